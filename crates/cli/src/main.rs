@@ -1,0 +1,2 @@
+//! The `treecast` command.
+fn main() {}
