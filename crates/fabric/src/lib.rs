@@ -1,1 +1,38 @@
-//! Placeholder.
+//! Fabrics: hosts, switches with numbered ports, and the directed links between them, with their routing.
+//!
+//! A [`Fabric`] is a [`Topology`] (what is plugged into what) and a [`Routing`] over it (which way packets may go).
+//! It is made by a generator ([`generate`]), or read from a file ([`read`]); [`FabricSpec`] names either in one line,
+//! such as `irregular:switches=16,ports=8,hosts=32,seed=3`.
+//!
+//! ```
+//! use treecast_fabric::{Fabric, FabricSpec, HostId};
+//!
+//! let spec: FabricSpec = "torus:k=4,n=2,uni".parse()?;
+//! let fabric = Fabric::from_spec(&spec)?;
+//! assert_eq!(fabric.topology().host_count(), 16);
+//! let route = fabric.routing().route(fabric.topology(), HostId(0), HostId(5)).unwrap();
+//! assert_eq!(route.iter().filter(|channel| !fabric.topology().is_internal(channel.link)).count(), 2);
+//! # Ok::<(), treecast_fabric::FabricError>(())
+//! ```
+//!
+//! The crate is pure: no clock, no environment, no file, no entropy. A seed makes a fabric, byte for byte.
+
+mod error;
+mod fabric;
+pub mod generate;
+mod grid;
+mod ids;
+pub mod read;
+mod routing;
+mod spec;
+mod topology;
+mod units;
+
+pub use error::FabricError;
+pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
+pub use grid::{Direction, Grid};
+pub use ids::{HostId, LinkId, PortNumber, SwitchId};
+pub use routing::{Channel, DimensionOrder, Distances, Routing, UpDown, VirtualChannels};
+pub use spec::{NameAndOptions, SpecError, nearest};
+pub use topology::{Link, Topology, TopologyBuilder, Vertex};
+pub use units::{Cycles, Flits, Picoseconds};

@@ -1,0 +1,97 @@
+//! What can be wrong with a fabric.
+
+use thiserror::Error;
+
+use crate::{HostId, PortNumber, SpecError, SwitchId, Vertex};
+
+/// Why a fabric could not be made, read or routed. Each names the value that offends.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FabricError {
+    /// A text that names a fabric is malformed.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A fabric without hosts.
+    #[error("the fabric has no hosts")]
+    NoHosts,
+    /// More hosts than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX).
+    #[error("a fabric holds at most {} hosts", crate::Topology::HOSTS_MAX)]
+    TooManyHosts,
+    /// More switches than [`Topology::SWITCHES_MAX`](crate::Topology::SWITCHES_MAX).
+    #[error("a fabric holds at most {} switches", crate::Topology::SWITCHES_MAX)]
+    TooManySwitches,
+    /// A switch that is not there.
+    #[error("there is no switch {0}")]
+    NoSuchSwitch(SwitchId),
+    /// A host that is not there.
+    #[error("there is no host {0}: the hosts are h0 to h{last}", last = .1.saturating_sub(1))]
+    NoSuchHost(HostId, u32),
+    /// A port that a switch does not have.
+    #[error("{switch} has no port {port}: its ports are 0 to {last}", last = i64::from(*.port_count) - 1)]
+    NoSuchPort {
+        /// The switch.
+        switch: SwitchId,
+        /// The port asked for.
+        port: PortNumber,
+        /// How many ports it has.
+        port_count: u32,
+    },
+    /// Two plugs in one port.
+    #[error("port {port} of {vertex} is in use already")]
+    PortInUse {
+        /// The switch.
+        vertex: Vertex,
+        /// The port.
+        port: PortNumber,
+    },
+    /// Parts of the fabric cannot reach one another.
+    #[error("the fabric is not connected: there is no way from {from} to {to}")]
+    NotConnected {
+        /// Where the search began.
+        from: SwitchId,
+        /// What it did not find.
+        to: SwitchId,
+    },
+    /// A parameter of a generator lies outside its range.
+    #[error("{key}={value} is out of range: {expected}")]
+    OutOfRange {
+        /// The parameter.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// The hosts do not leave enough ports to link the switches.
+    #[error(
+        "{hosts} hosts are more than the ports allow: {switches} switches with {ports} ports each take at most \
+         {hosts_max} hosts and can still be linked"
+    )]
+    MoreHostsThanPorts {
+        /// Hosts asked for.
+        hosts: u32,
+        /// Switches asked for.
+        switches: u32,
+        /// Ports a switch.
+        ports: u32,
+        /// The most hosts that fit.
+        hosts_max: u64,
+    },
+    /// A routing that this topology does not allow.
+    #[error("{routing} routing does not fit this fabric: {reason}")]
+    RoutingMismatch {
+        /// The routing's name.
+        routing: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// A file that describes a fabric is malformed.
+    #[error("{file}:{line}: {reason}")]
+    Malformed {
+        /// The file's name as the caller gave it.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        reason: String,
+    },
+}

@@ -1,0 +1,270 @@
+//! A fabric: a topology and its routing; and the one line that describes it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, star};
+use crate::{
+    DimensionOrder, FabricError, NameAndOptions, Routing, SpecError, SwitchId, Topology, UpDown,
+    VirtualChannels,
+};
+
+/// A topology and the routing over it.
+#[derive(Debug, Clone)]
+pub struct Fabric {
+    topology: Topology,
+    routing: Routing,
+}
+
+impl Fabric {
+    /// A topology with a routing.
+    ///
+    /// # Errors
+    /// [`FabricError::RoutingMismatch`] where the topology does not allow that routing.
+    pub fn new(topology: Topology, policy: RoutingPolicy) -> Result<Self, FabricError> {
+        let routing = match policy {
+            RoutingPolicy::Auto if topology.grid().is_some() => {
+                Routing::DimensionOrder(DimensionOrder::new(&topology, VirtualChannels::Dateline)?)
+            }
+            RoutingPolicy::Auto => Routing::UpDown(UpDown::new(&topology)?),
+            RoutingPolicy::UpDown { root: None } => Routing::UpDown(UpDown::new(&topology)?),
+            RoutingPolicy::UpDown { root: Some(root) } => {
+                Routing::UpDown(UpDown::from_root(&topology, root)?)
+            }
+            RoutingPolicy::DimensionOrder(channels) => {
+                Routing::DimensionOrder(DimensionOrder::new(&topology, channels)?)
+            }
+        };
+        Ok(Self { topology, routing })
+    }
+
+    /// The fabric that a line describes, with the routing that fits it.
+    ///
+    /// # Errors
+    /// As the generators.
+    pub fn from_spec(spec: &FabricSpec) -> Result<Self, FabricError> {
+        Self::new(spec.topology()?, RoutingPolicy::Auto)
+    }
+
+    /// What is plugged into what.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Which way packets may go.
+    pub fn routing(&self) -> &Routing {
+        &self.routing
+    }
+}
+
+/// Which routing a fabric gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RoutingPolicy {
+    /// Dimension order with dateline channels on tori and meshes, up*/down* elsewhere.
+    #[default]
+    Auto,
+    /// Up*/down*.
+    UpDown {
+        /// The root switch; without one the topology's natural ranks, or switch 0.
+        root: Option<SwitchId>,
+    },
+    /// Dimension order.
+    DimensionOrder(VirtualChannels),
+}
+
+impl RoutingPolicy {
+    /// The names it is read from.
+    pub const NAMES: [&str; 3] = ["auto", "up-down", "dimension-order"];
+}
+
+impl FromStr for RoutingPolicy {
+    type Err = SpecError;
+
+    /// Reads `auto`, `up-down`, `up-down:root=3`, `dimension-order`, `dimension-order:channels=none|dateline`.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let spec: NameAndOptions = text.parse()?;
+        match spec.name() {
+            "auto" => spec.only(&[]).map(|()| Self::Auto),
+            "up-down" => {
+                spec.only(&["root"])?;
+                Ok(Self::UpDown { root: spec.value("root", "the number of a switch")?.map(SwitchId) })
+            }
+            "dimension-order" => {
+                spec.only(&["channels"])?;
+                match spec.get("channels") {
+                    None | Some("dateline") => Ok(Self::DimensionOrder(VirtualChannels::Dateline)),
+                    Some("none") => Ok(Self::DimensionOrder(VirtualChannels::None)),
+                    Some(other) => Err(SpecError::BadValue {
+                        key: "channels".into(),
+                        value: other.into(),
+                        expected: "dateline or none".into(),
+                    }),
+                }
+            }
+            other => Err(unknown("routing", other, &Self::NAMES)),
+        }
+    }
+}
+
+impl fmt::Display for RoutingPolicy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => formatter.write_str("auto"),
+            Self::UpDown { root: None } => formatter.write_str("up-down"),
+            Self::UpDown { root: Some(root) } => write!(formatter, "up-down:root={}", root.0),
+            Self::DimensionOrder(VirtualChannels::Dateline) => formatter.write_str("dimension-order"),
+            Self::DimensionOrder(VirtualChannels::None) => {
+                formatter.write_str("dimension-order:channels=none")
+            }
+        }
+    }
+}
+
+/// A line that describes a generated topology.
+///
+/// `icpp98` (the default system of that study; takes the keys of `irregular`),
+/// `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`, `star:16`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
+/// `fat-tree:k=8`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FabricSpec {
+    /// A random irregular network.
+    Irregular(Irregular),
+    /// One switch with that many hosts.
+    Star(u32),
+    /// A torus or mesh with radix k and n dimensions.
+    Grid(GridShape, u32, u32),
+    /// A k-ary fat tree.
+    FatTree(u32),
+}
+
+impl FabricSpec {
+    /// The names it is read from.
+    pub const NAMES: [&str; 6] = ["icpp98", "irregular", "star", "torus", "mesh", "fat-tree"];
+
+    /// The topology it describes.
+    ///
+    /// # Errors
+    /// As the generator.
+    pub fn topology(&self) -> Result<Topology, FabricError> {
+        match *self {
+            Self::Irregular(parameters) => irregular(parameters),
+            Self::Star(hosts) => star(hosts),
+            Self::Grid(shape, radix, dimensions) => grid(shape, radix, dimensions),
+            Self::FatTree(k) => fat_tree(k),
+        }
+    }
+}
+
+impl FromStr for FabricSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        const COUNT: &str = "a whole number";
+        let spec: NameAndOptions = text.parse()?;
+        match spec.name() {
+            "icpp98" | "irregular" => {
+                spec.only(&["switches", "ports", "hosts", "connectivity", "seed"])?;
+                let base = Irregular::default();
+                Ok(Self::Irregular(Irregular {
+                    switches: spec.value("switches", COUNT)?.unwrap_or(base.switches),
+                    ports: spec.value("ports", COUNT)?.unwrap_or(base.ports),
+                    hosts: spec.value("hosts", COUNT)?.unwrap_or(base.hosts),
+                    connectivity: spec
+                        .value("connectivity", "a share from 0 to 1")?
+                        .unwrap_or(base.connectivity),
+                    seed: spec.value("seed", COUNT)?.unwrap_or(base.seed),
+                }))
+            }
+            "star" => star_spec(&spec),
+            "torus" => {
+                spec.only(&["k", "n", "uni"])?;
+                let shape = if spec.flag("uni")? { GridShape::UnidirectionalTorus } else { GridShape::Torus };
+                Ok(Self::Grid(shape, spec.required("k", COUNT)?, spec.value("n", COUNT)?.unwrap_or(2)))
+            }
+            "mesh" => {
+                spec.only(&["k", "n"])?;
+                Ok(Self::Grid(
+                    GridShape::Mesh,
+                    spec.required("k", COUNT)?,
+                    spec.value("n", COUNT)?.unwrap_or(2),
+                ))
+            }
+            "fat-tree" => {
+                spec.only(&["k"])?;
+                Ok(Self::FatTree(spec.required("k", "an even number of ports")?))
+            }
+            other => Err(unknown("fabric", other, &Self::NAMES)),
+        }
+    }
+}
+
+/// `star:16` or `star:hosts=16`.
+fn star_spec(spec: &NameAndOptions) -> Result<FabricSpec, SpecError> {
+    let options: Vec<_> = spec.options().collect();
+    if let [(count, None)] = options[..] {
+        return count.parse().map(FabricSpec::Star).map_err(|_| SpecError::BadValue {
+            key: "star".into(),
+            value: count.into(),
+            expected: "a number of hosts".into(),
+        });
+    }
+    spec.only(&["hosts"])?;
+    Ok(FabricSpec::Star(spec.required("hosts", "a number of hosts")?))
+}
+
+fn unknown(what: &'static str, given: &str, known: &[&str]) -> SpecError {
+    SpecError::UnknownName {
+        what,
+        given: given.into(),
+        known: known.iter().map(ToString::to_string).collect(),
+    }
+}
+
+impl fmt::Display for FabricSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Irregular(Irregular { switches, ports, hosts, connectivity, seed }) => write!(
+                formatter,
+                "irregular:switches={switches},ports={ports},hosts={hosts},connectivity={connectivity},seed={seed}"
+            ),
+            Self::Star(hosts) => write!(formatter, "star:{hosts}"),
+            Self::Grid(GridShape::Torus, k, n) => write!(formatter, "torus:k={k},n={n}"),
+            Self::Grid(GridShape::UnidirectionalTorus, k, n) => write!(formatter, "torus:k={k},n={n},uni"),
+            Self::Grid(GridShape::Mesh, k, n) => write!(formatter, "mesh:k={k},n={n}"),
+            Self::FatTree(k) => write!(formatter, "fat-tree:k={k}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_reads_back_as_it_prints() {
+        for text in [
+            "irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3",
+            "star:16",
+            "torus:k=4,n=2,uni",
+            "torus:k=4,n=3",
+            "mesh:k=4,n=2",
+            "fat-tree:k=8",
+        ] {
+            assert_eq!(text.parse::<FabricSpec>().unwrap().to_string(), text);
+        }
+        assert_eq!("icpp98".parse::<FabricSpec>().unwrap(), FabricSpec::Irregular(Irregular::default()));
+        for text in ["auto", "up-down", "up-down:root=3", "dimension-order", "dimension-order:channels=none"]
+        {
+            assert_eq!(text.parse::<RoutingPolicy>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_mistyped_names_what_is_near() {
+        let error = |text: &str| text.parse::<FabricSpec>().unwrap_err().to_string();
+        assert_eq!(error("tours:k=4"), "unknown fabric 'tours': did you mean torus?");
+        assert_eq!(error("irregular:switch=4"), "irregular has no key 'switch': did you mean switches?");
+        assert_eq!(error("star:many"), "star=many does not fit: a number of hosts");
+        assert_eq!(error("fat-tree"), "fat-tree needs k=...: an even number of ports");
+    }
+}

@@ -1,0 +1,112 @@
+//! Tori and meshes: k nodes along each of n dimensions, host and router one node.
+
+use super::check_range;
+use crate::{Direction, FabricError, Grid, PortNumber, Topology, TopologyBuilder};
+
+/// What kind of grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GridShape {
+    /// Rings in every dimension with links in both directions.
+    Torus,
+    /// Rings in every dimension with links towards higher coordinates only, as SCI ringlets.
+    UnidirectionalTorus,
+    /// Rows with ends, links in both directions.
+    Mesh,
+}
+
+/// A k-ary n-dimensional torus or mesh of k^n nodes, each a router with one host. k is at least 2, n at least 1.
+///
+/// Node `x + k*y + ...` stands at (x, y, ...). Port 2d leads towards higher coordinates of dimension d, port 2d + 1
+/// towards lower ones, and the last port to the host. A bidirectional ring of two nodes has two physical links.
+///
+/// # Errors
+/// [`FabricError::OutOfRange`], also where k^n exceeds [`Topology::HOSTS_MAX`].
+pub fn grid(shape: GridShape, radix: u32, dimensions: u32) -> Result<Topology, FabricError> {
+    check_range("k", radix, 2, Topology::HOSTS_MAX)?;
+    check_range("n", dimensions, 1, 20)?;
+    let nodes =
+        u64::from(radix).checked_pow(dimensions).filter(|&nodes| nodes <= u64::from(Topology::HOSTS_MAX));
+    let Some(nodes) = nodes else {
+        return Err(FabricError::OutOfRange {
+            key: "k",
+            value: radix.to_string(),
+            expected: format!("k to the power n={dimensions} is at most {}", Topology::HOSTS_MAX),
+        });
+    };
+    let mut builder = TopologyBuilder::new();
+    let host_port = PortNumber(2 * dimensions);
+    let routers = (0..nodes).map(|_| builder.switch(host_port.0 + 1)).collect::<Result<Vec<_>, _>>()?;
+    for &router in &routers {
+        builder.host(router, host_port)?;
+    }
+    let bidirectional = shape != GridShape::UnidirectionalTorus;
+    let mut grid = Grid::new(radix, dimensions, shape != GridShape::Mesh, bidirectional);
+    for node in 0..nodes as u32 {
+        for dimension in 0..dimensions {
+            let coordinate = grid.coordinate(node, dimension);
+            if shape == GridShape::Mesh && coordinate == radix - 1 {
+                continue;
+            }
+            let stride = radix.pow(dimension);
+            let next = if coordinate == radix - 1 { node - coordinate * stride } else { node + stride };
+            let (plus, minus) = (PortNumber(2 * dimension), PortNumber(2 * dimension + 1));
+            let (from, to) = ((routers[node as usize], plus), (routers[next as usize], minus));
+            let link = if bidirectional { builder.link(from, to) } else { builder.one_way_link(from, to) }?;
+            grid.set_link(node, dimension, Direction::Plus, link);
+            if bidirectional {
+                grid.set_link(next, dimension, Direction::Minus, crate::LinkId(link.0 + 1));
+            }
+        }
+    }
+    builder.set_grid(grid);
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SwitchId, Vertex};
+
+    #[test]
+    fn every_link_joins_neighbours() {
+        for shape in [GridShape::Torus, GridShape::UnidirectionalTorus, GridShape::Mesh] {
+            let topology = grid(shape, 3, 3).unwrap();
+            let grid = topology.grid().unwrap();
+            let mut seen = 0;
+            for node in 0..27 {
+                for dimension in 0..3 {
+                    for (direction, step) in [(Direction::Plus, 1), (Direction::Minus, 2)] {
+                        let Some(link) = grid.link(node, dimension, direction) else { continue };
+                        seen += 1;
+                        let expected = grid.node_at(
+                            (0..3).map(|d| grid.coordinate(node, d) + if d == dimension { step } else { 0 }),
+                        );
+                        assert_eq!(topology.link(link).from, Vertex::Switch(SwitchId(node)));
+                        assert_eq!(topology.link(link).to, Vertex::Switch(SwitchId(expected)));
+                    }
+                }
+            }
+            let expected = match shape {
+                GridShape::Torus => 27 * 6,
+                GridShape::UnidirectionalTorus => 27 * 3,
+                GridShape::Mesh => 2 * 3 * 9 * 2,
+            };
+            assert_eq!((seen, topology.switch_link_count()), (expected, expected));
+        }
+    }
+
+    #[test]
+    fn coordinates_and_nodes_are_inverse() {
+        let topology = grid(GridShape::Torus, 4, 3).unwrap();
+        let grid = topology.grid().unwrap();
+        for node in 0..64 {
+            assert_eq!(grid.node_at(grid.coordinates(node)), node);
+        }
+    }
+
+    #[test]
+    fn too_many_nodes_are_refused() {
+        let error = grid(GridShape::Torus, 1000, 3).unwrap_err();
+        assert_eq!(error.to_string(), "k=1000 is out of range: k to the power n=3 is at most 1048576");
+    }
+}

@@ -1,0 +1,200 @@
+//! Random irregular networks of switches, as the studies of the 1990s drew them.
+
+use rand::RngExt;
+use rand_pcg::Pcg64;
+
+use super::check_range;
+use crate::{FabricError, PortNumber, SwitchId, Topology, TopologyBuilder};
+
+/// The parameters of a random irregular network.
+///
+/// *Reconstructed*: the generator of the ICPP'98 study is not public.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Irregular {
+    /// Switches, at least 1.
+    pub switches: u32,
+    /// Ports of each switch.
+    pub ports: u32,
+    /// Hosts, spread evenly: host h hangs on switch `h * switches / hosts`.
+    pub hosts: u32,
+    /// The share, 0 to 1, of the ports that could carry links between switches that do. A spanning tree is always
+    /// there, whatever the share.
+    pub connectivity: f64,
+    /// The seed of the links.
+    pub seed: u64,
+}
+
+impl Default for Irregular {
+    /// The default system of the ICPP'98 study: 8 switches with 8 ports, 32 hosts; three quarters of the free ports used.
+    fn default() -> Self {
+        Self { switches: 8, ports: 8, hosts: 32, connectivity: 0.75, seed: 1 }
+    }
+}
+
+/// A random irregular network: a random spanning tree of switches, then random extra links.
+///
+/// The tree takes the switches in random order and links each to a random one before it that has a free port (switches
+/// that have just one port left come last, so the tree never gets stuck). Extra links join two random free ports of
+/// different switches, so parallel links occur, until the share of used ports is reached or no such pair is left.
+/// Hosts take the lower ports.
+///
+/// # Errors
+/// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] where the hosts leave too few ports for a tree.
+pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
+    let Irregular { switches, ports, hosts, connectivity, seed } = parameters;
+    check_range("switches", switches, 1, Topology::SWITCHES_MAX)?;
+    check_range("ports", ports, 1, 1 << 16)?;
+    check_range("hosts", hosts, 1, Topology::HOSTS_MAX)?;
+    if !(0.0..=1.0).contains(&connectivity) {
+        let value = connectivity.to_string();
+        return Err(FabricError::OutOfRange { key: "connectivity", value, expected: "0 to 1".into() });
+    }
+    let ends_min = 2 * (u64::from(switches) - 1);
+    let free = (u64::from(switches) * u64::from(ports)).checked_sub(u64::from(hosts) + ends_min);
+    let each_can_link = switches == 1 || hosts.div_ceil(switches) < ports;
+    if free.is_none() || !each_can_link {
+        let by_total = (u64::from(switches) * u64::from(ports)).saturating_sub(ends_min);
+        let by_switch = u64::from(switches) * u64::from(if switches == 1 { ports } else { ports - 1 });
+        return Err(FabricError::MoreHostsThanPorts {
+            hosts,
+            switches,
+            ports,
+            hosts_max: by_total.min(by_switch),
+        });
+    }
+
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..switches {
+        builder.switch(ports)?;
+    }
+    let mut next_port = vec![0; switches as usize];
+    for host in 0..u64::from(hosts) {
+        let switch = SwitchId((host * u64::from(switches) / u64::from(hosts)) as u32);
+        builder.host(switch, take_port(&mut next_port, switch))?;
+    }
+    let mut links = Links { builder, next_port, ports, random: Pcg64::new(u128::from(seed), LINK_STREAM) };
+    links.spanning_tree()?;
+    let target =
+        ((u64::from(switches) * u64::from(ports) - u64::from(hosts)) as f64 * connectivity / 2.0) as u64;
+    links.extra(target.saturating_sub(u64::from(switches) - 1))?;
+    links.builder.build()
+}
+
+/// The generator's stream of its seed; other components draw from other streams.
+const LINK_STREAM: u128 = 0x6c69_6e6b;
+
+struct Links {
+    builder: TopologyBuilder,
+    next_port: Vec<u32>,
+    ports: u32,
+    random: Pcg64,
+}
+
+fn take_port(next_port: &mut [u32], switch: SwitchId) -> PortNumber {
+    next_port[switch.index()] += 1;
+    PortNumber(next_port[switch.index()] - 1)
+}
+
+impl Links {
+    fn free(&self, switch: SwitchId) -> u32 {
+        self.ports - self.next_port[switch.index()]
+    }
+
+    fn link(&mut self, a: SwitchId, b: SwitchId) -> Result<(), FabricError> {
+        let ends = (take_port(&mut self.next_port, a), take_port(&mut self.next_port, b));
+        self.builder.link((a, ends.0), (b, ends.1))?;
+        Ok(())
+    }
+
+    fn spanning_tree(&mut self) -> Result<(), FabricError> {
+        let mut order: Vec<SwitchId> = (0..self.next_port.len() as u32).map(SwitchId).collect();
+        for index in (1..order.len()).rev() {
+            order.swap(index, self.random.random_range(0..=index));
+        }
+        order.sort_by_key(|&switch| self.free(switch) == 1);
+        let mut open = vec![order[0]];
+        for &switch in &order[1..] {
+            let index = self.random.random_range(0..open.len());
+            let parent = open[index];
+            self.link(parent, switch)?;
+            if self.free(parent) == 0 {
+                open.swap_remove(index);
+            }
+            if self.free(switch) > 0 {
+                open.push(switch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws free ports, not switches: a switch with more of them gets more links.
+    fn extra(&mut self, count: u64) -> Result<(), FabricError> {
+        let mut ends: Vec<SwitchId> = Vec::new();
+        for switch in (0..self.next_port.len() as u32).map(SwitchId) {
+            ends.extend((0..self.free(switch)).map(|_| switch));
+        }
+        for _ in 0..count {
+            let Some(&first) = ends.first() else { break };
+            if ends.iter().all(|&end| end == first) {
+                break;
+            }
+            let (a, b) = loop {
+                let a = self.random.random_range(0..ends.len());
+                let b = self.random.random_range(0..ends.len());
+                if ends[a] != ends[b] {
+                    break (a, b);
+                }
+            };
+            self.link(ends[a], ends[b])?;
+            ends.swap_remove(a.max(b));
+            ends.swap_remove(a.min(b));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_system_is_the_studys() {
+        let topology = irregular(Irregular::default()).unwrap();
+        assert_eq!((topology.host_count(), topology.switch_count()), (32, 8));
+        assert!(topology.switches().all(|switch| topology.hosts_of(switch).len() == 4));
+        assert_eq!(topology.switch_link_count(), 24);
+    }
+
+    #[test]
+    fn one_seed_makes_one_network() {
+        let with = |seed| irregular(Irregular { seed, ..Irregular::default() }).unwrap();
+        assert_eq!(with(3), with(3));
+        assert_ne!(with(3), with(4));
+    }
+
+    #[test]
+    fn connectivity_runs_from_a_tree_to_all_ports() {
+        let links = |connectivity| {
+            irregular(Irregular { connectivity, ..Irregular::default() }).unwrap().switch_link_count() / 2
+        };
+        assert_eq!((links(0.0), links(0.5), links(1.0)), (7, 8, 16));
+    }
+
+    #[test]
+    fn the_tightest_fit_still_makes_a_tree() {
+        for seed in 0..50 {
+            let tight = Irregular { switches: 5, ports: 3, hosts: 7, connectivity: 1.0, seed };
+            assert_eq!(irregular(tight).unwrap().switch_link_count(), 8);
+        }
+    }
+
+    #[test]
+    fn more_hosts_than_ports_says_how_many_fit() {
+        let error = irregular(Irregular { hosts: 60, ..Irregular::default() }).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "60 hosts are more than the ports allow: 8 switches with 8 ports each take at most 50 hosts and can \
+             still be linked"
+        );
+    }
+}

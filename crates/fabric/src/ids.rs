@@ -1,0 +1,44 @@
+//! Identifiers: small integers in types of their own, dense from 0.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The id as an index into a table with one entry an id.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A host. Hosts are numbered from 0 without gaps.
+    HostId(u32), "h"
+);
+id!(
+    /// A switch. Switches are numbered from 0 without gaps.
+    SwitchId(u32), "s"
+);
+id!(
+    /// A directed link. A physical link is two of them.
+    LinkId(u32), "link "
+);
+id!(
+    /// A port of a switch, below the switch's number of ports.
+    PortNumber(u32), ""
+);

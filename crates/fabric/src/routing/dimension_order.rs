@@ -1,0 +1,120 @@
+//! Dimension-order routing on tori and meshes (Dally and Seitz: Deadlock-free message routing in multiprocessor
+//! interconnection networks, 1987).
+
+use super::{Channel, end};
+use crate::{Direction, FabricError, Grid, LinkId, SwitchId, Topology};
+
+/// What virtual channels a ring has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VirtualChannels {
+    /// One channel a link: rings can deadlock under load, and contention on them is real, as on SCI ringlets.
+    None,
+    /// Two channels a link: a packet enters each ring on channel 0 and goes on on channel 1 once it has crossed the
+    /// dateline, the link from the last node of the ring to the first (or back).
+    Dateline,
+}
+
+/// Dimension order: all steps in dimension 0, then all in dimension 1, and so on; the shorter way round a
+/// bidirectional ring, upwards where both are equally long.
+#[derive(Debug, Clone)]
+pub struct DimensionOrder {
+    virtual_channels: VirtualChannels,
+}
+
+impl DimensionOrder {
+    /// Dimension order on a torus or mesh. A mesh has no rings: there the virtual channels change nothing.
+    ///
+    /// # Errors
+    /// [`FabricError::RoutingMismatch`] on any other topology.
+    pub fn new(topology: &Topology, virtual_channels: VirtualChannels) -> Result<Self, FabricError> {
+        let Some(grid) = topology.grid() else {
+            return Err(FabricError::RoutingMismatch {
+                routing: "dimension-order",
+                reason: "it is neither a torus nor a mesh".into(),
+            });
+        };
+        let virtual_channels = if grid.wraps() { virtual_channels } else { VirtualChannels::None };
+        Ok(Self { virtual_channels })
+    }
+
+    /// The virtual channels in use.
+    pub fn virtual_channels(&self) -> VirtualChannels {
+        self.virtual_channels
+    }
+
+    /// How many virtual channels each link has: 1 or 2.
+    pub fn virtual_channel_count(&self) -> u8 {
+        match self.virtual_channels {
+            VirtualChannels::None => 1,
+            VirtualChannels::Dateline => 2,
+        }
+    }
+
+    /// Puts links that follow one another on their virtual channels. Each stretch within one dimension counts as a ring
+    /// of its own: it begins on channel 0 and goes on on channel 1 behind the dateline.
+    pub fn channels(&self, topology: &Topology, links: impl IntoIterator<Item = LinkId>) -> Vec<Channel> {
+        let grid = topology.grid().expect("dimension order is made for grids only");
+        let mut dimension_before = None;
+        let mut crossed = false;
+        let mut channels = Vec::new();
+        for link in links {
+            let virtual_channel = match step_of(topology, grid, link) {
+                None => 0,
+                Some((dimension, crosses)) => {
+                    if dimension_before != Some(dimension) {
+                        dimension_before = Some(dimension);
+                        crossed = false;
+                    }
+                    let behind = crossed;
+                    crossed |= crosses;
+                    u8::from(behind && self.virtual_channels == VirtualChannels::Dateline)
+                }
+            };
+            channels.push(Channel { link, virtual_channel });
+        }
+        channels
+    }
+
+    /// Appends the route from one switch to another.
+    pub(super) fn extend(&self, topology: &Topology, from: SwitchId, to: SwitchId, route: &mut Vec<Channel>) {
+        route.extend(self.channels(topology, self.links(topology, from, to)));
+    }
+
+    /// The links from one switch to another.
+    pub fn links(&self, topology: &Topology, from: SwitchId, to: SwitchId) -> Vec<LinkId> {
+        let grid = topology.grid().expect("dimension order is made for grids only");
+        let mut at = from;
+        let mut links = Vec::new();
+        for dimension in 0..grid.dimensions() {
+            let (here, there) = (grid.coordinate(at.0, dimension), grid.coordinate(to.0, dimension));
+            let (direction, steps) = way(grid, here, there);
+            for _ in 0..steps {
+                let link = grid.link(at.0, dimension, direction).expect("a grid has this link");
+                at = end(topology, link);
+                links.push(link);
+            }
+        }
+        links
+    }
+}
+
+/// Which way to go along a row, and how far.
+fn way(grid: &Grid, from: u32, to: u32) -> (Direction, u32) {
+    if !grid.wraps() {
+        return if to >= from { (Direction::Plus, to - from) } else { (Direction::Minus, from - to) };
+    }
+    let up = (to + grid.radix() - from) % grid.radix();
+    let down = (grid.radix() - up) % grid.radix();
+    if grid.is_bidirectional() && down < up { (Direction::Minus, down) } else { (Direction::Plus, up) }
+}
+
+/// The dimension of a link between switches, and whether it crosses the dateline.
+fn step_of(topology: &Topology, grid: &Grid, link: LinkId) -> Option<(u32, bool)> {
+    let ends = topology.link(link);
+    let (from, to) = (ends.from.switch()?, ends.to.switch()?);
+    // Port 2d leads up in dimension d, port 2d + 1 leads down.
+    let dimension = ends.from_port.0 / 2;
+    let (here, there) = (grid.coordinate(from.0, dimension), grid.coordinate(to.0, dimension));
+    let upwards = ends.from_port.0.is_multiple_of(2);
+    Some((dimension, if upwards { there < here } else { there > here }))
+}

@@ -1,0 +1,105 @@
+//! Which way packets may go.
+
+mod dimension_order;
+mod up_down;
+
+pub use dimension_order::{DimensionOrder, VirtualChannels};
+pub use up_down::{Distances, UpDown};
+
+use crate::{HostId, LinkId, SwitchId, Topology};
+
+/// A virtual channel of a directed link: the link, and one of the input buffers at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel {
+    /// The link.
+    pub link: LinkId,
+    /// The virtual channel, from 0.
+    pub virtual_channel: u8,
+}
+
+/// The routing of a fabric.
+#[derive(Debug, Clone)]
+pub enum Routing {
+    /// Adaptive up*/down* routing.
+    UpDown(UpDown),
+    /// Dimension order on a torus or mesh.
+    DimensionOrder(DimensionOrder),
+}
+
+impl Routing {
+    /// Its name: `up-down`, `dimension-order`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::UpDown(_) => "up-down",
+            Self::DimensionOrder(_) => "dimension-order",
+        }
+    }
+
+    /// How many virtual channels each link has.
+    pub fn virtual_channel_count(&self) -> u8 {
+        match self {
+            Self::UpDown(_) => 1,
+            Self::DimensionOrder(routing) => routing.virtual_channel_count(),
+        }
+    }
+
+    /// Whether the fabric determines the route between any two hosts: dimension order always, up*/down* where the
+    /// switches form a tree.
+    pub fn is_deterministic(&self, topology: &Topology) -> bool {
+        match self {
+            Self::UpDown(_) => topology.is_tree(),
+            Self::DimensionOrder(_) => true,
+        }
+    }
+
+    /// The channels from one host to another, from injection to ejection, if the fabric determines them.
+    ///
+    /// `None` where routing is adaptive, see [`Routing::is_deterministic`]. Cost: the length of the route in dimension
+    /// order and between hosts of one switch, else a search over the switches; [`Routing::representative_route`]
+    /// lets many routes to one switch share that search.
+    pub fn route(&self, topology: &Topology, from: HostId, to: HostId) -> Option<Vec<Channel>> {
+        self.is_deterministic(topology).then(|| self.representative_route(topology, from, to, &mut None))
+    }
+
+    /// A route from one host to another: the determined one, or where routing is adaptive the one that takes the
+    /// lowest-numbered link at each step.
+    ///
+    /// `search` keeps the up*/down* distances to the last destination's switch for the next call.
+    pub fn representative_route(
+        &self,
+        topology: &Topology,
+        from: HostId,
+        to: HostId,
+        search: &mut Option<Distances>,
+    ) -> Vec<Channel> {
+        let (origin, target) = (topology.switch_of(from), topology.switch_of(to));
+        let mut route = vec![Channel { link: topology.injection(from), virtual_channel: 0 }];
+        if origin != target {
+            match self {
+                Self::DimensionOrder(routing) => routing.extend(topology, origin, target, &mut route),
+                Self::UpDown(routing) => {
+                    if search.as_ref().is_none_or(|distances| distances.target() != target) {
+                        *search = Some(routing.distances(topology, target));
+                    }
+                    let distances = search.as_ref().expect("set above");
+                    routing.extend(topology, origin, distances, &mut route);
+                }
+            }
+        }
+        route.push(Channel { link: topology.ejection(to), virtual_channel: 0 });
+        route
+    }
+
+    /// The up*/down* routing, if that is what it is.
+    pub fn up_down(&self) -> Option<&UpDown> {
+        match self {
+            Self::UpDown(routing) => Some(routing),
+            Self::DimensionOrder(_) => None,
+        }
+    }
+}
+
+/// The switch a link leads to; the callers follow links between switches only.
+fn end(topology: &Topology, link: LinkId) -> SwitchId {
+    topology.link(link).to.switch().expect("a link between switches")
+}

@@ -1,0 +1,265 @@
+//! Up*/down* routing (Schroeder et al.: Autonet: a high-speed, self-configuring local area network using
+//! point-to-point links, 1991).
+
+use std::sync::OnceLock;
+
+use fixedbitset::FixedBitSet;
+
+use super::{Channel, end};
+use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
+
+/// Adaptive up*/down* routing: zero or more links up, then zero or more links down.
+///
+/// Every switch has a level: its distance from the root switch, or its rank where the topology has natural ones. The
+/// *up* end of a link is the end with the lower level, or with the lower id where the levels are equal. The ups have no
+/// cycle, nor have the downs, and nothing turns up again after it went down: so buffers never wait for one another in
+/// a cycle.
+#[derive(Debug, Clone)]
+pub struct UpDown {
+    levels: Vec<u32>,
+    /// For each switch the switches that are reached by links down, itself included. Made when first asked for:
+    /// one bit a pair of switches.
+    reach: OnceLock<Vec<FixedBitSet>>,
+}
+
+/// Shortest legal distances to one switch, from every switch, in links; four bytes a switch.
+#[derive(Debug, Clone)]
+pub struct Distances {
+    target: SwitchId,
+    /// Entry `2 * switch + gone_down`.
+    links: Vec<u16>,
+}
+
+const UNREACHABLE: u16 = u16::MAX;
+
+impl Distances {
+    /// The switch they lead to.
+    pub fn target(&self) -> SwitchId {
+        self.target
+    }
+
+    /// How many links it takes from a switch, by a packet that has or has not gone down already; `None` where no
+    /// legal route is left.
+    pub fn from(&self, switch: SwitchId, gone_down: bool) -> Option<u16> {
+        Some(self.links[2 * switch.index() + usize::from(gone_down)]).filter(|&links| links != UNREACHABLE)
+    }
+}
+
+impl UpDown {
+    /// Up*/down* routing with the topology's natural ranks as levels, or breadth-first from switch 0.
+    ///
+    /// # Errors
+    /// [`FabricError::RoutingMismatch`] where a link has no reverse.
+    pub fn new(topology: &Topology) -> Result<Self, FabricError> {
+        match topology.ranks() {
+            None => Self::from_root(topology, SwitchId(0)),
+            Some(ranks) => Self::with_levels(topology, ranks.to_vec()),
+        }
+    }
+
+    /// Up*/down* routing with breadth-first levels from a root switch.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchSwitch`], or as [`UpDown::new`].
+    pub fn from_root(topology: &Topology, root: SwitchId) -> Result<Self, FabricError> {
+        if root.0 >= topology.switch_count() {
+            return Err(FabricError::NoSuchSwitch(root));
+        }
+        let mut levels = vec![u32::MAX; topology.switch_count() as usize];
+        levels[root.index()] = 0;
+        let mut frontier = vec![root];
+        while !frontier.is_empty() {
+            let mut next = Vec::new();
+            for switch in frontier {
+                for (_, neighbour) in topology.neighbours(switch) {
+                    if levels[neighbour.index()] == u32::MAX {
+                        levels[neighbour.index()] = levels[switch.index()] + 1;
+                        next.push(neighbour);
+                    }
+                }
+            }
+            frontier = next;
+        }
+        Self::with_levels(topology, levels)
+    }
+
+    fn with_levels(topology: &Topology, levels: Vec<u32>) -> Result<Self, FabricError> {
+        if let Some(link) = topology.links().find(|&link| topology.reverse(link).is_none()) {
+            return Err(FabricError::RoutingMismatch {
+                routing: "up-down",
+                reason: format!("{} goes one way only", topology.link_name(link)),
+            });
+        }
+        let routing = Self { levels, reach: OnceLock::new() };
+        let lost = |from, distances: &Distances| {
+            topology.switches().find(|&to| distances.from(to, false).is_none()).map(|to| (to, from))
+        };
+        // Breadth-first levels always leave a legal route: up to the root, then down. Ranks with several roots need not.
+        if let Some((from, to)) =
+            topology.switches().take(1).find_map(|to| lost(to, &routing.distances(topology, to)))
+        {
+            return Err(FabricError::RoutingMismatch {
+                routing: "up-down",
+                reason: format!("no legal route leads from {from} to {to}"),
+            });
+        }
+        Ok(routing)
+    }
+
+    /// The level of a switch.
+    pub fn level(&self, switch: SwitchId) -> u32 {
+        self.levels[switch.index()]
+    }
+
+    /// Whether a link between switches goes up.
+    pub fn is_up(&self, topology: &Topology, link: LinkId) -> bool {
+        let from = topology.link(link).from.switch().expect("a link between switches");
+        self.key(end(topology, link)) < self.key(from)
+    }
+
+    /// The total order that tells up from down.
+    fn key(&self, switch: SwitchId) -> (u32, SwitchId) {
+        (self.level(switch), switch)
+    }
+
+    /// The switches, the uppermost first: every link up leads to an earlier one.
+    pub fn top_down(&self) -> Vec<SwitchId> {
+        let mut order: Vec<SwitchId> = (0..self.levels.len() as u32).map(SwitchId).collect();
+        order.sort_by_key(|&switch| self.key(switch));
+        order
+    }
+
+    /// The switches reached from each by going down only, itself included: a bit a switch.
+    pub fn reach(&self, topology: &Topology) -> &[FixedBitSet] {
+        self.reach.get_or_init(|| {
+            let count = topology.switch_count() as usize;
+            let mut reach = vec![FixedBitSet::new(); count];
+            for &switch in self.top_down().iter().rev() {
+                let mut mine = FixedBitSet::with_capacity(count);
+                mine.insert(switch.index());
+                for (link, neighbour) in topology.neighbours(switch) {
+                    if !self.is_up(topology, link) {
+                        mine.union_with(&reach[neighbour.index()]);
+                    }
+                }
+                reach[switch.index()] = mine;
+            }
+            reach
+        })
+    }
+
+    /// The reachability bit string of a link that leaves a switch: the hosts that a worm reaches through it by going
+    /// down. A link up has none.
+    pub fn reachable_hosts(&self, topology: &Topology, link: LinkId) -> FixedBitSet {
+        let mut hosts = FixedBitSet::with_capacity(topology.host_count() as usize);
+        match topology.link(link).to {
+            crate::Vertex::Host(host) => hosts.insert(host.index()),
+            crate::Vertex::Switch(_) if self.is_up(topology, link) => {}
+            crate::Vertex::Switch(switch) => {
+                for below in self.reach(topology)[switch.index()].ones() {
+                    hosts.extend(
+                        topology.hosts_of(SwitchId(below as u32)).iter().map(|host: &HostId| host.index()),
+                    );
+                }
+            }
+        }
+        hosts
+    }
+
+    /// Shortest legal distances to a switch, by a breadth-first search backwards. Cost: the number of links.
+    pub fn distances(&self, topology: &Topology, target: SwitchId) -> Distances {
+        let mut links = vec![UNREACHABLE; 2 * topology.switch_count() as usize];
+        let state = |switch: SwitchId, gone_down: bool| 2 * switch.index() + usize::from(gone_down);
+        let mut frontier = vec![(target, false), (target, true)];
+        for &(switch, gone_down) in &frontier {
+            links[state(switch, gone_down)] = 0;
+        }
+        let mut distance = 0;
+        while !frontier.is_empty() {
+            distance += 1;
+            let mut next = Vec::new();
+            for (switch, gone_down) in frontier {
+                for &link in topology.links_into(switch) {
+                    let Some(before) = topology.link(link).from.switch() else { continue };
+                    // A link up is taken only by a packet that has not gone down, and leaves it so; a link down is
+                    // taken by either, and leaves it gone down.
+                    let predecessors: &[bool] = match (self.is_up(topology, link), gone_down) {
+                        (true, false) => &[false],
+                        (false, true) => &[false, true],
+                        _ => continue,
+                    };
+                    for &earlier in predecessors {
+                        let entry = &mut links[state(before, earlier)];
+                        if *entry == UNREACHABLE {
+                            *entry = distance;
+                            next.push((before, earlier));
+                        }
+                    }
+                }
+            }
+            frontier = next;
+        }
+        Distances { target, links }
+    }
+
+    /// All legal next links towards a switch, in the order of their ports: those that leave some legal route.
+    pub fn legal_links<'a>(
+        &'a self,
+        topology: &'a Topology,
+        distances: &'a Distances,
+        at: SwitchId,
+        gone_down: bool,
+    ) -> impl Iterator<Item = LinkId> + 'a {
+        self.onward(topology, distances, at, gone_down).map(|(link, _)| link)
+    }
+
+    /// The legal next links that lie on a shortest legal route to a switch, in the order of their ports.
+    pub fn shortest_links<'a>(
+        &'a self,
+        topology: &'a Topology,
+        distances: &'a Distances,
+        at: SwitchId,
+        gone_down: bool,
+    ) -> impl Iterator<Item = LinkId> + 'a {
+        let here = distances.from(at, gone_down);
+        self.onward(topology, distances, at, gone_down)
+            .filter(move |&(_, left)| Some(left + 1) == here)
+            .map(|(link, _)| link)
+    }
+
+    fn onward<'a>(
+        &'a self,
+        topology: &'a Topology,
+        distances: &'a Distances,
+        at: SwitchId,
+        gone_down: bool,
+    ) -> impl Iterator<Item = (LinkId, u16)> + 'a {
+        topology.neighbours(at).filter_map(move |(link, next)| {
+            let up = self.is_up(topology, link);
+            if up && gone_down {
+                return None;
+            }
+            distances.from(next, !up).map(|left| (link, left))
+        })
+    }
+
+    /// Appends the shortest legal route that takes the lowest port at each step.
+    pub(super) fn extend(
+        &self,
+        topology: &Topology,
+        from: SwitchId,
+        distances: &Distances,
+        route: &mut Vec<Channel>,
+    ) {
+        let (mut at, mut gone_down) = (from, false);
+        while at != distances.target() {
+            let link = self
+                .shortest_links(topology, distances, at, gone_down)
+                .next()
+                .expect("a legal route leads from every switch to every other");
+            gone_down |= !self.is_up(topology, link);
+            at = end(topology, link);
+            route.push(Channel { link, virtual_channel: 0 });
+        }
+    }
+}

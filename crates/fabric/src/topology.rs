@@ -1,0 +1,539 @@
+//! What is plugged into what: hosts, switches with numbered ports, directed links.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::{FabricError, Grid, HostId, LinkId, PortNumber, SwitchId};
+
+/// An end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Vertex {
+    /// A host: one network interface, one link in and one out.
+    Host(HostId),
+    /// A switch.
+    Switch(SwitchId),
+}
+
+impl Vertex {
+    /// The switch, if it is one.
+    pub const fn switch(self) -> Option<SwitchId> {
+        match self {
+            Self::Switch(switch) => Some(switch),
+            Self::Host(_) => None,
+        }
+    }
+
+    /// The host, if it is one.
+    pub const fn host(self) -> Option<HostId> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Switch(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Vertex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => host.fmt(formatter),
+            Self::Switch(switch) => switch.fmt(formatter),
+        }
+    }
+}
+
+/// A directed link. The port of a host is always 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Link {
+    /// Where flits enter.
+    pub from: Vertex,
+    /// The port at `from`.
+    pub from_port: PortNumber,
+    /// Where flits leave.
+    pub to: Vertex,
+    /// The port at `to`.
+    pub to_port: PortNumber,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct HostRecord {
+    name: Option<String>,
+    injection: LinkId,
+    ejection: LinkId,
+    switch: SwitchId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SwitchRecord {
+    name: Option<String>,
+    port_count: u32,
+}
+
+/// Hosts, switches and directed links, immutable and connected.
+///
+/// Every host hangs on one switch by one link in each direction. Between two switches there may be any number of
+/// links, in one direction or in both. Sizes: at most [`Topology::HOSTS_MAX`] hosts and [`Topology::SWITCHES_MAX`]
+/// switches; memory is a few dozen bytes a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    hosts: Vec<HostRecord>,
+    switches: Vec<SwitchRecord>,
+    links: Vec<Link>,
+    reverse: Vec<Option<LinkId>>,
+    /// Links out of each switch in the order of their ports; `outgoing_start[s]..outgoing_start[s + 1]` are those of s.
+    outgoing: Vec<LinkId>,
+    outgoing_start: Vec<u32>,
+    incoming: Vec<LinkId>,
+    incoming_start: Vec<u32>,
+    attached: Vec<HostId>,
+    attached_start: Vec<u32>,
+    ranks: Option<Vec<u32>>,
+    grid: Option<Grid>,
+}
+
+impl Topology {
+    /// The most hosts a topology holds.
+    pub const HOSTS_MAX: u32 = 1 << 20;
+    /// The most switches a topology holds.
+    pub const SWITCHES_MAX: u32 = 1 << 20;
+
+    /// How many hosts there are.
+    pub fn host_count(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// How many switches there are.
+    pub fn switch_count(&self) -> u32 {
+        self.switches.len() as u32
+    }
+
+    /// How many directed links there are.
+    pub fn link_count(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// All hosts, by number.
+    pub fn hosts(&self) -> impl ExactSizeIterator<Item = HostId> + use<> {
+        (0..self.host_count()).map(HostId)
+    }
+
+    /// All switches, by number.
+    pub fn switches(&self) -> impl ExactSizeIterator<Item = SwitchId> + use<> {
+        (0..self.switch_count()).map(SwitchId)
+    }
+
+    /// All directed links, by number.
+    pub fn links(&self) -> impl ExactSizeIterator<Item = LinkId> + use<> {
+        (0..self.link_count()).map(LinkId)
+    }
+
+    /// The two ends of a link.
+    pub fn link(&self, link: LinkId) -> Link {
+        self.links[link.index()]
+    }
+
+    /// The same physical link the other way, if it can be used both ways.
+    pub fn reverse(&self, link: LinkId) -> Option<LinkId> {
+        self.reverse[link.index()]
+    }
+
+    /// The switch a host hangs on.
+    pub fn switch_of(&self, host: HostId) -> SwitchId {
+        self.hosts[host.index()].switch
+    }
+
+    /// The link from a host to its switch.
+    pub fn injection(&self, host: HostId) -> LinkId {
+        self.hosts[host.index()].injection
+    }
+
+    /// The link from its switch to a host.
+    pub fn ejection(&self, host: HostId) -> LinkId {
+        self.hosts[host.index()].ejection
+    }
+
+    /// The hosts of a switch, by number.
+    pub fn hosts_of(&self, switch: SwitchId) -> &[HostId] {
+        slice(&self.attached, &self.attached_start, switch)
+    }
+
+    /// The links that leave a switch, to hosts and to switches, in the order of their ports.
+    pub fn links_from(&self, switch: SwitchId) -> &[LinkId] {
+        slice(&self.outgoing, &self.outgoing_start, switch)
+    }
+
+    /// The links that enter a switch, from hosts and from switches, in the order of their ports.
+    pub fn links_into(&self, switch: SwitchId) -> &[LinkId] {
+        slice(&self.incoming, &self.incoming_start, switch)
+    }
+
+    /// The links that leave a switch towards switches, each with the switch at its other end.
+    pub fn neighbours(&self, switch: SwitchId) -> impl Iterator<Item = (LinkId, SwitchId)> + '_ {
+        self.links_from(switch)
+            .iter()
+            .filter_map(|&link| self.links[link.index()].to.switch().map(|neighbour| (link, neighbour)))
+    }
+
+    /// How many ports a switch has, used and unused.
+    pub fn port_count(&self, switch: SwitchId) -> u32 {
+        self.switches[switch.index()].port_count
+    }
+
+    /// How many links there are between switches, counted directed.
+    pub fn switch_link_count(&self) -> u32 {
+        self.link_count() - 2 * self.host_count()
+    }
+
+    /// A host's name: the one it was given, or `h7`.
+    pub fn host_name(&self, host: HostId) -> String {
+        self.hosts[host.index()].name.clone().unwrap_or_else(|| host.to_string())
+    }
+
+    /// A switch's name: the one it was given, or `s7`.
+    pub fn switch_name(&self, switch: SwitchId) -> String {
+        self.switches[switch.index()].name.clone().unwrap_or_else(|| switch.to_string())
+    }
+
+    /// A link's name, from its ends: `h0>s1:4`, `s1:3>s2:0`, `s2:5>h9`.
+    pub fn link_name(&self, link: LinkId) -> String {
+        let Link { from, from_port, to, to_port } = self.link(link);
+        let end = |vertex: Vertex, port: PortNumber| match vertex {
+            Vertex::Host(host) => host.to_string(),
+            Vertex::Switch(switch) => format!("{switch}:{port}"),
+        };
+        format!("{}>{}", end(from, from_port), end(to, to_port))
+    }
+
+    /// The link of that name, as [`Topology::link_name`] writes it.
+    pub fn link_by_name(&self, name: &str) -> Option<LinkId> {
+        let (from, _) = name.split_once('>')?;
+        let candidates: &[LinkId] = if let Some(host) = from.strip_prefix('h') {
+            let host: u32 = host.parse().ok()?;
+            &[self.hosts.get(host as usize)?.injection]
+        } else {
+            let switch: u32 = from.strip_prefix('s')?.split(':').next()?.parse().ok()?;
+            if switch >= self.switch_count() {
+                return None;
+            }
+            self.links_from(SwitchId(switch))
+        };
+        candidates.iter().copied().find(|&link| self.link_name(link) == name)
+    }
+
+    /// The grid that the switches form, if this is a torus or a mesh. Switch and host of a place are then one node.
+    pub fn grid(&self) -> Option<&Grid> {
+        self.grid.as_ref()
+    }
+
+    /// Whether a link is inside a node: between a host and its router where both are one (tori and meshes).
+    pub fn is_internal(&self, link: LinkId) -> bool {
+        let Link { from, to, .. } = self.link(link);
+        self.grid.is_some() && (from.host().is_some() || to.host().is_some())
+    }
+
+    /// The rank of each switch, 0 at the top, where the topology has a natural one (fat trees).
+    pub fn ranks(&self) -> Option<&[u32]> {
+        self.ranks.as_deref()
+    }
+
+    /// Whether between any two switches there is just one way that turns nowhere back: the switches form a tree.
+    pub fn is_tree(&self) -> bool {
+        self.switch_link_count() == 2 * (self.switch_count() - 1)
+            && self.links().all(|link| self.reverse(link).is_some())
+    }
+}
+
+fn slice<'a, T>(items: &'a [T], start: &[u32], switch: SwitchId) -> &'a [T] {
+    &items[start[switch.index()] as usize..start[switch.index() + 1] as usize]
+}
+
+/// Puts a [`Topology`] together, checking each step.
+///
+/// ```
+/// use treecast_fabric::{PortNumber, TopologyBuilder};
+///
+/// let mut builder = TopologyBuilder::new();
+/// let switch = builder.switch(4)?;
+/// for port in 0..3 {
+///     builder.host(switch, PortNumber(port))?;
+/// }
+/// assert_eq!(builder.build()?.host_count(), 3);
+/// # Ok::<(), treecast_fabric::FabricError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct TopologyBuilder {
+    hosts: Vec<HostRecord>,
+    switches: Vec<SwitchRecord>,
+    links: Vec<Link>,
+    reverse: Vec<Option<LinkId>>,
+    /// Ports in use, out of and into a switch; a link in both directions takes the same port in both.
+    used: [BTreeMap<(SwitchId, PortNumber), LinkId>; 2],
+    ranks: Option<Vec<u32>>,
+    grid: Option<Grid>,
+}
+
+impl TopologyBuilder {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a switch with ports `0..port_count`.
+    ///
+    /// # Errors
+    /// [`FabricError::TooManySwitches`] beyond [`Topology::SWITCHES_MAX`].
+    pub fn switch(&mut self, port_count: u32) -> Result<SwitchId, FabricError> {
+        if self.switches.len() as u32 >= Topology::SWITCHES_MAX {
+            return Err(FabricError::TooManySwitches);
+        }
+        self.switches.push(SwitchRecord { name: None, port_count });
+        Ok(SwitchId(self.switches.len() as u32 - 1))
+    }
+
+    /// Adds a host on a port of a switch, with its link in both directions.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`], or
+    /// [`FabricError::TooManyHosts`] beyond [`Topology::HOSTS_MAX`].
+    pub fn host(&mut self, switch: SwitchId, port: PortNumber) -> Result<HostId, FabricError> {
+        if self.hosts.len() as u32 >= Topology::HOSTS_MAX {
+            return Err(FabricError::TooManyHosts);
+        }
+        let host = HostId(self.hosts.len() as u32);
+        let injection = self.connect(Vertex::Host(host), PortNumber(0), Vertex::Switch(switch), port)?;
+        self.hosts.push(HostRecord { name: None, injection, ejection: LinkId(injection.0 + 1), switch });
+        Ok(host)
+    }
+
+    /// Links two switches in both directions; the answer is the link from `a` to `b`, its reverse has the next number.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`].
+    pub fn link(
+        &mut self,
+        (a, a_port): (SwitchId, PortNumber),
+        (b, b_port): (SwitchId, PortNumber),
+    ) -> Result<LinkId, FabricError> {
+        self.connect(Vertex::Switch(a), a_port, Vertex::Switch(b), b_port)
+    }
+
+    /// Links two switches in one direction only.
+    ///
+    /// # Errors
+    /// As [`TopologyBuilder::link`].
+    pub fn one_way_link(
+        &mut self,
+        (from, from_port): (SwitchId, PortNumber),
+        (to, to_port): (SwitchId, PortNumber),
+    ) -> Result<LinkId, FabricError> {
+        let (from, to) = (Vertex::Switch(from), Vertex::Switch(to));
+        self.check_end(0, from, from_port)?;
+        self.check_end(1, to, to_port)?;
+        Ok(self.push(Link { from, from_port, to, to_port }, None))
+    }
+
+    /// Names a host.
+    pub fn name_host(&mut self, host: HostId, name: impl Into<String>) {
+        self.hosts[host.index()].name = Some(name.into());
+    }
+
+    /// Names a switch.
+    pub fn name_switch(&mut self, switch: SwitchId, name: impl Into<String>) {
+        self.switches[switch.index()].name = Some(name.into());
+    }
+
+    /// Says what rank each switch has, 0 at the top.
+    pub fn set_ranks(&mut self, ranks: Vec<u32>) {
+        assert_eq!(ranks.len(), self.switches.len(), "one rank a switch");
+        self.ranks = Some(ranks);
+    }
+
+    /// Says that the switches form a grid.
+    pub fn set_grid(&mut self, grid: Grid) {
+        assert_eq!(grid.node_count() as usize, self.switches.len(), "one switch a node of the grid");
+        self.grid = Some(grid);
+    }
+
+    /// The lowest port of a switch that nothing is plugged into.
+    pub fn free_port(&self, switch: SwitchId) -> Option<PortNumber> {
+        let count = self.switches.get(switch.index())?.port_count;
+        (0..count)
+            .map(PortNumber)
+            .find(|&port| self.used.iter().all(|used| !used.contains_key(&(switch, port))))
+    }
+
+    /// The topology.
+    ///
+    /// # Errors
+    /// [`FabricError::NoHosts`], [`FabricError::NotConnected`] with a vertex that host 0 does not reach.
+    pub fn build(self) -> Result<Topology, FabricError> {
+        if self.hosts.is_empty() {
+            return Err(FabricError::NoHosts);
+        }
+        let switch_count = self.switches.len();
+        let by_port =
+            |side: usize| csr(switch_count, self.used[side].iter().map(|(&(s, _), &link)| (s, link)));
+        let (outgoing, outgoing_start) = by_port(0);
+        let (incoming, incoming_start) = by_port(1);
+        let mut by_switch: Vec<(SwitchId, HostId)> =
+            self.hosts.iter().zip(0..).map(|(host, id)| (host.switch, HostId(id))).collect();
+        by_switch.sort_unstable();
+        let (attached, attached_start) = csr(switch_count, by_switch.into_iter());
+        let topology = Topology {
+            hosts: self.hosts,
+            switches: self.switches,
+            links: self.links,
+            reverse: self.reverse,
+            outgoing,
+            outgoing_start,
+            incoming,
+            incoming_start,
+            attached,
+            attached_start,
+            ranks: self.ranks,
+            grid: self.grid,
+        };
+        check_connected(&topology)?;
+        Ok(topology)
+    }
+
+    fn connect(
+        &mut self,
+        a: Vertex,
+        a_port: PortNumber,
+        b: Vertex,
+        b_port: PortNumber,
+    ) -> Result<LinkId, FabricError> {
+        for side in 0..2 {
+            self.check_end(side, a, a_port)?;
+            self.check_end(side, b, b_port)?;
+        }
+        if (a, a_port) == (b, b_port) {
+            return Err(FabricError::PortInUse { vertex: b, port: b_port });
+        }
+        let there = LinkId(self.links.len() as u32);
+        let back = LinkId(there.0 + 1);
+        self.push(Link { from: a, from_port: a_port, to: b, to_port: b_port }, Some(back));
+        self.push(Link { from: b, from_port: b_port, to: a, to_port: a_port }, Some(there));
+        Ok(there)
+    }
+
+    fn check_end(&self, side: usize, vertex: Vertex, port: PortNumber) -> Result<(), FabricError> {
+        let Vertex::Switch(switch) = vertex else { return Ok(()) };
+        let record = self.switches.get(switch.index()).ok_or(FabricError::NoSuchSwitch(switch))?;
+        if port.0 >= record.port_count {
+            return Err(FabricError::NoSuchPort { switch, port, port_count: record.port_count });
+        }
+        if self.used[side].contains_key(&(switch, port)) {
+            return Err(FabricError::PortInUse { vertex, port });
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, link: Link, reverse: Option<LinkId>) -> LinkId {
+        let id = LinkId(self.links.len() as u32);
+        for (side, vertex, port) in [(0, link.from, link.from_port), (1, link.to, link.to_port)] {
+            if let Vertex::Switch(switch) = vertex {
+                self.used[side].insert((switch, port), id);
+            }
+        }
+        self.links.push(link);
+        self.reverse.push(reverse);
+        id
+    }
+}
+
+/// Items grouped by switch: all items in one vector, and where each switch's begin.
+fn csr<T>(switch_count: usize, sorted: impl Iterator<Item = (SwitchId, T)>) -> (Vec<T>, Vec<u32>) {
+    let mut items = Vec::new();
+    let mut start = vec![0; switch_count + 1];
+    for (switch, item) in sorted {
+        items.push(item);
+        start[switch.index() + 1] = items.len() as u32;
+    }
+    for index in 1..=switch_count {
+        start[index] = start[index].max(start[index - 1]);
+    }
+    (items, start)
+}
+
+/// Every switch must reach every other: all from the first, and the first from all.
+fn check_connected(topology: &Topology) -> Result<(), FabricError> {
+    let origin = topology.switch_of(HostId(0));
+    for forwards in [true, false] {
+        let mut seen = vec![false; topology.switch_count() as usize];
+        let mut open = vec![origin];
+        seen[origin.index()] = true;
+        while let Some(switch) = open.pop() {
+            let links = if forwards { topology.links_from(switch) } else { topology.links_into(switch) };
+            for &link in links {
+                let Link { from, to, .. } = topology.link(link);
+                let Some(next) = if forwards { to } else { from }.switch() else { continue };
+                if !std::mem::replace(&mut seen[next.index()], true) {
+                    open.push(next);
+                }
+            }
+        }
+        if let Some(lost) = seen.iter().position(|&reached| !reached) {
+            let lost = SwitchId(lost as u32);
+            return Err(FabricError::NotConnected {
+                from: if forwards { origin } else { lost },
+                to: if forwards { lost } else { origin },
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_switches() -> TopologyBuilder {
+        let mut builder = TopologyBuilder::new();
+        let (a, b) = (builder.switch(4).unwrap(), builder.switch(4).unwrap());
+        builder.host(a, PortNumber(0)).unwrap();
+        builder.host(b, PortNumber(0)).unwrap();
+        builder
+    }
+
+    #[test]
+    fn links_are_found_by_the_name_they_print() {
+        let mut builder = two_switches();
+        for port in 1..3 {
+            builder.link((SwitchId(0), PortNumber(port)), (SwitchId(1), PortNumber(port + 1))).unwrap();
+        }
+        let topology = builder.build().unwrap();
+        for link in topology.links() {
+            assert_eq!(topology.link_by_name(&topology.link_name(link)), Some(link));
+        }
+        assert_eq!(topology.link_name(LinkId(4)), "s0:1>s1:2");
+        for nonsense in ["", "s0", "x>y", "s9:0>s1:1", "h9>s0:0", "s0:1>s1:3"] {
+            assert_eq!(topology.link_by_name(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn an_unlinked_switch_is_not_connected() {
+        let lost = FabricError::NotConnected { from: SwitchId(0), to: SwitchId(1) };
+        assert_eq!(two_switches().build().unwrap_err(), lost);
+    }
+
+    #[test]
+    fn a_way_there_without_a_way_back_is_not_connected() {
+        let mut builder = two_switches();
+        builder.one_way_link((SwitchId(0), PortNumber(1)), (SwitchId(1), PortNumber(1))).unwrap();
+        let lost = FabricError::NotConnected { from: SwitchId(1), to: SwitchId(0) };
+        assert_eq!(builder.build().unwrap_err(), lost);
+    }
+
+    #[test]
+    fn a_port_takes_one_plug() {
+        let mut builder = two_switches();
+        let taken = builder.host(SwitchId(0), PortNumber(0)).unwrap_err();
+        assert_eq!(taken.to_string(), "port 0 of s0 is in use already");
+        let beyond = builder.host(SwitchId(0), PortNumber(4)).unwrap_err();
+        assert_eq!(beyond.to_string(), "s0 has no port 4: its ports are 0 to 3");
+        let itself = builder.link((SwitchId(0), PortNumber(1)), (SwitchId(0), PortNumber(1)));
+        assert!(itself.is_err());
+    }
+}
