@@ -32,7 +32,7 @@ pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId};
-pub use routing::{Channel, DimensionOrder, Distances, Routing, UpDown, VirtualChannels};
+pub use routing::{Ascent, Channel, DimensionOrder, Distances, Overlap, Routing, UpDown, VirtualChannels};
 pub use spec::{NameAndOptions, SpecError, nearest};
 pub use topology::{Link, Topology, TopologyBuilder, Vertex};
 pub use units::{Cycles, Flits, Picoseconds};

@@ -1,1 +1,37 @@
-//! Placeholder.
+//! Plans: who sends which copy to whom, and in what order.
+//!
+//! [`plan`] turns a [`Group`] on a fabric into a [`Plan`] by a [`Scheme`]. A plan is a value: it is analysed
+//! ([`Plan::analyse`]), printed ([`render`]), written to JSON and read back, simulated, and executed.
+//!
+//! ```
+//! use treecast_fabric::{Fabric, FabricSpec};
+//! use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
+//!
+//! let fabric = Fabric::from_spec(&"star:8".parse::<FabricSpec>()?)?;
+//! let placement = Placement::one_per_host(8);
+//! let destinations = "1-7".parse::<MemberList>()?.resolve(&placement, MemberId(0), 1)?;
+//! let group = Group::new(placement, MemberId(0), destinations)?;
+//! let plan = plan(&fabric, &group, &"binomial".parse()?, &PlanOptions::default())?;
+//! assert_eq!(plan.analyse(&fabric, 1)?.steps, 3);
+//! # Ok::<(), treecast_plan::PlanError>(())
+//! ```
+//!
+//! The crate is pure: no clock, no environment, no file, no entropy.
+
+mod analysis;
+mod error;
+mod group;
+pub mod order;
+mod plan;
+pub mod render;
+mod scheme;
+pub mod shape;
+
+pub use analysis::Analysis;
+pub use error::PlanError;
+pub use group::{Arrangement, Group, MemberId, MemberList, Order, Placement};
+pub use plan::{Label, Plan, Sends, Worm, WormKind};
+pub use scheme::{Form, Local, PathPolicy, PlanOptions, Relay, Scheme, Share, plan};
+
+/// The most packets of a message.
+pub const PACKETS_MAX: u32 = 1 << 20;

@@ -9,8 +9,8 @@ use crate::{Direction, FabricError, Grid, LinkId, SwitchId, Topology};
 pub enum VirtualChannels {
     /// One channel a link: rings can deadlock under load, and contention on them is real, as on SCI ringlets.
     None,
-    /// Two channels a link: a packet enters each ring on channel 0 and goes on on channel 1 once it has crossed the
-    /// dateline, the link from the last node of the ring to the first (or back).
+    /// Two channels a link: on each ring a packet takes channel 0 as long as the dateline lies before it, the link from
+    /// the last node of the ring to the first (or back), and channel 1 else.
     Dateline,
 }
 
@@ -51,26 +51,21 @@ impl DimensionOrder {
     }
 
     /// Puts links that follow one another on their virtual channels. Each stretch within one dimension counts as a ring
-    /// of its own: it begins on channel 0 and goes on on channel 1 behind the dateline.
-    pub fn channels(&self, topology: &Topology, links: impl IntoIterator<Item = LinkId>) -> Vec<Channel> {
+    /// of its own; drops to hosts between its links do not end it.
+    pub fn channels(&self, topology: &Topology, links: Vec<LinkId>) -> Vec<Channel> {
         let grid = topology.grid().expect("dimension order is made for grids only");
-        let mut dimension_before = None;
-        let mut crossed = false;
-        let mut channels = Vec::new();
-        for link in links {
-            let virtual_channel = match step_of(topology, grid, link) {
-                None => 0,
-                Some((dimension, crosses)) => {
-                    if dimension_before != Some(dimension) {
-                        dimension_before = Some(dimension);
-                        crossed = false;
-                    }
-                    let behind = crossed;
-                    crossed |= crosses;
-                    u8::from(behind && self.virtual_channels == VirtualChannels::Dateline)
-                }
-            };
-            channels.push(Channel { link, virtual_channel });
+        let mut channels: Vec<Channel> =
+            links.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect();
+        if self.virtual_channels == VirtualChannels::None {
+            return channels;
+        }
+        let mut dimension_behind = None;
+        let mut crosses = false;
+        for channel in channels.iter_mut().rev() {
+            let Some((dimension, dateline)) = step_of(topology, grid, channel.link) else { continue };
+            crosses = dateline || (crosses && dimension_behind == Some(dimension));
+            dimension_behind = Some(dimension);
+            channel.virtual_channel = u8::from(!crosses);
         }
         channels
     }

@@ -1,9 +1,11 @@
 //! Which way packets may go.
 
 mod dimension_order;
+mod tree_worm;
 mod up_down;
 
 pub use dimension_order::{DimensionOrder, VirtualChannels};
+pub use tree_worm::{Ascent, Overlap};
 pub use up_down::{Distances, UpDown};
 
 use crate::{HostId, LinkId, SwitchId, Topology};

@@ -1,0 +1,102 @@
+//! What can be wrong with a group, a scheme or a plan.
+
+use thiserror::Error;
+use treecast_fabric::{FabricError, HostId, SpecError, SwitchId};
+
+use crate::MemberId;
+
+/// Why there is no plan. Each names the value that offends.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// A text that names a scheme, an order or a list of members is malformed.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The fabric could not be routed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A list of members that is malformed.
+    #[error(
+        "'{0}' is no list of members: write ranges and numbers such as 1-31 or 3,5,9, or all, or random:15"
+    )]
+    MemberList(String),
+    /// A member that does not exist.
+    #[error("there is no {what} {member}: the group has {what}s 0 to {last}", last = i64::from(*.count) - 1)]
+    NoSuchMember {
+        /// `host`, or `member` where hosts have several processes.
+        what: &'static str,
+        /// The number given.
+        member: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// A destination given twice.
+    #[error("destination {0} is given twice")]
+    Twice(MemberId),
+    /// The root among the destinations.
+    #[error("the root {0} is among the destinations")]
+    RootAmongDestinations(MemberId),
+    /// No destinations at all.
+    #[error("the group has no destinations")]
+    NoDestinations,
+    /// More random destinations than there are members.
+    #[error("random:{wanted} asks for more destinations than there are: {available}")]
+    TooManyDestinations {
+        /// How many were asked for.
+        wanted: u32,
+        /// How many there are besides the root.
+        available: u32,
+    },
+    /// A group for another fabric.
+    #[error("the group is placed on {placed} hosts, the fabric has {hosts}")]
+    PlacementMismatch {
+        /// Hosts of the placement.
+        placed: u32,
+        /// Hosts of the fabric.
+        hosts: u32,
+    },
+    /// No processes on the hosts.
+    #[error("a host runs at least one process, and all together at most {}", u32::MAX)]
+    BadProcesses,
+    /// A torus scheme on something else.
+    #[error("scheme {scheme} needs a torus; this fabric is {fabric}")]
+    NeedsTorus {
+        /// The scheme.
+        scheme: &'static str,
+        /// What the fabric is.
+        fabric: &'static str,
+    },
+    /// A switch worm on a fabric without up*/down* routing.
+    #[error(
+        "scheme {scheme} needs up*/down* routing; this fabric is routed by {routing} (choose with --routing up-down)"
+    )]
+    NeedsUpDown {
+        /// The scheme.
+        scheme: &'static str,
+        /// The routing there is.
+        routing: &'static str,
+    },
+    /// An order for a scheme that makes its own.
+    #[error("scheme {scheme} takes no order: it visits the destinations as the fabric has them")]
+    TakesNoOrder {
+        /// The scheme.
+        scheme: &'static str,
+    },
+    /// A tree worm that finds no switch above all destinations.
+    #[error("no switch above {from} reaches every destination by going down")]
+    NoCoveringSwitch {
+        /// The sender's switch.
+        from: SwitchId,
+    },
+    /// Zero packets.
+    #[error("a message has 1 to {max} packets, not {0}", max = crate::PACKETS_MAX)]
+    Packets(u64),
+    /// A plan that was read and does not hold together.
+    #[error("the plan is not sound: {0}")]
+    Unsound(String),
+    /// A text that is no plan.
+    #[error("no plan can be read from this JSON: {0}")]
+    Json(String),
+    /// A host between plan and fabric that does not exist.
+    #[error("the plan names host {0}, which the fabric does not have")]
+    NoSuchHost(HostId),
+}

@@ -1,0 +1,373 @@
+//! Who takes part: members on hosts, and a root among them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fixedbitset::FixedBitSet;
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
+use treecast_fabric::{HostId, NameAndOptions, SpecError};
+
+use crate::PlanError;
+
+/// A member: a process on a host. With one process a host, its number is the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MemberId(pub u32);
+
+impl MemberId {
+    /// The id as an index into a table with one entry a member.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// How processes are numbered over hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrangement {
+    /// Member m is on host `m / processes`.
+    #[default]
+    Block,
+    /// Member m is on host `m % hosts`.
+    Cyclic,
+}
+
+impl FromStr for Arrangement {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        match text {
+            "block" => Ok(Self::Block),
+            "cyclic" => Ok(Self::Cyclic),
+            other => Err(SpecError::UnknownName {
+                what: "placement",
+                given: other.into(),
+                known: vec!["block".into(), "cyclic".into()],
+            }),
+        }
+    }
+}
+
+/// Which member runs on which host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Placement {
+    hosts: u32,
+    processes: u32,
+    arrangement: Arrangement,
+}
+
+impl Placement {
+    /// One process a host: member and host have the same number.
+    pub const fn one_per_host(hosts: u32) -> Self {
+        Self { hosts, processes: 1, arrangement: Arrangement::Block }
+    }
+
+    /// The same number of processes on every host.
+    ///
+    /// # Errors
+    /// [`PlanError::BadProcesses`] for none, or for more than [`u32::MAX`] in all.
+    pub fn new(hosts: u32, processes: u32, arrangement: Arrangement) -> Result<Self, PlanError> {
+        match hosts.checked_mul(processes) {
+            None | Some(0) => Err(PlanError::BadProcesses),
+            Some(_) => Ok(Self { hosts, processes, arrangement }),
+        }
+    }
+
+    /// How many hosts there are.
+    pub fn host_count(&self) -> u32 {
+        self.hosts
+    }
+
+    /// How many processes each host runs.
+    pub fn processes(&self) -> u32 {
+        self.processes
+    }
+
+    /// How they are numbered.
+    pub fn arrangement(&self) -> Arrangement {
+        self.arrangement
+    }
+
+    /// How many members there are.
+    pub fn member_count(&self) -> u32 {
+        self.hosts * self.processes
+    }
+
+    /// The host that a member runs on.
+    pub fn host_of(&self, member: MemberId) -> HostId {
+        HostId(match self.arrangement {
+            Arrangement::Block => member.0 / self.processes,
+            Arrangement::Cyclic => member.0 % self.hosts,
+        })
+    }
+
+    /// What a member is called in messages: a host where each runs one process.
+    fn noun(&self) -> &'static str {
+        if self.processes == 1 { "host" } else { "member" }
+    }
+
+    fn check(&self, member: MemberId) -> Result<(), PlanError> {
+        if member.0 < self.member_count() {
+            return Ok(());
+        }
+        Err(PlanError::NoSuchMember { what: self.noun(), member: member.0, count: self.member_count() })
+    }
+}
+
+/// An ordered list of members and one root.
+///
+/// ```
+/// use treecast_plan::{Group, MemberId, Placement};
+///
+/// let group = Group::new(Placement::one_per_host(16), MemberId(0), vec![MemberId(3), MemberId(5)])?;
+/// assert_eq!(group.size(), 3);
+/// assert!(Group::new(Placement::one_per_host(16), MemberId(0), vec![MemberId(0)]).is_err());
+/// # Ok::<(), treecast_plan::PlanError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Group {
+    placement: Placement,
+    root: MemberId,
+    destinations: Vec<MemberId>,
+}
+
+impl Group {
+    /// A group of a root and at least one destination, each once.
+    ///
+    /// # Errors
+    /// [`PlanError::NoSuchMember`], [`PlanError::Twice`], [`PlanError::RootAmongDestinations`],
+    /// [`PlanError::NoDestinations`].
+    pub fn new(placement: Placement, root: MemberId, destinations: Vec<MemberId>) -> Result<Self, PlanError> {
+        placement.check(root)?;
+        if destinations.is_empty() {
+            return Err(PlanError::NoDestinations);
+        }
+        let mut seen = FixedBitSet::with_capacity(placement.member_count() as usize);
+        for &member in &destinations {
+            placement.check(member)?;
+            if member == root {
+                return Err(PlanError::RootAmongDestinations(root));
+            }
+            if seen.put(member.index()) {
+                return Err(PlanError::Twice(member));
+            }
+        }
+        Ok(Self { placement, root, destinations })
+    }
+
+    /// Which member runs on which host.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The root.
+    pub fn root(&self) -> MemberId {
+        self.root
+    }
+
+    /// Everybody but the root, in the order given.
+    pub fn destinations(&self) -> &[MemberId] {
+        &self.destinations
+    }
+
+    /// How many members there are, the root included: n.
+    pub fn size(&self) -> u32 {
+        self.destinations.len() as u32 + 1
+    }
+}
+
+/// A list of destinations as a user writes it: `1-31`, `3,5,9`, `all`, `random:15`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberList {
+    /// Everybody but the root.
+    All,
+    /// So many random members, none of them the root.
+    Random(u32),
+    /// Ranges of members, first and last included.
+    Ranges(Vec<(u32, u32)>),
+}
+
+/// The stream of a seed that draws destinations.
+const DESTINATION_STREAM: u128 = 0x6465_7374;
+
+impl MemberList {
+    /// The members meant.
+    ///
+    /// # Errors
+    /// [`PlanError::NoSuchMember`], [`PlanError::TooManyDestinations`].
+    pub fn resolve(
+        &self,
+        placement: &Placement,
+        root: MemberId,
+        seed: u64,
+    ) -> Result<Vec<MemberId>, PlanError> {
+        placement.check(root)?;
+        let others = (0..placement.member_count()).map(MemberId).filter(|&member| member != root);
+        match self {
+            Self::All => Ok(others.collect()),
+            &Self::Random(wanted) => {
+                let mut pool: Vec<MemberId> = others.collect();
+                let available = pool.len() as u32;
+                if wanted > available {
+                    return Err(PlanError::TooManyDestinations { wanted, available });
+                }
+                let mut random = Pcg64::new(u128::from(seed), DESTINATION_STREAM);
+                for index in 0..wanted as usize {
+                    let other = random.random_range(index..pool.len());
+                    pool.swap(index, other);
+                }
+                pool.truncate(wanted as usize);
+                Ok(pool)
+            }
+            Self::Ranges(ranges) => {
+                // The ends are checked first: a range is at most as long as the placement.
+                for &(first, last) in ranges {
+                    placement.check(MemberId(first))?;
+                    placement.check(MemberId(last))?;
+                }
+                Ok(ranges.iter().flat_map(|&(first, last)| first..=last).map(MemberId).collect())
+            }
+        }
+    }
+}
+
+impl FromStr for MemberList {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let malformed = || PlanError::MemberList(text.into());
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        if let Some(count) = text.strip_prefix("random:") {
+            return count.parse().map(Self::Random).map_err(|_| malformed());
+        }
+        let range = |item: &str| {
+            let (first, last) = item.split_once('-').unwrap_or((item, item));
+            let range = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            (range.0 <= range.1).then_some(range)
+        };
+        text.split(',')
+            .map(|item| range(item).ok_or_else(malformed))
+            .collect::<Result<_, _>>()
+            .map(Self::Ranges)
+    }
+}
+
+/// The order in which a tree is built over the destinations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Ascending ids: a child's id is then greater than its parent's unless that is the root. Needed where NICs
+    /// execute the tree with bounded buffers.
+    #[default]
+    Id,
+    /// As the group lists them.
+    Given,
+    /// At random, from a seed.
+    Random(u64),
+    /// Hosts of a switch are neighbours; the root's switch first, then ascending from there.
+    Switch,
+    /// Chain-concatenated order, *reconstructed*: see [`crate::order::chain_concatenated`].
+    Cco,
+}
+
+impl Order {
+    /// The names it is read from.
+    pub const NAMES: [&str; 5] = ["id", "given", "random", "switch", "cco"];
+}
+
+impl FromStr for Order {
+    type Err = SpecError;
+
+    /// Reads `id`, `given`, `random`, `random:seed=3`, `switch`, `cco`.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let spec: NameAndOptions = text.parse()?;
+        spec.only(if spec.name() == "random" { &["seed"] } else { &[] })?;
+        match spec.name() {
+            "id" => Ok(Self::Id),
+            "given" => Ok(Self::Given),
+            "random" => Ok(Self::Random(spec.value("seed", "a whole number")?.unwrap_or(1))),
+            "switch" => Ok(Self::Switch),
+            "cco" => Ok(Self::Cco),
+            other => Err(SpecError::UnknownName {
+                what: "order",
+                given: other.into(),
+                known: Self::NAMES.map(String::from).to_vec(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id => formatter.write_str("id"),
+            Self::Given => formatter.write_str("given"),
+            Self::Random(seed) => write!(formatter, "random:seed={seed}"),
+            Self::Switch => formatter.write_str("switch"),
+            Self::Cco => formatter.write_str("cco"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIXTEEN: Placement = Placement::one_per_host(16);
+
+    fn resolve(list: &str) -> Result<Vec<u32>, PlanError> {
+        let members = list.parse::<MemberList>()?.resolve(&SIXTEEN, MemberId(0), 7)?;
+        Ok(members.into_iter().map(|member| member.0).collect())
+    }
+
+    #[test]
+    fn lists_mean_what_they_say() {
+        assert_eq!(resolve("all").unwrap(), (1..16).collect::<Vec<_>>());
+        assert_eq!(resolve("3,5-7,9").unwrap(), [3, 5, 6, 7, 9]);
+        let random = resolve("random:5").unwrap();
+        assert_eq!(random, resolve("random:5").unwrap());
+        assert!(random.len() == 5 && !random.contains(&0));
+    }
+
+    #[test]
+    fn bad_lists_name_what_is_wrong() {
+        let error = |list: &str| resolve(list).unwrap_err().to_string();
+        assert_eq!(error("3-16"), "there is no host 16: the group has hosts 0 to 15");
+        assert_eq!(error("random:16"), "random:16 asks for more destinations than there are: 15");
+        for list in ["", "x", "5-3", "1,,2", "random:x", "-1"] {
+            assert!(error(list).contains(&format!("'{list}' is no list of members")), "{list}");
+        }
+    }
+
+    #[test]
+    fn bad_groups_name_the_member() {
+        let error = |root, destinations: &[u32]| {
+            let destinations = destinations.iter().copied().map(MemberId).collect();
+            Group::new(SIXTEEN, MemberId(root), destinations).unwrap_err().to_string()
+        };
+        assert_eq!(error(0, &[1, 2, 1]), "destination 1 is given twice");
+        assert_eq!(error(3, &[1, 3]), "the root 3 is among the destinations");
+        assert_eq!(error(16, &[1]), "there is no host 16: the group has hosts 0 to 15");
+        assert_eq!(error(0, &[]), "the group has no destinations");
+    }
+
+    #[test]
+    fn placement_puts_members_on_hosts() {
+        let hosts = |arrangement| {
+            let placement = Placement::new(3, 2, arrangement).unwrap();
+            (0..6).map(|member| placement.host_of(MemberId(member)).0).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(Arrangement::Block), [0, 0, 1, 1, 2, 2]);
+        assert_eq!(hosts(Arrangement::Cyclic), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(Placement::new(3, 0, Arrangement::Block), Err(PlanError::BadProcesses));
+    }
+}

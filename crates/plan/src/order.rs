@@ -1,0 +1,133 @@
+//! Orders of the members that a tree is built on: the root first, then the destinations.
+
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use treecast_fabric::{Fabric, SwitchId, UpDown};
+
+use crate::{Group, MemberId, Order, PlanError};
+
+/// The stream of a seed that shuffles members.
+const ORDER_STREAM: u128 = 0x6f72_6465;
+
+/// The members of a group in an order, the root first.
+///
+/// # Errors
+/// [`PlanError::NeedsUpDown`] for [`Order::Cco`] on a fabric that is routed otherwise.
+pub fn ordered_members(fabric: &Fabric, group: &Group, order: Order) -> Result<Vec<MemberId>, PlanError> {
+    let mut members = vec![group.root()];
+    members.extend_from_slice(group.destinations());
+    match order {
+        Order::Given => {}
+        Order::Id => members[1..].sort_unstable(),
+        Order::Random(seed) => {
+            let mut random = Pcg64::new(u128::from(seed), ORDER_STREAM);
+            for index in (2..members.len()).rev() {
+                members.swap(index, random.random_range(1..=index));
+            }
+        }
+        Order::Switch => {
+            let positions: Vec<u32> = (0..fabric.topology().switch_count()).collect();
+            sort_by_switch(fabric, group, &positions, &mut members);
+        }
+        Order::Cco => {
+            let Some(routing) = fabric.routing().up_down() else {
+                return Err(PlanError::NeedsUpDown { scheme: "order cco", routing: fabric.routing().name() });
+            };
+            let mut positions = vec![0; fabric.topology().switch_count() as usize];
+            for (position, switch) in (0..).zip(chain_concatenated(fabric, routing)) {
+                positions[switch.index()] = position;
+            }
+            sort_by_switch(fabric, group, &positions, &mut members);
+        }
+    }
+    Ok(members)
+}
+
+/// Sorts by the position of the member's switch, then by id, and rotates so that the root is first.
+fn sort_by_switch(fabric: &Fabric, group: &Group, positions: &[u32], members: &mut [MemberId]) {
+    let switch_of = |member| fabric.topology().switch_of(group.placement().host_of(member));
+    members.sort_by_key(|&member| (positions[switch_of(member).index()], member));
+    let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
+    members.rotate_left(root);
+}
+
+/// The switches in chain-concatenated order: the down-going graph cut into chains, one behind the other.
+///
+/// A chain begins at the uppermost switch not yet taken and goes on to the uppermost *down* neighbour not yet taken,
+/// until there is none. *Reconstructed*: the paper's own choice among neighbours is not public.
+pub fn chain_concatenated(fabric: &Fabric, routing: &UpDown) -> Vec<SwitchId> {
+    let topology = fabric.topology();
+    let key = |switch: SwitchId| (routing.level(switch), switch);
+    let mut taken = vec![false; topology.switch_count() as usize];
+    let mut order = Vec::with_capacity(taken.len());
+    for first in routing.top_down() {
+        let mut next = Some(first).filter(|switch| !taken[switch.index()]);
+        while let Some(switch) = next {
+            taken[switch.index()] = true;
+            order.push(switch);
+            next = topology
+                .neighbours(switch)
+                .filter(|&(link, below)| !routing.is_up(topology, link) && !taken[below.index()])
+                .map(|(_, below)| below)
+                .min_by_key(|&below| key(below));
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_fabric::FabricSpec;
+
+    use super::*;
+    use crate::Placement;
+
+    fn fabric() -> Fabric {
+        Fabric::from_spec(&"icpp98".parse::<FabricSpec>().unwrap()).unwrap()
+    }
+
+    fn order(name: &str) -> Vec<u32> {
+        let destinations = (0..32).filter(|&member| member != 9).map(MemberId).collect();
+        let group = Group::new(Placement::one_per_host(32), MemberId(9), destinations).unwrap();
+        let members = ordered_members(&fabric(), &group, name.parse().unwrap()).unwrap();
+        members.into_iter().map(|member| member.0).collect()
+    }
+
+    #[test]
+    fn every_order_holds_every_member_once_and_the_root_first() {
+        for name in Order::NAMES {
+            let mut members = order(name);
+            assert_eq!(members[0], 9, "{name}");
+            members.sort_unstable();
+            assert_eq!(members, (0..32).collect::<Vec<_>>(), "{name}");
+        }
+    }
+
+    #[test]
+    fn switch_order_keeps_the_hosts_of_a_switch_together() {
+        assert_eq!(order("switch")[..6], [9, 10, 11, 12, 13, 14]);
+        for name in ["switch", "cco"] {
+            // Rotation may cut one switch's hosts in two.
+            let switches: Vec<u32> = order(name).iter().map(|member| member / 4).collect();
+            assert!(switches.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 8, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_chain_goes_down_only() {
+        let fabric = fabric();
+        let routing = fabric.routing().up_down().unwrap();
+        let chain = chain_concatenated(&fabric, routing);
+        let mut sorted = chain.clone();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(fabric.topology().switches()));
+        assert_eq!(routing.level(chain[0]), 0);
+        assert!(fabric.topology().neighbours(chain[0]).any(|(_, below)| below == chain[1]));
+    }
+
+    #[test]
+    fn one_seed_makes_one_random_order() {
+        assert_eq!(order("random:seed=3"), order("random:seed=3"));
+        assert_ne!(order("random:seed=3"), order("random:seed=4"));
+    }
+}

@@ -1,0 +1,211 @@
+//! The plan: a value that says who sends which copy to whom, and in what order.
+
+use std::fmt;
+
+use fixedbitset::FixedBitSet;
+use treecast_fabric::{Channel, Fabric};
+
+use crate::{Group, MemberId, Placement, PlanError, Scheme};
+
+/// Where an algorithm comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Label {
+    /// Its definition is public.
+    Published,
+    /// A paper names it, its text is not public: this is our reading.
+    Reconstructed,
+    /// Ours.
+    Ours,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Published => "published",
+            Self::Reconstructed => "reconstructed",
+            Self::Ours => "ours",
+        })
+    }
+}
+
+/// What kind of worm carries a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WormKind {
+    /// To one host. It has several receivers only where processes of that host share what is delivered.
+    Unicast,
+    /// Along one path of switches, dropping copies.
+    Path,
+    /// Down a tree of switches.
+    Tree,
+    /// Inside a host, from one member to another.
+    Local,
+}
+
+impl WormKind {
+    /// Its name: `unicast`, `path`, `tree`, `local`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unicast => "unicast",
+            Self::Path => "path",
+            Self::Tree => "tree",
+            Self::Local => "local",
+        }
+    }
+}
+
+/// One message put into the fabric by one sender.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Worm {
+    /// Who sends it.
+    pub from: MemberId,
+    /// Its place among the sender's worms, from 0.
+    pub index: u32,
+    /// What carries it.
+    pub kind: WormKind,
+    /// Who receives it, in the order in which a path passes them.
+    pub to: Vec<MemberId>,
+    /// The channels it crosses from injection to last ejection. Empty inside a host, and where the fabric routes
+    /// adaptively and so decides as it goes. A path worm's route is always there: it is the way through the switches,
+    /// with the ejections of its drops between.
+    pub route: Vec<Channel>,
+}
+
+/// The worms of one multicast: each with its sender, and the order in which a sender sends them. A sender that is not
+/// the root sends once it has received.
+///
+/// Worms are listed so that everybody receives before sending. A plan is sound: every destination receives exactly
+/// once, and only holders send.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Plan {
+    pub(crate) scheme: Scheme,
+    pub(crate) label: Label,
+    pub(crate) root: MemberId,
+    pub(crate) placement: Placement,
+    pub(crate) worms: Vec<Worm>,
+}
+
+impl Plan {
+    /// A plan from worms in causal order; their indices are set here.
+    ///
+    /// # Errors
+    /// [`PlanError::Unsound`] where a worm has no receiver, a sender does not hold the message, or somebody receives
+    /// twice; [`PlanError::NoSuchMember`].
+    pub fn new(
+        scheme: Scheme,
+        label: Label,
+        root: MemberId,
+        placement: Placement,
+        mut worms: Vec<Worm>,
+    ) -> Result<Self, PlanError> {
+        let count = placement.member_count() as usize;
+        let mut holders = FixedBitSet::with_capacity(count);
+        let mut sent = vec![0; count];
+        let known = |member: MemberId| {
+            if member.index() < count {
+                Ok(member)
+            } else {
+                Err(PlanError::Unsound(format!("there is no member {member}")))
+            }
+        };
+        holders.insert(known(root)?.index());
+        for worm in &mut worms {
+            if !holders[known(worm.from)?.index()] {
+                return Err(PlanError::Unsound(format!("{} sends before it has received", worm.from)));
+            }
+            if worm.to.is_empty() {
+                return Err(PlanError::Unsound(format!("a worm of {} has no receiver", worm.from)));
+            }
+            let host = placement.host_of(worm.from);
+            for &to in &worm.to {
+                if holders.put(known(to)?.index()) {
+                    return Err(PlanError::Unsound(format!("{to} receives twice")));
+                }
+                if (worm.kind == WormKind::Local) != (placement.host_of(to) == host) {
+                    let kind = worm.kind.name();
+                    return Err(PlanError::Unsound(format!(
+                        "a {kind} worm cannot go from {} to {to}",
+                        worm.from
+                    )));
+                }
+            }
+            worm.index = sent[worm.from.index()];
+            sent[worm.from.index()] += 1;
+        }
+        Ok(Self { scheme, label, root, placement, worms })
+    }
+
+    /// The scheme that made it.
+    pub fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    /// Where the algorithm comes from.
+    pub fn label(&self) -> Label {
+        self.label
+    }
+
+    /// The root.
+    pub fn root(&self) -> MemberId {
+        self.root
+    }
+
+    /// Which member runs on which host.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// All worms, everybody's receipt before its sends.
+    pub fn worms(&self) -> &[Worm] {
+        &self.worms
+    }
+
+    /// How many receive.
+    pub fn destination_count(&self) -> usize {
+        self.worms.iter().map(|worm| worm.to.len()).sum()
+    }
+
+    /// For each member the positions of its worms in [`Plan::worms`], in the order in which it sends them.
+    pub fn sends(&self) -> Sends {
+        let mut start = vec![0_u32; self.placement.member_count() as usize + 1];
+        for worm in &self.worms {
+            start[worm.from.index() + 1] += 1;
+        }
+        for index in 1..start.len() {
+            start[index] += start[index - 1];
+        }
+        let mut positions = vec![0; self.worms.len()];
+        for (position, worm) in (0..).zip(&self.worms) {
+            positions[(start[worm.from.index()] + worm.index) as usize] = position;
+        }
+        Sends { positions, start }
+    }
+
+    /// Whether the plan reaches just the destinations of a group, from its root.
+    pub fn covers(&self, group: &Group) -> bool {
+        let mut reached: Vec<MemberId> = self.worms.iter().flat_map(|worm| worm.to.iter().copied()).collect();
+        let mut wanted = group.destinations().to_vec();
+        reached.sort_unstable();
+        wanted.sort_unstable();
+        self.root == group.root() && reached == wanted
+    }
+
+    /// Whether its members live on a fabric.
+    pub(crate) fn check_fabric(&self, fabric: &Fabric) -> Result<(), PlanError> {
+        let (placed, hosts) = (self.placement.host_count(), fabric.topology().host_count());
+        if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
+    }
+}
+
+/// Which worms each member sends.
+#[derive(Debug, Clone)]
+pub struct Sends {
+    positions: Vec<u32>,
+    start: Vec<u32>,
+}
+
+impl Sends {
+    /// The positions in [`Plan::worms`] of a member's worms, in the order in which it sends them.
+    pub fn of(&self, member: MemberId) -> &[u32] {
+        &self.positions[self.start[member.index()] as usize..self.start[member.index() + 1] as usize]
+    }
+}

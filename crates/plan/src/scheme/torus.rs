@@ -1,0 +1,353 @@
+//! The torus family. Nodes are known by their coordinates; a member stands where its host does.
+
+use treecast_fabric::{Channel, Direction, Fabric, Grid, LinkId, Routing};
+
+use super::{Form, Relay, Sender, tree};
+use crate::{Group, MemberId, PlanError, Worm, WormKind, shape};
+
+/// Recursive halving over the members sorted by coordinates (x, then y, ...), rotated so that the root is first.
+pub(super) fn u_torus(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, PlanError> {
+    let torus = Torus::new(fabric, group, "u-torus")?;
+    let mut members = group.destinations().to_vec();
+    members.push(group.root());
+    members.sort_by_key(|&member| (torus.grid.coordinates(torus.node(member)).collect::<Vec<_>>(), member));
+    let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
+    members.rotate_left(root);
+    Ok(tree::over_members(fabric, group, &shape::halving(group.size()), &members))
+}
+
+/// One chain over the destinations as a Hamiltonian cycle passes them.
+pub(super) fn s_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<Worm>, PlanError> {
+    let torus = Torus::new(fabric, group, "s-torus")?;
+    let mut sender = Sender::new(fabric, group);
+    torus.along_cycle(&mut sender, group.root(), &torus.ranked(group), form);
+    Ok(sender.worms)
+}
+
+/// Partition by dimension: a header in each ring that has destinations, which serves its ring in order.
+pub(super) fn md_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<Worm>, PlanError> {
+    let torus = Torus::new(fabric, group, "md-torus")?;
+    let mut sender = Sender::new(fabric, group);
+    torus.by_dimension(&mut sender, group.root(), group.destinations().to_vec(), 0, form);
+    Ok(sender.worms)
+}
+
+/// Partitions of r members along the Hamiltonian cycle; the root reaches their leaders, recursively where there are
+/// more than r partitions.
+pub(super) fn mu_torus(
+    fabric: &Fabric,
+    group: &Group,
+    r: u32,
+    form: Form,
+    relay: Relay,
+) -> Result<Vec<Worm>, PlanError> {
+    let torus = Torus::new(fabric, group, "mu-torus")?;
+    let mut sender = Sender::new(fabric, group);
+    torus.by_partition(&mut sender, group.root(), &torus.ranked(group), r as usize, form, relay);
+    Ok(sender.worms)
+}
+
+struct Torus<'a> {
+    fabric: &'a Fabric,
+    grid: &'a Grid,
+    group: &'a Group,
+}
+
+impl<'a> Torus<'a> {
+    fn new(fabric: &'a Fabric, group: &'a Group, scheme: &'static str) -> Result<Self, PlanError> {
+        match fabric.topology().grid() {
+            Some(grid) if grid.wraps() => Ok(Self { fabric, grid, group }),
+            Some(_) => Err(PlanError::NeedsTorus { scheme, fabric: "a mesh" }),
+            None => Err(PlanError::NeedsTorus { scheme, fabric: "a network of switches" }),
+        }
+    }
+
+    /// The node that a member's host stands at.
+    fn node(&self, member: MemberId) -> u32 {
+        self.fabric.topology().switch_of(self.group.placement().host_of(member)).0
+    }
+
+    /// A node's place on the Hamiltonian cycle, 0 at the origin: k - 1 steps up in dimension 0, one in dimension 1,
+    /// repeated; after k rounds of that one in dimension 2, and so on. *Reconstructed*; it is the k-ary modular Gray
+    /// code, so every step, the last one back to the start included, goes up in one dimension.
+    fn rank(&self, node: u32) -> u32 {
+        let digits = self.grid.coordinates(node).rev().scan(0, |above, coordinate| {
+            *above = (coordinate + *above) % self.grid.radix();
+            Some(*above)
+        });
+        digits.fold(0, |rank, digit| rank * self.grid.radix() + digit)
+    }
+
+    /// How far along the cycle it is from one node to another.
+    fn distance(&self, from: u32, to: u32) -> u32 {
+        let nodes = self.grid.node_count();
+        (self.rank(to) + nodes - self.rank(from)) % nodes
+    }
+
+    /// The destinations as the cycle passes them from the root on.
+    fn ranked(&self, group: &Group) -> Vec<MemberId> {
+        let root = self.node(group.root());
+        let mut members = group.destinations().to_vec();
+        members.sort_by_key(|&member| (self.distance(root, self.node(member)), member));
+        members
+    }
+
+    /// The links of the cycle from one node to another.
+    fn cycle_links(&self, from: u32, to: u32) -> Vec<LinkId> {
+        let radix = self.grid.radix();
+        let mut links = Vec::new();
+        let mut at = from;
+        while at != to {
+            // The step out of rank r goes up in dimension d if r ends in exactly d digits of k - 1.
+            let mut rank = self.rank(at);
+            let mut dimension = 0;
+            while rank % radix == radix - 1 && dimension + 1 < self.grid.dimensions() {
+                rank /= radix;
+                dimension += 1;
+            }
+            links.push(self.grid.link(at, dimension, Direction::Plus).expect("a torus has this link"));
+            at = self.step(at, dimension);
+        }
+        links
+    }
+
+    fn step(&self, node: u32, dimension: u32) -> u32 {
+        self.grid.node_at(
+            (0..self.grid.dimensions()).map(|d| self.grid.coordinate(node, d) + u32::from(d == dimension)),
+        )
+    }
+
+    /// A chain of sends, or one worm along the cycle, from a holder over members that the cycle passes in this order.
+    fn along_cycle(&self, sender: &mut Sender, from: MemberId, to: &[MemberId], form: Form) {
+        match form {
+            Form::StoreAndForward => chain(sender, from, to),
+            Form::Worm => self.worm(sender, from, to, |here, there| self.cycle_links(here, there)),
+        }
+    }
+
+    /// One path worm over members in this order; `links` leads from a node to another.
+    fn worm(
+        &self,
+        sender: &mut Sender,
+        from: MemberId,
+        to: &[MemberId],
+        links: impl Fn(u32, u32) -> Vec<LinkId>,
+    ) {
+        let topology = self.fabric.topology();
+        let host_of = |member| self.group.placement().host_of(member);
+        let (near, far): (Vec<_>, Vec<_>) = to.iter().partition(|&&member| host_of(member) == host_of(from));
+        if !far.is_empty() {
+            let mut route = vec![topology.injection(host_of(from))];
+            let mut at = self.node(from);
+            for stop in far.chunk_by(|&a, &b| host_of(a) == host_of(b)) {
+                let there = self.node(stop[0]);
+                route.extend(links(at, there));
+                route.push(topology.ejection(host_of(stop[0])));
+                at = there;
+            }
+            sender.push(from, WormKind::Path, far, self.channels(route));
+        }
+        for member in near {
+            sender.send(from, member);
+        }
+    }
+
+    /// Links on the virtual channels of the fabric's routing; drops between them do not count as turns.
+    fn channels(&self, route: Vec<LinkId>) -> Vec<Channel> {
+        match self.fabric.routing() {
+            Routing::DimensionOrder(routing) => routing.channels(self.fabric.topology(), route),
+            Routing::UpDown(_) => {
+                route.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect()
+            }
+        }
+    }
+
+    fn by_dimension(
+        &self,
+        sender: &mut Sender,
+        from: MemberId,
+        members: Vec<MemberId>,
+        dimension: u32,
+        form: Form,
+    ) {
+        // How far a member stands behind the sender, in each dimension from this one on.
+        let offset = |member: MemberId, d: u32| {
+            let radix = self.grid.radix();
+            let coordinate = |member| self.grid.coordinate(self.node(member), d);
+            (coordinate(member) + radix - coordinate(from)) % radix
+        };
+        let offsets =
+            |member| (dimension..self.grid.dimensions()).map(|d| offset(member, d)).collect::<Vec<_>>();
+        let mut members = members;
+        members.sort_by_key(|&member| (offsets(member), member));
+        if dimension + 1 == self.grid.dimensions() {
+            return self.ring(sender, from, &members, form);
+        }
+        let mut served = Vec::new();
+        for ring in members.chunk_by(|&a, &b| offset(a, dimension) == offset(b, dimension)) {
+            let last_ring = dimension + 2 == self.grid.dimensions();
+            if form == Form::Worm && last_ring {
+                self.ring(sender, from, ring, form);
+            } else if offset(ring[0], dimension) == 0 {
+                served.push((from, ring.to_vec()));
+            } else {
+                sender.send(from, ring[0]);
+                served.push((ring[0], ring[1..].to_vec()));
+            }
+        }
+        for (header, rest) in served {
+            self.by_dimension(sender, header, rest, dimension + 1, form);
+        }
+    }
+
+    /// Serves members of one ring in order: by a chain, or by a worm that takes dimension order to the ring.
+    fn ring(&self, sender: &mut Sender, from: MemberId, members: &[MemberId], form: Form) {
+        match form {
+            Form::StoreAndForward => chain(sender, from, members),
+            Form::Worm => self.worm(sender, from, members, |here, there| self.upward_links(here, there)),
+        }
+    }
+
+    /// The links from one node to another, dimension by dimension, always upwards.
+    fn upward_links(&self, from: u32, to: u32) -> Vec<LinkId> {
+        let mut links = Vec::new();
+        let mut at = from;
+        for dimension in 0..self.grid.dimensions() {
+            while self.grid.coordinate(at, dimension) != self.grid.coordinate(to, dimension) {
+                links.push(self.grid.link(at, dimension, Direction::Plus).expect("a torus has this link"));
+                at = self.step(at, dimension);
+            }
+        }
+        links
+    }
+
+    fn by_partition(
+        &self,
+        sender: &mut Sender,
+        from: MemberId,
+        ranked: &[MemberId],
+        r: usize,
+        form: Form,
+        relay: Relay,
+    ) {
+        let leaders: Vec<MemberId> = ranked.chunks(r).map(|partition| partition[0]).collect();
+        if leaders.len() > r {
+            self.by_partition(sender, from, &leaders, r, form, relay);
+        } else {
+            for &leader in &leaders {
+                sender.send(from, leader);
+            }
+        }
+        for partition in ranked.chunks(r).filter(|partition| partition.len() > 1) {
+            match relay {
+                Relay::Separate if form == Form::StoreAndForward => {
+                    for &member in &partition[1..] {
+                        sender.send(partition[0], member);
+                    }
+                }
+                _ => self.along_cycle(sender, partition[0], &partition[1..], form),
+            }
+        }
+    }
+}
+
+/// Each sends to the next.
+fn chain(sender: &mut Sender, from: MemberId, to: &[MemberId]) {
+    let mut holder = from;
+    for &member in to {
+        sender.send(holder, member);
+        holder = member;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_fabric::FabricSpec;
+
+    use super::*;
+    use crate::{Placement, Plan, PlanOptions, plan};
+
+    fn torus(spec: &str) -> Fabric {
+        Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap()
+    }
+
+    fn planned(fabric: &Fabric, root: u32, destinations: &[u32], scheme: &str) -> Plan {
+        let placement = Placement::one_per_host(fabric.topology().host_count());
+        let destinations = destinations.iter().copied().map(MemberId).collect();
+        let group = Group::new(placement, MemberId(root), destinations).unwrap();
+        plan(fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap()
+    }
+
+    fn sends(plan: &Plan) -> Vec<(u32, Vec<u32>)> {
+        plan.worms().iter().map(|worm| (worm.from.0, worm.to.iter().map(|to| to.0).collect())).collect()
+    }
+
+    #[test]
+    fn the_cycle_passes_every_node_once_and_closes() {
+        for spec in ["torus:k=4,n=2,uni", "torus:k=3,n=3", "torus:k=2,n=4", "torus:k=5,n=1,uni"] {
+            let fabric = torus(spec);
+            let nodes = fabric.topology().host_count();
+            let group = Group::new(Placement::one_per_host(nodes), MemberId(0), vec![MemberId(1)]).unwrap();
+            let torus = Torus::new(&fabric, &group, "s-torus").unwrap();
+            let mut by_rank: Vec<u32> = (0..nodes).collect();
+            by_rank.sort_by_key(|&node| torus.rank(node));
+            assert!((0..nodes).all(|rank| torus.rank(by_rank[rank as usize]) == rank), "{spec}");
+            for rank in 0..nodes {
+                let (here, next) = (by_rank[rank as usize], by_rank[((rank + 1) % nodes) as usize]);
+                let links = torus.cycle_links(here, next);
+                assert_eq!(links.len(), 1, "{spec} rank {rank}");
+                assert_eq!(fabric.topology().link(links[0]).to.switch().unwrap().0, next);
+            }
+        }
+        // k - 1 steps in +x, then one in +y.
+        let plan = planned(&torus("torus:k=4,n=2,uni"), 0, &(1..16).collect::<Vec<_>>(), "s-torus");
+        assert_eq!(sends(&plan)[..5], [(0, vec![1]), (1, vec![2]), (2, vec![3]), (3, vec![7]), (7, vec![4])]);
+    }
+
+    #[test]
+    fn md_torus_has_a_header_a_column() {
+        let plan = planned(&torus("torus:k=4,n=2,uni"), 0, &[4, 8, 1, 9, 3, 7, 15], "md-torus");
+        assert_eq!(
+            sends(&plan),
+            [
+                (0, vec![1]),
+                (0, vec![3]),
+                (0, vec![4]),
+                (4, vec![8]),
+                (1, vec![9]),
+                (3, vec![7]),
+                (7, vec![15])
+            ]
+        );
+        let worms = planned(&torus("torus:k=4,n=2,uni"), 0, &[4, 8, 1, 9, 3, 7, 15], "md-torus:form=worm");
+        assert_eq!(sends(&worms), [(0, vec![4, 8]), (0, vec![1, 9]), (0, vec![3, 7, 15])]);
+    }
+
+    #[test]
+    fn mu_torus_takes_the_logarithm_to_base_r_of_phases() {
+        let fabric = torus("torus:k=8,n=2,uni");
+        for (r, phases) in [(4, 3), (8, 2), (16, 2), (2, 6)] {
+            let plan =
+                planned(&fabric, 0, &(1..64).collect::<Vec<_>>(), &format!("mu-torus:r={r},form=worm"));
+            let mut depth = vec![0; 64];
+            for worm in plan.worms() {
+                for to in &worm.to {
+                    depth[to.index()] = depth[worm.from.index()] + 1;
+                }
+            }
+            assert_eq!(depth.into_iter().max().unwrap(), phases, "r = {r}");
+        }
+    }
+
+    #[test]
+    fn other_fabrics_are_refused() {
+        let group =
+            |hosts| Group::new(Placement::one_per_host(hosts), MemberId(0), vec![MemberId(1)]).unwrap();
+        let error = |spec: &str, hosts| {
+            let scheme = "u-torus".parse().unwrap();
+            plan(&torus(spec), &group(hosts), &scheme, &PlanOptions::default()).unwrap_err().to_string()
+        };
+        assert_eq!(error("mesh:k=4", 16), "scheme u-torus needs a torus; this fabric is a mesh");
+        assert_eq!(error("star:4", 4), "scheme u-torus needs a torus; this fabric is a network of switches");
+    }
+}
