@@ -26,7 +26,8 @@
     const chart = document.getElementById(id);
     const boxes = [...document.querySelectorAll(`fieldset[data-chart="${id}"] input`)];
     try {
-      const { view } = await vegaEmbed(chart, spec, {
+      const columns = innerWidth < 960 ? 1 : spec.columns;
+      const { view } = await vegaEmbed(chart, { ...spec, columns }, {
         mode: "vega-lite", renderer: "svg", ast: true, config: config(),
         tooltip: { theme: dark.matches ? "dark" : "light" },
         actions: { export: true, source: false, compiled: false, editor: false },

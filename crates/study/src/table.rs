@@ -107,9 +107,9 @@ impl Cells<'_> {
 /// The line that explains the cells.
 fn legend(figure: &Figure) -> String {
     let spread = figure.points().any(|point| spread(point) > 0.0);
-    let spread = if spread { "; ±: to the farther end of the spread over topologies" } else { "" };
+    let spread = if spread { " ±farther end of the spread over topologies" } else { "" };
     let y_label = if figure.y_label.is_empty() { "value" } else { &figure.y_label };
-    format!("{y_label}, mean over the runs; *: the lowest of the row{spread}\n")
+    format!("{y_label}: mean{spread}; *: lowest of the row\n")
 }
 
 /// The distance from the mean to the farther end of the spread.

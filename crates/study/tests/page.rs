@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -15,7 +16,9 @@ use treecast_study::figure::Figure;
 fn rendered(figures: &[Figure], script: &str) -> Option<String> {
     let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
     if Command::new(&browser).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        eprintln!("skipped: there is no browser {browser:?}; set CHROMIUM to run this test");
+        // Not by `eprintln!`, which stays unseen while a test passes.
+        writeln!(std::io::stderr(), "skipped: there is no browser {browser:?}; set CHROMIUM to name one")
+            .unwrap();
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -62,6 +65,17 @@ fn an_unchecked_curve_is_hidden() {
     let Some(dom) = rendered(&[example()], uncheck) else { return };
     assert_eq!(lines(&dom), 4 * 3);
     assert_eq!(dom.matches("role-title-text").count(), 4, "all panels stay");
+}
+
+#[test]
+fn a_curve_chosen_in_the_legend_is_singled_out() {
+    let choose =
+        "setTimeout(() => [...document.querySelectorAll('text')].find((text) => text.textContent === 'tree')
+        .dispatchEvent(new MouseEvent('click', { bubbles: true })), 2000);";
+    let Some(dom) = rendered(&[example()], choose) else { return };
+    let faint =
+        dom.split("<path").filter(|path| path.contains("\"line mark\"") && path.contains("opacity=\"0.15\""));
+    assert_eq!((lines(&dom), faint.count()), (4 * 4, 4 * 3));
 }
 
 #[test]

@@ -34,7 +34,17 @@ pub fn vega_lite(figure: &Figure) -> Value {
         "columns": 2,
         "spec": { "width": width, "height": height, "layer": layers(&figure) },
         "resolve": { "scale": { "y": y_resolve }, "axis": { "x": "independent", "y": "independent" } },
-        "config": { "legend": { "orient": "bottom", "columns": 6, "labelFontSize": 13, "symbolSize": 90, "symbolOpacity": 1 } },
+        "config": { "legend": legend(&figure) },
+    })
+}
+
+/// A legend below the panels in as many columns as the names leave room for.
+fn legend(figure: &Figure) -> Value {
+    let longest = figure.curve_names().iter().map(|name| name.chars().count()).max().unwrap_or_default();
+    let columns = (ALONE.0 as usize / (40 + 8 * longest)).clamp(1, 8);
+    json!({
+        "orient": "bottom", "columns": columns, "labelFontSize": 13, "labelLimit": ALONE.0,
+        "symbolSize": 90, "symbolOpacity": 1,
     })
 }
 
@@ -60,7 +70,7 @@ fn layers(figure: &Figure) -> Value {
     let x = json!({ "field": "x", "type": "quantitative", "title": figure.x_label, "scale": x_scale(figure.x_scale) });
     let y = json!({ "field": "mean", "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure.y_scale) });
     let low = json!({ "field": "low", "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure.y_scale) });
-    let colour = channel(figure, "range", |look| look.hex());
+    let colour = channel(figure, |look| look.hex());
     let chosen = |opacity: f64, otherwise: f64| json!({ "condition": { "param": "chosen", "value": opacity }, "value": otherwise });
     json!([
         {
@@ -82,7 +92,7 @@ fn layers(figure: &Figure) -> Value {
             }],
             "mark": { "type": "point", "filled": true, "size": 45 },
             "encoding": {
-                "x": x, "y": y, "color": colour, "shape": channel(figure, "range", |look| look.shape.vega().to_owned()),
+                "x": x, "y": y, "color": colour, "shape": channel(figure, |look| look.shape.vega().to_owned()),
                 "opacity": chosen(1.0, 0.15), "tooltip": tooltip(figure),
             },
         },
@@ -90,10 +100,10 @@ fn layers(figure: &Figure) -> Value {
 }
 
 /// A channel that sets curves apart, with the look that each curve has in every chart.
-fn channel(figure: &Figure, range: &str, of: impl Fn(Look) -> String) -> Value {
+fn channel(figure: &Figure, of: impl Fn(Look) -> String) -> Value {
     let names = figure.curve_names();
     let looks: Vec<String> = (0..names.len()).map(|i| of(Look::of(i))).collect();
-    json!({ "field": "curve", "type": "nominal", "title": null, "scale": { "domain": names, range: looks } })
+    json!({ "field": "curve", "type": "nominal", "title": null, "scale": { "domain": names, "range": looks } })
 }
 
 fn tooltip(figure: &Figure) -> Value {

@@ -56,7 +56,6 @@ pub fn sizes() -> Figure {
 }
 
 /// What a presentation must survive: no curves, no points, values that are not finite, hostile texts.
-#[allow(dead_code)]
 pub fn hostile() -> Figure {
     let text = "</script><!-- & \"quoted\" 'text' \u{1b}[31m \u{0} {x}";
     let curve = |points| Curve { name: text.to_owned(), description: text.to_owned(), points };
