@@ -17,8 +17,8 @@ fn rendered(figures: &[Figure], script: &str) -> Option<String> {
     let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
     if Command::new(&browser).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         // Not by `eprintln!`, which stays unseen while a test passes.
-        writeln!(std::io::stderr(), "skipped: there is no browser {browser:?}; set CHROMIUM to name one")
-            .unwrap();
+        let notice = format!("skipped: there is no browser {browser:?}; set CHROMIUM to name one\n");
+        std::io::stderr().write_all(notice.as_bytes()).unwrap();
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
