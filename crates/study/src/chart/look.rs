@@ -1,0 +1,124 @@
+//! What sets one curve apart from another: its colour and its mark.
+
+use ratatui_core::style::Color;
+
+/// The look of one curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Look {
+    /// Red, green and blue.
+    pub rgb: (u8, u8, u8),
+    /// The nearest colour that a terminal's own palette has.
+    pub ansi: Color,
+    /// The mark in images.
+    pub shape: Shape,
+    /// The mark in text.
+    pub symbol: char,
+}
+
+/// A mark in an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Cross,
+}
+
+/// The palette of Okabe and Ito ("Color Universal Design", 2008), which stays distinct for colour-blind
+/// readers. Its black is grey here, so that it is seen on light and on dark; its yellow, faint on white,
+/// comes last.
+const COLOURS: [((u8, u8, u8), Color); 8] = [
+    ((0x00, 0x72, 0xb2), Color::Blue),
+    ((0xd5, 0x5e, 0x00), Color::Red),
+    ((0x00, 0x9e, 0x73), Color::Green),
+    ((0xcc, 0x79, 0xa7), Color::Magenta),
+    ((0xe6, 0x9f, 0x00), Color::Yellow),
+    ((0x56, 0xb4, 0xe9), Color::Cyan),
+    ((0x80, 0x80, 0x80), Color::DarkGray),
+    ((0xf0, 0xe4, 0x42), Color::LightYellow),
+];
+// Five shapes and eight colours have no common divisor: forty curves differ.
+const SHAPES: [Shape; 5] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond, Shape::Cross];
+// The first five are the shapes.
+const SYMBOLS: [char; 12] = ['●', '■', '▲', '◆', '+', '○', '□', '△', '◇', '×', '▼', '▽'];
+
+impl Look {
+    /// The look of the curve at `index` of [`curve_names`](crate::figure::Figure::curve_names).
+    pub fn of(index: usize) -> Self {
+        let (rgb, ansi) = COLOURS[index % COLOURS.len()];
+        Self { rgb, ansi, shape: SHAPES[index % SHAPES.len()], symbol: SYMBOLS[index % SYMBOLS.len()] }
+    }
+
+    /// The look of the curve called `name`, if `names` are all names.
+    pub fn named(names: &[&str], name: &str) -> Self {
+        Self::of(place(names, name))
+    }
+
+    /// The colour as `#rrggbb`.
+    pub fn hex(&self) -> String {
+        let (r, g, b) = self.rgb;
+        format!("#{r:02x}{g:02x}{b:02x}")
+    }
+}
+
+impl Shape {
+    /// The shape's name in Vega.
+    pub fn vega(self) -> &'static str {
+        match self {
+            Self::Circle => "circle",
+            Self::Square => "square",
+            Self::Triangle => "triangle-up",
+            Self::Diamond => "diamond",
+            Self::Cross => "cross",
+        }
+    }
+
+    /// The shape as a character.
+    pub fn symbol(self) -> char {
+        match self {
+            Self::Circle => '●',
+            Self::Square => '■',
+            Self::Triangle => '▲',
+            Self::Diamond => '◆',
+            Self::Cross => '+',
+        }
+    }
+}
+
+/// The place of `name` in `names`.
+pub(super) fn place(names: &[&str], name: &str) -> usize {
+    names.iter().position(|other| *other == name).unwrap_or_default()
+}
+
+/// The points of a curve that carry a mark, by index, if about `room` marks find room side by side.
+/// Curves start at different points, so that curves on top of each other all show.
+pub(super) fn marked(points: usize, room: usize, curve: usize) -> impl Iterator<Item = usize> {
+    let stride = points.div_ceil(room.max(1)).max(1);
+    (curve % stride..points).step_by(stride)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forty_curves_look_different_in_images_and_twelve_in_text() {
+        for a in 0..40 {
+            for b in 0..a {
+                let (a, b) = (Look::of(a), Look::of(b));
+                assert!((a.rgb, a.shape) != (b.rgb, b.shape), "{a:?} {b:?}");
+            }
+        }
+        let symbols: std::collections::BTreeSet<char> = (0..12).map(|i| Look::of(i).symbol).collect();
+        assert_eq!(symbols.len(), 12);
+    }
+
+    #[test]
+    fn marks_are_thinned_to_the_room_and_staggered() {
+        assert_eq!(marked(3, 10, 1).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(marked(9, 3, 0).collect::<Vec<_>>(), [0, 3, 6]);
+        assert_eq!(marked(9, 3, 4).collect::<Vec<_>>(), [1, 4, 7]);
+        assert_eq!(marked(0, 0, 7).count(), 0);
+    }
+}

@@ -1,0 +1,16 @@
+//! Line charts of a [`Figure`](crate::figure::Figure), for the terminal, for documents and for the browser.
+//!
+//! Every chart leaves out what has no place on its axes (values that are not finite; on a logarithmic axis
+//! also zero and below), gives a curve the same look in every panel, and can be read without colour.
+
+mod axis;
+mod look;
+mod page;
+mod svg;
+mod terminal;
+mod vega;
+
+pub use page::html;
+pub use svg::{SvgError, svg};
+pub use terminal::{Ink, terminal};
+pub use vega::vega_lite;

@@ -1,0 +1,133 @@
+//! Figures as Vega-Lite specifications.
+
+use serde_json::{Value, json};
+
+use super::look::Look;
+use crate::figure::{Figure, Scale};
+
+/// The version must fit the library in `assets/vega`.
+const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v6.json";
+
+/// Pixels of one panel, if it is the only one and if there are more.
+const ALONE: (u32, u32) = (720, 400);
+const TOGETHER: (u32, u32) = (380, 250);
+
+/// `figure` as a Vega-Lite 6 specification with its data inside: panels in two columns, lines with marks,
+/// a band for the spread, and the numbers of a point when it is pointed at.
+///
+/// A choice in the legend singles curves out (parameter `chosen`); the parameter `hidden` is the list of the
+/// names that are not drawn at all.
+pub fn vega_lite(figure: &Figure) -> Value {
+    let figure = figure.tidy();
+    let panels: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
+    let (width, height) = if panels.len() > 1 { TOGETHER } else { ALONE };
+    let y_resolve = if figure.shared_y { "shared" } else { "independent" };
+    json!({
+        "$schema": SCHEMA,
+        "description": figure.title,
+        "params": [{ "name": "hidden", "value": [] }],
+        "data": { "values": rows(&figure) },
+        "facet": {
+            "field": "panel", "type": "nominal", "sort": panels,
+            "header": { "title": null, "labelFontSize": 13, "labelFontWeight": "bold" },
+        },
+        "columns": 2,
+        "spec": { "width": width, "height": height, "layer": layers(&figure) },
+        "resolve": { "scale": { "y": y_resolve }, "axis": { "x": "independent", "y": "independent" } },
+        "config": { "legend": legend(&figure) },
+    })
+}
+
+/// A legend below the panels in as many columns as the names leave room for.
+fn legend(figure: &Figure) -> Value {
+    let longest = figure.curve_names().iter().map(|name| name.chars().count()).max().unwrap_or_default();
+    let columns = (ALONE.0 as usize / (40 + 8 * longest)).clamp(1, 8);
+    json!({
+        "orient": "bottom", "columns": columns, "labelFontSize": 13, "labelLimit": ALONE.0,
+        "symbolSize": 90, "symbolOpacity": 1,
+    })
+}
+
+/// One row for each point.
+fn rows(figure: &Figure) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for panel in &figure.panels {
+        for curve in &panel.curves {
+            for point in &curve.points {
+                rows.push(json!({
+                    "panel": panel.title, "curve": curve.name, "x": point.x,
+                    "mean": point.mean, "low": point.low, "high": point.high, "runs": point.runs,
+                }));
+            }
+        }
+    }
+    rows
+}
+
+/// The band, the lines, and the marks on top, which answer to the pointer.
+fn layers(figure: &Figure) -> Value {
+    let shown = json!([{ "filter": "indexof(hidden, datum.curve) < 0" }]);
+    let x = json!({ "field": "x", "type": "quantitative", "title": figure.x_label, "scale": x_scale(figure.x_scale) });
+    let y = json!({ "field": "mean", "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure.y_scale) });
+    let low = json!({ "field": "low", "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure.y_scale) });
+    let colour = channel(figure, |look| look.hex());
+    let chosen = |opacity: f64, otherwise: f64| json!({ "condition": { "param": "chosen", "value": opacity }, "value": otherwise });
+    json!([
+        {
+            "transform": shown,
+            "mark": { "type": "area", "tooltip": null },
+            "encoding": {
+                "x": x, "y": low, "y2": { "field": "high" }, "color": colour, "opacity": chosen(0.15, 0.02),
+            },
+        },
+        {
+            "transform": shown,
+            "mark": { "type": "line", "strokeWidth": 2, "tooltip": null },
+            "encoding": { "x": x, "y": y, "color": colour, "opacity": chosen(1.0, 0.15) },
+        },
+        {
+            "transform": shown,
+            "params": [{
+                "name": "chosen", "bind": "legend", "select": { "type": "point", "fields": ["curve"] },
+            }],
+            "mark": { "type": "point", "filled": true, "size": 45 },
+            "encoding": {
+                "x": x, "y": y, "color": colour, "shape": channel(figure, |look| look.shape.vega().to_owned()),
+                "opacity": chosen(1.0, 0.15), "tooltip": tooltip(figure),
+            },
+        },
+    ])
+}
+
+/// A channel that sets curves apart, with the look that each curve has in every chart.
+fn channel(figure: &Figure, of: impl Fn(Look) -> String) -> Value {
+    let names = figure.curve_names();
+    let looks: Vec<String> = (0..names.len()).map(|i| of(Look::of(i))).collect();
+    json!({ "field": "curve", "type": "nominal", "title": null, "scale": { "domain": names, "range": looks } })
+}
+
+fn tooltip(figure: &Figure) -> Value {
+    let number = |field: &str, title: &str| json!({ "field": field, "type": "quantitative", "title": title, "format": ",.6~r" });
+    json!([
+        { "field": "curve", "type": "nominal", "title": "curve" },
+        number("x", &figure.x_label),
+        number("mean", &figure.y_label),
+        number("low", "spread from"),
+        number("high", "spread to"),
+        { "field": "runs", "type": "quantitative", "title": "runs" },
+    ])
+}
+
+fn x_scale(scale: Scale) -> Value {
+    match scale {
+        Scale::Linear => json!({ "zero": false, "nice": false, "padding": 8 }),
+        Scale::Log2 => json!({ "type": "log", "base": 2, "nice": false, "padding": 8 }),
+    }
+}
+
+fn y_scale(scale: Scale) -> Value {
+    match scale {
+        Scale::Linear => json!({ "zero": true }),
+        Scale::Log2 => json!({ "type": "log", "base": 2 }),
+    }
+}

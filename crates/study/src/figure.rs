@@ -1,0 +1,271 @@
+//! The value that every presentation takes: the curves of one figure, panel by panel.
+
+use serde::{Deserialize, Serialize};
+
+/// The greatest magnitude that is drawn, so that no difference of two values overflows.
+const MAGNITUDE_MAX: f64 = 1e300;
+
+/// One figure of a study: one or more panels with the same axes.
+///
+/// # Example
+///
+/// ```
+/// use treecast_study::figure::{Curve, Figure, Panel, Point, Scale};
+/// use treecast_study::table::{Rows, table};
+///
+/// let point = |x, mean| Point { x, mean, low: mean - 40.0, high: mean + 40.0, runs: 10 };
+/// let curve = |name: &str, means: [f64; 2]| Curve {
+///     name: name.to_owned(),
+///     description: String::new(),
+///     points: vec![point(1.0, means[0]), point(2.0, means[1])],
+/// };
+/// let figure = Figure {
+///     study: "example".to_owned(),
+///     name: "latency".to_owned(),
+///     title: "Latency of one multicast".to_owned(),
+///     x_label: "destinations".to_owned(),
+///     y_label: "latency (cycles)".to_owned(),
+///     x_scale: Scale::Linear,
+///     y_scale: Scale::Linear,
+///     shared_y: true,
+///     panels: vec![Panel {
+///         title: String::new(),
+///         curves: vec![curve("tree", [3000.0, 3100.0]), curve("path", [2900.0, 3300.0])],
+///     }],
+///     caption: String::new(),
+///     command: String::new(),
+/// };
+/// assert!(table(&figure, 80, Rows::All).contains("2900 ±40 *"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The study that the figure belongs to.
+    pub study: String,
+    /// The figure's name inside its study.
+    pub name: String,
+    /// One line above the figure.
+    pub title: String,
+    /// What x is, with its unit.
+    pub x_label: String,
+    /// What y is, with its unit.
+    pub y_label: String,
+    /// How x is laid out.
+    #[serde(default)]
+    pub x_scale: Scale,
+    /// How y is laid out.
+    #[serde(default)]
+    pub y_scale: Scale,
+    /// Whether all panels have the same y range, so that their heights can be compared.
+    #[serde(default = "yes")]
+    pub shared_y: bool,
+    /// The panels in reading order.
+    pub panels: Vec<Panel>,
+    /// What a reader should see in the figure; a few sentences.
+    pub caption: String,
+    /// The command that makes the figure.
+    pub command: String,
+}
+
+/// One set of axes with its curves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Panel {
+    /// What sets this panel apart from the others, for instance `R = 0.5`.
+    pub title: String,
+    /// The curves; a name means the same thing in every panel.
+    pub curves: Vec<Curve>,
+}
+
+/// One line of a panel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// A short name for legends and table heads.
+    pub name: String,
+    /// What the name stands for; may be empty.
+    pub description: String,
+    /// The measured points; an x may be missing.
+    pub points: Vec<Point>,
+}
+
+/// The runs at one x, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The parameter that was swept.
+    pub x: f64,
+    /// The mean over all runs.
+    pub mean: f64,
+    /// The low end of the spread over topologies.
+    pub low: f64,
+    /// The high end of the spread over topologies.
+    pub high: f64,
+    /// The number of runs.
+    pub runs: usize,
+}
+
+/// How an axis is laid out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Equal distances are equal differences.
+    #[default]
+    Linear,
+    /// Equal distances are equal ratios, with a tick at powers of two.
+    Log2,
+}
+
+impl Figure {
+    /// The names of all curves, each once, in order of first appearance: a curve's place in this list
+    /// decides its look in every panel.
+    pub fn curve_names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for curve in self.panels.iter().flat_map(|panel| &panel.curves) {
+            if !names.contains(&curve.name.as_str()) {
+                names.push(curve.name.as_str());
+            }
+        }
+        names
+    }
+
+    /// The figure as it can be shown: points in order of x without those that have no place on the axes,
+    /// texts without control characters, distinct panel titles, and distinct curve names in a panel.
+    ///
+    /// An end of a spread that has no place on the y axis moves to the mean.
+    pub(crate) fn tidy(&self) -> Self {
+        let mut panels: Vec<Panel> =
+            self.panels.iter().map(|panel| panel.tidy(self.x_scale, self.y_scale)).collect();
+        make_distinct(panels.iter_mut().map(|panel| &mut panel.title));
+        Self {
+            study: printable(&self.study),
+            name: printable(&self.name),
+            title: printable(&self.title),
+            x_label: printable(&self.x_label),
+            y_label: printable(&self.y_label),
+            panels,
+            caption: printable(&self.caption),
+            command: printable(&self.command),
+            ..*self
+        }
+    }
+
+    /// All points of all curves.
+    pub(crate) fn points(&self) -> impl Iterator<Item = &Point> {
+        self.panels.iter().flat_map(Panel::points)
+    }
+}
+
+impl Panel {
+    /// All points of all curves.
+    pub(crate) fn points(&self) -> impl Iterator<Item = &Point> {
+        self.curves.iter().flat_map(|curve| &curve.points)
+    }
+
+    fn tidy(&self, x_scale: Scale, y_scale: Scale) -> Self {
+        let mut curves: Vec<Curve> = self.curves.iter().map(|curve| curve.tidy(x_scale, y_scale)).collect();
+        make_distinct(curves.iter_mut().map(|curve| &mut curve.name));
+        Self { title: printable(&self.title), curves }
+    }
+}
+
+impl Curve {
+    fn tidy(&self, x_scale: Scale, y_scale: Scale) -> Self {
+        let mut points: Vec<Point> = self
+            .points
+            .iter()
+            .filter(|point| x_scale.holds(point.x) && y_scale.holds(point.mean))
+            .map(|point| Point {
+                low: if y_scale.holds(point.low) { point.low } else { point.mean },
+                high: if y_scale.holds(point.high) { point.high } else { point.mean },
+                ..*point
+            })
+            .collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Self { name: printable(&self.name), description: printable(&self.description), points }
+    }
+}
+
+impl Scale {
+    /// Where `value` lies on the axis: equal differences are equal distances.
+    pub(crate) fn position(self, value: f64) -> f64 {
+        match self {
+            Self::Linear => value,
+            Self::Log2 => value.log2(),
+        }
+    }
+
+    /// The value that lies at `position`.
+    pub(crate) fn value(self, position: f64) -> f64 {
+        match self {
+            Self::Linear => position,
+            Self::Log2 => position.exp2(),
+        }
+    }
+
+    /// Whether `value` has a place on the axis.
+    fn holds(self, value: f64) -> bool {
+        value.abs() <= MAGNITUDE_MAX && self.position(value).is_finite()
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// `text` with a space for every character that a terminal would obey or XML cannot hold.
+fn printable(text: &str) -> String {
+    let forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|c| if forbidden(c) { ' ' } else { c }).collect()
+}
+
+/// Numbers the second and later uses of a name: `tree`, `tree (2)`.
+fn make_distinct<'a>(names: impl Iterator<Item = &'a mut String>) {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names {
+        let base = name.clone();
+        let mut number = 1;
+        while seen.contains(name) {
+            number += 1;
+            *name = format!("{base} ({number})");
+        }
+        seen.push(name.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(x: f64, mean: f64) -> Point {
+        Point { x, mean, low: mean, high: f64::NAN, runs: 1 }
+    }
+
+    fn curve(name: &str, points: Vec<Point>) -> Curve {
+        Curve { name: name.to_owned(), description: String::new(), points }
+    }
+
+    #[test]
+    fn points_without_a_place_on_the_axes_are_left_out_and_the_rest_are_in_order() {
+        let points = vec![point(4.0, 1.0), point(f64::NAN, 1.0), point(2.0, f64::INFINITY), point(1.0, 3.0)];
+        let tidy = curve("ni", points).tidy(Scale::Linear, Scale::Linear);
+        assert_eq!(
+            tidy.points.iter().map(|p| (p.x, p.mean, p.high)).collect::<Vec<_>>(),
+            [(1.0, 3.0, 3.0), (4.0, 1.0, 1.0)]
+        );
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_no_place_for_zero() {
+        let tidy = curve("ni", vec![point(0.0, 1.0), point(1.0, 0.0), point(1.0, 1.0)]);
+        assert_eq!(tidy.tidy(Scale::Log2, Scale::Log2).points.len(), 1);
+    }
+
+    #[test]
+    fn repeated_names_are_numbered() {
+        let panel = Panel {
+            title: "a\u{1b}b".to_owned(),
+            curves: ["tree", "tree", "tree (2)", "path"].map(|name| curve(name, Vec::new())).into(),
+        };
+        let tidy = panel.tidy(Scale::Linear, Scale::Linear);
+        let names: Vec<_> = tidy.curves.iter().map(|curve| curve.name.as_str()).collect();
+        assert_eq!(names, ["tree", "tree (2)", "tree (2) (2)", "path"]);
+        assert_eq!(tidy.title, "a b");
+    }
+}

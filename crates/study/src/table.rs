@@ -1,0 +1,165 @@
+//! A figure as numbers for the terminal.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::figure::{Curve, Figure, Panel, Point};
+
+/// What stands where a curve has no point.
+const MISSING: &str = "-";
+
+/// How many rows a table shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// Every x.
+    All,
+    /// At most so many, spread evenly over all x, with the first and the last.
+    AtMost(usize),
+}
+
+/// The table of every panel of `figure`, in at most `width` columns of text if the names allow it.
+///
+/// A row is an x, a column a curve. A cell is the mean over the runs and, after `±`, the distance to the
+/// farther end of the spread. The lowest mean of each row is marked. Curves that do not fit side by side
+/// follow in a further table. Numbers are plain digits, ready to be pasted elsewhere.
+pub fn table(figure: &Figure, width: u16, rows: Rows) -> String {
+    let figure = figure.tidy();
+    let mut text = String::new();
+    for panel in &figure.panels {
+        if !panel.title.is_empty() {
+            let _ = writeln!(text, "{}", panel.title);
+        }
+        let xs = thinned(distinct_xs(panel), rows);
+        if xs.is_empty() {
+            text.push_str("no points\n\n");
+            continue;
+        }
+        let cells = Cells { panel, xs: &xs, decimals: decimals(panel) };
+        cells.write(&mut text, &figure.x_label, &panel.curves, width);
+        text.push('\n');
+    }
+    text + &legend(&figure)
+}
+
+/// The numbers of one panel.
+struct Cells<'a> {
+    panel: &'a Panel,
+    xs: &'a [f64],
+    decimals: usize,
+}
+
+impl Cells<'_> {
+    /// Writes the table of `curves`, or of one half of them after the other where they are too wide.
+    fn write(&self, text: &mut String, x_label: &str, curves: &[Curve], width: u16) {
+        let mut table = self.table(x_label, curves);
+        let fits = table.lines().all(|line| line.chars().count() <= usize::from(width));
+        if fits || curves.len() < 2 {
+            // Words are broken only where a single curve is too wide.
+            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+            let _ = writeln!(text, "{}", table.trim_fmt());
+            return;
+        }
+        let (left, right) = curves.split_at(curves.len().div_ceil(2));
+        self.write(text, x_label, left, width);
+        text.push('\n');
+        self.write(text, x_label, right, width);
+    }
+
+    fn table(&self, x_label: &str, curves: &[Curve]) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+        table.style_mut().row_separator = comfy_table::LineStyle::none();
+        table.set_header(
+            std::iter::once(x_label)
+                .chain(curves.iter().map(|curve| curve.name.as_str()))
+                .collect::<Vec<_>>(),
+        );
+        for x in self.xs {
+            let cells = curves.iter().map(|curve| self.cell(curve, *x));
+            table.add_row(std::iter::once(exact(*x)).chain(cells).collect::<Vec<_>>());
+        }
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    fn cell(&self, curve: &Curve, x: f64) -> String {
+        let Some(point) = point_at(curve, x) else {
+            return format!("{MISSING}  ");
+        };
+        let mark = if Some(point.mean) == self.best(x) { '*' } else { ' ' };
+        let spread = spread(point);
+        let mean = number(point.mean, self.decimals);
+        if spread == 0.0 {
+            return format!("{mean} {mark}");
+        }
+        format!("{mean} ±{} {mark}", number(spread, self.decimals))
+    }
+
+    /// The lowest mean at `x`.
+    fn best(&self, x: f64) -> Option<f64> {
+        self.panel.curves.iter().filter_map(|curve| point_at(curve, x)).map(|p| p.mean).min_by(f64::total_cmp)
+    }
+}
+
+/// The line that explains the cells.
+fn legend(figure: &Figure) -> String {
+    let spread = figure.points().any(|point| spread(point) > 0.0);
+    let spread = if spread { " ±farther end of the spread over topologies" } else { "" };
+    let y_label = if figure.y_label.is_empty() { "value" } else { &figure.y_label };
+    format!("{y_label}: mean{spread}; *: lowest of the row\n")
+}
+
+/// The distance from the mean to the farther end of the spread.
+fn spread(point: &Point) -> f64 {
+    (point.mean - point.low).abs().max((point.high - point.mean).abs())
+}
+
+fn point_at(curve: &Curve, x: f64) -> Option<&Point> {
+    curve.points.iter().find(|point| point.x.total_cmp(&x).is_eq())
+}
+
+fn distinct_xs(panel: &Panel) -> Vec<f64> {
+    let mut xs: Vec<f64> = panel.points().map(|point| point.x).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    xs
+}
+
+fn thinned(xs: Vec<f64>, rows: Rows) -> Vec<f64> {
+    match rows {
+        Rows::AtMost(most) if most < xs.len() => {
+            let most = most.max(2);
+            (0..most).map(|row| xs[row * (xs.len() - 1) / (most - 1)]).collect()
+        }
+        _ => xs,
+    }
+}
+
+/// The digits after the point that give the greatest mean of a panel four digits or more.
+fn decimals(panel: &Panel) -> usize {
+    let greatest = panel.points().map(|point| point.mean.abs()).fold(0.0, f64::max);
+    let whole = panel
+        .points()
+        .all(|point| point.mean.fract() == 0.0 && point.low.fract() == 0.0 && point.high.fract() == 0.0);
+    if greatest == 0.0 || whole {
+        return 0;
+    }
+    (3.0 - greatest.log10().floor()).clamp(0.0, 9.0) as usize
+}
+
+fn exact(value: f64) -> String {
+    if value != 0.0 && !(1e-9..1e12).contains(&value.abs()) {
+        return format!("{value:e}");
+    }
+    value.to_string()
+}
+
+fn number(value: f64, decimals: usize) -> String {
+    if value != 0.0 && !(1e-9..1e12).contains(&value.abs()) {
+        return format!("{value:.3e}");
+    }
+    format!("{value:.decimals$}")
+}

@@ -1,0 +1,185 @@
+//! What every presentation of a figure shows, and what it survives.
+
+mod common;
+
+use common::{example, hostile, sizes};
+use serde_json::Value;
+use treecast_study::chart::{self, Ink};
+use treecast_study::figure::{Figure, Panel};
+use treecast_study::table::{Rows, table};
+
+fn width(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or_default()
+}
+
+/// A figure without panels, without curves, with one panel and with hostile contents.
+fn edges() -> Vec<Figure> {
+    let without_panels = Figure { panels: Vec::new(), ..example() };
+    let without_curves =
+        Figure { panels: vec![Panel { title: String::new(), curves: Vec::new() }], ..example() };
+    vec![without_panels, without_curves, sizes(), hostile()]
+}
+
+#[test]
+fn a_table_of_four_curves_thinned_to_ten_rows() {
+    let text = table(&example(), 100, Rows::AtMost(10));
+    assert!(width(&text) <= 100);
+    insta::assert_snapshot!(text.split("R = 1").next().unwrap_or_default());
+}
+
+#[test]
+fn a_table_too_wide_for_its_curves_goes_on_below_with_one_winner_a_row() {
+    let text = table(&sizes(), 100, Rows::All);
+    assert!(width(&text) <= 100);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_thinned_table_keeps_the_first_and_the_last_row() {
+    let text = table(&example(), 100, Rows::AtMost(3));
+    let xs: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|word| word.parse::<u32>().is_ok())
+        .collect();
+    assert_eq!(xs, ["1", "16", "31"].repeat(4));
+}
+
+#[test]
+fn panels_stand_side_by_side_in_a_wide_terminal() {
+    let text = chart::terminal(&example(), 100, 16, Ink::Plain);
+    assert!(width(&text) <= 100);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn panels_stand_below_each_other_in_a_narrow_terminal() {
+    let text = chart::terminal(&example(), 60, 12, Ink::Plain);
+    assert!(width(&text) <= 60);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_logarithmic_chart_in_the_terminal() {
+    insta::assert_snapshot!(chart::terminal(&sizes(), 90, 20, Ink::Plain));
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let plain = chart::terminal(&example(), 100, 16, Ink::Plain);
+    let mut coloured = chart::terminal(&example(), 100, 16, Ink::Colour);
+    assert!(!plain.contains('\u{1b}'));
+    assert!(coloured.contains("\u{1b}[34m"));
+    while let Some(start) = coloured.find('\u{1b}') {
+        let end = start + coloured[start..].find('m').expect("an escape ends in m");
+        coloured.replace_range(start..=end, "");
+    }
+    assert_eq!(coloured, plain);
+}
+
+#[test]
+fn an_svg_image_names_its_title_axes_panels_and_curves() {
+    let text = chart::svg(&example()).unwrap();
+    let image = roxmltree::Document::parse(&text).unwrap();
+    let texts: Vec<&str> = image.descendants().filter_map(|node| node.text()).map(str::trim).collect();
+    for expected in [
+        "R = 0.5",
+        "R = 1",
+        "R = 2",
+        "R = 5",
+        "ni",
+        "tree",
+        "path",
+        "uni",
+        "destinations",
+        "latency (cycles)",
+    ] {
+        assert!(texts.contains(&expected), "{expected} is missing");
+    }
+    assert!(texts.contains(&"Latency of one multicast, by the ratio of host to NIC overhead"));
+    let lines = image.descendants().filter(|node| node.attribute("stroke") == Some("#0072B2"));
+    assert_eq!(lines.filter(|node| node.has_tag_name("polyline")).count(), 5, "four curves and the legend");
+}
+
+#[test]
+fn everything_in_an_svg_image_lies_inside_it() {
+    for figure in [example(), sizes()] {
+        let text = chart::svg(&figure).unwrap();
+        let image = roxmltree::Document::parse(&text).unwrap();
+        let number = |node: roxmltree::Node, name| node.attribute(name).and_then(|n| n.parse::<f64>().ok());
+        let (width, height) = (number(image.root_element(), "width"), number(image.root_element(), "height"));
+        for node in image.descendants() {
+            for (name, end) in [("x", width), ("cx", width), ("y", height), ("cy", height)] {
+                let at = number(node, name).unwrap_or_default();
+                assert!(at >= 0.0 && at <= end.unwrap(), "{node:?} {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vega_lite_specification_holds_every_point_and_the_looks() {
+    let spec = chart::vega_lite(&example());
+    let values = spec["data"]["values"].as_array().unwrap();
+    assert_eq!(values.len(), 4 * 4 * 31);
+    assert_eq!(spec["facet"]["sort"], serde_json::json!(["R = 0.5", "R = 1", "R = 2", "R = 5"]));
+    assert_eq!((&spec["columns"], &spec["resolve"]["scale"]["y"]), (&Value::from(2), &Value::from("shared")));
+    let marks: Vec<&Value> =
+        spec["spec"]["layer"].as_array().unwrap().iter().map(|layer| &layer["mark"]["type"]).collect();
+    assert_eq!(marks, ["area", "line", "point"]);
+    let colour = &spec["spec"]["layer"][2]["encoding"]["color"]["scale"];
+    assert_eq!(colour["domain"], serde_json::json!(["ni", "tree", "path", "uni"]));
+    assert_eq!(colour["range"][0], "#0072b2");
+}
+
+#[test]
+fn a_vega_lite_specification_follows_the_scales() {
+    let layer = &chart::vega_lite(&sizes())["spec"]["layer"][1]["encoding"];
+    for axis in ["x", "y"] {
+        assert_eq!(
+            (&layer[axis]["scale"]["type"], &layer[axis]["scale"]["base"]),
+            (&"log".into(), &2.into())
+        );
+    }
+}
+
+#[test]
+fn a_page_needs_nothing_from_elsewhere() {
+    let page = chart::html(&[example(), sizes()]);
+    let own = page.split("<script>").next().unwrap_or_default();
+    for reference in [" src=", "<link", "@import", "url("] {
+        assert!(!own.contains(reference), "{reference}");
+    }
+    assert!(!page.contains("sourceMappingURL=vega"));
+    assert!(page.contains("default-src 'none'"));
+    assert!(page.contains("<code>treecast paper run multicast-support single --runs 10</code>"));
+    assert!(page.contains("&lt;half&gt; the latency"));
+}
+
+#[test]
+fn hostile_texts_stay_texts() {
+    let tags = |figure: &Figure| {
+        let page = chart::html(std::slice::from_ref(figure));
+        ["<script", "</script", "<!--"].map(|tag| page.matches(tag).count())
+    };
+    assert_eq!(tags(&hostile()), tags(&example()));
+}
+
+#[test]
+fn nothing_breaks_a_presentation() {
+    for figure in edges() {
+        assert!(!table(&figure, 1, Rows::AtMost(0)).is_empty());
+        for (width, height) in [(0, 0), (30, 8), (60, 20), (u16::MAX, u16::MAX)] {
+            assert!(!chart::terminal(&figure, width, height, Ink::Colour).contains('\0'));
+        }
+        assert!(roxmltree::Document::parse(&chart::svg(&figure).unwrap()).is_ok());
+        assert!(!chart::html(&[figure]).is_empty());
+    }
+    assert!(chart::html(&[]).contains("No figures"));
+}
+
+#[test]
+fn a_figure_is_read_back_as_it_was_written() {
+    let text = serde_json::to_string(&sizes()).unwrap();
+    assert_eq!(serde_json::from_str::<Figure>(&text).unwrap(), sizes());
+}

@@ -1,0 +1,86 @@
+//! The page in a real browser. Skipped where there is no `chromium`; the variable `CHROMIUM` names another one.
+#![expect(clippy::disallowed_methods, reason = "the browser is another program, and the page a file")]
+
+mod common;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{example, hostile, sizes};
+use treecast_study::chart;
+use treecast_study::figure::Figure;
+
+/// What the browser shows of the page of `figures`, up to its scripts, with `script` run at its end; none
+/// without a browser.
+fn rendered(figures: &[Figure], script: &str) -> Option<String> {
+    let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
+    if Command::new(&browser).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        // Not by `eprintln!`, which stays unseen while a test passes.
+        let notice = format!("skipped: there is no browser {browser:?}; set CHROMIUM to name one\n");
+        std::io::stderr().write_all(notice.as_bytes()).unwrap();
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let page = chart::html(figures) + &format!("<script>{script}</script>");
+    std::fs::write(folder.path().join("page.html"), page).unwrap();
+    let output = dump(&browser, folder.path());
+    assert!(output.status.success(), "the browser failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).split("<script").next().map(str::to_owned)
+}
+
+fn dump(browser: &str, folder: &Path) -> std::process::Output {
+    Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .arg(format!("file://{}", folder.join("page.html").display()))
+        .output()
+        .unwrap()
+}
+
+/// How many lines the charts of the page show.
+fn lines(dom: &str) -> usize {
+    dom.matches("aria-roledescription=\"line mark\"").count()
+}
+
+#[test]
+fn every_panel_and_curve_is_drawn() {
+    let Some(dom) = rendered(&[example(), sizes()], "") else { return };
+    assert_eq!(dom.matches("<svg xmlns=\"http://www.w3.org/2000/svg\"").count(), 2);
+    assert_eq!(lines(&dom), 4 * 4 + 10);
+    for text in ["R = 0.5", "R = 5", "latency (cycles)", "destinations", "2,048"] {
+        assert!(dom.contains(&format!(">{text}</text>")), "{text} is missing");
+    }
+    assert!(
+        !dom.contains("class=\"chart error\"") && !dom.contains("could not be drawn: "),
+        "an error is shown"
+    );
+}
+
+#[test]
+fn an_unchecked_curve_is_hidden() {
+    let uncheck = "setTimeout(() => document.querySelector('input[value=tree]').click(), 2000);";
+    let Some(dom) = rendered(&[example()], uncheck) else { return };
+    assert_eq!(lines(&dom), 4 * 3);
+    assert_eq!(dom.matches("role-title-text").count(), 4, "all panels stay");
+}
+
+#[test]
+fn a_curve_chosen_in_the_legend_is_singled_out() {
+    let choose =
+        "setTimeout(() => [...document.querySelectorAll('text')].find((text) => text.textContent === 'tree')
+        .dispatchEvent(new MouseEvent('click', { bubbles: true })), 2000);";
+    let Some(dom) = rendered(&[example()], choose) else { return };
+    let faint =
+        dom.split("<path").filter(|path| path.contains("\"line mark\"") && path.contains("opacity=\"0.15\""));
+    assert_eq!((lines(&dom), faint.count()), (4 * 4, 4 * 3));
+}
+
+#[test]
+fn hostile_texts_do_no_harm() {
+    let Some(dom) = rendered(&[hostile(), Figure { panels: Vec::new(), ..example() }], "") else { return };
+    assert!(dom.contains("<h2 id=\"title-1\">&lt;/script&gt;&lt;!-- &amp;"));
+    assert!(!dom.contains("could not be drawn"), "an error is shown");
+}
