@@ -109,6 +109,17 @@ impl Placement {
         })
     }
 
+    /// The members that run on a host, by number.
+    pub fn members_of(&self, host: HostId) -> impl Iterator<Item = MemberId> + use<> {
+        let Self { hosts, processes, arrangement } = *self;
+        (0..processes).map(move |process| {
+            MemberId(match arrangement {
+                Arrangement::Block => host.0 * processes + process,
+                Arrangement::Cyclic => process * hosts + host.0,
+            })
+        })
+    }
+
     /// What a member is called in messages: a host where each runs one process.
     fn noun(&self) -> &'static str {
         if self.processes == 1 { "host" } else { "member" }
@@ -364,6 +375,9 @@ mod tests {
     fn placement_puts_members_on_hosts() {
         let hosts = |arrangement| {
             let placement = Placement::new(3, 2, arrangement).unwrap();
+            for host in (0..3).map(HostId) {
+                assert!(placement.members_of(host).all(|member| placement.host_of(member) == host));
+            }
             (0..6).map(|member| placement.host_of(MemberId(member)).0).collect::<Vec<_>>()
         };
         assert_eq!(hosts(Arrangement::Block), [0, 0, 1, 1, 2, 2]);

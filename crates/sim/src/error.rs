@@ -1,0 +1,44 @@
+//! Why a run is not possible.
+
+use thiserror::Error;
+use treecast_fabric::SpecError;
+
+/// Why a run is not possible. Each names the value that offends.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SimError {
+    /// A parameter that is malformed.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A message of no flits.
+    #[error("the message has 0 flits: it needs at least 1")]
+    EmptyMessage,
+    /// A message of too many packets.
+    #[error("the message has {packets} packets, at most {packets_max} are possible")]
+    TooManyPackets {
+        /// How many it would have.
+        packets: u64,
+        /// The bound.
+        packets_max: u32,
+    },
+    /// A packet that does not fit an input buffer.
+    #[error(
+        "a packet of {packet} flits with its {header} flits of header does not fit an input buffer of {buffer} flits \
+         (set buffer_flits or packet_flits)"
+    )]
+    PacketExceedsBuffer {
+        /// Payload.
+        packet: u64,
+        /// The longest header of the plan's worms.
+        header: u64,
+        /// The buffer.
+        buffer: u64,
+    },
+    /// A plan for another fabric.
+    #[error("the plan is placed on {placed} hosts, the fabric has {hosts}")]
+    PlacementMismatch {
+        /// Hosts of the plan.
+        placed: u32,
+        /// Hosts of the fabric.
+        hosts: u32,
+    },
+}
