@@ -27,6 +27,8 @@ struct Packet {
     /// With what is left of its header.
     length: Flits,
     progress: Progress,
+    /// When its first flit arrived in the buffer that it is in.
+    arrived: Cycles,
 }
 
 /// What the packet at the head of an input buffer is doing.
@@ -130,24 +132,26 @@ impl<'a> Network<'a> {
         let (channel, progress) = self.ways.begin(worm, host);
         let length = payload + self.ways.header(worm);
         self.injected[worm as usize] = true;
-        self.injections[host.index()].queue.push_back((channel, Packet { worm, packet, length, progress }));
+        self.injections[host.index()]
+            .queue
+            .push_back((channel, Packet { worm, packet, length, progress, arrived: Cycles::ZERO }));
         self.woken_injections.push(host);
     }
 
     pub fn header_arrived(&mut self, agenda: &mut Agenda, input: InputId) {
         let state = &mut self.inputs[input.0 as usize];
         let packet = state.coming.pop_front().expect("a packet was granted room here");
-        state.queue.push_back(packet);
+        state.queue.push_back(Packet { arrived: agenda.now, ..packet });
         if state.queue.len() == 1 {
-            self.begin_routing(agenda, input, agenda.now);
+            self.begin_routing(agenda, input);
         }
     }
 
-    /// The header at the head of a buffer, which arrived at some time, is read and routed.
-    fn begin_routing(&mut self, agenda: &mut Agenda, input: InputId, arrived: Cycles) {
+    /// Routes the packet at the head of a buffer, as soon as its header is there.
+    fn begin_routing(&mut self, agenda: &mut Agenda, input: InputId) {
         let packet = &self.inputs[input.0 as usize].queue[0];
         let fields = self.ways.fields(packet.worm, &packet.progress);
-        let read = arrived + Cycles(fields.0 - 1);
+        let read = packet.arrived + Cycles(fields.0 - 1);
         agenda.at(read.max(agenda.now) + self.parameters.routing_delay, Event::Routed(input));
     }
 
@@ -156,7 +160,10 @@ impl<'a> Network<'a> {
         let state = &mut self.inputs[input.0 as usize];
         let packet = &state.queue[0];
         let stripped = self.ways.stripped(packet.worm, &packet.progress);
-        let branches = self.ways.branches(packet.worm, at, &packet.progress);
+        let mut branches = self.ways.branches(packet.worm, at, &packet.progress);
+        if self.parameters.adaptive == Adaptive::Lowest {
+            branches.iter_mut().for_each(|branch| branch.outputs.truncate(1));
+        }
         state.head = Head::Waiting { copies: branches.len() as u32, stripped };
         let length = packet.length - stripped;
         let (worm, number) = (packet.worm, packet.packet);
@@ -164,7 +171,7 @@ impl<'a> Network<'a> {
             since: now,
             input,
             outputs: branch.outputs,
-            packet: Packet { worm, packet: number, length, progress: branch.progress },
+            packet: Packet { worm, packet: number, length, progress: branch.progress, arrived: Cycles::ZERO },
         }));
         self.woken_switches.push(at);
     }
@@ -175,8 +182,7 @@ impl<'a> Network<'a> {
         state.taken = state.taken - packet.length;
         state.head = Head::Idle;
         if !state.queue.is_empty() {
-            // All of the next packet's header arrived behind the tail that has just left.
-            self.begin_routing(agenda, input, agenda.now);
+            self.begin_routing(agenda, input);
         }
     }
 
@@ -254,6 +260,7 @@ impl<'a> Network<'a> {
             .flat_map(|request| request.outputs.iter().map(|&output| (output, request.packet.length)))
             .filter_map(|(output, length)| self.available(agenda.now, output, length))
             .min();
+        debug_assert!(wake.is_none_or(|time| time > agenda.now), "who could go now has been granted");
         let state = &mut self.switches[switch.index()];
         state.waiting = left;
         if let Some(time) = wake
@@ -267,19 +274,16 @@ impl<'a> Network<'a> {
     /// The output that a request takes now, if it can go.
     fn choose(&mut self, now: Cycles, request: &Request) -> Option<Channel> {
         let length = request.packet.length;
-        let free = |network: &Self, output: Channel| network.available(now, output, length) == Some(now);
-        match self.parameters.adaptive {
-            Adaptive::Lowest => request.outputs.first().copied().filter(|&output| free(self, output)),
-            Adaptive::FirstFree => request.outputs.iter().copied().find(|&output| free(self, output)),
-            Adaptive::Random => {
-                let outputs: Vec<Channel> =
-                    request.outputs.iter().copied().filter(|&output| free(self, output)).collect();
-                match outputs.len() {
-                    0 => None,
-                    1 => Some(outputs[0]),
-                    count => Some(outputs[self.random.random_range(0..count)]),
-                }
-            }
+        let mut free =
+            request.outputs.iter().filter(|&&output| self.available(now, output, length) == Some(now));
+        if self.parameters.adaptive != Adaptive::Random {
+            return free.next().copied();
+        }
+        let free: Vec<Channel> = free.copied().collect();
+        match free.len() {
+            0 => None,
+            1 => Some(free[0]),
+            count => Some(free[self.random.random_range(0..count)]),
         }
     }
 

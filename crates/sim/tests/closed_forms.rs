@@ -1,0 +1,251 @@
+//! Unloaded latencies equal the closed forms that docs/simulation.md derives.
+
+use proptest::prelude::*;
+use treecast_fabric::{Fabric, FabricSpec, Flits, PortNumber, RoutingPolicy, SwitchId, TopologyBuilder};
+use treecast_plan::{Group, MemberId, Placement, Plan, PlanOptions, plan};
+use treecast_sim::{Offload, Outcome, Parameters, Run, Status};
+
+/// A row of switches, each with so many hosts.
+fn row(switches: u32, hosts: u32) -> Fabric {
+    let mut builder = TopologyBuilder::new();
+    for switch in 0..switches {
+        let id = builder.switch(hosts + 2).unwrap();
+        for port in 0..hosts {
+            builder.host(id, PortNumber(port)).unwrap();
+        }
+        if switch > 0 {
+            let before = SwitchId(switch - 1);
+            builder.link((before, PortNumber(hosts)), (id, PortNumber(hosts + 1))).unwrap();
+        }
+    }
+    Fabric::new(builder.build().unwrap(), RoutingPolicy::Auto).unwrap()
+}
+
+fn spec(text: &str) -> Fabric {
+    Fabric::from_spec(&text.parse::<FabricSpec>().unwrap()).unwrap()
+}
+
+fn planned(fabric: &Fabric, root: u32, to: impl IntoIterator<Item = u32>, scheme: &str) -> Plan {
+    let placement = Placement::one_per_host(fabric.topology().host_count());
+    let group = Group::new(placement, MemberId(root), to.into_iter().map(MemberId).collect()).unwrap();
+    plan(fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap()
+}
+
+fn simulate(
+    fabric: &Fabric,
+    plan: &Plan,
+    offload: Offload,
+    message: u64,
+    parameters: &Parameters,
+) -> Outcome {
+    let outcome =
+        Run { fabric, plan, offload, message: Flits(message), parameters, seed: 1 }.simulate().unwrap();
+    assert_eq!(outcome.status, Status::Complete);
+    outcome
+}
+
+fn latency(fabric: &Fabric, plan: &Plan, offload: Offload, message: u64, parameters: &Parameters) -> u64 {
+    simulate(fabric, plan, offload, message, parameters).latency.unwrap().0
+}
+
+/// From the injection of its first flit until a packet of `wire` flits has arrived whole over so many switches, each of
+/// which reads `fields` flits before it routes.
+fn transit(parameters: &Parameters, switches: u64, fields: u64, wire: u64) -> u64 {
+    let hop = fields - 1 + parameters.routing_delay.0 + parameters.crossbar_delay.0 + parameters.link_delay.0;
+    parameters.link_delay.0 + switches * hop + wire - 1
+}
+
+/// Both overheads at both ends, and the bus at both ends.
+fn ends(parameters: &Parameters, payload: u64) -> u64 {
+    parameters.host_send_overhead.0
+        + parameters.host_receive_overhead.0
+        + parameters.nic_send_overhead.0
+        + parameters.nic_receive_overhead.0
+        + 2 * parameters.bus_time(Flits(payload)).0
+}
+
+prop_compose! {
+    fn any_parameters()(
+        hosts in (0_u64..2000, 0_u64..2000),
+        nics in (0_u64..2000, 0_u64..2000),
+        bus in 0_u64..1000,
+        delays in (0_u64..5, 0_u64..5, 1_u64..5),
+        header in 1_u64..6,
+    ) -> Parameters {
+        format!(
+            "host_send_overhead={},host_receive_overhead={},nic_send_overhead={},nic_receive_overhead={},\
+             bus_mb_per_s={bus},routing_delay={},crossbar_delay={},link_delay={},unicast_header_flits={header}",
+            hosts.0, hosts.1, nics.0, nics.1, delays.0, delays.1, delays.2
+        )
+        .parse()
+        .unwrap()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn one_packet_over_a_row_of_switches(
+        parameters in any_parameters(), switches in 1_u32..7, payload in 1_u64..129
+    ) {
+        let fabric = row(switches, 2);
+        let plan = planned(&fabric, 0, [2 * switches - 1], "separate");
+        let header = parameters.unicast_header_flits.0;
+        let expected = ends(&parameters, payload) + transit(&parameters, switches.into(), header, payload + header);
+        for (_, offload) in Offload::NAMES {
+            prop_assert_eq!(latency(&fabric, &plan, offload, payload, &parameters), expected);
+        }
+    }
+
+    #[test]
+    fn one_packet_over_a_torus(parameters in any_parameters(), to in 1_u32..64, payload in 1_u64..129) {
+        let fabric = spec("torus:k=8,n=2,uni");
+        let plan = planned(&fabric, 0, [to], "separate");
+        let header = parameters.unicast_header_flits.0;
+        let routers = u64::from(to % 8 + to / 8) + 1;
+        // Host and router are one node: its inner links take no time.
+        let wire = transit(&parameters, routers, header, payload + header) - 2 * parameters.link_delay.0;
+        prop_assert_eq!(
+            latency(&fabric, &plan, Offload::Host, payload, &parameters),
+            ends(&parameters, payload) + wire
+        );
+    }
+
+    #[test]
+    fn a_tree_worm_costs_one_message_whatever_the_group(
+        parameters in any_parameters(), switches in 1_u32..6, payload in 1_u64..129
+    ) {
+        let fabric = row(switches, 3);
+        let plan = planned(&fabric, 0, 1..3 * switches, "tree-worm");
+        let header = u64::from(3 * switches).div_ceil(8);
+        let expected = ends(&parameters, payload) + transit(&parameters, switches.into(), header, payload + header);
+        prop_assert_eq!(latency(&fabric, &plan, Offload::Host, payload, &parameters), expected);
+    }
+
+    #[test]
+    fn phases_through_hosts_add_up(parameters in any_parameters(), hosts in 2_u32..10, payload in 1_u64..129) {
+        let fabric = spec(&format!("star:{hosts}"));
+        let plan = planned(&fabric, 0, 1..hosts, "serial");
+        let header = parameters.unicast_header_flits.0;
+        let phase = ends(&parameters, payload) + transit(&parameters, 1, header, payload + header);
+        prop_assert_eq!(
+            latency(&fabric, &plan, Offload::Host, payload, &parameters),
+            u64::from(hosts - 1) * phase
+        );
+    }
+
+    #[test]
+    fn phases_through_nics_leave_the_hosts_out(
+        parameters in any_parameters(), hosts in 2_u32..10, payload in 1_u64..129
+    ) {
+        let fabric = spec(&format!("star:{hosts}"));
+        let plan = planned(&fabric, 0, 1..hosts, "serial");
+        let header = parameters.unicast_header_flits.0;
+        let nics = parameters.nic_send_overhead.0 + parameters.nic_receive_overhead.0;
+        let phase = nics + transit(&parameters, 1, header, payload + header);
+        let expected = ends(&parameters, payload) - nics + u64::from(hosts - 1) * phase;
+        prop_assert_eq!(latency(&fabric, &plan, Offload::Nic, payload, &parameters), expected);
+    }
+
+    #[test]
+    fn the_slowest_stage_paces_a_long_message(parameters in any_parameters(), packets in 1_u64..20) {
+        let fabric = spec("star:2");
+        let plan = planned(&fabric, 0, [1], "separate");
+        let header = parameters.unicast_header_flits.0;
+        let slowest = [
+            parameters.bus_time(Flits(128)).0,
+            parameters.nic_send_overhead.0,
+            // A switch routes a packet when the one before it has left the buffer.
+            128 + header + parameters.routing_delay.0,
+            parameters.nic_receive_overhead.0,
+        ];
+        let first = ends(&parameters, 128) + transit(&parameters, 1, header, 128 + header);
+        let expected = first + (packets - 1) * slowest.into_iter().max().unwrap();
+        prop_assert_eq!(latency(&fabric, &plan, Offload::Host, packets * 128, &parameters), expected);
+    }
+
+    /// The NIC of a holder makes its copies one after another, and its link takes them one after another: this is how
+    /// the simulated binomial tree differs from ceil(log2 n) phases.
+    #[test]
+    fn a_binomial_tree_of_nics_queues_its_copies(
+        parameters in any_parameters(), hosts in 2_u32..40, payload in 1_u64..129
+    ) {
+        let fabric = spec(&format!("star:{hosts}"));
+        let plan = planned(&fabric, 0, 1..hosts, "binomial");
+        let wire = payload + parameters.unicast_header_flits.0;
+        let bus = parameters.bus_time(Flits(payload)).0;
+        let mut ready = vec![0; hosts as usize];
+        let (mut link_free, mut buffer_free) = (ready.clone(), ready.clone());
+        ready[0] = parameters.host_send_overhead.0 + bus;
+        let mut last = 0;
+        for worm in plan.worms() {
+            let (from, to) = (worm.from.index(), worm.to[0].index());
+            let copied = ready[from] + (u64::from(worm.index) + 1) * parameters.nic_send_overhead.0;
+            let injected = copied.max(link_free[from]);
+            link_free[from] = injected + wire;
+            let read = injected + parameters.link_delay.0 + parameters.unicast_header_flits.0 - 1;
+            let granted = read.max(buffer_free[from]) + parameters.routing_delay.0;
+            buffer_free[from] = granted + wire;
+            let arrived = granted + parameters.crossbar_delay.0 + parameters.link_delay.0 + wire - 1;
+            ready[to] = arrived + parameters.nic_receive_overhead.0;
+            last = last.max(ready[to] + bus + parameters.host_receive_overhead.0);
+        }
+        prop_assert_eq!(latency(&fabric, &plan, Offload::Nic, payload, &parameters), last);
+    }
+}
+
+#[test]
+fn without_queues_the_binomial_tree_takes_its_logarithm_of_phases() {
+    // With an overhead a copy as long as a whole phase, no copy waits for another: 2 t_h + ceil(log2 n) (2 t_n + w).
+    let parameters: Parameters =
+        "nic_receive_overhead=0,nic_send_overhead=10000,bus_mb_per_s=0".parse().unwrap();
+    let fabric = spec("star:16");
+    let plan = planned(&fabric, 0, 1..16, "serial");
+    let wire = 1 + 3 + 129 - 1;
+    assert_eq!(latency(&fabric, &plan, Offload::Nic, 128, &parameters), 2 * 1000 + 15 * (10_000 + wire));
+    let plan = planned(&fabric, 0, 1..16, "binomial");
+    let last_leaf = 2 * 1000 + 4 * (10_000 + wire);
+    assert_eq!(latency(&fabric, &plan, Offload::Nic, 128, &parameters), last_leaf);
+}
+
+#[test]
+fn a_path_worm_loses_two_fields_a_stop() {
+    // Four switches in a row, one destination on each of the last three: headers of 3, 2 and 1 times 1 + 1 flits.
+    let fabric = row(4, 1);
+    let plan = planned(&fabric, 0, 1..4, "path:policy=mdp-g");
+    assert_eq!(plan.worms().len(), 1);
+    let parameters = Parameters::default();
+    let outcome = simulate(&fabric, &plan, Offload::Host, 128, &parameters);
+    // The header passes the first switch in 3 cycles; each later one reads its two fields first, and what follows them
+    // is what goes on: 1 more cycle to read, and the next header flit is the third one.
+    let heads = [1 + 3, 1 + 3 + 4, 1 + 3 + 8, 1 + 3 + 12];
+    let at_switch = |stop: u64| heads[stop as usize];
+    let bus = parameters.bus_time(Flits(128)).0;
+    for (stop, delivery) in (1..4).zip(&outcome.deliveries) {
+        let left = 128 + 2 * (3 - stop);
+        let arrived = at_switch(stop) + left - 1;
+        assert_eq!(delivery.cycle.0, 1000 + bus + 1000 + arrived + 1000 + bus + 1000, "stop {stop}");
+    }
+}
+
+#[test]
+fn offloads_differ_in_who_is_busy() {
+    let fabric = spec("star:8");
+    let plan = planned(&fabric, 0, 1..8, "binomial");
+    let parameters = Parameters::default();
+    let busy = |offload| {
+        let outcome = simulate(&fabric, &plan, offload, 128, &parameters);
+        (outcome.cpu_busy[0].0, outcome.cpu_busy.iter().map(|cycles| cycles.0).sum::<u64>())
+    };
+    // The root sends 3 copies; 7 hosts receive; 7 copies are sent in all, by 4 holders.
+    assert_eq!(busy(Offload::Host), (3_000, 14_000));
+    assert_eq!(busy(Offload::Assisted), (1_000, 11_000));
+    assert_eq!(busy(Offload::Nic), (1_000, 8_000));
+    // Where the interface copies faster than the process sends, it helps to leave copying to it.
+    let parameters: Parameters = "nic_overhead=200".parse().unwrap();
+    let separate = planned(&fabric, 0, 1..8, "separate");
+    let of = |plan, offload| latency(&fabric, plan, offload, 128, &parameters);
+    assert!(of(&separate, Offload::Host) > of(&separate, Offload::Assisted));
+    assert!(of(&plan, Offload::Assisted) > of(&plan, Offload::Nic));
+}

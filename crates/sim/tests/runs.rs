@@ -1,0 +1,238 @@
+//! Every plan on every fabric runs to its end.
+
+use proptest::prelude::*;
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
+use treecast_plan::{
+    Arrangement, Group, MemberId, MemberList, Placement, Plan, PlanError, PlanOptions, WormKind, plan,
+};
+use treecast_sim::{Offload, Outcome, Parameters, Run, SimError, Status};
+
+const SCHEMES: [&str; 15] = [
+    "separate",
+    "serial",
+    "binary",
+    "binomial",
+    "k-binomial",
+    "postal:lambda=2.5",
+    "u-torus",
+    "s-torus",
+    "s-torus:form=worm",
+    "md-torus:form=worm",
+    "mu-torus:r=3,form=worm",
+    "path",
+    "path:policy=mdp-g",
+    "tree-worm",
+    "leader:over=k-binomial,local=direct",
+];
+
+fn fabrics() -> impl Strategy<Value = (String, &'static str)> {
+    let irregular = (1_u32..12, 0.0..1.0, 0_u64..1000).prop_map(|(switches, connectivity, seed)| {
+        let hosts = switches * 3;
+        format!("irregular:switches={switches},ports=6,hosts={hosts},connectivity={connectivity},seed={seed}")
+    });
+    let grid = (2_u32..5, 1_u32..4, 0..3).prop_map(|(k, n, kind)| match kind {
+        0 => format!("torus:k={k},n={n},uni"),
+        1 => format!("torus:k={k},n={n}"),
+        _ => format!("mesh:k={k},n={n}"),
+    });
+    let plain = prop_oneof![
+        irregular,
+        (2_u32..20).prop_map(|hosts| format!("star:{hosts}")),
+        Just("fat-tree:k=4".into())
+    ];
+    prop_oneof![
+        3 => plain.prop_map(|spec| (spec, "up-down")),
+        2 => grid.prop_map(|spec| (spec, "dimension-order")),
+        1 => Just(("torus:k=3,n=2".to_string(), "up-down")),
+    ]
+}
+
+fn simulate(
+    fabric: &Fabric,
+    plan: &Plan,
+    offload: Offload,
+    message: u64,
+    parameters: &Parameters,
+) -> Outcome {
+    Run { fabric, plan, offload, message: Flits(message), parameters, seed: 3 }.simulate().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_destination_receives_once_and_the_processes_work_as_long_as_they_should(
+        (spec, routing) in fabrics(),
+        scheme in proptest::sample::select(&SCHEMES[..]),
+        processes in 1_u32..4,
+        cyclic in any::<bool>(),
+        share in 0.0..1.0,
+        seed in any::<u64>(),
+        message in 1_u64..1500,
+        offload in proptest::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
+        policies in proptest::sample::select(vec![
+            "", "adaptive=random", "adaptive=lowest,arbitration=lowest-link", "overlap=widest-first,buffer_flits=176",
+            "routing_start=first-flit,routing_delay=0", "host_overhead=0,nic_overhead=0,bus_mb_per_s=0",
+        ]),
+    ) {
+        let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
+        let fabric = Fabric::new(topology, routing.parse::<RoutingPolicy>().unwrap()).unwrap();
+        let arrangement = if cyclic { Arrangement::Cyclic } else { Arrangement::Block };
+        let placement = Placement::new(fabric.topology().host_count(), processes, arrangement).unwrap();
+        prop_assume!(placement.member_count() > 1);
+        let root = MemberId((seed % u64::from(placement.member_count())) as u32);
+        let count = 1 + (share * f64::from(placement.member_count() - 2)) as u32;
+        let destinations = MemberList::Random(count).resolve(&placement, root, seed).unwrap();
+        let group = Group::new(placement, root, destinations).unwrap();
+        let options = PlanOptions { packets: (message as u32).div_ceil(128), ..PlanOptions::default() };
+        let plan = match plan(&fabric, &group, &scheme.parse().unwrap(), &options) {
+            Err(PlanError::NeedsTorus { .. } | PlanError::NeedsUpDown { .. }) => return Ok(()),
+            plan => plan.unwrap(),
+        };
+        let parameters: Parameters = policies.parse().unwrap();
+        let outcome = match (Run { fabric: &fabric, plan: &plan, offload, message: Flits(message), parameters: &parameters, seed }).simulate() {
+            Err(SimError::PacketExceedsBuffer { .. }) => return Ok(()),
+            outcome => outcome.unwrap(),
+        };
+        prop_assert_eq!(outcome.status, Status::Complete);
+        let mut reached: Vec<MemberId> = outcome.deliveries.iter().map(|delivery| delivery.member).collect();
+        let mut wanted = group.destinations().to_vec();
+        wanted.sort_unstable();
+        reached.dedup();
+        prop_assert_eq!(reached, wanted);
+        let network = plan.worms().iter().filter(|worm| worm.kind != WormKind::Local);
+        prop_assert_eq!(outcome.worms as usize, network.clone().count());
+        if processes == 1 {
+            let sends = match offload {
+                Offload::Host => network.count(),
+                Offload::Assisted => network.filter(|worm| worm.index == 0).count(),
+                Offload::Nic => 1,
+            } as u64;
+            let overhead = parameters.host_send_overhead.0;
+            let expected = sends * overhead + u64::from(count) * parameters.host_receive_overhead.0;
+            prop_assert_eq!(outcome.cpu_busy.iter().map(|busy| busy.0).sum::<u64>(), expected);
+        }
+    }
+}
+
+fn broadcast(spec: &str, scheme: &str) -> (Fabric, Plan) {
+    let fabric = Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap();
+    let placement = Placement::one_per_host(fabric.topology().host_count());
+    let destinations = MemberList::All.resolve(&placement, MemberId(0), 1).unwrap();
+    let group = Group::new(placement, MemberId(0), destinations).unwrap();
+    let plan = plan(&fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
+    (fabric, plan)
+}
+
+#[test]
+fn one_seed_makes_one_run() {
+    let (fabric, plan) =
+        broadcast("irregular:switches=12,ports=8,hosts=48,seed=2,connectivity=1", "binomial");
+    let parameters: Parameters =
+        "adaptive=random,host_overhead=0,nic_overhead=0,bus_mb_per_s=0".parse().unwrap();
+    let run = |seed| {
+        let run = Run {
+            fabric: &fabric,
+            plan: &plan,
+            offload: Offload::Nic,
+            message: Flits(2048),
+            parameters: &parameters,
+            seed,
+        };
+        run.simulate().unwrap()
+    };
+    assert_eq!(run(1), run(1));
+    assert!((2..20).any(|seed| run(seed) != run(1)), "random choices depend on the seed");
+}
+
+#[test]
+fn a_run_that_reaches_its_last_cycle_is_incomplete() {
+    let (fabric, plan) = broadcast("icpp98", "binomial");
+    let parameters: Parameters = "cycles_max=12000".parse().unwrap();
+    let outcome = simulate(&fabric, &plan, Offload::Host, 128, &parameters);
+    assert_eq!((outcome.status, outcome.latency), (Status::Incomplete, None));
+    assert!(!outcome.deliveries.is_empty() && outcome.deliveries.len() < 31);
+    assert!(outcome.deliveries.iter().all(|delivery| delivery.cycle <= Cycles(12_000)));
+}
+
+#[test]
+fn impossible_runs_say_why() {
+    let (fabric, plan) = broadcast("icpp98", "tree-worm");
+    let error = |message, parameters: &str| {
+        let parameters: Parameters = parameters.parse().unwrap();
+        let run = Run {
+            fabric: &fabric,
+            plan: &plan,
+            offload: Offload::Host,
+            message: Flits(message),
+            parameters: &parameters,
+            seed: 1,
+        };
+        run.simulate().unwrap_err().to_string()
+    };
+    assert_eq!(error(0, ""), "the message has 0 flits: it needs at least 1");
+    assert_eq!(
+        error(128, "buffer_flits=131"),
+        "a packet of 128 flits with its 4 flits of header does not fit an input buffer of 131 flits (set buffer_flits or \
+         packet_flits)"
+    );
+    assert_eq!(
+        error(u64::MAX, ""),
+        "the message has 144115188075855872 packets, at most 1048576 are possible"
+    );
+    assert_eq!(
+        error(128, "link_delay=0,crossbar_delay=0"),
+        "link_delay=0 does not fit: crossbar_delay and link_delay together are at least 1"
+    );
+}
+
+#[test]
+fn full_buffers_hold_worms_back_and_are_emptied_again() {
+    // Sixteen packets to each of 31 hosts through buffers of one packet, nothing but the wire in the way.
+    let (fabric, plan) = broadcast("icpp98", "separate");
+    let wide: Parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0".parse().unwrap();
+    let narrow: Parameters =
+        "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,buffer_flits=129".parse().unwrap();
+    let (fast, slow) = (
+        simulate(&fabric, &plan, Offload::Nic, 2048, &wide),
+        simulate(&fabric, &plan, Offload::Nic, 2048, &narrow),
+    );
+    let floor = 31 * 16 * 129;
+    assert!(fast.latency.unwrap().0 >= floor);
+    assert!(slow.latency > fast.latency, "a buffer of one packet leaves gaps on the link");
+}
+
+#[test]
+fn a_ring_without_virtual_channels_deadlocks_and_says_so() {
+    let topology = "torus:k=4,n=1,uni".parse::<FabricSpec>().unwrap().topology().unwrap();
+    let with = |routing: &str| Fabric::new(topology.clone(), routing.parse().unwrap()).unwrap();
+    // The root starts three others at once by one packet each; then all four stream round the ring, two or three hops
+    // each, through buffers of one packet.
+    let parameters: Parameters =
+        "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,buffer_flits=129".parse().unwrap();
+    let status = |routing: &str, processes: u32, scheme: &str| {
+        let fabric = with(routing);
+        let placement = Placement::new(4, processes, Arrangement::Cyclic).unwrap();
+        let destinations = MemberList::All.resolve(&placement, MemberId(0), 1).unwrap();
+        let group = Group::new(placement, MemberId(0), destinations).unwrap();
+        let plan = plan(
+            &fabric,
+            &group,
+            &scheme.parse().unwrap(),
+            &PlanOptions { order: Some("random:seed=1".parse().unwrap()), packets: 64 },
+        )
+        .unwrap();
+        simulate(&fabric, &plan, Offload::Nic, 64 * 128, &parameters).status
+    };
+    let deadlocks = (1..9).any(|processes| {
+        ["binomial", "postal:lambda=2", "binary"]
+            .iter()
+            .any(|scheme| status("dimension-order:channels=none", processes, scheme) == Status::Deadlocked)
+    });
+    assert!(deadlocks);
+    for processes in 1..9 {
+        for scheme in ["binomial", "postal:lambda=2", "binary"] {
+            assert_eq!(status("dimension-order", processes, scheme), Status::Complete);
+        }
+    }
+}
