@@ -241,7 +241,7 @@ mod tests {
     fn what_is_not_known_names_what_is_near() {
         let spec: NameAndOptions = "star:host=3".parse().unwrap();
         let error = spec.only(&["hosts", "ports"]).unwrap_err();
-        assert_eq!(error.to_string(), "star has no key 'host': did you mean hosts, ports?");
+        assert_eq!(error.to_string(), "star has no key 'host': did you mean hosts?");
         let spec: NameAndOptions = "binomial:zzz".parse().unwrap();
         assert_eq!(spec.only(&[]).unwrap_err().to_string(), "binomial has no key 'zzz': it takes none");
     }

@@ -1,8 +1,9 @@
 //! What is plugged into what: hosts, switches with numbered ports, directed links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::generate::{GridShape, recognise};
 use crate::{FabricError, Grid, HostId, LinkId, PortNumber, SwitchId};
 
 /// An end of a link.
@@ -95,6 +96,10 @@ impl Topology {
     pub const HOSTS_MAX: u32 = 1 << 20;
     /// The most switches a topology holds.
     pub const SWITCHES_MAX: u32 = 1 << 20;
+    /// The most ports a switch has.
+    pub const PORTS_MAX: u32 = 1 << 20;
+    /// The most directed links a topology holds.
+    pub const LINKS_MAX: u32 = 1 << 26;
 
     /// How many hosts there are.
     pub fn host_count(&self) -> u32 {
@@ -224,6 +229,20 @@ impl Topology {
         self.grid.as_ref()
     }
 
+    /// The same topology as a grid.
+    ///
+    /// # Errors
+    /// What the grid has that this topology has not.
+    pub(crate) fn into_grid(
+        mut self,
+        shape: GridShape,
+        radix: u32,
+        dimensions: u32,
+    ) -> Result<Self, FabricError> {
+        self.grid = Some(recognise(&self, shape, radix, dimensions)?);
+        Ok(self)
+    }
+
     /// Whether a link is inside a node: between a host and its router where both are one (tori and meshes).
     pub fn is_internal(&self, link: LinkId) -> bool {
         let Link { from, to, .. } = self.link(link);
@@ -280,10 +299,14 @@ impl TopologyBuilder {
     /// Adds a switch with ports `0..port_count`.
     ///
     /// # Errors
-    /// [`FabricError::TooManySwitches`] beyond [`Topology::SWITCHES_MAX`].
+    /// [`FabricError::TooManySwitches`] beyond [`Topology::SWITCHES_MAX`], [`FabricError::TooManyPorts`] beyond
+    /// [`Topology::PORTS_MAX`].
     pub fn switch(&mut self, port_count: u32) -> Result<SwitchId, FabricError> {
         if self.switches.len() as u32 >= Topology::SWITCHES_MAX {
             return Err(FabricError::TooManySwitches);
+        }
+        if port_count > Topology::PORTS_MAX {
+            return Err(FabricError::TooManyPorts(port_count));
         }
         self.switches.push(SwitchRecord { name: None, port_count });
         Ok(SwitchId(self.switches.len() as u32 - 1))
@@ -292,8 +315,8 @@ impl TopologyBuilder {
     /// Adds a host on a port of a switch, with its link in both directions.
     ///
     /// # Errors
-    /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`], or
-    /// [`FabricError::TooManyHosts`] beyond [`Topology::HOSTS_MAX`].
+    /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`],
+    /// [`FabricError::TooManyLinks`], or [`FabricError::TooManyHosts`] beyond [`Topology::HOSTS_MAX`].
     pub fn host(&mut self, switch: SwitchId, port: PortNumber) -> Result<HostId, FabricError> {
         if self.hosts.len() as u32 >= Topology::HOSTS_MAX {
             return Err(FabricError::TooManyHosts);
@@ -307,7 +330,8 @@ impl TopologyBuilder {
     /// Links two switches in both directions; the answer is the link from `a` to `b`, its reverse has the next number.
     ///
     /// # Errors
-    /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`].
+    /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`],
+    /// [`FabricError::SelfLink`], or [`FabricError::TooManyLinks`] beyond [`Topology::LINKS_MAX`].
     pub fn link(
         &mut self,
         (a, a_port): (SwitchId, PortNumber),
@@ -326,19 +350,20 @@ impl TopologyBuilder {
         (to, to_port): (SwitchId, PortNumber),
     ) -> Result<LinkId, FabricError> {
         let (from, to) = (Vertex::Switch(from), Vertex::Switch(to));
+        self.check_new(from, to)?;
         self.check_end(0, from, from_port)?;
         self.check_end(1, to, to_port)?;
         Ok(self.push(Link { from, from_port, to, to_port }, None))
     }
 
-    /// Names a host.
+    /// Names a host. Unnamed it is called `h7`; to give it that name changes nothing.
     pub fn name_host(&mut self, host: HostId, name: impl Into<String>) {
-        self.hosts[host.index()].name = Some(name.into());
+        self.hosts[host.index()].name = Some(name.into()).filter(|name| *name != host.to_string());
     }
 
-    /// Names a switch.
+    /// Names a switch. Unnamed it is called `s7`; to give it that name changes nothing.
     pub fn name_switch(&mut self, switch: SwitchId, name: impl Into<String>) {
-        self.switches[switch.index()].name = Some(name.into());
+        self.switches[switch.index()].name = Some(name.into()).filter(|name| *name != switch.to_string());
     }
 
     /// Says what rank each switch has, 0 at the top.
@@ -364,11 +389,14 @@ impl TopologyBuilder {
     /// The topology.
     ///
     /// # Errors
-    /// [`FabricError::NoHosts`], [`FabricError::NotConnected`] with a vertex that host 0 does not reach.
+    /// [`FabricError::NoHosts`], [`FabricError::NameInUse`], [`FabricError::NotConnected`] with a switch that host 0
+    /// does not reach or that does not reach host 0.
     pub fn build(self) -> Result<Topology, FabricError> {
         if self.hosts.is_empty() {
             return Err(FabricError::NoHosts);
         }
+        check_names(self.hosts.iter().map(|host| &host.name), "h")?;
+        check_names(self.switches.iter().map(|switch| &switch.name), "s")?;
         let switch_count = self.switches.len();
         let by_port =
             |side: usize| csr(switch_count, self.used[side].iter().map(|(&(s, _), &link)| (s, link)));
@@ -403,18 +431,25 @@ impl TopologyBuilder {
         b: Vertex,
         b_port: PortNumber,
     ) -> Result<LinkId, FabricError> {
+        self.check_new(a, b)?;
         for side in 0..2 {
             self.check_end(side, a, a_port)?;
             self.check_end(side, b, b_port)?;
-        }
-        if (a, a_port) == (b, b_port) {
-            return Err(FabricError::PortInUse { vertex: b, port: b_port });
         }
         let there = LinkId(self.links.len() as u32);
         let back = LinkId(there.0 + 1);
         self.push(Link { from: a, from_port: a_port, to: b, to_port: b_port }, Some(back));
         self.push(Link { from: b, from_port: b_port, to: a, to_port: a_port }, Some(there));
         Ok(there)
+    }
+
+    /// A link from a switch to itself goes neither up nor down: it would close a cycle in any routing.
+    fn check_new(&self, from: Vertex, to: Vertex) -> Result<(), FabricError> {
+        match from {
+            Vertex::Switch(switch) if from == to => Err(FabricError::SelfLink(switch)),
+            _ if self.links.len() as u32 > Topology::LINKS_MAX - 2 => Err(FabricError::TooManyLinks),
+            _ => Ok(()),
+        }
     }
 
     fn check_end(&self, side: usize, vertex: Vertex, port: PortNumber) -> Result<(), FabricError> {
@@ -454,6 +489,29 @@ fn csr<T>(switch_count: usize, sorted: impl Iterator<Item = (SwitchId, T)>) -> (
         start[index] = start[index].max(start[index - 1]);
     }
     (items, start)
+}
+
+/// No two hosts, and no two switches, go by one name, given or by default.
+fn check_names<'a>(
+    names: impl Iterator<Item = &'a Option<String>> + Clone,
+    default_prefix: &str,
+) -> Result<(), FabricError> {
+    let mut given = BTreeSet::new();
+    for name in names.clone().flatten() {
+        if !given.insert(name.as_str()) {
+            return Err(FabricError::NameInUse(name.clone()));
+        }
+    }
+    if given.is_empty() {
+        return Ok(());
+    }
+    let defaults = names.enumerate().filter(|(_, name)| name.is_none());
+    for default in defaults.map(|(index, _)| format!("{default_prefix}{index}")) {
+        if given.contains(default.as_str()) {
+            return Err(FabricError::NameInUse(default));
+        }
+    }
+    Ok(())
 }
 
 /// Every switch must reach every other: all from the first, and the first from all.
@@ -533,7 +591,31 @@ mod tests {
         assert_eq!(taken.to_string(), "port 0 of s0 is in use already");
         let beyond = builder.host(SwitchId(0), PortNumber(4)).unwrap_err();
         assert_eq!(beyond.to_string(), "s0 has no port 4: its ports are 0 to 3");
-        let itself = builder.link((SwitchId(0), PortNumber(1)), (SwitchId(0), PortNumber(1)));
-        assert!(itself.is_err());
+    }
+
+    #[test]
+    fn a_switch_is_not_linked_to_itself() {
+        let ends = ((SwitchId(0), PortNumber(1)), (SwitchId(0), PortNumber(2)));
+        let error = FabricError::SelfLink(SwitchId(0));
+        assert_eq!(two_switches().link(ends.0, ends.1), Err(error.clone()));
+        assert_eq!(two_switches().one_way_link(ends.0, ends.1), Err(error));
+    }
+
+    #[test]
+    fn no_two_go_by_one_name() {
+        let named = |first: &str, second: Option<&str>| {
+            let mut builder = two_switches();
+            builder.link((SwitchId(0), PortNumber(1)), (SwitchId(1), PortNumber(1))).unwrap();
+            builder.name_switch(SwitchId(0), first);
+            if let Some(second) = second {
+                builder.name_switch(SwitchId(1), second);
+            }
+            builder.build().map(|topology| topology.switch_name(SwitchId(0)))
+        };
+        assert_eq!(named("a", Some("b")), Ok("a".into()));
+        assert_eq!(named("h0", None), Ok("h0".into()));
+        assert_eq!(named("a", Some("a")), Err(FabricError::NameInUse("a".into())));
+        assert_eq!(named("s1", None), Err(FabricError::NameInUse("s1".into())));
+        assert_eq!(named("s1", Some("s0")), Ok("s1".into()));
     }
 }
