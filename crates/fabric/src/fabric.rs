@@ -26,8 +26,9 @@ impl Fabric {
             RoutingPolicy::Auto if topology.grid().is_some() => {
                 Routing::DimensionOrder(DimensionOrder::new(&topology, VirtualChannels::Dateline)?)
             }
-            RoutingPolicy::Auto => Routing::UpDown(UpDown::new(&topology)?),
-            RoutingPolicy::UpDown { root: None } => Routing::UpDown(UpDown::new(&topology)?),
+            RoutingPolicy::Auto | RoutingPolicy::UpDown { root: None } => {
+                Routing::UpDown(UpDown::new(&topology)?)
+            }
             RoutingPolicy::UpDown { root: Some(root) } => {
                 Routing::UpDown(UpDown::from_root(&topology, root)?)
             }

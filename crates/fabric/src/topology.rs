@@ -141,6 +141,11 @@ impl Topology {
         self.reverse[link.index()]
     }
 
+    /// The physical links, each by its first directed link; those of hosts by their injection.
+    pub fn physical_links(&self) -> impl Iterator<Item = LinkId> + '_ {
+        self.links().filter(|&link| self.reverse(link).is_none_or(|reverse| link < reverse))
+    }
+
     /// The switch a host hangs on.
     pub fn switch_of(&self, host: HostId) -> SwitchId {
         self.hosts[host.index()].switch

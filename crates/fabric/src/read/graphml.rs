@@ -114,13 +114,12 @@ impl<'a> Data<'a> {
             let id = child.attribute("key").unwrap_or_default();
             self.keys.get(id).map_or(id, |key| key.name) == name
         });
-        let (value, at) = match own {
-            Some(own) => (own.text().map(str::trim), own),
-            None => {
-                let domains = ["all", element.tag_name().name()];
-                let key = self.keys.values().find(|key| key.name == name && domains.contains(&key.domain));
-                (key.and_then(|key| key.default), element)
-            }
+        let (value, at) = if let Some(own) = own {
+            (own.text().map(str::trim), own)
+        } else {
+            let domains = ["all", element.tag_name().name()];
+            let key = self.keys.values().find(|key| key.name == name && domains.contains(&key.domain));
+            (key.and_then(|key| key.default), element)
         };
         value.filter(|value| !value.is_empty()).map(|value| (value, self.line(at)))
     }

@@ -88,8 +88,8 @@ impl Made {
                 let from = End { switch: self.switch_of_node[number], port: Some(port), line: plug.line };
                 let link = Plug::Link { from, to: self.far_end(plug), one_way: false, line: plug.line };
                 self.parts.plugs.push(link);
-            } else if number == plug.peer && port <= plug.peer_port {
-                let (name, other) = (&self.names[number], plug.peer_port);
+            } else if number == plug.peer && port <= plug.far_port {
+                let (name, other) = (&self.names[number], plug.far_port);
                 self.notes
                     .push(format!("port {port} of switch '{name}' is linked to its port {other}; left out"));
             }
@@ -97,7 +97,7 @@ impl Made {
     }
 
     fn far_end(&self, plug: &Plugged) -> End {
-        End { switch: self.switch_of_node[plug.peer], port: Some(plug.peer_port), line: plug.line }
+        End { switch: self.switch_of_node[plug.peer], port: Some(plug.far_port), line: plug.line }
     }
 }
 
@@ -122,8 +122,8 @@ struct Node<'a> {
 /// A line of a block.
 struct Port<'a> {
     number: u32,
-    peer_id: &'a str,
-    peer_port: u32,
+    far_id: &'a str,
+    far_port: u32,
     line: usize,
 }
 
@@ -133,7 +133,7 @@ fn nodes<'a>(text: &'a str, source: &Source) -> Result<Vec<Node<'a>>, FabricErro
         let (line, text) = (index + 1, text.trim());
         if let Ok((kind, port_count, id, name)) = node_line.parse(text) {
             nodes.push(Node { kind, port_count, id, name, ports: Vec::new(), line });
-        } else if let Ok((number, peer_id, peer_port)) = port_line.parse(text) {
+        } else if let Ok((number, far_id, far_port)) = port_line.parse(text) {
             let Some(node) = nodes.last_mut() else {
                 return Err(source.error(line, "this port stands before any Switch, Ca or Rt"));
             };
@@ -142,7 +142,7 @@ fn nodes<'a>(text: &'a str, source: &Source) -> Result<Vec<Node<'a>>, FabricErro
                     format!("{} has no port {number}: its ports are 1 to {}", node.id, node.port_count);
                 return Err(source.error(line, reason));
             }
-            node.ports.push(Port { number, peer_id, peer_port, line });
+            node.ports.push(Port { number, far_id, far_port, line });
         } else if !is_passed_over(text) {
             let start: String = text.chars().take(60).collect();
             return Err(source.error(line, format!("'{start}' is no line that ibnetdiscover prints")));
@@ -160,7 +160,7 @@ fn is_passed_over(text: &str) -> bool {
         || text.split_once('=').is_some_and(|(key, _)| KEYS.contains(&key))
 }
 
-/// `Switch	36 "S-0002c902004885b0"		# "leaf1" enhanced port 0 lid 3 lmc 0`
+/// `Switch 36 "S-0002c902004885b0" # "leaf1" enhanced port 0 lid 3 lmc 0`
 fn node_line<'a>(input: &mut &'a str) -> ModalResult<(Kind, u32, &'a str, Option<&'a str>)> {
     let kind =
         alt(("Switch".value(Kind::Switch), "Ca".value(Kind::ChannelAdapter), "Rt".value(Kind::Router)));
@@ -170,11 +170,11 @@ fn node_line<'a>(input: &mut &'a str) -> ModalResult<(Kind, u32, &'a str, Option
         .parse_next(input)
 }
 
-/// `[1][ext 19](2c9030000f3a2) 	"S-0002c902004885b0"[19][ext 1]		# lid 4 lmc 0 "leaf1" lid 3 4xQDR`
+/// `[1][ext 19](2c9030000f3a2) "S-0002c902004885b0"[19][ext 1] # lid 4 lmc 0 "leaf1" lid 3 4xQDR`
 fn port_line<'a>(input: &mut &'a str) -> ModalResult<(u32, &'a str, u32)> {
     let end = || (opt(external), space0, opt(guid), space0);
     (port, end(), quoted, port, end(), comment)
-        .map(|(number, _, peer_id, peer_port, _, _)| (number, peer_id, peer_port))
+        .map(|(number, _, far_id, far_port, _, _)| (number, far_id, far_port))
         .parse_next(input)
 }
 
@@ -205,7 +205,7 @@ fn comment<'a>(input: &mut &'a str) -> ModalResult<Option<&'a str>> {
 /// What a port is linked to.
 struct Plugged {
     peer: usize,
-    peer_port: u32,
+    far_port: u32,
     line: usize,
 }
 
@@ -228,10 +228,10 @@ impl<'a> Plugs<'a> {
         let mut plugged = BTreeMap::new();
         for (number, node) in nodes.iter().enumerate() {
             for port in &node.ports {
-                let Some(&peer) = numbers.get(port.peer_id) else {
-                    return Err(source.error(port.line, format!("{} has no block of its own", port.peer_id)));
+                let Some(&peer) = numbers.get(port.far_id) else {
+                    return Err(source.error(port.line, format!("{} has no block of its own", port.far_id)));
                 };
-                let plug = Plugged { peer, peer_port: port.peer_port, line: port.line };
+                let plug = Plugged { peer, far_port: port.far_port, line: port.line };
                 if let Some(before) = plugged.insert((number, port.number), plug) {
                     let reason = format!("port {} is there already, on line {}", port.number, before.line);
                     return Err(source.error(port.line, reason));
@@ -251,11 +251,11 @@ impl<'a> Plugs<'a> {
         for (&(node, port), plug) in &self.plugged {
             let (here, there) = (&self.nodes[node], &self.nodes[plug.peer]);
             let claim =
-                format!("port {port} of {} is linked to port {} of {}", here.id, plug.peer_port, there.id);
-            let reason = match self.plugged.get(&(plug.peer, plug.peer_port)) {
+                format!("port {port} of {} is linked to port {} of {}", here.id, plug.far_port, there.id);
+            let reason = match self.plugged.get(&(plug.peer, plug.far_port)) {
                 None => format!("{claim}, but the block on line {} does not say so", there.line),
-                Some(back) if (back.peer, back.peer_port) != (node, port) => {
-                    let (other, other_port) = (self.nodes[back.peer].id, back.peer_port);
+                Some(back) if (back.peer, back.far_port) != (node, port) => {
+                    let (other, other_port) = (self.nodes[back.peer].id, back.far_port);
                     format!("{claim}, but line {} says: to port {other_port} of {other}", back.line)
                 }
                 Some(_) if here.kind != Kind::Switch && there.kind != Kind::Switch => {

@@ -216,10 +216,9 @@ impl Names<'_> {
     ) -> Result<End, FabricError> {
         let Some(&number) = self.numbers.get(switch.get_ref()) else {
             let known: Vec<&String> = self.numbers.keys().collect();
-            let near = nearest(switch.get_ref(), &known);
-            let hint = match near.is_empty() {
-                true => String::new(),
-                false => format!(": did you mean {}?", near.join(", ")),
+            let hint = match &nearest(switch.get_ref(), &known)[..] {
+                [] => String::new(),
+                near => format!(": did you mean {}?", near.join(", ")),
             };
             let line = self.source.line(switch.span().start);
             return Err(self.source.error(line, format!("there is no switch '{}'{hint}", switch.get_ref())));
