@@ -115,12 +115,12 @@ struct Node<'a> {
     /// Such as `H-0002c9030000f3a1`.
     id: &'a str,
     name: Option<&'a str>,
-    ports: Vec<Port<'a>>,
+    ports: Vec<PortLine<'a>>,
     line: usize,
 }
 
 /// A line of a block.
-struct Port<'a> {
+struct PortLine<'a> {
     number: u32,
     far_id: &'a str,
     far_port: u32,
@@ -142,7 +142,7 @@ fn nodes<'a>(text: &'a str, source: &Source) -> Result<Vec<Node<'a>>, FabricErro
                     format!("{} has no port {number}: its ports are 1 to {}", node.id, node.port_count);
                 return Err(source.error(line, reason));
             }
-            node.ports.push(Port { number, far_id, far_port, line });
+            node.ports.push(PortLine { number, far_id, far_port, line });
         } else if !is_passed_over(text) {
             let start: String = text.chars().take(60).collect();
             return Err(source.error(line, format!("'{start}' is no line that ibnetdiscover prints")));

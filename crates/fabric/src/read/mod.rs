@@ -92,8 +92,17 @@ impl<'a> Source<'a> {
         self.line_starts.partition_point(|&start| start <= offset) + 1
     }
 
+    /// A value from the file may hold line breaks and escape sequences: they are shown, not sent to the terminal.
     fn error(&self, line: usize, reason: impl fmt::Display) -> FabricError {
-        FabricError::Malformed { file: self.file.into(), line, reason: reason.to_string() }
+        let mut shown = String::new();
+        for character in reason.to_string().chars() {
+            if character.is_control() {
+                shown.extend(character.escape_default());
+            } else {
+                shown.push(character);
+            }
+        }
+        FabricError::Malformed { file: self.file.into(), line, reason: shown }
     }
 }
 

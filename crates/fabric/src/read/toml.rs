@@ -106,8 +106,8 @@ pub fn toml(file: &str, text: &str) -> Result<Read, FabricError> {
     let text = without_mark(text);
     let source = Source::new(file, text);
     let parsed: File = ::toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| source.line(span.start));
-        source.error(line, with_hint(error.message()))
+        let span = error.span().unwrap_or_default();
+        source.error(source.line(span.start), explained(error.message(), text.get(span).unwrap_or_default()))
     })?;
     let topology = match &parsed.generator {
         Some(generator) => generated(&parsed, generator, &source)?,
@@ -116,17 +116,28 @@ pub fn toml(file: &str, text: &str) -> Result<Read, FabricError> {
     Ok(Read { topology, notes: Vec::new() })
 }
 
-/// An unknown key with the nearest known ones. The message names the key and then all known ones in backticks.
-fn with_hint(message: &str) -> String {
-    let message = message.trim().replace('\n', ": ");
-    if !message.starts_with("unknown ") {
+/// The parser's message with what it is about, and for an unknown name with the nearest known ones: the message puts
+/// the name and then all known ones in backticks.
+fn explained(message: &str, about: &str) -> String {
+    let message = message
+        .trim()
+        .replace('\n', ": ")
+        .replace("expected u32", "expected a whole number up to 4294967295");
+    if message.starts_with("unknown ") {
+        let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+        let near = names.split_first().map(|(given, known)| nearest(given, known)).unwrap_or_default();
+        return if near.is_empty() {
+            message
+        } else {
+            format!("{message}: did you mean {}?", near.join(", "))
+        };
+    }
+    let about = about.trim();
+    if message.starts_with("missing ") || about.is_empty() || about.contains('\n') || message.contains(about)
+    {
         return message;
     }
-    let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    match names.split_first().map(|(given, known)| nearest(given, known)) {
-        Some(near) if !near.is_empty() => format!("{message}: did you mean {}?", near.join(", ")),
-        _ => message,
-    }
+    format!("{message}: '{about}'")
 }
 
 fn generated(parsed: &File, generator: &Spanned<String>, source: &Source) -> Result<Topology, FabricError> {
@@ -339,6 +350,7 @@ mod tests {
             error("[[switch]]\nport = 3"),
             "f.toml:2: unknown field `port`, expected one of `name`, `ports`, `rank`: did you mean ports?"
         );
+        assert_eq!(error("[[switch]]\nports = 1\nports = 2"), "f.toml:3: duplicate key: 'ports'");
         let broken = error("[[switch]]\nports = \n");
         assert!(broken.starts_with("f.toml:2: "), "{broken}");
         let missing = error("[[host]]\nswitch = 'a'\n[[switch]]\n");

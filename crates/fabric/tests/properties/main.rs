@@ -4,6 +4,7 @@ mod dimension_order;
 mod fabrics;
 mod malformed;
 mod round_trip;
+mod scale;
 mod up_down;
 
 use proptest::prelude::ProptestConfig;

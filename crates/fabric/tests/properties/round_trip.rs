@@ -28,7 +28,7 @@ fn pieced() -> impl Strategy<Value = Topology> {
                 link(&mut builder, ends.0, ends.1).unwrap();
             } else {
                 let host = builder.host(switch, PortNumber(4)).unwrap();
-                if host.0 % 2 == 0 {
+                if host.0.is_multiple_of(2) {
                     builder.name_host(host, names.next().unwrap());
                 }
             }

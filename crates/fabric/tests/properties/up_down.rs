@@ -8,7 +8,7 @@ use petgraph::visit::Bfs;
 use proptest::prelude::*;
 use treecast_fabric::{
     Channel, Distances, Fabric, FabricError, HostId, LinkId, PortNumber, Routing, RoutingPolicy, SwitchId,
-    Topology, TopologyBuilder, UpDown, Vertex,
+    Topology, TopologyBuilder, UpDown, Vertex, read,
 };
 
 use crate::{cases, fabrics};
@@ -210,6 +210,38 @@ proptest! {
                 let found: BTreeSet<usize> = routing.reachable_hosts(&topology, link).ones().collect();
                 prop_assert_eq!(found, expected);
             }
+        }
+    }
+
+    #[test]
+    fn ranks_are_taken_where_all_hosts_have_a_route(
+        topology in fabrics::irregular_fabric(),
+        ranks in prop::collection::vec(0..4_u32, 24),
+    ) {
+        let text = ranks.iter().fold(topology.to_toml(), |text, rank| {
+            text.replacen("[[switch]]\nname", &format!("[[switch]]\nrank={rank}\nname"), 1)
+        });
+        let Ok(read) = read::toml("f.toml", &text) else { panic!("{text}") };
+        let ranked = read.topology;
+        let with_hosts = || ranked.switches().filter(|&switch| !ranked.hosts_of(switch).is_empty());
+        match UpDown::new(&ranked) {
+            Ok(routing) => {
+                for target in with_hosts() {
+                    let distances = routing.distances(&ranked, target);
+                    prop_assert!(with_hosts().all(|from| distances.from(from, false).is_some()));
+                }
+            }
+            Err(FabricError::RoutingMismatch { .. }) => {
+                let key = |switch: SwitchId| (ranks[switch.index()], switch);
+                let ups = plain(&ranked, |link| {
+                    let ends = ranked.link(link);
+                    key(ends.to.switch().unwrap()) < key(ends.from.switch().unwrap())
+                });
+                let above = |switch: SwitchId| dijkstra(&ups, NodeIndex::new(switch.index()), None, |_| 1_u32);
+                let apart = |a, b| above(a).keys().all(|top| !above(b).contains_key(top));
+                prop_assert!(with_hosts().any(|a| with_hosts().any(|b| apart(a, b))));
+            }
+            Err(other) => panic!("{other}"),
         }
     }
 
