@@ -1,6 +1,7 @@
 //! What holds for every fabric, every file and every route.
 
 mod dimension_order;
+mod docs;
 mod fabrics;
 mod malformed;
 mod round_trip;
