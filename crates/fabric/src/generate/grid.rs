@@ -96,11 +96,13 @@ pub(crate) fn recognise(
             return Err(differs(format!("{} links leave {switch}, not {}", is.len(), due.len())));
         }
         for (&is, &due) in is.iter().zip(due) {
-            if topology.link(is) != model.link(due)
-                || topology.reverse(is).is_some() != model.reverse(due).is_some()
-            {
-                let (is, due) = (topology.link_name(is), model.link_name(due));
-                return Err(differs(format!("it has link {is} where {due} belongs")));
+            let (is_name, due_name) = (topology.link_name(is), model.link_name(due));
+            if topology.link(is) != model.link(due) {
+                return Err(differs(format!("it has link {is_name} where {due_name} belongs")));
+            }
+            if topology.reverse(is).is_some() != model.reverse(due).is_some() {
+                let ways = if model.reverse(due).is_some() { "both ways" } else { "one way" };
+                return Err(differs(format!("{due_name} should be a link that goes {ways}")));
             }
             place_of[due.index()] = is;
         }

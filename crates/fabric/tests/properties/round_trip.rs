@@ -93,3 +93,16 @@ fn a_changed_grid_is_not_believed() {
         "f.toml:1: this is not torus:k=3,n=2: it has 9 hosts and 53 directed links, not 9 hosts and 54 directed links"
     );
 }
+
+#[test]
+fn two_one_way_links_are_not_a_link_of_a_grid() {
+    let text = grid(GridShape::Mesh, 2, 1).unwrap().to_toml();
+    let (rest, _) = text.split_once("[[link]]").unwrap();
+    let way = |from: u32, to: u32| {
+        let names = format!("[[link]]\nfrom = 's{from}'\nto = 's{to}'\n");
+        format!("{names}from_port = {from}\nto_port = {to}\none_way = true\n")
+    };
+    let error = read::toml("f.toml", &[rest, &way(0, 1), &way(1, 0)].concat()).unwrap_err().to_string();
+    let reason = "s0:0>s1:1 should be a link that goes both ways";
+    assert_eq!(error, format!("f.toml:1: this is not mesh:k=2,n=1: {reason}"));
+}
