@@ -138,10 +138,9 @@ impl UpDown {
         for switch in topology.switches().filter(|&switch| !topology.hosts_of(switch).is_empty()) {
             distinct.entry(&tops[switch.index()]).or_insert(switch);
         }
-        let apart = |(a, from): (&FixedBitSet, SwitchId)| {
-            distinct.iter().find(|(b, _)| a.is_disjoint(b)).map(|(_, &to)| (from, to))
-        };
-        distinct.iter().find_map(|(&a, &from)| apart((a, from)))
+        let apart_from =
+            |a: &FixedBitSet| distinct.iter().find(|(b, _)| a.is_disjoint(b)).map(|(_, &switch)| switch);
+        distinct.iter().find_map(|(a, &from)| apart_from(a).map(|to| (from, to)))
     }
 
     /// The level of a switch.
@@ -294,7 +293,7 @@ impl UpDown {
             let link = self
                 .shortest_links(topology, distances, at, gone_down)
                 .next()
-                .expect("a legal route leads from every switch to every other");
+                .expect("a legal route leads from every switch with hosts to every other");
             gone_down |= !self.is_up(topology, link);
             at = end(topology, link);
             route.push(Channel { link, virtual_channel: 0 });
