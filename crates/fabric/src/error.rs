@@ -19,6 +19,12 @@ pub enum FabricError {
     /// More switches than [`Topology::SWITCHES_MAX`](crate::Topology::SWITCHES_MAX).
     #[error("a fabric holds at most {} switches", crate::Topology::SWITCHES_MAX)]
     TooManySwitches,
+    /// More ports than [`Topology::PORTS_MAX`](crate::Topology::PORTS_MAX).
+    #[error("a switch has at most {most} ports, not {0}", most = crate::Topology::PORTS_MAX)]
+    TooManyPorts(u32),
+    /// More links than [`Topology::LINKS_MAX`](crate::Topology::LINKS_MAX).
+    #[error("a fabric holds at most {} directed links", crate::Topology::LINKS_MAX)]
+    TooManyLinks,
     /// A switch that is not there.
     #[error("there is no switch {0}")]
     NoSuchSwitch(SwitchId),
@@ -42,6 +48,20 @@ pub enum FabricError {
         vertex: Vertex,
         /// The port.
         port: PortNumber,
+    },
+    /// A link from a switch to itself.
+    #[error("{0} is linked to itself")]
+    SelfLink(SwitchId),
+    /// A name that two hosts or two switches go by.
+    #[error("the name '{0}' is given twice")]
+    NameInUse(String),
+    /// A topology said to be a grid that is none.
+    #[error("this is not {grid}: {reason}")]
+    NotAGrid {
+        /// The grid it should be.
+        grid: String,
+        /// Where it differs.
+        reason: String,
     },
     /// Parts of the fabric cannot reach one another.
     #[error("the fabric is not connected: there is no way from {from} to {to}")]

@@ -34,6 +34,14 @@ impl Grid {
         self.links[entry] = Some(link);
     }
 
+    /// The same places in a topology that numbers its links otherwise.
+    pub(crate) fn relinked(mut self, link: impl Fn(LinkId) -> LinkId) -> Self {
+        for place in self.links.iter_mut().flatten() {
+            *place = link(*place);
+        }
+        self
+    }
+
     /// k: how many nodes there are along a dimension.
     pub fn radix(&self) -> u32 {
         self.radix

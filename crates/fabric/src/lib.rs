@@ -25,8 +25,10 @@ mod ids;
 pub mod read;
 mod routing;
 mod spec;
+mod summary;
 mod topology;
 mod units;
+mod write;
 
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
@@ -34,5 +36,6 @@ pub use grid::{Direction, Grid};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId};
 pub use routing::{Ascent, Channel, DimensionOrder, Distances, Overlap, Routing, UpDown, VirtualChannels};
 pub use spec::{NameAndOptions, SpecError, nearest};
+pub use summary::Summary;
 pub use topology::{Link, Topology, TopologyBuilder, Vertex};
 pub use units::{Cycles, Flits, Picoseconds};

@@ -1,7 +1,7 @@
 //! Tori and meshes: k nodes along each of n dimensions, host and router one node.
 
 use super::check_range;
-use crate::{Direction, FabricError, Grid, PortNumber, Topology, TopologyBuilder};
+use crate::{Direction, FabricError, FabricSpec, Grid, LinkId, PortNumber, Topology, TopologyBuilder};
 
 /// What kind of grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +54,61 @@ pub fn grid(shape: GridShape, radix: u32, dimensions: u32) -> Result<Topology, F
             let link = if bidirectional { builder.link(from, to) } else { builder.one_way_link(from, to) }?;
             grid.set_link(node, dimension, Direction::Plus, link);
             if bidirectional {
-                grid.set_link(next, dimension, Direction::Minus, crate::LinkId(link.0 + 1));
+                grid.set_link(next, dimension, Direction::Minus, LinkId(link.0 + 1));
             }
         }
     }
     builder.set_grid(grid);
     builder.build()
+}
+
+/// The places and links of a topology that is the grid that [`grid()`] makes, up to names and the order of links.
+///
+/// # Errors
+/// [`FabricError::OutOfRange`] as [`grid()`], [`FabricError::NotAGrid`] with the first difference.
+pub(crate) fn recognise(
+    topology: &Topology,
+    shape: GridShape,
+    radix: u32,
+    dimensions: u32,
+) -> Result<Grid, FabricError> {
+    let grid_name = FabricSpec::Grid(shape, radix, dimensions).to_string();
+    let differs = |reason: String| FabricError::NotAGrid { grid: grid_name.clone(), reason };
+    let switches = topology.switch_count();
+    if radix.checked_pow(dimensions) != Some(switches) {
+        return Err(differs(format!("it has {switches} switches, not {radix} to the power {dimensions}")));
+    }
+    let model = grid(shape, radix, dimensions)?;
+    if topology.host_count() != model.host_count() || topology.link_count() != model.link_count() {
+        let size = |topology: &Topology| {
+            format!("{} hosts and {} directed links", topology.host_count(), topology.link_count())
+        };
+        return Err(differs(format!("it has {}, not {}", size(topology), size(&model))));
+    }
+    let mut place_of = vec![LinkId(0); model.link_count() as usize];
+    for switch in model.switches() {
+        if topology.port_count(switch) != model.port_count(switch) {
+            let (is, due) = (topology.port_count(switch), model.port_count(switch));
+            return Err(differs(format!("{switch} has {is} ports, not {due}")));
+        }
+        let (is, due) = (topology.links_from(switch), model.links_from(switch));
+        if is.len() != due.len() {
+            return Err(differs(format!("{} links leave {switch}, not {}", is.len(), due.len())));
+        }
+        for (&is, &due) in is.iter().zip(due) {
+            let (is_name, due_name) = (topology.link_name(is), model.link_name(due));
+            if topology.link(is) != model.link(due) {
+                return Err(differs(format!("it has link {is_name} where {due_name} belongs")));
+            }
+            if topology.reverse(is).is_some() != model.reverse(due).is_some() {
+                let ways = if model.reverse(due).is_some() { "both ways" } else { "one way" };
+                return Err(differs(format!("{due_name} should be a link that goes {ways}")));
+            }
+            place_of[due.index()] = is;
+        }
+    }
+    let places = model.grid().expect("made as a grid").clone();
+    Ok(places.relinked(|link| place_of[link.index()]))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod grid;
 mod irregular;
 
 pub use fat_tree::fat_tree;
+pub(crate) use grid::recognise;
 pub use grid::{GridShape, grid};
 pub use irregular::{Irregular, irregular};
 

@@ -1,1 +1,137 @@
-//! Readers.
+//! Readers: each makes a [`Topology`] from the text of a file. The crate opens no file: the name is for messages only.
+
+mod graphml;
+mod ibnetdiscover;
+mod parts;
+mod toml;
+
+use std::fmt;
+
+pub use self::toml::toml;
+pub use graphml::graphml;
+pub use ibnetdiscover::ibnetdiscover;
+
+use crate::{FabricError, Topology};
+
+/// What a file describes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Read {
+    /// What is plugged into what.
+    pub topology: Topology,
+    /// What a user should know of what was left out, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Reads a file in any of the formats: the one that its extension names, or else the one that its text looks like.
+///
+/// `.toml` is [`toml()`]; `.graphml` and `.xml` are [`graphml()`]; `.topo`, `.txt` and `.ibnetdiscover` are
+/// [`ibnetdiscover()`].
+///
+/// # Errors
+/// [`FabricError::Malformed`], also where neither the name nor the text tells the format.
+///
+/// ```
+/// let read = treecast_fabric::read::read("lab.toml", "generator = 'star:4'")?;
+/// assert_eq!(read.topology.host_count(), 4);
+/// # Ok::<(), treecast_fabric::FabricError>(())
+/// ```
+pub fn read(file: &str, text: &str) -> Result<Read, FabricError> {
+    let extension = file.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    match extension.as_deref() {
+        Some("toml") => toml(file, text),
+        Some("graphml" | "xml") => graphml(file, text),
+        Some("topo" | "txt" | "ibnetdiscover") => ibnetdiscover(file, text),
+        _ => by_content(file, text),
+    }
+}
+
+fn by_content(file: &str, text: &str) -> Result<Read, FabricError> {
+    let text_begins = without_mark(text).trim_start();
+    if text_begins.starts_with('<') {
+        return graphml(file, text);
+    }
+    for line in text_begins.lines().map(str::trim_start) {
+        if ["vendid=", "switchguid=", "caguid=", "Switch\t", "Switch ", "Ca\t"]
+            .iter()
+            .any(|start| line.starts_with(start))
+        {
+            return ibnetdiscover(file, text);
+        }
+        if ["[[switch]]", "[[host]]", "[[link]]", "[grid]", "generator"]
+            .iter()
+            .any(|start| line.starts_with(start))
+        {
+            return toml(file, text);
+        }
+    }
+    Err(Source::new(file, text).error(
+        1,
+        "neither the file's name nor its text tells its format: name it .toml, .graphml or .ibnetdiscover",
+    ))
+}
+
+/// The text without the byte order mark that some editors put before it.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// A file's name and where its lines begin: what an error needs.
+struct Source<'a> {
+    file: &'a str,
+    line_starts: Vec<usize>,
+}
+
+impl<'a> Source<'a> {
+    fn new(file: &'a str, text: &str) -> Self {
+        let line_starts = text.match_indices('\n').map(|(newline, _)| newline + 1).collect();
+        Self { file, line_starts }
+    }
+
+    /// The line, from 1, that a byte stands on.
+    fn line(&self, offset: usize) -> usize {
+        self.line_starts.partition_point(|&start| start <= offset) + 1
+    }
+
+    /// A value from the file may hold line breaks and escape sequences: they are shown, not sent to the terminal.
+    fn error(&self, line: usize, reason: impl fmt::Display) -> FabricError {
+        let mut shown = String::new();
+        for character in reason.to_string().chars() {
+            if character.is_control() {
+                shown.extend(character.escape_default());
+            } else {
+                shown.push(character);
+            }
+        }
+        FabricError::Malformed { file: self.file.into(), line, reason: shown }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOML: &str = "# lab\n[[switch]]\nports = 2\n[[host]]\nswitch = 's0'\n";
+
+    #[test]
+    fn the_extension_names_the_format_and_else_the_text_does() {
+        assert!(read("a.TOML", TOML).is_ok());
+        assert!(read("a", TOML).is_ok());
+        assert!(read("a.b", "generator = 'star:2'").is_ok());
+        let xml = "\u{feff} <graphml><graph><node id='a'/><node id='b'/><node id='c'/>\
+                   <edge source='a' target='b'/><edge source='b' target='c'/></graph></graphml>";
+        assert_eq!(read("a", xml).unwrap().topology.host_count(), 2);
+        let as_xml = read("a.xml", TOML).unwrap_err().to_string();
+        assert!(as_xml.starts_with("a.xml:1: "), "{as_xml}");
+        let as_ib = read("a.txt", TOML).unwrap_err().to_string();
+        assert_eq!(as_ib, "a.txt:2: '[[switch]]' is no line that ibnetdiscover prints");
+    }
+
+    #[test]
+    fn an_unclear_text_asks_for_a_name() {
+        assert_eq!(
+            read("a.cfg", "hello\n").unwrap_err().to_string(),
+            "a.cfg:1: neither the file's name nor its text tells its format: name it .toml, .graphml or \
+             .ibnetdiscover"
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! Up*/down* routing (Schroeder et al.: Autonet: a high-speed, self-configuring local area network using
 //! point-to-point links, 1991).
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use fixedbitset::FixedBitSet;
@@ -46,10 +47,14 @@ impl Distances {
 }
 
 impl UpDown {
+    /// The most switches this routing takes: distances, at most one less, are then held in 16 bits.
+    pub const SWITCHES_MAX: u32 = UNREACHABLE as u32;
+
     /// Up*/down* routing with the topology's natural ranks as levels, or breadth-first from switch 0.
     ///
     /// # Errors
-    /// [`FabricError::RoutingMismatch`] where a link has no reverse.
+    /// [`FabricError::RoutingMismatch`] where a link has no reverse, where there are more than
+    /// [`UpDown::SWITCHES_MAX`] switches, or where the ranks leave two hosts no legal route.
     pub fn new(topology: &Topology) -> Result<Self, FabricError> {
         match topology.ranks() {
             None => Self::from_root(topology, SwitchId(0)),
@@ -90,20 +95,52 @@ impl UpDown {
                 reason: format!("{} goes one way only", topology.link_name(link)),
             });
         }
-        let routing = Self { levels, reach: OnceLock::new() };
-        let lost = |from, distances: &Distances| {
-            topology.switches().find(|&to| distances.from(to, false).is_none()).map(|to| (to, from))
-        };
-        // Breadth-first levels always leave a legal route: up to the root, then down. Ranks with several roots need not.
-        if let Some((from, to)) =
-            topology.switches().take(1).find_map(|to| lost(to, &routing.distances(topology, to)))
-        {
+        if topology.switch_count() > Self::SWITCHES_MAX {
             return Err(FabricError::RoutingMismatch {
                 routing: "up-down",
-                reason: format!("no legal route leads from {from} to {to}"),
+                reason: format!("{} switches are more than {}", topology.switch_count(), Self::SWITCHES_MAX),
+            });
+        }
+        let routing = Self { levels, reach: OnceLock::new() };
+        if let Some((from, to)) = routing.hosts_apart(topology) {
+            return Err(FabricError::RoutingMismatch {
+                routing: "up-down",
+                reason: format!(
+                    "no route leads up, then down from the hosts of {} to those of {}",
+                    topology.switch_name(from),
+                    topology.switch_name(to)
+                ),
             });
         }
         Ok(routing)
+    }
+
+    /// Two switches with hosts and without a legal route between them. A route goes up to a common ancestor, and an
+    /// ancestor without links up is as good as any: so two switches have a route if they share such a top. Breadth-first
+    /// levels have one top, the root; natural ranks may have several.
+    fn hosts_apart(&self, topology: &Topology) -> Option<(SwitchId, SwitchId)> {
+        let mut tops: Vec<FixedBitSet> = vec![FixedBitSet::new(); self.levels.len()];
+        let mut top_count = 0;
+        for switch in self.top_down() {
+            let mut mine = FixedBitSet::new();
+            for (link, neighbour) in topology.neighbours(switch) {
+                if self.is_up(topology, link) {
+                    mine.union_with(&tops[neighbour.index()]);
+                }
+            }
+            if mine.is_clear() {
+                mine.grow_and_insert(top_count);
+                top_count += 1;
+            }
+            tops[switch.index()] = mine;
+        }
+        let mut distinct: BTreeMap<&FixedBitSet, SwitchId> = BTreeMap::new();
+        for switch in topology.switches().filter(|&switch| !topology.hosts_of(switch).is_empty()) {
+            distinct.entry(&tops[switch.index()]).or_insert(switch);
+        }
+        let apart_from =
+            |a: &FixedBitSet| distinct.iter().find(|(b, _)| a.is_disjoint(b)).map(|(_, &switch)| switch);
+        distinct.iter().find_map(|(a, &from)| apart_from(a).map(|to| (from, to)))
     }
 
     /// The level of a switch.
@@ -256,7 +293,7 @@ impl UpDown {
             let link = self
                 .shortest_links(topology, distances, at, gone_down)
                 .next()
-                .expect("a legal route leads from every switch to every other");
+                .expect("a legal route leads from every switch with hosts to every other");
             gone_down |= !self.is_up(topology, link);
             at = end(topology, link);
             route.push(Channel { link, virtual_channel: 0 });

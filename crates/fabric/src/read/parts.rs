@@ -1,0 +1,284 @@
+//! What a file says, each part with its line; and the topology that it makes.
+
+use std::collections::BTreeMap;
+
+use super::Source;
+use crate::generate::GridShape;
+use crate::{FabricError, PortNumber, SwitchId, Topology, TopologyBuilder};
+
+/// Everything a file says. Switches, hosts and links are numbered in the order they stand here.
+#[derive(Default)]
+pub(super) struct Parts {
+    pub switches: Vec<SwitchPart>,
+    pub plugs: Vec<Plug>,
+    pub grid: Option<GridPart>,
+}
+
+pub(super) struct SwitchPart {
+    pub name: Option<String>,
+    pub port_count: u32,
+    pub rank: Option<u32>,
+    pub line: usize,
+}
+
+/// What is plugged into ports.
+pub(super) enum Plug {
+    Host { name: Option<String>, at: End, line: usize },
+    Link { from: End, to: End, one_way: bool, line: usize },
+}
+
+/// An end of a link at a switch. Without a port it takes the lowest that is left once all given ports are taken.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    pub switch: usize,
+    pub port: Option<u32>,
+    /// The line that gives the port.
+    pub line: usize,
+}
+
+/// The claim that the switches form a grid.
+pub(super) struct GridPart {
+    pub shape: GridShape,
+    pub radix: u32,
+    pub dimensions: u32,
+    pub line: usize,
+}
+
+impl Parts {
+    /// The topology they make.
+    pub fn topology(self, source: &Source) -> Result<Topology, FabricError> {
+        let names = switch_names(&self.switches, source)?;
+        check_host_names(&self.plugs, source)?;
+        let ranks = ranks(&self.switches, &names, source)?;
+        let origin = self.plugs.iter().find_map(Plug::host_switch);
+        let mut ports = Ports::new(&self.switches, &names, source)?;
+        for plug in &self.plugs {
+            for (end, way) in ends(plug) {
+                ports.claim(end, way)?;
+            }
+        }
+
+        let mut builder = TopologyBuilder::new();
+        for switch in &self.switches {
+            let wrap = |error| source.error(switch.line, error);
+            let id = builder.switch(switch.port_count).map_err(wrap)?;
+            if let Some(name) = &switch.name {
+                builder.name_switch(id, name);
+            }
+        }
+        for plug in self.plugs {
+            add(&mut builder, &mut ports, plug, source)?;
+        }
+        if let Some(ranks) = ranks {
+            builder.set_ranks(ranks);
+        }
+        let topology = builder.build().map_err(|error| match error {
+            FabricError::NotConnected { from, to } => {
+                let lost = if Some(from.index()) == origin { to } else { from };
+                let reason = format!(
+                    "the fabric is not connected: there is no way from switch '{}' to switch '{}'",
+                    names[from.index()],
+                    names[to.index()]
+                );
+                source.error(self.switches[lost.index()].line, reason)
+            }
+            other => source.error(1, other),
+        })?;
+        match self.grid {
+            None => Ok(topology),
+            Some(grid) => topology
+                .into_grid(grid.shape, grid.radix, grid.dimensions)
+                .map_err(|error| source.error(grid.line, error)),
+        }
+    }
+}
+
+impl Plug {
+    fn host_switch(&self) -> Option<usize> {
+        match self {
+            Self::Host { at, .. } => Some(at.switch),
+            Self::Link { .. } => None,
+        }
+    }
+}
+
+fn add(
+    builder: &mut TopologyBuilder,
+    ports: &mut Ports,
+    plug: Plug,
+    source: &Source,
+) -> Result<(), FabricError> {
+    match plug {
+        Plug::Host { name, at, line } => {
+            let (switch, port) = ports.place(at, Way::Both, line)?;
+            let host = builder.host(switch, port).map_err(|error| source.error(line, error))?;
+            if let Some(name) = name {
+                builder.name_host(host, name);
+            }
+        }
+        Plug::Link { from, to, one_way, line } => {
+            let (out, into) = if one_way { (Way::Out, Way::In) } else { (Way::Both, Way::Both) };
+            let ends = (ports.place(from, out, line)?, ports.place(to, into, line)?);
+            let link =
+                if one_way { builder.one_way_link(ends.0, ends.1) } else { builder.link(ends.0, ends.1) };
+            link.map_err(|error| source.error(line, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The directions in which a plug uses its port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Out,
+    In,
+    Both,
+}
+
+fn ends(plug: &Plug) -> impl Iterator<Item = (End, Way)> {
+    let (first, second) = match *plug {
+        Plug::Host { at, .. } => ((at, Way::Both), None),
+        Plug::Link { from, to, one_way: true, .. } => ((from, Way::Out), Some((to, Way::In))),
+        Plug::Link { from, to, one_way: false, .. } => ((from, Way::Both), Some((to, Way::Both))),
+    };
+    std::iter::once(first).chain(second)
+}
+
+/// Which ports are taken, and by which line.
+struct Ports<'a> {
+    switches: &'a [SwitchPart],
+    names: &'a [String],
+    source: &'a Source<'a>,
+    /// By switch and port: the lines that take it outwards and inwards.
+    taken: BTreeMap<(usize, u32), [Option<usize>; 2]>,
+    /// Each switch's lowest port that may be free.
+    next: Vec<u32>,
+}
+
+impl<'a> Ports<'a> {
+    fn new(
+        switches: &'a [SwitchPart],
+        names: &'a [String],
+        source: &'a Source<'a>,
+    ) -> Result<Self, FabricError> {
+        if let Some((switch, name)) =
+            switches.iter().zip(names).find(|(switch, _)| switch.port_count > Topology::PORTS_MAX)
+        {
+            let reason = format!(
+                "switch '{name}' has {} ports: at most {} are possible",
+                switch.port_count,
+                Topology::PORTS_MAX
+            );
+            return Err(source.error(switch.line, reason));
+        }
+        Ok(Self { switches, names, source, taken: BTreeMap::new(), next: vec![0; switches.len()] })
+    }
+
+    /// Takes the port that an end names, if it names one.
+    fn claim(&mut self, end: End, way: Way) -> Result<(), FabricError> {
+        let Some(port) = end.port else { return Ok(()) };
+        let name = &self.names[end.switch];
+        let port_count = self.switches[end.switch].port_count;
+        if port >= port_count {
+            let reason = match port_count {
+                0 => format!("switch '{name}' has no port {port}: it has none"),
+                _ => format!("switch '{name}' has no port {port}: its ports are 0 to {}", port_count - 1),
+            };
+            return Err(self.source.error(end.line, reason));
+        }
+        let lines = self.taken.entry((end.switch, port)).or_default();
+        for (taken, unused) in lines.iter_mut().zip([Way::In, Way::Out]) {
+            if way == unused {
+                continue;
+            }
+            if let Some(line) = taken {
+                let reason = format!("port {port} of switch '{name}' is taken already, on line {line}");
+                return Err(self.source.error(end.line, reason));
+            }
+            *taken = Some(end.line);
+        }
+        Ok(())
+    }
+
+    /// The port of an end: the one it claimed, or the lowest free one, claimed now.
+    fn place(&mut self, end: End, way: Way, line: usize) -> Result<(SwitchId, PortNumber), FabricError> {
+        let switch = SwitchId(end.switch as u32);
+        if let Some(port) = end.port {
+            return Ok((switch, PortNumber(port)));
+        }
+        let mut port = self.next[end.switch];
+        while self.taken.contains_key(&(end.switch, port)) {
+            port += 1;
+        }
+        let SwitchPart { port_count, .. } = self.switches[end.switch];
+        if port >= port_count {
+            let name = &self.names[end.switch];
+            return Err(self
+                .source
+                .error(line, format!("switch '{name}' has no free port: it has {port_count}")));
+        }
+        self.next[end.switch] = port + 1;
+        self.claim(End { port: Some(port), line, ..end }, way)?;
+        Ok((switch, PortNumber(port)))
+    }
+}
+
+/// The names of the switches, given or `s7`, checked to differ.
+fn switch_names(switches: &[SwitchPart], source: &Source) -> Result<Vec<String>, FabricError> {
+    let names: Vec<String> = switches
+        .iter()
+        .enumerate()
+        .map(|(index, switch)| switch.name.clone().unwrap_or_else(|| format!("s{index}")))
+        .collect();
+    check_distinct("switch", names.iter().zip(switches.iter().map(|switch| switch.line)), source)?;
+    Ok(names)
+}
+
+fn check_host_names(plugs: &[Plug], source: &Source) -> Result<(), FabricError> {
+    let hosts = plugs.iter().filter_map(|plug| match plug {
+        Plug::Host { name, line, .. } => Some((name, *line)),
+        Plug::Link { .. } => None,
+    });
+    let names: Vec<(String, usize)> = hosts
+        .enumerate()
+        .map(|(index, (name, line))| (name.clone().unwrap_or_else(|| format!("h{index}")), line))
+        .collect();
+    check_distinct("host", names.iter().map(|(name, line)| (name, *line)), source)
+}
+
+fn check_distinct<'a>(
+    what: &str,
+    names: impl Iterator<Item = (&'a String, usize)>,
+    source: &Source,
+) -> Result<(), FabricError> {
+    let mut lines = BTreeMap::new();
+    for (name, line) in names {
+        if name.is_empty() {
+            return Err(source.error(line, format!("the name of this {what} is empty")));
+        }
+        if let Some(before) = lines.insert(name, line) {
+            return Err(source.error(line, format!("{what} '{name}' is there already, on line {before}")));
+        }
+    }
+    Ok(())
+}
+
+/// The ranks of the switches, if they have any: then all must.
+fn ranks(
+    switches: &[SwitchPart],
+    names: &[String],
+    source: &Source,
+) -> Result<Option<Vec<u32>>, FabricError> {
+    let unranked = switches.iter().position(|switch| switch.rank.is_none());
+    match (unranked, switches.iter().position(|switch| switch.rank.is_some())) {
+        (_, None) => Ok(None),
+        (None, _) => Ok(Some(switches.iter().filter_map(|switch| switch.rank).collect())),
+        (Some(without), Some(with)) => {
+            let reason = format!(
+                "switch '{}' has no rank, but switch '{}' has one: give all a rank or none",
+                names[without], names[with]
+            );
+            Err(source.error(switches[without].line, reason))
+        }
+    }
+}

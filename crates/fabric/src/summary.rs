@@ -1,0 +1,79 @@
+//! A topology in a line.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::Topology;
+
+/// How large a topology is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Hosts.
+    pub hosts: u32,
+    /// Switches.
+    pub switches: u32,
+    /// Physical links between switches, one-way links included.
+    pub switch_links: u32,
+    /// Those of them that go one way only.
+    pub one_way_links: u32,
+    /// Those of them that join two switches that an earlier link joins already, the same way.
+    pub parallel_links: u32,
+}
+
+impl Topology {
+    /// How large it is; prints as one line.
+    ///
+    /// ```
+    /// let spec: treecast_fabric::FabricSpec = "icpp98".parse()?;
+    /// let summary = spec.topology()?.summary();
+    /// assert_eq!(summary.to_string(), "32 hosts, 8 switches, 12 links between switches (2 parallel)");
+    /// # Ok::<(), treecast_fabric::FabricError>(())
+    /// ```
+    pub fn summary(&self) -> Summary {
+        let mut joined = BTreeSet::new();
+        let (mut switch_links, mut one_way_links, mut parallel_links) = (0, 0, 0);
+        for link in self.physical_links() {
+            let ends = self.link(link);
+            let (Some(from), Some(to)) = (ends.from.switch(), ends.to.switch()) else { continue };
+            let one_way = self.reverse(link).is_none();
+            let pair = if one_way { (from, to) } else { (from.min(to), from.max(to)) };
+            switch_links += 1;
+            one_way_links += u32::from(one_way);
+            parallel_links += u32::from(!joined.insert((pair, one_way)));
+        }
+        let (hosts, switches) = (self.host_count(), self.switch_count());
+        Summary { hosts, switches, switch_links, one_way_links, parallel_links }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, switches, switch_links, one_way_links, parallel_links } = *self;
+        let counted = |count: u32, what: &str, plural: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { plural })
+        };
+        let (hosts, switches) = (counted(hosts, "host", "s"), counted(switches, "switch", "es"));
+        let links = counted(switch_links, "link", "s");
+        write!(formatter, "{hosts}, {switches}, {links} between switches")?;
+        match (parallel_links, one_way_links) {
+            (0, 0) => Ok(()),
+            (parallel, 0) => write!(formatter, " ({parallel} parallel)"),
+            (0, one_way) => write!(formatter, " ({one_way} one-way)"),
+            (parallel, one_way) => write!(formatter, " ({parallel} parallel, {one_way} one-way)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::FabricSpec;
+
+    #[test]
+    fn a_topology_prints_in_a_line() {
+        let line = |spec: &str| spec.parse::<FabricSpec>().unwrap().topology().unwrap().summary().to_string();
+        assert_eq!(line("star:1"), "1 host, 1 switch, 0 links between switches");
+        assert_eq!(line("torus:k=2,n=1"), "2 hosts, 2 switches, 2 links between switches (1 parallel)");
+        assert_eq!(line("torus:k=3,n=1,uni"), "3 hosts, 3 switches, 3 links between switches (3 one-way)");
+        assert_eq!(line("fat-tree:k=4"), "16 hosts, 20 switches, 32 links between switches");
+    }
+}

@@ -1,0 +1,108 @@
+//! What a writer writes, its reader reads.
+
+use crate::{cases, fabrics};
+use proptest::prelude::*;
+use treecast_fabric::generate::{GridShape, grid};
+use treecast_fabric::{HostId, PortNumber, SwitchId, Topology, TopologyBuilder, read};
+
+fn any_fabric() -> impl Strategy<Value = Topology> {
+    prop_oneof![fabrics::irregular_fabric(), fabrics::grid_fabric(), fabrics::fat_tree_fabric(), pieced()]
+}
+
+/// A ring of switches put together in random order, with names, ranks and one-way links.
+fn pieced() -> impl Strategy<Value = Topology> {
+    let names = prop::collection::btree_set("[a-z&<>\"'\\\\][a-z &<>\"'\\\\]{0,5}x", 24);
+    let order = Just((0..12).collect::<Vec<u32>>()).prop_shuffle();
+    (names, order, any::<bool>(), any::<bool>()).prop_map(|(names, order, one_way, ranked)| {
+        let mut builder = TopologyBuilder::new();
+        for _ in 0..6 {
+            builder.switch(5).unwrap();
+        }
+        let mut names = names.into_iter();
+        for item in order {
+            let switch = SwitchId(item / 2);
+            if item % 2 == 0 {
+                let next = SwitchId((switch.0 + 1) % 6);
+                let ends = ((switch, PortNumber(3)), (next, PortNumber(1)));
+                let link = if one_way { TopologyBuilder::one_way_link } else { TopologyBuilder::link };
+                link(&mut builder, ends.0, ends.1).unwrap();
+            } else {
+                let host = builder.host(switch, PortNumber(4)).unwrap();
+                if host.0.is_multiple_of(2) {
+                    builder.name_host(host, names.next().unwrap());
+                }
+            }
+        }
+        builder.name_switch(SwitchId(2), names.next().unwrap());
+        if ranked {
+            builder.set_ranks(vec![3, 0, 1, 1, 2, 2]);
+        }
+        builder.build().unwrap()
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn toml_reads_back_equal(topology in any_fabric()) {
+        let text = topology.to_toml();
+        let back = read::toml("f.toml", &text).unwrap();
+        prop_assert_eq!(&back.topology, &topology);
+        prop_assert!(back.notes.is_empty());
+        prop_assert_eq!(back.topology.to_toml(), text);
+    }
+
+    #[test]
+    fn graphml_reads_back_equal(topology in any_fabric()) {
+        let back = read::graphml("f.graphml", &topology.to_graphml()).unwrap();
+        prop_assert_eq!(back.topology, topology);
+    }
+
+    #[test]
+    fn any_name_survives_toml(name in ".+") {
+        let topology = named(&name);
+        prop_assert_eq!(&read::toml("f.toml", &topology.to_toml()).unwrap().topology, &topology);
+        prop_assert!(read::graphml("f.graphml", &topology.to_graphml()).is_ok());
+    }
+}
+
+fn named(name: &str) -> Topology {
+    let mut builder = TopologyBuilder::new();
+    let switch = builder.switch(2).unwrap();
+    builder.host(switch, PortNumber(1)).unwrap();
+    builder.name_host(HostId(0), name);
+    builder.name_switch(switch, name);
+    builder.build().unwrap()
+}
+
+#[test]
+fn control_characters_in_names_are_replaced_in_graphml() {
+    let back = read::graphml("f.graphml", &named(" a\u{0}<b>\r&\u{ffff} ").to_graphml()).unwrap().topology;
+    assert_eq!(back.host_name(HostId(0)), "a\u{fffd}<b>\u{fffd}&\u{fffd}");
+}
+
+#[test]
+fn a_changed_grid_is_not_believed() {
+    let text = grid(GridShape::Torus, 3, 2).unwrap().to_toml();
+    let changed =
+        text.replacen("from_port = 0\nto_port = 1\n", "from_port = 0\nto_port = 1\none_way = true\n", 1);
+    let error = read::toml("f.toml", &changed).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "f.toml:1: this is not torus:k=3,n=2: it has 9 hosts and 53 directed links, not 9 hosts and 54 directed links"
+    );
+}
+
+#[test]
+fn two_one_way_links_are_not_a_link_of_a_grid() {
+    let text = grid(GridShape::Mesh, 2, 1).unwrap().to_toml();
+    let (rest, _) = text.split_once("[[link]]").unwrap();
+    let way = |from: u32, to: u32| {
+        let names = format!("[[link]]\nfrom = 's{from}'\nto = 's{to}'\n");
+        format!("{names}from_port = {from}\nto_port = {to}\none_way = true\n")
+    };
+    let error = read::toml("f.toml", &[rest, &way(0, 1), &way(1, 0)].concat()).unwrap_err().to_string();
+    let reason = "s0:0>s1:1 should be a link that goes both ways";
+    assert_eq!(error, format!("f.toml:1: this is not mesh:k=2,n=1: {reason}"));
+}

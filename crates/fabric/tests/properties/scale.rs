@@ -1,0 +1,22 @@
+//! A fabric as large as a user may ask for.
+
+use treecast_fabric::{Fabric, FabricSpec, HostId, SwitchId};
+
+#[test]
+fn ten_thousand_hosts_on_a_thousand_switches_are_routed() {
+    let spec: FabricSpec =
+        "irregular:switches=1000,ports=24,hosts=10000,connectivity=0.75,seed=1".parse().unwrap();
+    let fabric = Fabric::from_spec(&spec).unwrap();
+    let topology = fabric.topology();
+    assert_eq!((topology.host_count(), topology.switch_count()), (10_000, 1_000));
+    let routing = fabric.routing().up_down().unwrap();
+    for target in [0, 499, 999].map(SwitchId) {
+        let distances = routing.distances(topology, target);
+        for from in topology.switches() {
+            let links = distances.from(from, false).unwrap();
+            assert!(u32::from(links) <= routing.level(from) + routing.level(target), "over the root at most");
+        }
+    }
+    let route = fabric.routing().representative_route(topology, HostId(0), HostId(9_999), &mut None);
+    assert!(route.len() >= 3);
+}
