@@ -162,7 +162,9 @@ impl<'a> Network<'a> {
         let stripped = self.ways.stripped(packet.worm, &packet.progress);
         let mut branches = self.ways.branches(packet.worm, at, &packet.progress);
         if self.parameters.adaptive == Adaptive::Lowest {
-            branches.iter_mut().for_each(|branch| branch.outputs.truncate(1));
+            for branch in &mut branches {
+                branch.outputs.truncate(1);
+            }
         }
         state.head = Head::Waiting { copies: branches.len() as u32, stripped };
         let length = packet.length - stripped;
