@@ -6,7 +6,7 @@ use std::str::FromStr;
 use treecast_fabric::{NameAndOptions, SpecError};
 
 use super::{Form, Local, PathPolicy, Relay, Scheme, Share};
-use crate::Label;
+use crate::{Label, Order};
 use crate::shape::Lambda;
 
 const FORMS: [(&str, Form); 2] = [("store-and-forward", Form::StoreAndForward), ("worm", Form::Worm)];
@@ -61,6 +61,14 @@ impl Scheme {
             Self::Leader { local: Local::Separate, over } => over.label(),
             Self::Leader { .. } => Label::Ours,
             _ => Label::Published,
+        }
+    }
+
+    /// Where the algorithm comes from when its tree is built on an order: an order may be reconstructed itself.
+    pub fn label_with(&self, order: Option<Order>) -> Label {
+        match order {
+            Some(Order::Cco) => self.label().max(Label::Reconstructed),
+            _ => self.label(),
         }
     }
 
