@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Channel, Distances, Fabric, Link, Overlap, Vertex};
+use treecast_fabric::{Channel, Fabric, Link, Vertex};
 
-use crate::{PACKETS_MAX, Plan, PlanError, Worm, WormKind};
+use crate::routes::Routes;
+use crate::{PACKETS_MAX, Plan, PlanError, WormKind};
 
 /// The static figures of a plan.
 ///
@@ -55,7 +56,7 @@ impl Plan {
     ///
     /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or
     /// one sender receives through what the other worm started. Cost: n log n, and the length of all routes; where
-    /// routing is adaptive also a search over the switches for each destination switch.
+    /// routing is adaptive also a search over the switches above senders for each destination switch.
     ///
     /// # Errors
     /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric; [`PlanError::Packets`].
@@ -70,17 +71,17 @@ impl Plan {
         let topology = fabric.topology();
         let mut used = vec![false; topology.link_count() as usize];
         let mut link_visits = 0;
-        let mut search = None;
+        let mut routes = Routes::new(self, fabric);
         // By destination switch: worms to one switch share the search for their routes.
         let mut by_switch: Vec<usize> = (0..self.worms.len()).collect();
-        by_switch.sort_by_key(|&position| {
-            topology.switch_of(self.placement.host_of(self.worms[position].to[0]))
-        });
+        by_switch
+            .sort_by_key(|&position| topology.switch_of(self.placement.host_of(self.worms[position].to[0])));
         for position in by_switch {
             let worm = &self.worms[position];
-            // The channel by which the worm came to each vertex: a worm comes to none twice.
+            // The channel by which the worm came to each vertex. Only a tree worm comes to a switch twice: down where it
+            // went up before, and goes on from there with the copy that came down.
             let mut came_by: BTreeMap<Vertex, Channel> = BTreeMap::new();
-            for channel in route_of(self, fabric, worm, &mut search) {
+            for channel in routes.of(worm) {
                 if topology.is_internal(channel.link) {
                     continue;
                 }
@@ -113,23 +114,6 @@ impl Plan {
                 .iter()
                 .all(|worm| worm.from == self.root || worm.to.iter().all(|&to| to > worm.from)),
         })
-    }
-}
-
-/// A worm's channels: its own, or where the fabric decides as it goes, representative ones.
-fn route_of(plan: &Plan, fabric: &Fabric, worm: &Worm, search: &mut Option<Distances>) -> Vec<Channel> {
-    if worm.kind == WormKind::Local || !worm.route.is_empty() {
-        return worm.route.clone();
-    }
-    let topology = fabric.topology();
-    let host_of = |member| plan.placement.host_of(member);
-    let source = host_of(worm.from);
-    match (worm.kind, fabric.routing().up_down()) {
-        (WormKind::Tree, Some(routing)) => {
-            let hosts = plan.placement.hosts_of(&worm.to);
-            routing.tree_route(topology, source, &hosts, Overlap::default()).unwrap_or_default()
-        }
-        _ => fabric.routing().representative_route(topology, source, host_of(worm.to[0]), search),
     }
 }
 

@@ -12,8 +12,7 @@ fn fabric(spec: &str) -> Fabric {
 fn planned(fabric: &Fabric, processes: u32, members: &str, scheme: &str) -> Plan {
     let hosts = fabric.topology().host_count();
     let placement = Placement::new(hosts, processes, Arrangement::Block).unwrap();
-    let destinations =
-        members.parse::<MemberList>().unwrap().resolve(&placement, MemberId(0), 1).unwrap();
+    let destinations = members.parse::<MemberList>().unwrap().resolve(&placement, MemberId(0), 1).unwrap();
     let group = Group::new(placement, MemberId(0), destinations).unwrap();
     plan(fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap()
 }

@@ -220,13 +220,7 @@ struct LinkNames(BTreeMap<String, LinkId>);
 impl LinkNames {
     fn of(topology: &Topology, worms: &[WormDocument]) -> Self {
         let needed = worms.iter().any(|worm| !worm.route.is_empty());
-        Self(
-            topology
-                .links()
-                .filter(|_| needed)
-                .map(|link| (topology.link_name(link), link))
-                .collect(),
-        )
+        Self(topology.links().filter(|_| needed).map(|link| (topology.link_name(link), link)).collect())
     }
 
     fn channels(&self, fabric: &Fabric, route: &[String]) -> Result<Vec<Channel>, String> {
@@ -274,32 +268,43 @@ fn checked_route(
         (_, true) if determined => Ok(routing.route(topology, source, hosts[0]).unwrap_or_default()),
         (_, true) => Ok(Vec::new()),
         (_, false) => {
-            check_connected(topology, placement, worm)?;
+            check_connected(fabric, placement, worm)?;
             Ok(worm.route.clone())
         }
     }
 }
 
 /// Whether a route begins with the sender's link, goes on from where it came to (a path from its last switch, a tree
-/// from any), comes nowhere twice, and ends at just the receivers' hosts, on a path in their order.
-fn check_connected(topology: &Topology, placement: &Placement, worm: &Worm) -> Result<(), String> {
+/// from any), comes nowhere twice, and ends at just the receivers' hosts, on a path in their order. Only a tree worm may
+/// come down to a switch that it passed on its way up.
+fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
+    let topology = fabric.topology();
     let name = |link| topology.link_name(link);
+    let tree = fabric.routing().up_down().filter(|_| worm.kind == WormKind::Tree);
     let injection = topology.injection(placement.host_of(worm.from));
     let mut channels = worm.route.iter();
     if channels.next().map(|channel| channel.link) != Some(injection) {
         return Err(format!("its route does not begin with its sender's link '{}'", name(injection)));
     }
     let mut at = topology.link(injection).to;
-    let mut reached = BTreeSet::from([at]);
+    // Vertices reached, and whether by going down a tree.
+    let mut reached = BTreeSet::from([(at, false)]);
     let mut served = Vec::new();
     for channel in channels {
         let link = topology.link(channel.link);
-        let goes_on =
-            if worm.kind == WormKind::Tree { reached.contains(&link.from) } else { link.from == at };
+        let down = tree.is_some_and(|routing| {
+            link.from.switch().is_some()
+                && !(link.to.switch().is_some() && routing.is_up(topology, channel.link))
+        });
+        let goes_on = if tree.is_some() {
+            reached.contains(&(link.from, false)) || (down && reached.contains(&(link.from, true)))
+        } else {
+            link.from == at
+        };
         if !goes_on {
             return Err(format!("nothing leads to '{}' on its route", name(channel.link)));
         }
-        if !reached.insert(link.to) {
+        if !reached.insert((link.to, down)) {
             return Err(format!("its route comes to {} twice", link.to));
         }
         match link.to {

@@ -265,20 +265,18 @@ impl<'a> Picture<'a> {
             writeln!(out, "{line}M{from_x} {from_y}L{to_x} {to_y}\"/>")?;
             (from_x.midpoint(to_x), from_y.midpoint(to_y))
         } else {
-            // One stroke to a small point; from there a bus with drops along a path, a fan down a tree.
+            // One stroke to a small point, from there a bus with a drop for each receiver.
             let (x, y) = (from_x + self.pitch / 2, to_y - 14);
-            write!(out, "<path class=\"worm {kind}\" d=\"M{from_x} {from_y}L{x} {y}")?;
-            if worm.kind == WormKind::Path {
-                let last = worm.to.iter().map(|&to| self.x(to)).max().unwrap_or(x);
-                write!(out, "H{last}")?;
+            let last = worm.to.iter().map(|&to| self.x(to)).max().unwrap_or(x);
+            writeln!(
+                out,
+                "<path class=\"worm {kind}\" d=\"M{from_x} {from_y}L{x} {y}H{last}\"/>\
+                 <circle class=\"{kind}-fill\" cx=\"{x}\" cy=\"{y}\" r=\"3.5\"/>"
+            )?;
+            for to_x in worm.to.iter().map(|&to| self.x(to)) {
+                writeln!(out, "{line}M{to_x} {y}L{to_x} {to_y}\"/>")?;
             }
-            writeln!(out, "\"/><circle class=\"{kind}-fill\" cx=\"{x}\" cy=\"{y}\" r=\"3\"/>")?;
-            for &to in &worm.to {
-                let to_x = self.x(to);
-                let start = if worm.kind == WormKind::Path { to_x } else { x };
-                writeln!(out, "{line}M{start} {y}L{to_x} {to_y}\"/>")?;
-            }
-            (from_x.midpoint(x), from_y.midpoint(y))
+            (x, y - 8)
         };
         let (x, y) = (label.0 + 6, label.1);
         writeln!(out, "<text class=\"step quiet\" x=\"{x}\" y=\"{y}\">{step}</text>")

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use treecast_fabric::{NameAndOptions, SpecError};
 
 use super::{Form, Local, PathPolicy, Relay, Scheme, Share};
-use crate::{Label, Order};
 use crate::shape::Lambda;
+use crate::{Label, Order};
 
 const FORMS: [(&str, Form); 2] = [("store-and-forward", Form::StoreAndForward), ("worm", Form::Worm)];
 const RELAYS: [(&str, Relay); 2] = [("chain", Relay::Chain), ("separate", Relay::Separate)];
