@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Channel, Distances, Fabric, Link, LinkId, Overlap, Vertex};
+use treecast_fabric::{Channel, Fabric, Link, Vertex};
 
-use crate::{Plan, PlanError, Worm, WormKind};
+use crate::routes::Routes;
+use crate::{PACKETS_MAX, Plan, PlanError, WormKind};
 
 /// The static figures of a plan.
 ///
@@ -45,27 +46,42 @@ pub struct Analysis {
 }
 
 impl Plan {
+    /// The step in which each worm carries the first packet, from 1, in the one-port model; one entry a worm, in the
+    /// order of [`Plan::worms`].
+    pub fn steps(&self) -> Vec<u32> {
+        Steps::of(self).sent
+    }
+
     /// Analyses the plan for a message of so many packets.
     ///
     /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or
     /// one sender receives through what the other worm started. Cost: n log n, and the length of all routes; where
-    /// routing is adaptive also a search over the switches for each destination switch.
+    /// routing is adaptive also a search over the switches above senders for each destination switch.
     ///
     /// # Errors
-    /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
+    /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric; [`PlanError::Packets`].
     pub fn analyse(&self, fabric: &Fabric, packets: u32) -> Result<Analysis, PlanError> {
         self.check_fabric(fabric)?;
+        if !(1..=PACKETS_MAX).contains(&packets) {
+            return Err(PlanError::Packets(packets.into()));
+        }
         let steps = Steps::of(self);
         let order = Precedence::of(self);
         let mut visits: Vec<Visit> = Vec::new();
         let topology = fabric.topology();
         let mut used = vec![false; topology.link_count() as usize];
         let mut link_visits = 0;
-        let mut search = None;
-        for (position, worm) in self.worms.iter().enumerate() {
-            // The link by which the worm came to each vertex: a worm comes to none twice.
-            let mut came_by: BTreeMap<Vertex, LinkId> = BTreeMap::new();
-            for channel in route_of(self, fabric, worm, &mut search) {
+        let mut routes = Routes::new(self, fabric);
+        // By destination switch: worms to one switch share the search for their routes.
+        let mut by_switch: Vec<usize> = (0..self.worms.len()).collect();
+        by_switch
+            .sort_by_key(|&position| topology.switch_of(self.placement.host_of(self.worms[position].to[0])));
+        for position in by_switch {
+            let worm = &self.worms[position];
+            // The channel by which the worm came to each vertex. Only a tree worm comes to a switch twice: down where it
+            // went up before, and goes on from there with the copy that came down.
+            let mut came_by: BTreeMap<Vertex, Channel> = BTreeMap::new();
+            for channel in routes.of(worm) {
                 if topology.is_internal(channel.link) {
                     continue;
                 }
@@ -74,7 +90,7 @@ impl Plan {
                 let Link { from, to, .. } = topology.link(channel.link);
                 let before = came_by.get(&from).copied();
                 visits.push(Visit { channel, before, worm: order.place[position] });
-                came_by.insert(to, channel.link);
+                came_by.insert(to, channel);
             }
         }
         let links_used = used.iter().filter(|&&used| used).count() as u32;
@@ -98,23 +114,6 @@ impl Plan {
                 .iter()
                 .all(|worm| worm.from == self.root || worm.to.iter().all(|&to| to > worm.from)),
         })
-    }
-}
-
-/// A worm's channels: its own, or where the fabric decides as it goes, representative ones.
-fn route_of(plan: &Plan, fabric: &Fabric, worm: &Worm, search: &mut Option<Distances>) -> Vec<Channel> {
-    if worm.kind == WormKind::Local || !worm.route.is_empty() {
-        return worm.route.clone();
-    }
-    let topology = fabric.topology();
-    let host_of = |member| plan.placement.host_of(member);
-    let source = host_of(worm.from);
-    match (worm.kind, fabric.routing().up_down()) {
-        (WormKind::Tree, Some(routing)) => {
-            let hosts: Vec<_> = worm.to.iter().map(|&to| host_of(to)).collect();
-            routing.tree_route(topology, source, &hosts, Overlap::default()).unwrap_or_default()
-        }
-        _ => fabric.routing().representative_route(topology, source, host_of(worm.to[0]), search),
     }
 }
 
@@ -178,10 +177,10 @@ impl Steps {
     }
 }
 
-/// A worm crosses a channel, coming over another link or from its sender.
+/// A worm crosses a channel, coming over another or from its sender.
 struct Visit {
     channel: Channel,
-    before: Option<LinkId>,
+    before: Option<Channel>,
     worm: Place,
 }
 
@@ -233,7 +232,7 @@ impl Precedence {
         Self { place }
     }
 
-    /// Pairs that share a channel and are not ordered, less those that also shared the link before it.
+    /// Pairs that share a channel and are not ordered, less those that also shared the channel before it.
     fn contending_pairs(mut visits: Vec<Visit>) -> u64 {
         visits.sort_unstable_by_key(|visit| (visit.channel, visit.before, visit.worm));
         let mut total = 0;

@@ -55,7 +55,7 @@ pub enum PlanError {
         hosts: u32,
     },
     /// No processes on the hosts.
-    #[error("a host runs at least one process, and all together at most {}", u32::MAX)]
+    #[error("a host runs at least one process, and all together at most {}", crate::Placement::MEMBERS_MAX)]
     BadProcesses,
     /// A torus scheme on something else.
     #[error("scheme {scheme} needs a torus; this fabric is {fabric}")]
@@ -96,6 +96,14 @@ pub enum PlanError {
     /// A text that is no plan.
     #[error("no plan can be read from this JSON: {0}")]
     Json(String),
+    /// More members than a picture can show.
+    #[error("a picture shows at most {max} members, this plan has {members}: take its table or its tree")]
+    TooManyToDraw {
+        /// Members with the root.
+        members: usize,
+        /// The most that are drawn.
+        max: usize,
+    },
     /// A host between plan and fabric that does not exist.
     #[error("the plan names host {0}, which the fabric does not have")]
     NoSuchHost(HostId),

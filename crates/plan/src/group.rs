@@ -6,13 +6,14 @@ use std::str::FromStr;
 use fixedbitset::FixedBitSet;
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::{HostId, NameAndOptions, SpecError};
 
 use crate::PlanError;
 
 /// A member: a process on a host. With one process a host, its number is the host's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct MemberId(pub u32);
 
@@ -30,7 +31,7 @@ impl fmt::Display for MemberId {
 }
 
 /// How processes are numbered over hosts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrangement {
     /// Member m is on host `m / processes`.
@@ -65,6 +66,9 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// The most members of a placement.
+    pub const MEMBERS_MAX: u32 = 1 << 24;
+
     /// One process a host: member and host have the same number.
     pub const fn one_per_host(hosts: u32) -> Self {
         Self { hosts, processes: 1, arrangement: Arrangement::Block }
@@ -73,10 +77,11 @@ impl Placement {
     /// The same number of processes on every host.
     ///
     /// # Errors
-    /// [`PlanError::BadProcesses`] for none, or for more than [`u32::MAX`] in all.
+    /// [`PlanError::BadProcesses`] for none, or for more than [`Placement::MEMBERS_MAX`] in all.
     pub fn new(hosts: u32, processes: u32, arrangement: Arrangement) -> Result<Self, PlanError> {
         match hosts.checked_mul(processes) {
             None | Some(0) => Err(PlanError::BadProcesses),
+            Some(members) if members > Self::MEMBERS_MAX => Err(PlanError::BadProcesses),
             Some(_) => Ok(Self { hosts, processes, arrangement }),
         }
     }
@@ -118,6 +123,14 @@ impl Placement {
                 Arrangement::Cyclic => process * hosts + host.0,
             })
         })
+    }
+
+    /// The hosts that members run on, each once, by number.
+    pub fn hosts_of(&self, members: &[MemberId]) -> Vec<HostId> {
+        let mut hosts: Vec<HostId> = members.iter().map(|&member| self.host_of(member)).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
     }
 
     /// What a member is called in messages: a host where each runs one process.

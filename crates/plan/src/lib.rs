@@ -24,6 +24,7 @@ mod group;
 pub mod order;
 mod plan;
 pub mod render;
+mod routes;
 mod scheme;
 pub mod shape;
 

@@ -3,12 +3,15 @@
 use std::fmt;
 
 use fixedbitset::FixedBitSet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use treecast_fabric::{Channel, Fabric};
 
 use crate::{Group, MemberId, Placement, PlanError, Scheme};
 
 /// Where an algorithm comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Label {
     /// Its definition is public.
     Published,
@@ -29,7 +32,8 @@ impl fmt::Display for Label {
 }
 
 /// What kind of worm carries a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum WormKind {
     /// To one host. It has several receivers only where processes of that host share what is delivered.
     Unicast,
@@ -88,8 +92,8 @@ impl Plan {
     /// A plan from worms in causal order; their indices are set here.
     ///
     /// # Errors
-    /// [`PlanError::Unsound`] where a worm has no receiver, a sender does not hold the message, or somebody receives
-    /// twice; [`PlanError::NoSuchMember`].
+    /// [`PlanError::Unsound`] where a worm has no receiver or a unicast worm has two hosts, a sender does not hold the
+    /// message, somebody receives twice, or a member does not exist.
     pub fn new(
         scheme: Scheme,
         label: Label,
@@ -116,6 +120,7 @@ impl Plan {
                 return Err(PlanError::Unsound(format!("a worm of {} has no receiver", worm.from)));
             }
             let host = placement.host_of(worm.from);
+            let first = placement.host_of(known(worm.to[0])?);
             for &to in &worm.to {
                 if holders.put(known(to)?.index()) {
                     return Err(PlanError::Unsound(format!("{to} receives twice")));
@@ -125,6 +130,13 @@ impl Plan {
                     return Err(PlanError::Unsound(format!(
                         "a {kind} worm cannot go from {} to {to}",
                         worm.from
+                    )));
+                }
+                if worm.kind == WormKind::Unicast && placement.host_of(to) != first {
+                    return Err(PlanError::Unsound(format!(
+                        "a unicast worm of {} goes to two hosts, {first} and {}",
+                        worm.from,
+                        placement.host_of(to)
                     )));
                 }
             }

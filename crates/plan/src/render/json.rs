@@ -1,1 +1,326 @@
+//! Plans as JSON, written and read back.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use treecast_fabric::{Channel, Fabric, LinkId, Overlap, RoutingPolicy, Topology, UpDown, Vertex};
+
+use crate::{
+    Analysis, Arrangement, Label, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Scheme, Worm,
+    WormKind,
+};
+
+/// The format that is written and read.
+pub const FORMAT: &str = "treecast-plan/1";
+
+/// A plan as it stands in a JSON file, with what is needed to make it again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanDocument {
+    /// `treecast-plan/1`.
+    pub format: String,
+    /// The fabric: the line that describes it, or its file.
+    pub fabric: String,
+    /// The routing of the fabric: `auto`, `up-down`, `up-down:root=3`, `dimension-order`,
+    /// `dimension-order:channels=none`.
+    pub routing: String,
+    /// Which member runs on which host.
+    pub placement: PlacementDocument,
+    /// The order on which the tree was built; null where none was chosen.
+    pub order: Option<String>,
+    /// Packets of the message.
+    pub packets: u32,
+    /// The scheme with its keys.
+    pub scheme: String,
+    /// Where the algorithm comes from.
+    pub label: Label,
+    /// The member that sends first.
+    pub root: MemberId,
+    /// All worms, everybody's receipt before its sends.
+    pub worms: Vec<WormDocument>,
+    /// What can be said of the plan without simulating it. It may be left out: a reader computes it anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub analysis: Option<Analysis>,
+}
+
+/// Which member runs on which host: with `block` member m is on host m / processes, with `cyclic` on m % hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementDocument {
+    /// How many hosts there are.
+    pub hosts: u32,
+    /// How many processes each of them runs.
+    pub processes: u32,
+    /// How the processes are numbered.
+    pub arrangement: Arrangement,
+}
+
+/// One worm.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WormDocument {
+    /// Who sends it.
+    pub from: MemberId,
+    /// Its place among the sender's worms, from 0.
+    pub index: u32,
+    /// What carries it.
+    pub kind: WormKind,
+    /// Who receives it; a path passes them in this order.
+    pub to: Vec<MemberId>,
+    /// The names of the links it crosses, from the sender's to the last receiver's: `h0>s1:4`, `s1:3>s2:0`, `s2:5>h9`;
+    /// with `/1` behind for virtual channel 1. Empty inside a host, and where the fabric decides as the worm goes.
+    pub route: Vec<String>,
+}
+
+/// What a plan was made with, as far as the plan does not say it itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanContext<'a> {
+    /// The fabric: the line that describes it, or its file.
+    pub fabric: &'a str,
+    /// The routing asked for.
+    pub routing: RoutingPolicy,
+    /// The order asked for.
+    pub order: Option<Order>,
+    /// Packets of the message.
+    pub packets: u32,
+}
+
+impl PlanDocument {
+    /// The document of a plan.
+    ///
+    /// # Errors
+    /// As [`Plan::analyse`].
+    pub fn new(plan: &Plan, fabric: &Fabric, context: &PlanContext) -> Result<Self, PlanError> {
+        let topology = fabric.topology();
+        let worm = |worm: &Worm| WormDocument {
+            from: worm.from,
+            index: worm.index,
+            kind: worm.kind,
+            to: worm.to.clone(),
+            route: worm.route.iter().map(|&channel| channel_name(topology, channel)).collect(),
+        };
+        let analysis = plan.analyse(fabric, context.packets)?;
+        let placement = plan.placement();
+        Ok(Self {
+            format: FORMAT.into(),
+            fabric: context.fabric.into(),
+            routing: context.routing.to_string(),
+            placement: PlacementDocument {
+                hosts: placement.host_count(),
+                processes: placement.processes(),
+                arrangement: placement.arrangement(),
+            },
+            order: context.order.map(|order| order.to_string()),
+            packets: context.packets,
+            scheme: plan.scheme().to_string(),
+            label: plan.label(),
+            root: plan.root(),
+            worms: plan.worms().iter().map(worm).collect(),
+            analysis: Some(analysis),
+        })
+    }
+
+    /// The document in a JSON text.
+    ///
+    /// # Errors
+    /// [`PlanError::Json`] with the line, and what is wrong there.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let document: Self =
+            serde_json::from_str(text).map_err(|error| PlanError::Json(error.to_string()))?;
+        if document.format != FORMAT {
+            return Err(PlanError::Json(format!("its format is '{}', not '{FORMAT}'", document.format)));
+        }
+        Ok(document)
+    }
+
+    /// The JSON text of the document, ending with a line end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("every field has a JSON form") + "\n"
+    }
+
+    /// The plan, checked: it is sound, it lives on this fabric, and every route leads from the sender over existing links
+    /// to each receiver. A unicast or tree worm without a route gets the fabric's own where the fabric determines it.
+    ///
+    /// # Errors
+    /// [`PlanError`] naming the worm and what is wrong with it.
+    pub fn plan(&self, fabric: &Fabric) -> Result<Plan, PlanError> {
+        let (placed, hosts) = (self.placement.hosts, fabric.topology().host_count());
+        if placed != hosts {
+            return Err(PlanError::PlacementMismatch { placed, hosts });
+        }
+        let PlacementDocument { processes, arrangement, .. } = self.placement;
+        let placement = Placement::new(hosts, processes, arrangement)?;
+        let scheme = self.checked_scheme(fabric)?;
+        let names = LinkNames::of(fabric.topology(), &self.worms);
+        let worms = self.worms.iter().enumerate().map(|(position, worm)| {
+            let route = names.channels(fabric, &worm.route).map_err(|what| unsound(position, &what))?;
+            Ok(Worm { from: worm.from, index: worm.index, kind: worm.kind, to: worm.to.clone(), route })
+        });
+        let worms = worms.collect::<Result<Vec<_>, PlanError>>()?;
+        let mut plan = Plan::new(scheme, self.label, self.root, placement, worms)?;
+        let determined = fabric.routing().is_deterministic(fabric.topology());
+        for (position, (worm, given)) in plan.worms.iter_mut().zip(&self.worms).enumerate() {
+            if worm.index != given.index {
+                let what = format!("its index is {}, it is the sender's number {}", given.index, worm.index);
+                return Err(unsound(position, &what));
+            }
+            let route = checked_route(fabric, &placement, worm, determined);
+            worm.route = route.map_err(|what| unsound(position, &what))?;
+        }
+        Ok(plan)
+    }
+
+    /// The scheme, where all that was asked for goes together.
+    fn checked_scheme(&self, fabric: &Fabric) -> Result<Scheme, PlanError> {
+        if !(1..=PACKETS_MAX).contains(&self.packets) {
+            return Err(PlanError::Packets(self.packets.into()));
+        }
+        let routing = fabric.routing().name();
+        let fits = match self.routing.parse::<RoutingPolicy>()? {
+            RoutingPolicy::Auto => true,
+            RoutingPolicy::UpDown { .. } => routing == "up-down",
+            RoutingPolicy::DimensionOrder(_) => routing == "dimension-order",
+        };
+        if !fits {
+            return Err(PlanError::Unsound(format!(
+                "it was made for routing {}, the fabric is routed by {routing}",
+                self.routing
+            )));
+        }
+        let scheme: Scheme = self.scheme.parse()?;
+        let order = self.order.as_deref().map(str::parse::<Order>).transpose()?;
+        if order.is_some() && !scheme.takes_order() {
+            return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
+        }
+        let label = scheme.label_with(order);
+        if self.label != label {
+            return Err(PlanError::Unsound(format!(
+                "it is labelled {}, but {scheme} is {label}",
+                self.label
+            )));
+        }
+        Ok(scheme)
+    }
+}
+
+/// A link's name, with the virtual channel behind it unless that is 0.
+pub(super) fn channel_name(topology: &Topology, channel: Channel) -> String {
+    let name = topology.link_name(channel.link);
+    if channel.virtual_channel == 0 { name } else { format!("{name}/{}", channel.virtual_channel) }
+}
+
+fn unsound(position: usize, what: &str) -> PlanError {
+    PlanError::Unsound(format!("worm {position}: {what}"))
+}
+
+/// All links by name; made only where there are names to look up.
+struct LinkNames(BTreeMap<String, LinkId>);
+
+impl LinkNames {
+    fn of(topology: &Topology, worms: &[WormDocument]) -> Self {
+        let needed = worms.iter().any(|worm| !worm.route.is_empty());
+        Self(topology.links().filter(|_| needed).map(|link| (topology.link_name(link), link)).collect())
+    }
+
+    fn channels(&self, fabric: &Fabric, route: &[String]) -> Result<Vec<Channel>, String> {
+        let count = fabric.routing().virtual_channel_count();
+        let channel = |name: &String| {
+            let (link, virtual_channel) = name.split_once('/').unwrap_or((name, "0"));
+            let link = *self.0.get(link).ok_or_else(|| format!("the fabric has no link '{link}'"))?;
+            match virtual_channel.parse() {
+                Ok(virtual_channel) if virtual_channel < count => Ok(Channel { link, virtual_channel }),
+                _ => Err(format!("'{name}' is no channel: links have {count}, numbered from 0")),
+            }
+        };
+        route.iter().map(channel).collect()
+    }
+}
+
+/// The route of a worm if it holds together; the fabric's own where none is given and there is just one.
+fn checked_route(
+    fabric: &Fabric,
+    placement: &Placement,
+    worm: &Worm,
+    determined: bool,
+) -> Result<Vec<Channel>, String> {
+    let (topology, routing) = (fabric.topology(), fabric.routing());
+    let source = placement.host_of(worm.from);
+    let hosts = placement.hosts_of(&worm.to);
+    if worm.kind == WormKind::Tree {
+        let name = routing.name();
+        let up_down =
+            routing.up_down().ok_or(format!("a tree worm needs up*/down* routing, this is {name}"))?;
+        let ascent = up_down.ascent(topology, &UpDown::switches_of(topology, &hosts));
+        if ascent.from(topology.switch_of(source)).is_none() {
+            return Err(format!("no switch above {source} reaches every receiver by going down"));
+        }
+        if worm.route.is_empty() && determined {
+            return Ok(up_down
+                .tree_route(topology, source, &hosts, Overlap::default())
+                .expect("a switch above the sender reaches all"));
+        }
+    }
+    match (worm.kind, worm.route.is_empty()) {
+        (WormKind::Local, true) => Ok(Vec::new()),
+        (WormKind::Local, false) => Err("a local worm crosses no links".into()),
+        (WormKind::Path, true) => Err("a path worm needs its route".into()),
+        (_, true) if determined => Ok(routing.route(topology, source, hosts[0]).unwrap_or_default()),
+        (_, true) => Ok(Vec::new()),
+        (_, false) => {
+            check_connected(fabric, placement, worm)?;
+            Ok(worm.route.clone())
+        }
+    }
+}
+
+/// Whether a route begins with the sender's link, goes on from where it came to (a path from its last switch, a tree
+/// from any), comes nowhere twice, and ends at just the receivers' hosts, on a path in their order. Only a tree worm may
+/// come down to a switch that it passed on its way up.
+fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
+    let topology = fabric.topology();
+    let name = |link| topology.link_name(link);
+    let tree = fabric.routing().up_down().filter(|_| worm.kind == WormKind::Tree);
+    let injection = topology.injection(placement.host_of(worm.from));
+    let mut channels = worm.route.iter();
+    if channels.next().map(|channel| channel.link) != Some(injection) {
+        return Err(format!("its route does not begin with its sender's link '{}'", name(injection)));
+    }
+    let mut at = topology.link(injection).to;
+    // Vertices reached, and whether by going down a tree.
+    let mut reached = BTreeSet::from([(at, false)]);
+    let mut served = Vec::new();
+    for channel in channels {
+        let link = topology.link(channel.link);
+        let down = tree.is_some_and(|routing| {
+            link.from.switch().is_some()
+                && !(link.to.switch().is_some() && routing.is_up(topology, channel.link))
+        });
+        let goes_on = if tree.is_some() {
+            reached.contains(&(link.from, false)) || (down && reached.contains(&(link.from, true)))
+        } else {
+            link.from == at
+        };
+        if !goes_on {
+            return Err(format!("nothing leads to '{}' on its route", name(channel.link)));
+        }
+        if !reached.insert((link.to, down)) {
+            return Err(format!("its route comes to {} twice", link.to));
+        }
+        match link.to {
+            Vertex::Host(host) => served.push(host),
+            switch @ Vertex::Switch(_) => at = switch,
+        }
+    }
+    let mut hosts: Vec<_> = worm.to.iter().map(|&to| placement.host_of(to)).collect();
+    hosts.dedup();
+    if worm.kind == WormKind::Tree {
+        hosts = placement.hosts_of(&worm.to);
+        served.sort_unstable();
+    }
+    if served != hosts {
+        let list = |hosts: &[_]| super::short_list(hosts.iter().map(ToString::to_string), 8);
+        return Err(format!("its route serves {}, its receivers are on {}", list(&served), list(&hosts)));
+    }
+    Ok(())
+}

@@ -1,1 +1,49 @@
-pub mod json;
+//! Plans for the eye and for other programs: a tree for a terminal, a table, Graphviz DOT, a picture, JSON.
+//!
+//! The step shown with a worm is the one in which it carries the first packet: [`Plan::steps`].
+
+mod dot;
+mod json;
+mod svg;
+mod table;
+mod tree;
+
+pub use dot::dot;
+pub use json::{FORMAT, PlacementDocument, PlanContext, PlanDocument, WormDocument};
+pub use svg::{MEMBERS_DRAWN_MAX, svg};
+pub use table::table;
+pub use tree::tree;
+
+use treecast_fabric::Fabric;
+
+use crate::{MemberId, Plan};
+
+/// How many worms a tree or a table shows unless told otherwise.
+pub const WORMS_SHOWN: usize = 200;
+
+/// What a member is called: its host where each host runs one process, else `m13 on h6`.
+fn member_name(plan: &Plan, fabric: &Fabric, member: MemberId) -> String {
+    let host = fabric.topology().host_name(plan.placement().host_of(member));
+    if plan.placement().processes() == 1 { host } else { format!("m{member} on {host}") }
+}
+
+/// The first few of many names, and how many more there are.
+fn short_list(names: impl ExactSizeIterator<Item = String>, shown_max: usize) -> String {
+    let count = names.len();
+    let shown = if count > shown_max { shown_max - 1 } else { count };
+    let mut text = names.take(shown).collect::<Vec<_>>().join(", ");
+    if count > shown {
+        text += &format!(" and {} more", count - shown);
+    }
+    text
+}
+
+/// `1 worm`, `2 worms`.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a cut rendering ends with.
+fn cut_note(hidden: usize) -> String {
+    format!("... {} not shown\n", counted(hidden, "more worm"))
+}

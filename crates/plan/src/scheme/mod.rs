@@ -9,7 +9,7 @@ mod tree;
 use treecast_fabric::{Channel, Distances, Fabric};
 
 use crate::shape::{self, Lambda};
-use crate::{Group, Label, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Worm, WormKind};
+use crate::{Group, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Worm, WormKind};
 
 /// A way to turn a group on a fabric into a plan. n is the number of members with the root.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -166,10 +166,7 @@ pub fn plan(
         return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
     }
     let worms = worms(fabric, group, scheme, options)?;
-    let label = match options.order {
-        Some(Order::Cco) => scheme.label().max(Label::Reconstructed),
-        _ => scheme.label(),
-    };
+    let label = scheme.label_with(options.order);
     Ok(Plan::new(scheme.clone(), label, group.root(), *group.placement(), worms)
         .expect("every scheme reaches every destination once, from holders"))
 }
@@ -205,13 +202,16 @@ fn worms(
 struct Sender<'a> {
     fabric: &'a Fabric,
     placement: &'a Placement,
+    /// Whether the fabric determines routes: asked once, since the answer may take a look at all links.
+    determined: bool,
     search: Option<Distances>,
     worms: Vec<Worm>,
 }
 
 impl<'a> Sender<'a> {
     fn new(fabric: &'a Fabric, group: &'a Group) -> Self {
-        Self { fabric, placement: group.placement(), search: None, worms: Vec::new() }
+        let determined = fabric.routing().is_deterministic(fabric.topology());
+        Self { fabric, placement: group.placement(), determined, search: None, worms: Vec::new() }
     }
 
     /// One copy from a member to another: inside the host where both are there, else a unicast worm.
@@ -220,7 +220,7 @@ impl<'a> Sender<'a> {
         let topology = self.fabric.topology();
         let (kind, route) = if source == target {
             (WormKind::Local, Vec::new())
-        } else if self.fabric.routing().is_deterministic(topology) {
+        } else if self.determined {
             let routing = self.fabric.routing();
             (WormKind::Unicast, routing.representative_route(topology, source, target, &mut self.search))
         } else {

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use treecast_fabric::{NameAndOptions, SpecError};
 
 use super::{Form, Local, PathPolicy, Relay, Scheme, Share};
-use crate::Label;
 use crate::shape::Lambda;
+use crate::{Label, Order};
 
 const FORMS: [(&str, Form); 2] = [("store-and-forward", Form::StoreAndForward), ("worm", Form::Worm)];
 const RELAYS: [(&str, Relay); 2] = [("chain", Relay::Chain), ("separate", Relay::Separate)];
@@ -61,6 +61,14 @@ impl Scheme {
             Self::Leader { local: Local::Separate, over } => over.label(),
             Self::Leader { .. } => Label::Ours,
             _ => Label::Published,
+        }
+    }
+
+    /// Where the algorithm comes from when its tree is built on an order: an order may be reconstructed itself.
+    pub fn label_with(&self, order: Option<Order>) -> Label {
+        match order {
+            Some(Order::Cco) => self.label().max(Label::Reconstructed),
+            _ => self.label(),
         }
     }
 

@@ -38,12 +38,12 @@ pub(super) fn tree_worm(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, Pla
     let mut sender = Sender::new(fabric, group);
     if !far.is_empty() {
         let topology = fabric.topology();
-        let hosts: Vec<_> = far.iter().map(|&member| group.placement().host_of(member)).collect();
+        let hosts = group.placement().hosts_of(&far);
         let origin = topology.switch_of(home);
         if routing.ascent(topology, &UpDown::switches_of(topology, &hosts)).from(origin).is_none() {
             return Err(PlanError::NoCoveringSwitch { from: origin });
         }
-        let route = if fabric.routing().is_deterministic(topology) {
+        let route = if sender.determined {
             routing.tree_route(topology, home, &hosts, Overlap::default())
         } else {
             None

@@ -1,0 +1,124 @@
+//! A plan as a tree for a terminal.
+
+use treecast_fabric::Fabric;
+
+use super::{counted, cut_note, member_name, short_list};
+use crate::{MemberId, Plan, PlanError, WormKind};
+
+/// Levels of guide lines; what is deeper says how deep it is.
+const GUIDES_MAX: usize = 16;
+/// Receivers named on a worm's line.
+const RECEIVERS_SHOWN: usize = 12;
+
+/// A plan as a tree: a branch a worm, with its step, its kind unless it is unicast, and its receivers; beneath it what
+/// the receivers send on. A worm with several receivers names them on its line, and again beneath it those that send.
+///
+/// At most `worms_max` worms are shown, and the last line says how many are not. Branches deeper than 16 levels are not
+/// indented further: they begin with their depth.
+///
+/// ```
+/// # use treecast_fabric::{Fabric, FabricSpec};
+/// # use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan, render};
+/// let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>()?)?;
+/// let group = Group::new(Placement::one_per_host(4), MemberId(0), (1..4).map(MemberId).collect())?;
+/// let plan = plan(&fabric, &group, &"binomial".parse()?, &PlanOptions::default())?;
+/// assert_eq!(render::tree(&plan, &fabric, render::WORMS_SHOWN)?, "\
+/// binomial (published): h0 to 3 destinations, 3 worms
+/// h0
+/// ├─ step 1: h2
+/// │  └─ step 2: h3
+/// └─ step 2: h1
+/// ");
+/// # Ok::<(), treecast_plan::PlanError>(())
+/// ```
+///
+/// # Errors
+/// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
+pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, PlanError> {
+    plan.check_fabric(fabric)?;
+    let name = |member| member_name(plan, fabric, member);
+    let (sends, steps) = (plan.sends(), plan.steps());
+    let mut text = format!(
+        "{} ({}): {} to {}, {}\n{}\n",
+        plan.scheme(),
+        plan.label(),
+        name(plan.root()),
+        counted(plan.destination_count(), "destination"),
+        counted(plan.worms().len(), "worm"),
+        name(plan.root()),
+    );
+    let mut shown = 0;
+    // For each level above the current branch, whether it was the last of its level.
+    let mut ended: Vec<bool> = Vec::new();
+    let mut open: Vec<Branch> = Vec::new();
+    push(&mut open, 0, sends.of(plan.root()).iter().map(|&position| What::Worm(position)));
+    while let Some(Branch { depth, last, what }) = open.pop() {
+        ended.truncate(depth);
+        match what {
+            What::Worm(_) if shown == worms_max => break,
+            What::Worm(position) => {
+                shown += 1;
+                let worm = &plan.worms()[position as usize];
+                let kind = if worm.kind == WormKind::Unicast {
+                    String::new()
+                } else {
+                    format!(", {}", worm.kind.name())
+                };
+                let receivers = short_list(worm.to.iter().map(|&to| name(to)), RECEIVERS_SHOWN);
+                indent(&mut text, &ended, last);
+                text += &format!("step {}{kind}: {receivers}\n", steps[position as usize]);
+                if let [only] = worm.to[..] {
+                    push(&mut open, depth + 1, sends.of(only).iter().map(|&position| What::Worm(position)));
+                } else {
+                    let senders = worm.to.iter().filter(|&&to| !sends.of(to).is_empty());
+                    push(&mut open, depth + 1, senders.map(|&to| What::Sender(to)));
+                }
+            }
+            What::Sender(member) => {
+                indent(&mut text, &ended, last);
+                text += &format!("{}\n", name(member));
+                push(&mut open, depth + 1, sends.of(member).iter().map(|&position| What::Worm(position)));
+            }
+        }
+        ended.push(last);
+    }
+    if shown < plan.worms().len() {
+        text += &cut_note(plan.worms().len() - shown);
+    }
+    Ok(text)
+}
+
+/// A line that is still to be written, and how far it stands in.
+struct Branch {
+    depth: usize,
+    last: bool,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// The worm at this position.
+    Worm(u32),
+    /// One of several receivers of a worm, who sends on.
+    Sender(MemberId),
+}
+
+/// Stacks branches so that the first comes off first.
+fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = What>) {
+    let first = open.len();
+    open.extend(branches.map(|what| Branch { depth, last: false, what }));
+    if let Some(last) = open[first..].last_mut() {
+        last.last = true;
+    }
+    open[first..].reverse();
+}
+
+fn indent(text: &mut String, ended: &[bool], last: bool) {
+    for &ended in ended.iter().take(GUIDES_MAX) {
+        *text += if ended { "   " } else { "│  " };
+    }
+    *text += if last { "└─ " } else { "├─ " };
+    if ended.len() > GUIDES_MAX {
+        *text += &format!("[depth {}] ", ended.len() + 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! The analysis against plain counts and a step-by-step simulation.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::cases;
+use proptest::prelude::*;
+use treecast_fabric::{Channel, Fabric, HostId, LinkId, Overlap, Vertex};
+use treecast_plan::{MemberId, Plan, Worm, WormKind};
+
+/// The channels of a worm that count: its own or representative ones, without those inside a node.
+fn channels(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Vec<Channel> {
+    let topology = fabric.topology();
+    let host_of = |member| plan.placement().host_of(member);
+    let route = match worm.kind {
+        WormKind::Local => Vec::new(),
+        _ if !worm.route.is_empty() => worm.route.clone(),
+        WormKind::Tree => {
+            let hosts: BTreeSet<HostId> = worm.to.iter().map(|&to| host_of(to)).collect();
+            let hosts: Vec<HostId> = hosts.into_iter().collect();
+            let routing = fabric.routing().up_down().unwrap();
+            routing.tree_route(topology, host_of(worm.from), &hosts, Overlap::FirstPort).unwrap()
+        }
+        _ => {
+            let (from, to) = (host_of(worm.from), host_of(worm.to[0]));
+            fabric.routing().representative_route(topology, from, to, &mut None)
+        }
+    };
+    route.into_iter().filter(|channel| !topology.is_internal(channel.link)).collect()
+}
+
+/// For each worm the worms that come before it: what its sender sent earlier, what brought its sender the message, and
+/// all before those.
+fn before(plan: &Plan) -> Vec<BTreeSet<usize>> {
+    let mut before: Vec<BTreeSet<usize>> = Vec::new();
+    for (position, worm) in plan.worms().iter().enumerate() {
+        let mut mine = BTreeSet::new();
+        for (earlier, other) in plan.worms()[..position].iter().enumerate() {
+            if other.from == worm.from || other.to.contains(&worm.from) {
+                mine.insert(earlier);
+                mine.extend(before[earlier].iter().copied());
+            }
+        }
+        before.push(mine);
+    }
+    before
+}
+
+/// How many stretches of channels two worms share: shared channels that do not follow a shared channel in both.
+fn shared_stretches(fabric: &Fabric, a: &[Channel], b: &[Channel]) -> u64 {
+    let topology = fabric.topology();
+    let came_by =
+        |worm: &[Channel], at: Vertex| worm.iter().find(|c| topology.link(c.link).to == at).copied();
+    let begins = |channel: &&Channel| {
+        let at = topology.link(channel.link).from;
+        b.contains(channel) && (came_by(a, at).is_none() || came_by(a, at) != came_by(b, at))
+    };
+    a.iter().filter(begins).count() as u64
+}
+
+/// Steps until all have all packets, a step at a time: in each, every member passes its next copy on if it holds that
+/// packet; packet 1 to every child, then packet 2.
+fn simulated_steps(plan: &Plan, packets: u32) -> u64 {
+    let sends = plan.sends();
+    let members: Vec<MemberId> = (0..plan.placement().member_count()).map(MemberId).collect();
+    let mut held = vec![0_u32; members.len()];
+    held[plan.root().index()] = packets;
+    let mut next = vec![0_usize; members.len()];
+    for step in 1.. {
+        let mut arriving: Vec<MemberId> = Vec::new();
+        for &member in &members {
+            let worms = sends.of(member);
+            let copy = next[member.index()];
+            if copy < worms.len() * packets as usize && copy / worms.len() < held[member.index()] as usize {
+                next[member.index()] += 1;
+                arriving.extend(&plan.worms()[worms[copy % worms.len()] as usize].to);
+            }
+        }
+        if arriving.is_empty() {
+            return step - 1;
+        }
+        for to in arriving {
+            held[to.index()] += 1;
+        }
+    }
+    unreachable!("a plan comes to an end")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn steps_are_those_of_a_simulation(case in cases()) {
+        let fabric = case.fabric();
+        let Some(plan) = case.plan(&fabric) else { return Ok(()) };
+        for packets in [1, 2, case.packets] {
+            let steps = plan.analyse(&fabric, packets).unwrap().steps;
+            prop_assert_eq!(steps, simulated_steps(&plan, packets), "{} packets", packets);
+        }
+    }
+
+    #[test]
+    fn figures_are_those_of_plain_counts(case in cases()) {
+        let fabric = case.fabric();
+        let Some(plan) = case.plan(&fabric) else { return Ok(()) };
+        let analysis = plan.analyse(&fabric, 1).unwrap();
+        let routes: Vec<Vec<Channel>> =
+            plan.worms().iter().map(|worm| channels(&fabric, &plan, worm)).collect();
+        let visits = routes.iter().map(Vec::len).sum::<usize>();
+        let used: BTreeSet<LinkId> = routes.iter().flatten().map(|channel| channel.link).collect();
+        prop_assert_eq!(analysis.link_visits, visits as u64);
+        prop_assert_eq!(analysis.links_used as usize, used.len());
+        let before = before(&plan);
+        let mut contending = 0;
+        for b in 0..routes.len() {
+            for a in (0..b).filter(|a| !before[b].contains(a)) {
+                contending += shared_stretches(&fabric, &routes[a], &routes[b]);
+            }
+        }
+        prop_assert_eq!(analysis.contending_pairs, contending);
+        let mut at_once: BTreeMap<u32, u32> = BTreeMap::new();
+        for (worm, step) in plan.worms().iter().zip(plan.steps()) {
+            *at_once.entry(step).or_default() += u32::from(worm.kind != WormKind::Local);
+        }
+        prop_assert_eq!(analysis.link_concurrency, at_once.into_values().max().unwrap());
+    }
+}
+
+#[test]
+fn no_packets_and_too_many_are_refused() {
+    let fabric = common::fabric("star:4", "auto");
+    let group =
+        treecast_plan::Group::new(treecast_plan::Placement::one_per_host(4), MemberId(0), vec![MemberId(1)]);
+    let plan = treecast_plan::plan(
+        &fabric,
+        &group.unwrap(),
+        &treecast_plan::Scheme::Binomial,
+        &treecast_plan::PlanOptions::default(),
+    );
+    let error = plan.unwrap().analyse(&fabric, 0).unwrap_err();
+    assert_eq!(error.to_string(), "a message has 1 to 1048576 packets, not 0");
+}
