@@ -122,6 +122,13 @@ pub struct Key {
     set: fn(&mut Parameters, &str) -> Option<()>,
 }
 
+impl Key {
+    /// The value that some parameters have for it, as [`Parameters::set`] reads it.
+    pub fn value(&self, parameters: &Parameters) -> String {
+        (self.get)(parameters)
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name)
@@ -294,7 +301,7 @@ impl Parameters {
 
     /// Every key with its value as text.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
-        KEYS.iter().map(|key| (key.name, (key.get)(self)))
+        KEYS.iter().map(|key| (key.name, key.value(self)))
     }
 
     /// Sets a parameter by its key; `host_overhead` and `nic_overhead` set both ends.

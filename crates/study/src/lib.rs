@@ -1,9 +1,28 @@
 //! Published experiments as data: what they measured, and how it is shown.
 //!
+//! A [`Study`] is read from its files. Each of its figures is a [`FigureSpec`], a cross-product that expands into
+//! [`RunSpec`]s; [`run_all`] runs them, and each run gives a [`Row`]. Rows are written as they are ([`rows::csv`],
+//! [`rows::parquet`]), or averaged into a [`figure::Figure`] ([`FigureSpec::figure`]).
+//!
 //! A [`figure::Figure`] holds the measured curves of one figure. The same value is shown as numbers
 //! ([`table`]), as a line chart for the terminal ([`chart::terminal`]), as an SVG image ([`chart::svg`]),
 //! as a Vega-Lite specification ([`chart::vega_lite`]) and as a page for the browser ([`chart::html`]).
+//!
+//! The crate is pure: texts in, values out.
 
+mod average;
 pub mod chart;
+mod error;
 pub mod figure;
+mod format;
+pub mod rows;
+mod run;
+mod setup;
+mod spec;
 pub mod table;
+
+pub use error::StudyError;
+pub use rows::Row;
+pub use run::{RunSpec, run_all};
+pub use setup::Setup;
+pub use spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, X};

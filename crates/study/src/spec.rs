@@ -1,0 +1,275 @@
+//! A study as it was read: its figures, and the runs that each is made of.
+
+use std::fmt::Write as _;
+
+use treecast_fabric::SpecError;
+use treecast_plan::{Label, Order, Scheme};
+use treecast_sim::Offload;
+
+use crate::figure::Scale;
+use crate::run::RunSpec;
+use crate::{Setup, StudyError, format};
+
+/// Keys with their values, as the file gives them.
+pub type Settings = Vec<(String, String)>;
+
+/// A published experiment, or one of ours: parameters and figures.
+///
+/// ```
+/// use treecast_study::{Study, run_all};
+///
+/// let study = "name = 'small'\ntitle = 'A small study'\nsource = 'ours'\nsummary = 'One star.'\n\
+///              [defaults]\nfabric = 'star:hosts=8'\nmessage = 128";
+/// let figure = "title = 'Latency'\nquestion = 'How does latency grow?'\n\
+///               [x]\nvary = 'destinations'\nlabel = 'destinations'\nvalues = [1, 3, 7]\n\
+///               [[series]]\nname = 'uni'\ndescription = 'unicasts'\nscheme = 'binomial'";
+/// let study = Study::parse(&[("study.toml", study), ("latency.toml", figure)])?;
+/// let spec = study.figure("latency")?;
+/// let rows = run_all(&spec.runs(false), &|_| ())?;
+/// assert_eq!(rows.len(), 3);
+/// let figure = spec.figure(&rows);
+/// assert!(figure.panels[0].curves[0].points[0].mean < figure.panels[0].curves[0].points[2].mean);
+/// # Ok::<(), treecast_study::StudyError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    name: String,
+    title: String,
+    source: String,
+    summary: String,
+    defaults: Settings,
+    figures: Vec<FigureSpec>,
+}
+
+impl Study {
+    /// Reads a study from its files, each a name and its text: `study.toml`, and a file a figure.
+    ///
+    /// # Errors
+    /// [`StudyError::NoStudyFile`]; [`StudyError::Malformed`] with file and line.
+    pub fn parse(files: &[(&str, &str)]) -> Result<Self, StudyError> {
+        format::read(files)
+    }
+
+    pub(crate) fn new(texts: [String; 4], defaults: Settings, figures: Vec<FigureSpec>) -> Self {
+        let [name, title, source, summary] = texts;
+        Self { name, title, source, summary, defaults, figures }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One line that says what it is.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Its figures; those whose names end in numbers in the order of these numbers.
+    pub fn figures(&self) -> &[FigureSpec] {
+        &self.figures
+    }
+
+    /// The figure with a name.
+    ///
+    /// # Errors
+    /// [`SpecError::UnknownName`], with the names that are near.
+    pub fn figure(&self, name: &str) -> Result<&FigureSpec, StudyError> {
+        let found = self.figures.iter().find(|figure| figure.name == name);
+        found.ok_or_else(|| {
+            let known = self.figures.iter().map(|figure| figure.name.clone()).collect();
+            SpecError::UnknownName { what: "figure", given: name.into(), known }.into()
+        })
+    }
+
+    /// What it is, where it comes from, its parameters and its figures, as text.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{}: {}\nsource: {}\n\n{}\n\n", self.name, self.title, self.source, self.summary.trim());
+        let _ = writeln!(text, "defaults: {}", joined(&self.defaults));
+        for figure in &self.figures {
+            let _ = writeln!(text, "{}: {} ({} runs)", figure.name, figure.title, figure.full.runs());
+        }
+        text
+    }
+}
+
+/// One figure of a study: the cross-product of panels, series and values of x, and how often each is repeated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FigureSpec {
+    pub(crate) study: String,
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) question: String,
+    pub(crate) shared_y: bool,
+    pub(crate) settings: Settings,
+    pub(crate) x: X,
+    pub(crate) panels: Vec<PanelSpec>,
+    pub(crate) series: Vec<SeriesSpec>,
+    pub(crate) full: Sweep,
+    pub(crate) quick: Sweep,
+}
+
+/// What a figure varies along x.
+#[derive(Debug, Clone, PartialEq)]
+pub struct X {
+    /// The setting that takes the values.
+    pub varies: String,
+    /// What it is, with its unit.
+    pub label: String,
+    /// How it is laid out.
+    pub scale: Scale,
+}
+
+/// A panel: what sets it apart from the others.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PanelSpec {
+    /// Its title; empty where there is one panel only.
+    pub label: String,
+    /// What it sets.
+    pub settings: Settings,
+}
+
+/// A series: one curve in every panel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeriesSpec {
+    /// Its short name.
+    pub name: String,
+    /// What it stands for.
+    pub description: String,
+    /// How the message is spread.
+    pub scheme: Scheme,
+    /// The order on which its tree is built; `None` is [`Order::Id`], and fits schemes that take no order.
+    pub order: Option<Order>,
+    /// Who forwards.
+    pub offload: Offload,
+    /// What it sets.
+    pub settings: Settings,
+}
+
+impl SeriesSpec {
+    /// Where the algorithm comes from; the chain-concatenated order is reconstructed.
+    pub fn label(&self) -> Label {
+        match self.order {
+            Some(Order::Cco) => self.scheme.label().max(Label::Reconstructed),
+            _ => self.scheme.label(),
+        }
+    }
+
+    /// The order in use; `None` where the scheme takes none.
+    pub fn order_used(&self) -> Option<Order> {
+        self.scheme.takes_order().then(|| self.order.unwrap_or_default())
+    }
+
+    /// Its description with scheme, order, offload and label.
+    pub(crate) fn describe(&self) -> String {
+        let order = self.order_used().map(|order| format!(", order {order}")).unwrap_or_default();
+        let set = if self.settings.is_empty() { String::new() } else { format!(", {}", joined(&self.settings)) };
+        format!(
+            "{} ({}{order}, offload {}{set}; {})",
+            self.description,
+            self.scheme,
+            self.offload,
+            self.label()
+        )
+    }
+}
+
+/// The points of a figure, and how often each is repeated.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sweep {
+    pub points: Vec<Point>,
+    pub values: Vec<f64>,
+    /// Seeds of the topologies; empty where the fabric is taken as it is.
+    pub topologies: Vec<u64>,
+    pub groups: u32,
+}
+
+/// One x of one series in one panel.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Point {
+    pub panel_index: usize,
+    pub series_index: usize,
+    pub x: f64,
+    pub setup: Setup,
+}
+
+impl Sweep {
+    fn runs(&self) -> usize {
+        self.points.len() * self.topologies.len().max(1) * self.groups as usize
+    }
+
+    fn describe(&self) -> String {
+        let topologies = match &self.topologies[..] {
+            [] => "the fabric as it is".into(),
+            seeds => format!("topologies with seeds {}", listed(seeds)),
+        };
+        format!("{} runs: x = {}; {topologies}; {} groups on each", self.runs(), listed(&self.values), self.groups)
+    }
+}
+
+impl FigureSpec {
+    /// Its name, which is the file's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One line above the figure.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// The command that makes it.
+    pub fn command(&self, quick: bool) -> String {
+        let quick = if quick { " --quick" } else { "" };
+        format!("treecast paper run {} {}{quick}", self.study, self.name)
+    }
+
+    /// What it asks and what it is made of, as text.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{} {}: {}\n\n{}\n\n", self.study, self.name, self.title, self.question.trim());
+        let _ = writeln!(text, "x: {} (sets {})", self.x.label, self.x.varies);
+        if !self.settings.is_empty() {
+            let _ = writeln!(text, "set: {}", joined(&self.settings));
+        }
+        for panel in self.panels.iter().filter(|panel| !panel.label.is_empty()) {
+            let _ = writeln!(text, "panel {}: {}", panel.label, joined(&panel.settings));
+        }
+        for series in &self.series {
+            let _ = writeln!(text, "series {}: {}", series.name, series.describe());
+        }
+        let _ = writeln!(text, "full: {}\nquick: {}", self.full.describe(), self.quick.describe());
+        let _ = writeln!(text, "command: {}", self.command(false));
+        text
+    }
+
+    /// All its runs: panel by panel, series by series, x by x, topology by topology, group by group.
+    ///
+    /// `quick` takes the smaller sweep of the file's `[quick]` table.
+    pub fn runs(&self, quick: bool) -> Vec<RunSpec<'_>> {
+        let sweep = if quick { &self.quick } else { &self.full };
+        let mut runs = Vec::with_capacity(sweep.runs());
+        for point in &sweep.points {
+            for topology_index in 0..point.setup.fabrics.len() {
+                for group_index in 0..sweep.groups {
+                    runs.push(RunSpec { figure: self, point, topology_index, group_index, quick });
+                }
+            }
+        }
+        runs
+    }
+}
+
+fn joined(settings: &Settings) -> String {
+    settings.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The values with commas between; the first and the last where there are many.
+fn listed<T: ToString>(values: &[T]) -> String {
+    let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
+    match &texts[..] {
+        [first, second, .., last] if texts.len() > 10 => {
+            format!("{first}, {second} .. {last} ({} values)", texts.len())
+        }
+        _ => texts.join(", "),
+    }
+}
