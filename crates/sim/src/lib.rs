@@ -23,11 +23,13 @@
 //!
 //! The crate is pure: one seed makes one run, byte for byte.
 
+mod document;
 mod error;
 mod event;
 mod outcome;
 mod parameters;
 
+pub use document::{DeliveryDocument, FORMAT, RunContext, RunDocument};
 pub use error::SimError;
 pub use outcome::{Delivery, Outcome, Status};
 pub use parameters::{Adaptive, Arbitration, Key, Parameters, RoutingStart};

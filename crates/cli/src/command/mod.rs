@@ -1,0 +1,6 @@
+//! The commands, one a file. Each gives its exit status.
+
+pub mod fabric;
+pub mod paper;
+pub mod plan;
+pub mod sim;

@@ -1,0 +1,217 @@
+//! `treecast paper`: list, show and run published studies.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use include_dir::{Dir, include_dir};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use treecast_fabric::nearest;
+use treecast_sim::Status;
+use treecast_study::chart::{self, Ink};
+use treecast_study::figure::Figure;
+use treecast_study::table::{Rows, table};
+use treecast_study::{FigureSpec, Row, Study, rows, run_all};
+
+use crate::arguments::read_file;
+use crate::output::{NotWritten, emit, width, write_file};
+
+/// The studies that the command brings along.
+static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  treecast paper list
+  treecast paper show icpp98 fig6
+  treecast paper run icpp98 fig6
+  treecast paper run icpp98 --quick --jobs 1 --out /tmp/icpp98
+
+STUDY is the name of a study that 'list' shows, or a folder with a study of your own: docs/studies.md says how to write
+one.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// The studies there are
+    List,
+    /// What a study or one of its figures is made of
+    Show {
+        /// A study's name, or a folder
+        study: String,
+        /// A figure of it
+        figure: Option<String>,
+    },
+    /// Run figures: prints tables and charts, and writes every run and the pictures
+    Run(RunArguments),
+}
+
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// A study's name, or a folder
+    study: String,
+
+    /// Its figures; all if none is named
+    figures: Vec<String>,
+
+    /// The folder for rows and pictures; out/STUDY if not given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// How many threads; all cores if not given
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    jobs: usize,
+
+    /// Fewer points, topologies and groups
+    #[arg(long)]
+    quick: bool,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    match &arguments.action {
+        Action::List => list(),
+        Action::Show { study, figure } => {
+            let study = load(study)?;
+            let text = match figure {
+                None => study.describe(),
+                Some(figure) => study.figure(figure)?.describe(),
+            };
+            emit(None, &text)?;
+            Ok(0)
+        }
+        Action::Run(arguments) => run_figures(arguments),
+    }
+}
+
+fn list() -> anyhow::Result<u8> {
+    let mut text = String::new();
+    for folder in PAPERS.dirs() {
+        let study = load_embedded(folder)?;
+        text += &format!("{}: {}\n", study.name(), study.title());
+        for figure in study.figures() {
+            text += &format!("  {:<20} {}\n", figure.name(), figure.title());
+        }
+    }
+    emit(None, &text)?;
+    Ok(0)
+}
+
+fn load(name: &str) -> anyhow::Result<Study> {
+    if let Some(folder) = PAPERS.get_dir(name) {
+        return load_embedded(folder);
+    }
+    let path = Path::new(name);
+    if path.is_dir() {
+        return load_folder(path);
+    }
+    let known: Vec<&str> = PAPERS.dirs().filter_map(|folder| folder.path().to_str()).collect();
+    match nearest(name, &known)[..] {
+        [] => bail!("unknown study '{name}': known are {}; or name a folder", known.join(", ")),
+        ref near => bail!("unknown study '{name}': did you mean {}?", near.join(", ")),
+    }
+}
+
+fn load_embedded(folder: &Dir) -> anyhow::Result<Study> {
+    let mut files = Vec::new();
+    for file in folder.files() {
+        let name = file.path().to_str().unwrap_or_default();
+        if let (true, Some(text)) = (name.ends_with(".toml"), file.contents_utf8()) {
+            files.push((name, text));
+        }
+    }
+    Ok(Study::parse(&files)?)
+}
+
+fn load_folder(folder: &Path) -> anyhow::Result<Study> {
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("{} could not be read", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    let texts = paths.iter().map(|path| read_file(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
+    Study::parse(&files).with_context(|| folder.display().to_string())
+}
+
+fn run_figures(arguments: &RunArguments) -> anyhow::Result<u8> {
+    let study = load(&arguments.study)?;
+    let specs: Vec<&FigureSpec> = if arguments.figures.is_empty() {
+        study.figures().iter().collect()
+    } else {
+        arguments.figures.iter().map(|name| study.figure(name)).collect::<Result<_, _>>()?
+    };
+    let folder = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
+    std::fs::create_dir_all(&folder).context(NotWritten(folder.clone()))?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs).build()?;
+    let runs: Vec<_> = specs.iter().map(|spec| spec.runs(arguments.quick)).collect();
+    let bar = progress_bar(runs.iter().map(Vec::len).sum());
+    let mut figures = Vec::new();
+    for (spec, runs) in specs.iter().zip(&runs) {
+        bar.set_message(spec.name().to_string());
+        let before = bar.position();
+        let rows = pool.install(|| run_all(runs, &|_| bar.inc(1)))?;
+        bar.set_position(before + runs.len() as u64);
+        let figure = spec.figure(&rows);
+        bar.suspend(|| show(&figure, &rows, &folder))?;
+        figures.push(figure);
+    }
+    bar.finish_and_clear();
+    if figures.len() > 1 {
+        let page = folder.join(format!("{}.html", study.name()));
+        write_file(&page, chart::html(&figures).as_bytes())?;
+        emit(None, &format!("All figures on one page: {}\n", page.display()))?;
+    }
+    Ok(0)
+}
+
+/// A bar with the time to go, on a terminal only.
+fn progress_bar(length: usize) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let style = ProgressStyle::with_template("{msg:20} {bar:40} {human_pos}/{human_len} runs, {eta} to go")
+        .expect("the template is well-formed");
+    let bar = ProgressBar::with_draw_target(Some(length as u64), target).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Prints a figure, and writes its rows and pictures.
+fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Result<()> {
+    let width = width();
+    let ink = if std::io::stdout().is_terminal() { Ink::Colour } else { Ink::Plain };
+    let mut text = table(figure, width, Rows::AtMost(8));
+    text += "\n";
+    text += &chart::terminal(figure, width, 18, ink);
+    let files = [
+        ("csv", rows::csv(rows_of_figure)?),
+        ("parquet", rows::parquet(rows_of_figure)?),
+        ("svg", chart::svg(figure)?.into_bytes()),
+        ("html", chart::html(std::slice::from_ref(figure)).into_bytes()),
+    ];
+    for (extension, contents) in &files {
+        write_file(&folder.join(format!("{}.{extension}", figure.name)), contents)?;
+    }
+    let unfinished = rows_of_figure.iter().filter(|row| row.status != Status::Complete).count();
+    if unfinished > 0 {
+        eprintln!(
+            "treecast: {unfinished} of {} runs of {} did not complete",
+            rows_of_figure.len(),
+            figure.name
+        );
+    }
+    let at = folder.join(&figure.name);
+    text += &format!(
+        "\nEvery run: {0}.csv and {0}.parquet. Pictures: {0}.svg, and {0}.html for a browser.\n\n",
+        at.display()
+    );
+    emit(None, &text)
+}

@@ -1,0 +1,75 @@
+//! `treecast plan`: make a plan and show it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use treecast_plan::render::{self, PlanDocument, WORMS_SHOWN};
+use treecast_plan::{PACKETS_MAX, PlanError};
+
+use crate::arguments::{FabricArguments, PlanArguments};
+use crate::output::emit;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  treecast plan --fabric star:16 --scheme binomial
+  treecast plan --fabric icpp98 --scheme path:policy=mdp-lg --dests random:15 --seed 3 --format table
+  treecast plan --fabric torus:k=4,n=2,uni --scheme u-torus --dests 3,5,9 --format json
+  treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --order cco --format svg --out plan.svg
+  treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
+
+docs/plans.md describes every scheme, order and figure; docs/schema/plan.schema.json is the JSON's schema.")]
+pub struct Arguments {
+    #[command(flatten)]
+    fabric: FabricArguments,
+
+    #[command(flatten)]
+    plan: PlanArguments,
+
+    /// Packets of the message: the steps count them, and k-binomial trees depend on them
+    #[arg(long, value_name = "M", default_value_t = 1)]
+    packets: u32,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Tree)]
+    format: Format,
+
+    /// The most worms that tree and table show
+    #[arg(long, value_name = "N", default_value_t = WORMS_SHOWN)]
+    shown: usize,
+
+    /// The file to write; standard output if not given
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A tree for the terminal, with the plan's figures
+    Tree,
+    /// A line a worm
+    Table,
+    /// JSON, as docs/schema/plan.schema.json describes it
+    Json,
+    /// Graphviz
+    Dot,
+    /// A picture
+    Svg,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    if !(1..=PACKETS_MAX).contains(&arguments.packets) {
+        return Err(PlanError::Packets(arguments.packets.into()).into());
+    }
+    let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
+    let (plan, fabric) = (&planned.plan, &planned.fabric);
+    let analysis = || plan.analyse(fabric, arguments.packets);
+    let text = match arguments.format {
+        Format::Tree => format!("{}\n{}", render::tree(plan, fabric, arguments.shown)?, analysis()?),
+        Format::Table => format!("{}\n{}", render::table(plan, fabric, arguments.shown)?, analysis()?),
+        Format::Json => PlanDocument::new(plan, fabric, &planned.context())?.to_json(),
+        Format::Dot => render::dot(plan, fabric)?,
+        Format::Svg => render::svg(plan, fabric, &analysis()?)?,
+    };
+    emit(arguments.out.as_deref(), &text)?;
+    Ok(0)
+}
