@@ -124,6 +124,6 @@ fn a_plan_of_another_fabric_is_refused() {
 fn the_tree_in_the_docs_is_what_is_printed() {
     let star = fabric("star:8");
     let tree = render::tree(&planned(&star, 1, "all", "binomial"), &star, render::WORMS_SHOWN).unwrap();
-    let indented: String = tree.lines().map(|line| format!("    {line}\n")).collect();
+    let indented = format!("    {}\n\n", tree.trim_end().replace('\n', "\n    "));
     assert!(include_str!("../../../docs/plans.md").contains(&indented), "{indented}");
 }
