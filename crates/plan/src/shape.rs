@@ -163,8 +163,9 @@ mod tests {
         let mut arrivals = vec![vec![0; packets as usize]; size as usize];
         for position in 0..size {
             let mut free = 0;
-            for packet in 0..packets as usize {
-                free = free.max(arrivals[position as usize][packet]);
+            let arrived = arrivals[position as usize].clone();
+            for (packet, arrival) in arrived.into_iter().enumerate() {
+                free = free.max(arrival);
                 for child in children(position) {
                     free += 1;
                     arrivals[child as usize][packet] = free;

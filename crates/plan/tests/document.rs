@@ -209,3 +209,24 @@ fn an_order_and_its_label_read_back() {
     assert_eq!(document.label.to_string(), "reconstructed");
     assert!(document.plan(&icpp98.fabric()).is_ok());
 }
+
+#[test]
+fn the_example_in_the_docs_is_what_is_written() {
+    let docs = include_str!("../../../docs/plans.md");
+    let (_, example) = docs.split_once("```json\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let read = PlanDocument::parse(example).unwrap();
+    assert_eq!(Some(read), document(&case("star:3", "auto", 1, "binomial")));
+}
+
+#[test]
+fn a_large_document_reads_back_in_no_time() {
+    let star = Case { packets: 4, ..case("star:20001", "auto", 1, "binomial") };
+    let mut document = document(&star).unwrap();
+    for worm in document.worms.iter_mut().step_by(2) {
+        worm.route.clear();
+    }
+    let read = PlanDocument::parse(&document.to_json()).unwrap();
+    let fabric = star.fabric();
+    assert_eq!(read.plan(&fabric).unwrap(), star.plan(&fabric).unwrap());
+}

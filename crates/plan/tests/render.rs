@@ -34,8 +34,8 @@ fn worms_with_several_receivers_print_on_one_line_and_their_senders_beneath() {
     let icpp98 = fabric("icpp98");
     for scheme in ["path", "tree-worm"] {
         let plan = planned(&icpp98, 1, "all", scheme);
-        insta::assert_snapshot!(format!("tree of {scheme}"), render::tree(&plan, &icpp98, 200).unwrap());
-        insta::assert_snapshot!(format!("table of {scheme}"), render::table(&plan, &icpp98, 200).unwrap());
+        insta::assert_snapshot!(format!("tree_of_{scheme}"), render::tree(&plan, &icpp98, 200).unwrap());
+        insta::assert_snapshot!(format!("table_of_{scheme}"), render::table(&plan, &icpp98, 200).unwrap());
     }
 }
 
@@ -82,6 +82,7 @@ fn a_picture_shows_every_member_and_worm_once() {
     for (scheme, members) in [("binomial", "all"), ("path", "all"), ("tree-worm", "3-9"), ("serial", "1")] {
         let plan = planned(&icpp98, 1, members, scheme);
         let text = picture(&icpp98, &plan).unwrap();
+        roxmltree::Document::parse(&text).unwrap();
         assert_eq!(text.matches("<rect class=\"box").count(), plan.destination_count() + 1, "{scheme}");
         assert_eq!(text.matches("class=\"step quiet\"").count(), plan.worms().len(), "{scheme}");
     }
@@ -98,6 +99,8 @@ fn names_are_escaped() {
     let fabric = Fabric::new(builder.build().unwrap(), RoutingPolicy::Auto).unwrap();
     let plan = planned(&fabric, 1, "all", "separate");
     let svg = picture(&fabric, &plan).unwrap();
+    let read = roxmltree::Document::parse(&svg).unwrap();
+    assert!(read.descendants().any(|node| node.text() == Some("a<b>&\"c\"")));
     assert!(svg.contains("a&lt;b&gt;&amp;&quot;c&quot;") && svg.contains("d\\e\u{fffd}"));
     let dot = render::dot(&plan, &fabric).unwrap();
     assert!(dot.contains(r#"label="a<b>&\"c\"""#) && dot.contains(r#"label="d\\e"#));
@@ -115,4 +118,12 @@ fn a_plan_of_another_fabric_is_refused() {
     for error in refused {
         assert_eq!(error.to_string(), "the group is placed on 8 hosts, the fabric has 9");
     }
+}
+
+#[test]
+fn the_tree_in_the_docs_is_what_is_printed() {
+    let star = fabric("star:8");
+    let tree = render::tree(&planned(&star, 1, "all", "binomial"), &star, render::WORMS_SHOWN).unwrap();
+    let indented = format!("    {}\n\n", tree.trim_end().replace('\n', "\n    "));
+    assert!(include_str!("../../../docs/plans.md").contains(&indented), "{indented}");
 }

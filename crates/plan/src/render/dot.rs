@@ -13,32 +13,28 @@ use crate::{Plan, PlanError, WormKind};
 /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
 pub fn dot(plan: &Plan, fabric: &Fabric) -> Result<String, PlanError> {
     plan.check_fabric(fabric)?;
-    let title = format!("{} ({})", plan.scheme(), plan.label());
-    let mut text = format!(
-        "digraph plan {{\n  label={};\n  labelloc=t;\n  node [shape=box, style=rounded];\n",
-        quoted(&title)
-    );
-    let mut member = |id, extra: &str| {
-        text += &format!("  m{id} [label={}{extra}];\n", quoted(&member_name(plan, fabric, id)));
-    };
-    member(plan.root(), ", penwidth=2");
-    for &to in plan.worms().iter().flat_map(|worm| &worm.to) {
-        member(to, "");
-    }
+    let title = quoted(&format!("{} ({})", plan.scheme(), plan.label()));
+    let name = |member| quoted(&member_name(plan, fabric, member));
+    let mut lines = vec![
+        "digraph plan {".to_string(),
+        format!("  label={title}; labelloc=t;"),
+        "  node [shape=box, style=rounded];".to_string(),
+        format!("  m{} [label={}, penwidth=2];", plan.root(), name(plan.root())),
+    ];
+    let receivers = plan.worms().iter().flat_map(|worm| &worm.to);
+    lines.extend(receivers.map(|&to| format!("  m{to} [label={}];", name(to))));
     for ((position, worm), step) in plan.worms().iter().enumerate().zip(plan.steps()) {
-        let style = style(worm.kind);
+        let (from, style) = (worm.from, style(worm.kind));
         if let ([to], WormKind::Unicast | WormKind::Local) = (&worm.to[..], worm.kind) {
-            text += &format!("  m{} -> m{to} [label=\"{step}\", {style}];\n", worm.from);
-            continue;
-        }
-        text += &format!("  w{position} [shape=point, label=\"\"];\n");
-        text += &format!("  m{} -> w{position} [label=\"{step}\", arrowhead=none, {style}];\n", worm.from);
-        for to in &worm.to {
-            text += &format!("  w{position} -> m{to} [{style}];\n");
+            lines.push(format!("  m{from} -> m{to} [label=\"{step}\", {style}];"));
+        } else {
+            lines.push(format!("  w{position} [shape=point, label=\"\"];"));
+            lines.push(format!("  m{from} -> w{position} [label=\"{step}\", arrowhead=none, {style}];"));
+            lines.extend(worm.to.iter().map(|to| format!("  w{position} -> m{to} [{style}];")));
         }
     }
-    text += "}\n";
-    Ok(text)
+    lines.push("}\n".into());
+    Ok(lines.join("\n"))
 }
 
 fn style(kind: WormKind) -> &'static str {

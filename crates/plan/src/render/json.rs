@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Channel, Fabric, LinkId, Overlap, RoutingPolicy, Topology, UpDown, Vertex};
+use treecast_fabric::{Channel, Fabric, LinkId, RoutingPolicy, Topology, UpDown, Vertex};
 
+use crate::routes::Routes;
 use crate::{
     Analysis, Arrangement, Label, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Scheme, Worm,
     WormKind,
@@ -159,14 +160,19 @@ impl PlanDocument {
         });
         let worms = worms.collect::<Result<Vec<_>, PlanError>>()?;
         let mut plan = Plan::new(scheme, self.label, self.root, placement, worms)?;
+        let mut routes = Routes::new(&plan, fabric);
         let determined = fabric.routing().is_deterministic(fabric.topology());
-        for (position, (worm, given)) in plan.worms.iter_mut().zip(&self.worms).enumerate() {
+        let mut checked = Vec::with_capacity(plan.worms.len());
+        for (position, (worm, given)) in plan.worms.iter().zip(&self.worms).enumerate() {
             if worm.index != given.index {
                 let what = format!("its index is {}, it is the sender's number {}", given.index, worm.index);
                 return Err(unsound(position, &what));
             }
-            let route = checked_route(fabric, &placement, worm, determined);
-            worm.route = route.map_err(|what| unsound(position, &what))?;
+            check_route(fabric, &placement, worm).map_err(|what| unsound(position, &what))?;
+            checked.push(if determined { routes.of(worm) } else { worm.route.clone() });
+        }
+        for (worm, route) in plan.worms.iter_mut().zip(checked) {
+            worm.route = route;
         }
         Ok(plan)
     }
@@ -237,40 +243,24 @@ impl LinkNames {
     }
 }
 
-/// The route of a worm if it holds together; the fabric's own where none is given and there is just one.
-fn checked_route(
-    fabric: &Fabric,
-    placement: &Placement,
-    worm: &Worm,
-    determined: bool,
-) -> Result<Vec<Channel>, String> {
-    let (topology, routing) = (fabric.topology(), fabric.routing());
-    let source = placement.host_of(worm.from);
-    let hosts = placement.hosts_of(&worm.to);
+/// Whether a worm of this kind can have the route it has, or can do without.
+fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
+    let topology = fabric.topology();
     if worm.kind == WormKind::Tree {
-        let name = routing.name();
-        let up_down =
-            routing.up_down().ok_or(format!("a tree worm needs up*/down* routing, this is {name}"))?;
-        let ascent = up_down.ascent(topology, &UpDown::switches_of(topology, &hosts));
-        if ascent.from(topology.switch_of(source)).is_none() {
+        let source = placement.host_of(worm.from);
+        let Some(routing) = fabric.routing().up_down() else {
+            return Err(format!("a tree worm needs up*/down* routing, this is {}", fabric.routing().name()));
+        };
+        let targets = UpDown::switches_of(topology, &placement.hosts_of(&worm.to));
+        if routing.ascent(topology, &targets).from(topology.switch_of(source)).is_none() {
             return Err(format!("no switch above {source} reaches every receiver by going down"));
-        }
-        if worm.route.is_empty() && determined {
-            return Ok(up_down
-                .tree_route(topology, source, &hosts, Overlap::default())
-                .expect("a switch above the sender reaches all"));
         }
     }
     match (worm.kind, worm.route.is_empty()) {
-        (WormKind::Local, true) => Ok(Vec::new()),
         (WormKind::Local, false) => Err("a local worm crosses no links".into()),
         (WormKind::Path, true) => Err("a path worm needs its route".into()),
-        (_, true) if determined => Ok(routing.route(topology, source, hosts[0]).unwrap_or_default()),
-        (_, true) => Ok(Vec::new()),
-        (_, false) => {
-            check_connected(fabric, placement, worm)?;
-            Ok(worm.route.clone())
-        }
+        (_, true) => Ok(()),
+        (_, false) => check_connected(fabric, placement, worm),
     }
 }
 

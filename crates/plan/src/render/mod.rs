@@ -31,11 +31,8 @@ fn member_name(plan: &Plan, fabric: &Fabric, member: MemberId) -> String {
 fn short_list(names: impl ExactSizeIterator<Item = String>, shown_max: usize) -> String {
     let count = names.len();
     let shown = if count > shown_max { shown_max - 1 } else { count };
-    let mut text = names.take(shown).collect::<Vec<_>>().join(", ");
-    if count > shown {
-        text += &format!(" and {} more", count - shown);
-    }
-    text
+    let text = names.take(shown).collect::<Vec<_>>().join(", ");
+    if count > shown { format!("{text} and {} more", count - shown) } else { text }
 }
 
 /// `1 worm`, `2 worms`.
@@ -45,5 +42,5 @@ fn counted(count: usize, noun: &str) -> String {
 
 /// What a cut rendering ends with.
 fn cut_note(hidden: usize) -> String {
-    format!("... {} not shown\n", counted(hidden, "more worm"))
+    format!("... {} not shown", counted(hidden, "more worm"))
 }

@@ -41,11 +41,11 @@ pub fn table(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, P
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text: String = table.lines().map(|line| line.trim_end().to_string() + "\n").collect();
+    let mut lines: Vec<String> = table.lines().map(|line| line.trim_end().to_string()).collect();
     if rows.len() > worms_max {
-        text += &cut_note(rows.len() - worms_max);
+        lines.push(cut_note(rows.len() - worms_max));
     }
-    Ok(text)
+    Ok(lines.join("\n") + "\n")
 }
 
 /// The names of a route's channels; of a long route the first ones, how many are left out, and the last one.

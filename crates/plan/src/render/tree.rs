@@ -38,15 +38,17 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
     plan.check_fabric(fabric)?;
     let name = |member| member_name(plan, fabric, member);
     let (sends, steps) = (plan.sends(), plan.steps());
-    let mut text = format!(
-        "{} ({}): {} to {}, {}\n{}\n",
-        plan.scheme(),
-        plan.label(),
+    let mut lines = vec![
+        format!(
+            "{} ({}): {} to {}, {}",
+            plan.scheme(),
+            plan.label(),
+            name(plan.root()),
+            counted(plan.destination_count(), "destination"),
+            counted(plan.worms().len(), "worm"),
+        ),
         name(plan.root()),
-        counted(plan.destination_count(), "destination"),
-        counted(plan.worms().len(), "worm"),
-        name(plan.root()),
-    );
+    ];
     let mut shown = 0;
     // For each level above the current branch, whether it was the last of its level.
     let mut ended: Vec<bool> = Vec::new();
@@ -65,8 +67,8 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
                     format!(", {}", worm.kind.name())
                 };
                 let receivers = short_list(worm.to.iter().map(|&to| name(to)), RECEIVERS_SHOWN);
-                indent(&mut text, &ended, last);
-                text += &format!("step {}{kind}: {receivers}\n", steps[position as usize]);
+                let step = steps[position as usize];
+                lines.push(format!("{}step {step}{kind}: {receivers}", indent(&ended, last)));
                 if let [only] = worm.to[..] {
                     push(&mut open, depth + 1, sends.of(only).iter().map(|&position| What::Worm(position)));
                 } else {
@@ -75,17 +77,16 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
                 }
             }
             What::Sender(member) => {
-                indent(&mut text, &ended, last);
-                text += &format!("{}\n", name(member));
+                lines.push(indent(&ended, last) + &name(member));
                 push(&mut open, depth + 1, sends.of(member).iter().map(|&position| What::Worm(position)));
             }
         }
         ended.push(last);
     }
     if shown < plan.worms().len() {
-        text += &cut_note(plan.worms().len() - shown);
+        lines.push(cut_note(plan.worms().len() - shown));
     }
-    Ok(text)
+    Ok(lines.join("\n") + "\n")
 }
 
 /// A line that is still to be written, and how far it stands in.
@@ -113,12 +114,13 @@ fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = Wha
     open[first..].reverse();
 }
 
-fn indent(text: &mut String, ended: &[bool], last: bool) {
-    for &ended in ended.iter().take(GUIDES_MAX) {
-        *text += if ended { "   " } else { "│  " };
-    }
-    *text += if last { "└─ " } else { "├─ " };
+/// The guide lines before a branch; `ended` says of each level above whether it has come to its end.
+fn indent(ended: &[bool], last: bool) -> String {
+    let guides = ended.iter().take(GUIDES_MAX).map(|&ended| if ended { "   " } else { "│  " });
+    let text: String = guides.chain([if last { "└─ " } else { "├─ " }]).collect();
     if ended.len() > GUIDES_MAX {
-        *text += &format!("[depth {}] ", ended.len() + 1);
+        let depth = ended.len() + 1;
+        return format!("{text}[depth {depth}] ");
     }
+    text
 }

@@ -131,7 +131,7 @@ fn read(spec: NameAndOptions) -> Result<Scheme, SpecError> {
         "path" => {
             spec.only(&["policy", "share", "disjoint"])?;
             let base = one_of(&spec, "policy", &POLICIES)?.unwrap_or(PathPolicy::LESS_GREEDY);
-            let share = match spec.get("share") {
+            let share = match spec.value::<String>("share", "")?.as_deref() {
                 None => base.share,
                 Some("fair") => Share::Fair,
                 Some("all") => Share::All,
@@ -141,7 +141,7 @@ fn read(spec: NameAndOptions) -> Result<Scheme, SpecError> {
             Ok(Scheme::Path(PathPolicy { share, disjoint }))
         }
         "leader" => {
-            let over = spec.get("over").unwrap_or("binomial").to_string();
+            let over = spec.value("over", "")?.unwrap_or_else(|| String::from("binomial"));
             let (mine, inner) = spec.split(&["over", "local"], &over);
             if over == "leader" {
                 return Err(bad(&mine, "over", "any other scheme: leaders have no leaders"));
@@ -304,6 +304,12 @@ mod tests {
         assert_eq!(
             error("leader:over=leader"),
             "over=leader does not fit: any other scheme: leaders have no leaders"
+        );
+        assert_eq!(error("path:share"), "share= does not fit: a whole number from 1");
+        assert_eq!(
+            error("leader:over"),
+            "unknown scheme '': known are separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus, \
+             md-torus, mu-torus, path, tree-worm, leader"
         );
         assert_eq!(error("leader:over=binomial,k=2"), "binomial has no key 'k': it takes none");
     }
