@@ -7,7 +7,7 @@ use anyhow::Context;
 
 /// A file that could not be written.
 #[derive(Debug)]
-pub struct NotWritten(PathBuf);
+pub struct NotWritten(pub PathBuf);
 
 impl std::fmt::Display for NotWritten {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -57,7 +57,7 @@ fn table(fabric: &Fabric) -> String {
     let topology = fabric.topology();
     let mut text = format!("{}; routing {}\n\n", topology.summary(), fabric.routing().name());
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_header(["switch", "level", "hosts", "links to"]);
     for switch in topology.switches().take(SWITCHES_SHOWN) {
         let level = match fabric.routing() {

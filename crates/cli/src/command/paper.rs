@@ -119,7 +119,8 @@ fn load_embedded(folder: &Dir) -> anyhow::Result<Study> {
     let mut files = Vec::new();
     for file in folder.files() {
         let name = file.path().to_str().unwrap_or_default();
-        if let (true, Some(text)) = (name.ends_with(".toml"), file.contents_utf8()) {
+        let is_toml = file.path().extension().is_some_and(|extension| extension == "toml");
+        if let (true, Some(text)) = (is_toml, file.contents_utf8()) {
             files.push((name, text));
         }
     }

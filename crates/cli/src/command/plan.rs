@@ -64,8 +64,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let (plan, fabric) = (&planned.plan, &planned.fabric);
     let analysis = || plan.analyse(fabric, arguments.packets);
     let text = match arguments.format {
-        Format::Tree => format!("{}\n{}", render::tree(plan, fabric, arguments.shown)?, analysis()?),
-        Format::Table => format!("{}\n{}", render::table(plan, fabric, arguments.shown)?, analysis()?),
+        Format::Tree => {
+            let tree = render::tree(plan, fabric, arguments.shown)?;
+            format!("{tree}\n{}", render::figures(&analysis()?))
+        }
+        Format::Table => {
+            let table = render::table(plan, fabric, arguments.shown)?;
+            format!("{table}\n{}", render::figures(&analysis()?))
+        }
         Format::Json => PlanDocument::new(plan, fabric, &planned.context())?.to_json(),
         Format::Dot => render::dot(plan, fabric)?,
         Format::Svg => render::svg(plan, fabric, &analysis()?)?,

@@ -141,7 +141,7 @@ fn table(run: &Run, outcome: &Outcome) -> String {
 
 fn delivery_table(run: &Run, outcome: &Outcome, deliveries: &[Delivery]) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
+    table.load_style(comfy_table::presets::NOTHING);
     let several = run.plan.placement().processes() > 1;
     let mut header = vec!["delivered at cycle", "host", "CPU busy, cycles"];
     if several {

@@ -16,10 +16,27 @@ pub use tree::tree;
 
 use treecast_fabric::Fabric;
 
-use crate::{MemberId, Plan};
+use crate::{Analysis, MemberId, Plan};
 
 /// How many worms a tree or a table shows unless told otherwise.
 pub const WORMS_SHOWN: usize = 200;
+
+/// The figures of a plan, in three lines.
+pub fn figures(analysis: &Analysis) -> String {
+    let Analysis { steps, depth, phases, worms, max_fan_out, .. } = analysis;
+    let Analysis { link_visits, links_used, link_concentration, link_concurrency, .. } = analysis;
+    let contention = match analysis.contending_pairs {
+        0 => "no contention".into(),
+        pairs => format!("{} of worms contend for a link", counted(pairs as usize, "pair")),
+    };
+    let id_rule = if analysis.id_rule { "holds" } else { "does not hold" };
+    format!(
+        "steps {steps}, phases {phases}, depth {depth}, worms {worms}, largest fan-out {max_fan_out}\n\
+         link visits {link_visits} on {links_used} links (concentration {link_concentration:.2}), at once \
+         {link_concurrency}\n\
+         {contention}; the id rule {id_rule}\n"
+    )
+}
 
 /// What a member is called: its host where each host runs one process, else `m13 on h6`.
 fn member_name(plan: &Plan, fabric: &Fabric, member: MemberId) -> String {
