@@ -67,7 +67,8 @@ fn averaged(x: f64, latencies: &Latencies) -> Option<Point> {
 }
 
 fn mean<'a>(latencies: impl Iterator<Item = &'a u64> + Clone) -> f64 {
-    let (sum, count) = latencies.fold((0_u128, 0_u64), |(sum, count), &latency| (sum + u128::from(latency), count + 1));
+    let (sum, count) =
+        latencies.fold((0_u128, 0_u64), |(sum, count), &latency| (sum + u128::from(latency), count + 1));
     sum as f64 / count as f64
 }
 

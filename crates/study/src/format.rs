@@ -163,8 +163,7 @@ impl Values {
 
 /// Reads a study from its files, in any order.
 pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
-    let (name, text) =
-        files.iter().find(|(name, _)| *name == STUDY_FILE).ok_or(StudyError::NoStudyFile)?;
+    let (name, text) = files.iter().find(|(name, _)| *name == STUDY_FILE).ok_or(StudyError::NoStudyFile)?;
     let file = File { name, text };
     let study: StudyFile = file.read()?;
     let mut defaults = Draft::default();
@@ -314,19 +313,20 @@ struct Cross<'a> {
 }
 
 impl Cross<'_> {
-    fn sweep(
-        &self,
-        values: &Spanned<Values>,
-        topologies: &[u64],
-        groups: u32,
-    ) -> Result<Sweep, StudyError> {
-        let wrong = || format!("values are 1 to {VALUES_MAX} numbers, and steps lead from one end to the other");
+    fn sweep(&self, values: &Spanned<Values>, topologies: &[u64], groups: u32) -> Result<Sweep, StudyError> {
+        let wrong =
+            || format!("values are 1 to {VALUES_MAX} numbers, and steps lead from one end to the other");
         let xs = values.get_ref().all().ok_or_else(|| self.file.error(&values.span(), wrong()))?;
         let factors =
             [self.panels.len(), self.series.len(), xs.len(), topologies.len().max(1), groups as usize];
-        if factors.iter().try_fold(1_usize, |runs, &factor| runs.checked_mul(factor)).is_none_or(|runs| runs > RUNS_MAX)
+        if factors
+            .iter()
+            .try_fold(1_usize, |runs, &factor| runs.checked_mul(factor))
+            .is_none_or(|runs| runs > RUNS_MAX)
         {
-            return Err(self.file.error(&values.span(), format_args!("a figure has at most {RUNS_MAX} runs")));
+            return Err(self
+                .file
+                .error(&values.span(), format_args!("a figure has at most {RUNS_MAX} runs")));
         }
         let mut points = Vec::new();
         for (panel_index, panel) in self.panels.iter().enumerate() {
@@ -355,9 +355,8 @@ struct File<'a> {
 
 impl File<'_> {
     fn read<T: DeserializeOwned>(&self) -> Result<T, StudyError> {
-        toml::from_str(self.text).map_err(|error| {
-            self.error(&error.span().unwrap_or_default(), reworded(error.message()))
-        })
+        toml::from_str(self.text)
+            .map_err(|error| self.error(&error.span().unwrap_or_default(), reworded(error.message())))
     }
 
     fn error(&self, span: &Range<usize>, reason: impl fmt::Display) -> StudyError {

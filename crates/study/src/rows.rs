@@ -59,7 +59,9 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     let failed = |reason: String| StudyError::Rows { format: "CSV", reason };
     let columns = columns();
     let mut writer = ::csv::Writer::from_writer(Vec::new());
-    writer.write_record(columns.iter().map(|column| column.name)).map_err(|error| failed(error.to_string()))?;
+    writer
+        .write_record(columns.iter().map(|column| column.name))
+        .map_err(|error| failed(error.to_string()))?;
     for row in rows {
         let record = columns.iter().map(|column| column.text(row));
         writer.write_record(record).map_err(|error| failed(error.to_string()))?;
@@ -74,7 +76,8 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
 pub fn parquet(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     let failed = |reason: String| StudyError::Rows { format: "Parquet", reason };
     let arrays = columns().into_iter().map(|column| (column.name, column.array(rows), true));
-    let batch = RecordBatch::try_from_iter_with_nullable(arrays).map_err(|error| failed(error.to_string()))?;
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(arrays).map_err(|error| failed(error.to_string()))?;
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties))
@@ -167,12 +170,12 @@ impl Column {
             Text(text) => Arc::new(rows.iter().map(text).collect::<StringArray>()),
             Whole(number) => Arc::new(rows.iter().map(number).collect::<UInt64Array>()),
             Real(number) => Arc::new(rows.iter().map(number).collect::<Float64Array>()),
-            Cells::WholeParameter(key) => {
-                Arc::new(rows.iter().map(|row| row.value_of(key).parse::<u64>().ok()).collect::<UInt64Array>())
-            }
-            Cells::RealParameter(key) => {
-                Arc::new(rows.iter().map(|row| row.value_of(key).parse::<f64>().ok()).collect::<Float64Array>())
-            }
+            Cells::WholeParameter(key) => Arc::new(
+                rows.iter().map(|row| row.value_of(key).parse::<u64>().ok()).collect::<UInt64Array>(),
+            ),
+            Cells::RealParameter(key) => Arc::new(
+                rows.iter().map(|row| row.value_of(key).parse::<f64>().ok()).collect::<Float64Array>(),
+            ),
             Cells::TextParameter(key) => {
                 Arc::new(rows.iter().map(|row| Some(row.value_of(key))).collect::<StringArray>())
             }

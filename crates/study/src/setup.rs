@@ -49,12 +49,7 @@ impl Draft {
         Ok(())
     }
 
-    fn set_fabric_option(
-        &mut self,
-        key: &str,
-        value: &str,
-        mut known: Vec<String>,
-    ) -> Result<(), SpecError> {
+    fn set_fabric_option(&mut self, key: &str, value: &str, mut known: Vec<String>) -> Result<(), SpecError> {
         known.extend(["fabric", "message", "destinations"].map(String::from));
         if let Some(fabric) = &self.fabric {
             let changed = fabric.clone().with(key, value);
@@ -97,7 +92,11 @@ impl Draft {
     }
 }
 
-fn positive<T: FromStr + Default + PartialEq>(key: &str, value: &str, expected: &str) -> Result<T, SpecError> {
+fn positive<T: FromStr + Default + PartialEq>(
+    key: &str,
+    value: &str,
+    expected: &str,
+) -> Result<T, SpecError> {
     value.parse().ok().filter(|number| *number != T::default()).ok_or_else(|| SpecError::BadValue {
         key: key.into(),
         value: value.into(),

@@ -84,7 +84,8 @@ impl Study {
 
     /// What it is, where it comes from, its parameters and its figures, as text.
     pub fn describe(&self) -> String {
-        let mut text = format!("{}: {}\nsource: {}\n\n{}\n\n", self.name, self.title, self.source, self.summary.trim());
+        let mut text =
+            format!("{}: {}\nsource: {}\n\n{}\n\n", self.name, self.title, self.source, self.summary.trim());
         let _ = writeln!(text, "defaults: {}", joined(&self.defaults));
         for figure in &self.figures {
             let _ = writeln!(text, "{}: {} ({} runs)", figure.name, figure.title, figure.full.runs());
@@ -163,7 +164,8 @@ impl SeriesSpec {
     /// Its description with scheme, order, offload and label.
     pub(crate) fn describe(&self) -> String {
         let order = self.order_used().map(|order| format!(", order {order}")).unwrap_or_default();
-        let set = if self.settings.is_empty() { String::new() } else { format!(", {}", joined(&self.settings)) };
+        let set =
+            if self.settings.is_empty() { String::new() } else { format!(", {}", joined(&self.settings)) };
         format!(
             "{} ({}{order}, offload {}{set}; {})",
             self.description,
@@ -203,7 +205,12 @@ impl Sweep {
             [] => "the fabric as it is".into(),
             seeds => format!("topologies with seeds {}", listed(seeds)),
         };
-        format!("{} runs: x = {}; {topologies}; {} groups on each", self.runs(), listed(&self.values), self.groups)
+        format!(
+            "{} runs: x = {}; {topologies}; {} groups on each",
+            self.runs(),
+            listed(&self.values),
+            self.groups
+        )
     }
 }
 
@@ -226,7 +233,8 @@ impl FigureSpec {
 
     /// What it asks and what it is made of, as text.
     pub fn describe(&self) -> String {
-        let mut text = format!("{} {}: {}\n\n{}\n\n", self.study, self.name, self.title, self.question.trim());
+        let mut text =
+            format!("{} {}: {}\n\n{}\n\n", self.study, self.name, self.title, self.question.trim());
         let _ = writeln!(text, "x: {} (sets {})", self.x.label, self.x.varies);
         if !self.settings.is_empty() {
             let _ = writeln!(text, "set: {}", joined(&self.settings));
