@@ -1,6 +1,7 @@
 //! Rows averaged into curves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use crate::figure::{Curve, Figure, Panel, Point, Scale};
 use crate::{FigureSpec, Row};
@@ -98,7 +99,8 @@ fn averaging(rows: &[&Row]) -> String {
         format!("A point is the mean over {groups} random groups.")
     };
     if incomplete > 0 {
-        text += &format!(" Not complete, and left out of the means: {incomplete} of {} runs.", rows.len());
+        let _ =
+            write!(text, " Not complete, and left out of the means: {incomplete} of {} runs.", rows.len());
     }
     text
 }

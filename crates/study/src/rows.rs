@@ -37,11 +37,6 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The latency in nanoseconds.
-    pub fn latency_ns(&self) -> Option<f64> {
-        self.latency.map(|latency| self.spec.setup().parameters.nanoseconds(latency))
-    }
-
     fn value_of(&self, key: &Key) -> String {
         key.value(&self.spec.setup().parameters)
     }
@@ -130,10 +125,14 @@ const INPUTS: [(&str, Cells); 18] = [
 const OUTPUTS: [(&str, Cells); 5] = [
     ("status", Text(|row| Some(row.status.name().into()))),
     ("latency_cycles", Whole(|row| row.latency.map(|latency| latency.0))),
-    ("latency_ns", Real(|row| row.latency_ns())),
+    ("latency_ns", Real(latency_ns)),
     ("worms", Whole(|row| Some(row.worms.into()))),
     ("cpu_busy_cycles", Whole(|row| Some(row.cpu_busy.0))),
 ];
+
+fn latency_ns(row: &Row) -> Option<f64> {
+    row.latency.map(|latency| row.spec.setup().parameters.nanoseconds(latency))
+}
 
 fn columns() -> Vec<Column> {
     let column = |&(name, cells): &(&'static str, Cells)| Column { name, cells };

@@ -1,0 +1,73 @@
+//! The studies that come with the project.
+
+use treecast_sim::Status;
+use treecast_study::figure::{Figure, Point};
+use treecast_study::{Study, run_all};
+
+macro_rules! files {
+    ($study:literal: $($name:literal),+) => {
+        [$(($name, include_str!(concat!("../../../papers/", $study, "/", $name)))),+]
+    };
+}
+
+fn icpp98() -> Study {
+    let files = files!(
+        "icpp98": "study.toml", "fig6.toml", "fig7.toml", "fig8.toml", "ours-connectivity.toml", "ours-k.toml",
+        "ours-order.toml", "ours-path-share.toml"
+    );
+    Study::parse(&files).unwrap()
+}
+
+fn quick(name: &str) -> Figure {
+    let study = icpp98();
+    let spec = study.figure(name).unwrap();
+    spec.figure(&run_all(&spec.runs(true), &|_| ()).unwrap())
+}
+
+fn points<'a>(figure: &'a Figure, panel: usize, curve: &str) -> &'a [Point] {
+    &figure.panels[panel].curves.iter().find(|found| found.name == curve).unwrap().points
+}
+
+#[test]
+fn every_figure_runs_to_its_end() {
+    let study = icpp98();
+    for spec in study.figures() {
+        let rows = run_all(&spec.runs(true), &|_| ()).unwrap();
+        assert!(rows.iter().all(|row| row.status == Status::Complete), "{}", spec.name());
+        let figure = spec.figure(&rows);
+        let curves = figure.panels.iter().flat_map(|panel| &panel.curves);
+        assert!(curves.into_iter().all(|curve| !curve.points.is_empty()), "{}", spec.name());
+    }
+}
+
+/// Host and NIC overhead at both ends, a bus transfer of 97 cycles at both ends, and the wire: 132 cycles over one
+/// switch and 3 more for each further one, of which 8 switches need at most a few.
+#[test]
+fn one_destination_takes_the_closed_form() {
+    let figure = quick("fig6");
+    for (panel, nic_overhead) in [2000.0, 1000.0, 500.0, 200.0].into_iter().enumerate() {
+        for curve in ["ni", "path", "uni"] {
+            let wire = points(&figure, panel, curve)[0].mean - 2.0 * (1000.0 + nic_overhead + 97.0);
+            assert!((132.0..=132.0 + 4.0 * 3.0).contains(&wire), "{curve} {wire}");
+        }
+    }
+}
+
+#[test]
+fn curves_grow_as_their_schemes_do() {
+    let figure = quick("fig6");
+    for (panel, nic_overhead) in [2000.0, 1000.0, 500.0, 200.0].into_iter().enumerate() {
+        // A tree worm is one phase, whatever the number of destinations.
+        let tree = points(&figure, panel, "tree");
+        assert!(tree.iter().all(|point| (point.mean - tree[0].mean).abs() < 40.0));
+        // A binomial tree of 1, 3, 7, 15, 31 destinations gains a step each time: through NICs, or through hosts.
+        let steps = |curve, step: f64| {
+            for pair in points(&figure, panel, curve).windows(2) {
+                let gained = pair[1].mean - pair[0].mean;
+                assert!((gained - step).abs() < 40.0, "{curve} {gained} {step}");
+            }
+        };
+        steps("ni", 2.0 * nic_overhead + 135.0);
+        steps("uni", 2.0 * (1000.0 + nic_overhead + 97.0) + 135.0);
+    }
+}

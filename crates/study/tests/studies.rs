@@ -1,0 +1,347 @@
+//! Studies from file to figure.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, UInt64Type};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use treecast_sim::Status;
+use treecast_study::{FigureSpec, Row, RunSpec, Study, StudyError, rows, run_all};
+
+const STUDY: &str = r#"
+name = "small"
+title = "A small study"
+source = "ours"
+summary = "Two switches."
+
+[defaults]
+fabric = "irregular:switches=4,ports=4,hosts=8"
+message = 128
+host_overhead = 1000
+
+[repeat]
+topologies = [1, 2, 3]
+groups = 2
+"#;
+
+const FIGURE: &str = r#"
+title = "Latency"
+question = "How does latency grow?"
+
+[x]
+vary = "destinations"
+label = "destinations"
+values = { from = 1, to = 7, step = 3 }
+
+[[panels]]
+label = "short"
+set = { message = 128 }
+
+[[panels]]
+label = "long"
+set = { message = 512, nic_overhead = 500 }
+
+[[series]]
+name = "ni"
+description = "by NICs"
+scheme = "k-binomial"
+order = "cco"
+offload = "nic"
+
+[[series]]
+name = "tree"
+description = "by switches"
+scheme = "tree-worm"
+
+[quick]
+values = [1]
+topologies = [2]
+groups = 1
+"#;
+
+fn parse(study: &str, figure: &str) -> Result<Study, StudyError> {
+    Study::parse(&[("latency.toml", figure), ("study.toml", study)])
+}
+
+fn small() -> Study {
+    parse(STUDY, FIGURE).unwrap()
+}
+
+fn figure(study: &Study) -> &FigureSpec {
+    study.figure("latency").unwrap()
+}
+
+fn rows_of<'a>(runs: &[RunSpec<'a>], threads: usize) -> Vec<Row<'a>> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(|| run_all(runs, &|_| ())).unwrap()
+}
+
+/// What parsing says when `from` is replaced by `to` in the figure.
+fn figure_error(from: &str, to: &str) -> String {
+    assert!(FIGURE.contains(from), "{from}");
+    parse(STUDY, &FIGURE.replacen(from, to, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn unknown_keys_are_named_with_file_and_line_and_what_is_near() {
+    assert_eq!(
+        figure_error("title =", "titel ="),
+        "latency.toml:2: unknown key 'titel': did you mean title?"
+    );
+    assert_eq!(
+        figure_error("offload =", "ofload ="),
+        "latency.toml:23: unknown key 'ofload': did you mean offload?"
+    );
+    assert_eq!(
+        figure_error("nic_overhead", "nic_overhed"),
+        "latency.toml:16: unknown setting 'nic_overhed': did you mean nic_overhead, nic_send_overhead, \
+         nic_receive_overhead?"
+    );
+    assert_eq!(
+        figure_error("nic_overhead", "switchs"),
+        "latency.toml:16: unknown setting 'switchs': did you mean switches?"
+    );
+    let error = parse(&STUDY.replace("[defaults]", "[default]"), FIGURE).unwrap_err();
+    assert_eq!(error.to_string(), "study.toml:7: unknown key 'default': did you mean defaults?");
+    let error = small().figure("latncy").unwrap_err();
+    assert_eq!(error.to_string(), "unknown figure 'latncy': did you mean latency?");
+}
+
+#[test]
+fn bad_values_are_named_with_file_and_line() {
+    assert_eq!(
+        figure_error("k-binomial", "k-binomal"),
+        "latency.toml:21: unknown scheme 'k-binomal': did you mean k-binomial, binomial?"
+    );
+    assert_eq!(figure_error("\"cco\"", "\"coo\""), "latency.toml:22: unknown order 'coo': did you mean cco?");
+    assert_eq!(
+        figure_error("\"nic\"", "\"nik\""),
+        "latency.toml:23: unknown offload 'nik': did you mean nic?"
+    );
+    assert_eq!(
+        figure_error("\"tree-worm\"", "\"tree-worm\"\norder = \"cco\""),
+        "latency.toml:29: scheme tree-worm takes no order: it visits the destinations as the fabric has them"
+    );
+    assert_eq!(
+        figure_error("message = 512", "message = 0"),
+        "latency.toml:16: message=0 does not fit: a number of flits from 1"
+    );
+    assert_eq!(
+        figure_error("{ from = 1, to = 7, step = 3 }", "[0.5]"),
+        "latency.toml:8: destinations=0.5 does not fit: a whole number from 1"
+    );
+    for values in ["[]", "{ from = 7, to = 1 }", "{ from = 1, to = 7, step = 0 }", "[nan]"] {
+        assert_eq!(
+            figure_error("{ from = 1, to = 7, step = 3 }", values),
+            "latency.toml:8: values are 1 to 10000 numbers, and steps lead from one end to the other"
+        );
+    }
+    assert_eq!(
+        figure_error("{ from = 1, to = 7, step = 3 }", "{ from = 1, until = 7 }"),
+        "latency.toml:8: a list of numbers, or { from = 1, to = 31, step = 1 }"
+    );
+    assert_eq!(
+        figure_error("label = \"long\"", "label = \"short\""),
+        "latency.toml:14: there is a panel 'short' already"
+    );
+    assert_eq!(
+        figure_error("nic_overhead = 500", "seed = 5"),
+        "latency.toml:8: seed=5 does not fit: the topologies of [repeat] set the seed of the fabric"
+    );
+    assert_eq!(
+        figure_error("groups = 1", "groups = 0"),
+        "latency.toml:33: groups=0 does not fit: a whole number from 1"
+    );
+    assert_eq!(
+        parse(&STUDY.replace("message = 128", ""), &FIGURE.replace("set = { message = 128 }", ""))
+            .unwrap_err()
+            .to_string(),
+        "latency.toml:8: the figure needs message=...: a number of flits from 1"
+    );
+    assert_eq!(Study::parse(&[]), Err(StudyError::NoStudyFile));
+}
+
+#[test]
+fn a_figure_is_the_cross_product_of_all_that_it_lists() {
+    let study = small();
+    let spec = figure(&study);
+    let runs = spec.runs(false);
+    assert_eq!(runs.len(), 2 * 2 * 3 * 3 * 2);
+    assert_eq!(spec.runs(true).len(), 2 * 2);
+    let last = runs.last().unwrap();
+    assert_eq!((last.panel().label.as_str(), last.series().name.as_str(), last.x()), ("long", "tree", 7.0));
+    assert_eq!((last.topology_seed(), last.group_index()), (Some(3), 1));
+    let parameters = &last.setup().parameters;
+    assert_eq!((last.setup().message.0, parameters.nic_send_overhead.0), (512, 500));
+    assert_eq!(parameters.host_receive_overhead.0, 1000);
+    assert!(last.fabric().to_string().ends_with("connectivity=0.75,seed=3"));
+    assert!(spec.describe().contains("full: 72 runs"), "{}", spec.describe());
+    assert!(study.describe().contains("latency: Latency (72 runs)"), "{}", study.describe());
+}
+
+#[test]
+fn any_setting_can_be_varied_and_steps_have_no_rounding_noise() {
+    let text = FIGURE
+        .replace("\"destinations\"\nlabel", "\"connectivity\"\nlabel")
+        .replace("{ from = 1, to = 7, step = 3 }", "{ from = 0.1, to = 0.7, step = 0.1 }")
+        .replace("[x]", "[set]\ndestinations = 3\n\n[x]");
+    let study = parse(STUDY, &text).unwrap();
+    let fabrics: Vec<String> =
+        figure(&study).runs(false).iter().step_by(6).take(7).map(|run| run.fabric().to_string()).collect();
+    assert!(
+        fabrics[2].contains("connectivity=0.3,") && fabrics[6].contains("connectivity=0.7,"),
+        "{fabrics:?}"
+    );
+}
+
+#[test]
+fn figures_are_in_the_order_of_their_numbers() {
+    let study = Study::parse(&[
+        ("fig10.toml", FIGURE),
+        ("study.toml", STUDY),
+        ("ours.toml", FIGURE),
+        ("fig9.toml", FIGURE),
+    ]);
+    let names: Vec<String> = study.unwrap().figures().iter().map(|figure| figure.name().to_owned()).collect();
+    assert_eq!(names, ["fig9", "fig10", "ours"]);
+}
+
+#[test]
+fn all_series_and_panels_have_the_same_groups() {
+    let study = small();
+    let rows = rows_of(&figure(&study).runs(false), 2);
+    let key = |row: &Row| (row.spec.topology_seed(), row.spec.group_index(), row.destinations.len());
+    for a in &rows {
+        assert!(!a.destinations.contains(&a.root));
+        for b in &rows {
+            let same = (a.seed, a.root, &a.destinations) == (b.seed, b.root, &b.destinations);
+            assert_eq!(key(a) == key(b), same);
+        }
+    }
+}
+
+#[test]
+fn rows_are_the_same_bytes_at_any_number_of_threads() {
+    let study = small();
+    let runs = figure(&study).runs(false);
+    let (one, two) = (rows_of(&runs, 1), rows_of(&runs, 2));
+    assert_eq!(rows::csv(&one), rows::csv(&two));
+    assert_eq!(rows::parquet(&one), rows::parquet(&two));
+    let alone: Vec<Row> = runs.iter().map(|run| run.run().unwrap()).collect();
+    assert_eq!(rows::csv(&one), rows::csv(&alone));
+}
+
+#[test]
+fn progress_counts_every_run() {
+    let study = small();
+    let (calls, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let progress = |done: usize| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        most.fetch_max(done, Ordering::Relaxed);
+    };
+    let rows = run_all(&figure(&study).runs(false), &progress).unwrap();
+    assert_eq!((calls.into_inner(), most.into_inner()), (rows.len(), rows.len()));
+}
+
+#[test]
+fn rows_read_back_from_csv() {
+    let study = small();
+    let rows = rows_of(&figure(&study).runs(false), 1);
+    let bytes = rows::csv(&rows).unwrap();
+    let mut reader = csv::Reader::from_reader(&bytes[..]);
+    let head = reader.headers().unwrap().clone();
+    let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(records.len(), rows.len());
+    for (record, row) in records.iter().zip(&rows) {
+        let cell = |name: &str| record.get(head.iter().position(|column| column == name).unwrap()).unwrap();
+        assert_eq!(cell("series"), row.spec.series().name);
+        assert_eq!(cell("order"), if cell("series") == "ni" { "cco" } else { "" });
+        assert_eq!(cell("fabric"), row.spec.fabric().to_string());
+        assert_eq!(cell("latency_cycles"), row.latency.unwrap().0.to_string());
+        assert_eq!(cell("nic_send_overhead"), if cell("panel") == "long" { "500" } else { "1000" });
+        let members: Vec<u32> =
+            cell("destinations").split(',').map(|member| member.parse().unwrap()).collect();
+        assert_eq!(members, row.destinations.iter().map(|member| member.0).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn rows_read_back_from_parquet() {
+    let study = small();
+    let rows = rows_of(&figure(&study).runs(false), 1);
+    let path = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut path.as_file(), &rows::parquet(&rows).unwrap()).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(path.reopen().unwrap()).unwrap().build().unwrap();
+    let mut read = 0;
+    for batch in reader {
+        let batch = batch.unwrap();
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        for (index, row) in rows[read..read + batch.num_rows()].iter().enumerate() {
+            assert_eq!(
+                column("latency_cycles").as_primitive::<UInt64Type>().value(index),
+                row.latency.unwrap().0
+            );
+            assert_eq!(column("seed").as_primitive::<UInt64Type>().value(index), row.seed);
+            let latency_ns = column("latency_ns").as_primitive::<Float64Type>().value(index);
+            assert_eq!(latency_ns.to_bits(), (row.latency.unwrap().0 as f64 * 5.0).to_bits());
+            assert_eq!(
+                column("cycle_ns").as_primitive::<Float64Type>().value(index).to_bits(),
+                5.0_f64.to_bits()
+            );
+            assert_eq!(column("adaptive").as_string::<i32>().value(index), "first-free");
+            assert_eq!(column("packet_flits").as_primitive::<UInt64Type>().value(index), 128);
+        }
+        read += batch.num_rows();
+    }
+    assert_eq!(read, rows.len());
+}
+
+#[test]
+fn a_point_is_the_mean_of_its_runs_and_its_spread_that_of_the_topologies() {
+    let study = small();
+    let spec = figure(&study);
+    let mut rows = rows_of(&spec.runs(false), 1);
+    // The first six rows are one point: two groups on each of three topologies.
+    for (row, latency) in rows.iter_mut().zip([10, 20, 30, 50, 100, 60]) {
+        row.latency = Some(treecast_fabric::Cycles(latency));
+    }
+    let point = spec.figure(&rows).panels[0].curves[0].points[0];
+    assert_eq!((point.x, point.mean, point.low, point.high, point.runs), (1.0, 45.0, 15.0, 80.0, 6));
+    assert!(spec.figure(&rows).caption.ends_with("the lowest to the highest mean of a topology."));
+
+    rows[4].latency = None;
+    rows[4].status = Status::Incomplete;
+    let figure = spec.figure(&rows);
+    let point = figure.panels[0].curves[0].points[0];
+    assert_eq!((point.mean, point.low, point.high, point.runs), (34.0, 15.0, 60.0, 5));
+    assert!(
+        figure.caption.ends_with("Not complete, and left out of the means: 1 of 72 runs."),
+        "{}",
+        figure.caption
+    );
+    assert_eq!((figure.panels.len(), figure.panels[0].curves.len()), (2, 2));
+    assert_eq!(figure.y_label, "latency (cycles of 5 ns)");
+    assert_eq!(figure.command, "treecast paper run small latency");
+}
+
+#[test]
+fn a_run_that_does_not_end_complete_is_a_row_without_latency() {
+    let study = parse(&STUDY.replace("host_overhead", "cycles_max"), FIGURE).unwrap();
+    let rows = rows_of(&figure(&study).runs(true), 1);
+    assert!(rows.iter().all(|row| row.status == Status::Incomplete && row.latency.is_none()));
+    let figure = figure(&study).figure(&rows);
+    assert!(figure.panels.iter().flat_map(|panel| &panel.curves).all(|curve| curve.points.is_empty()));
+    assert_eq!(figure.command, "treecast paper run small latency --quick");
+}
+
+#[test]
+fn a_run_that_is_not_possible_says_which_and_why() {
+    let study = parse(STUDY, &FIGURE.replace("to = 7", "to = 10")).unwrap();
+    let error = run_all(&figure(&study).runs(false), &|_| ()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "small latency, panel 'short', series ni, destinations 10, \
+         irregular:switches=4,ports=4,hosts=8,connectivity=0.75,seed=1, group 0: \
+         random:10 asks for more destinations than there are: 7"
+    );
+}
