@@ -116,28 +116,24 @@ fn load(name: &str) -> anyhow::Result<Study> {
 }
 
 fn load_embedded(folder: &Dir) -> anyhow::Result<Study> {
-    let mut files = Vec::new();
-    for file in folder.files() {
-        let name = file.path().to_str().unwrap_or_default();
-        let is_toml = file.path().extension().is_some_and(|extension| extension == "toml");
-        if let (true, Some(text)) = (is_toml, file.contents_utf8()) {
-            files.push((name, text));
-        }
-    }
-    Ok(Study::parse(&files)?)
+    let files = folder.files().filter_map(|file| Some((toml_name(file.path())?, file.contents_utf8()?)));
+    Ok(Study::parse(&files.collect::<Vec<_>>())?)
 }
 
 fn load_folder(folder: &Path) -> anyhow::Result<Study> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("{} could not be read", folder.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.retain(|path| toml_name(path).is_some());
     paths.sort();
     let texts = paths.iter().map(|path| read_file(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let files: Vec<(&str, &str)> =
-        names.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
-    Study::parse(&files).with_context(|| folder.display().to_string())
+    let files = paths.iter().zip(&texts).filter_map(|(path, text)| Some((toml_name(path)?, text.as_str())));
+    Study::parse(&files.collect::<Vec<_>>()).with_context(|| folder.display().to_string())
+}
+
+/// The name of a file of a study, without its folder.
+fn toml_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str().filter(|_| path.extension().is_some_and(|extension| extension == "toml"))
 }
 
 fn run_figures(arguments: &RunArguments) -> anyhow::Result<u8> {
