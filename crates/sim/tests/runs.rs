@@ -58,7 +58,7 @@ fn simulate(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
     fn every_destination_receives_once_and_the_processes_work_as_long_as_they_should(
