@@ -1,11 +1,14 @@
 //! Studies from file to figure.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use treecast_sim::Status;
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
+use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
+use treecast_sim::{Parameters, Run, Status, packet_count};
 use treecast_study::{FigureSpec, Row, RunSpec, Study, StudyError, rows, run_all};
 
 const STUDY: &str = r#"
@@ -266,6 +269,34 @@ fn rows_read_back_from_csv() {
 }
 
 #[test]
+fn a_row_holds_all_that_is_needed_to_run_it_again() {
+    let study = small();
+    let bytes = rows::csv(&rows_of(&figure(&study).runs(false), 1)).unwrap();
+    let mut reader = csv::Reader::from_reader(&bytes[..]);
+    for record in reader.deserialize::<BTreeMap<String, String>>() {
+        let cell = |name: &str| record.as_ref().unwrap()[name].as_str();
+        let fabric = Fabric::from_spec(&cell("fabric").parse::<FabricSpec>().unwrap()).unwrap();
+        let mut parameters = Parameters::default();
+        for key in Parameters::keys() {
+            parameters.set(key.name, cell(key.name)).unwrap();
+        }
+        let placement = Placement::one_per_host(8);
+        let (root, seed) = (MemberId(cell("root").parse().unwrap()), cell("seed").parse().unwrap());
+        let destinations = cell("destinations").parse::<MemberList>().unwrap();
+        let group =
+            Group::new(placement, root, destinations.resolve(&placement, root, seed).unwrap()).unwrap();
+        let message = Flits(cell("message_flits").parse().unwrap());
+        let packets = packet_count(message, parameters.packet_flits).unwrap();
+        let order = Some(cell("order")).filter(|order| !order.is_empty()).map(|order| order.parse().unwrap());
+        let scheme = cell("scheme").parse().unwrap();
+        let plan = plan(&fabric, &group, &scheme, &PlanOptions { order, packets }).unwrap();
+        let offload = cell("offload").parse().unwrap();
+        let run = Run { fabric: &fabric, plan: &plan, offload, message, parameters: &parameters, seed };
+        assert_eq!(run.simulate().unwrap().latency.unwrap().0.to_string(), cell("latency_cycles"));
+    }
+}
+
+#[test]
 fn rows_read_back_from_parquet() {
     let study = small();
     let rows = rows_of(&figure(&study).runs(false), 1);
@@ -303,7 +334,7 @@ fn a_point_is_the_mean_of_its_runs_and_its_spread_that_of_the_topologies() {
     let mut rows = rows_of(&spec.runs(false), 1);
     // The first six rows are one point: two groups on each of three topologies.
     for (row, latency) in rows.iter_mut().zip([10, 20, 30, 50, 100, 60]) {
-        row.latency = Some(treecast_fabric::Cycles(latency));
+        row.latency = Some(Cycles(latency));
     }
     let point = spec.figure(&rows).panels[0].curves[0].points[0];
     assert_eq!((point.x, point.mean, point.low, point.high, point.runs), (1.0, 45.0, 15.0, 80.0, 6));
