@@ -1,9 +1,9 @@
 //! Hosts: processes on CPUs, the I/O bus, and the network interface with its processor.
 //!
 //! Every process has a CPU of its own; the processes of a host share its bus and its network interface. Each of these
-//! does one piece of work at a time. What waits is served first come, first served; on ties receiving goes before
-//! sending, then the lower packet, then the worm that stands earlier in the plan. So a network interface that makes
-//! copies serves them first-packet-first-served: packet 1 to every child, then packet 2.
+//! does one piece of work at a time. What waits is served first come, first served; on ties the lower packet goes first,
+//! then receiving before sending, then the worm that stands earlier in the plan. So a network interface that makes copies
+//! serves them first-packet-first-served: packet 1 to every child, then packet 2.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,24 +32,31 @@ enum CpuWork {
     SendLocal { worm: u32 },
 }
 
-/// What a bus moves.
+/// A packet, and what is done with it; the order is that of ties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum BusWork {
-    /// A received packet to host memory, for the process that is the n-th of those that its worm reaches here.
-    Deliver { packet: u32, worm: u32, nth: u32 },
-    /// A packet to the network interface for one worm.
-    Fetch { packet: u32, worm: u32 },
-    /// A packet to the network interface, once for all worms of a process.
-    FetchOnce { packet: u32, member: MemberId },
+struct PacketWork<T> {
+    packet: u32,
+    what: T,
 }
 
-/// What a network interface does.
+/// What a bus moves a packet for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum BusWork {
+    /// To host memory, for the process that is the n-th of those that its worm reaches here.
+    Deliver { worm: u32, nth: u32 },
+    /// To the network interface for one worm.
+    Fetch { worm: u32 },
+    /// To the network interface, once for all worms of a process.
+    FetchOnce { member: MemberId },
+}
+
+/// What a network interface does with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NicWork {
-    /// Takes in a packet that has arrived.
-    Receive { packet: u32, worm: u32 },
+    /// Takes it in.
+    Receive { worm: u32 },
     /// Sends a copy.
-    Send { packet: u32, worm: u32 },
+    Send { worm: u32 },
 }
 
 #[derive(Debug)]
@@ -93,8 +100,8 @@ pub(super) struct Hosts<'a> {
     /// Whether what reaches a host is moved once for all its processes.
     shared_delivery: bool,
     cpus: Vec<Resource<CpuWork>>,
-    buses: Vec<Resource<BusWork>>,
-    nics: Vec<Resource<NicWork>>,
+    buses: Vec<Resource<PacketWork<BusWork>>>,
+    nics: Vec<Resource<PacketWork<NicWork>>>,
     /// Packets in memory, by member.
     packets_held: Vec<u32>,
     /// Resources to look at in this cycle.
@@ -154,13 +161,13 @@ impl<'a> Hosts<'a> {
         self.busy_members.push(member);
     }
 
-    fn ask_bus(&mut self, now: Cycles, host: HostId, work: BusWork) {
-        self.buses[host.index()].ask(now, work);
+    fn ask_bus(&mut self, now: Cycles, host: HostId, packet: u32, what: BusWork) {
+        self.buses[host.index()].ask(now, PacketWork { packet, what });
         self.busy_hosts.push(host);
     }
 
-    fn ask_nic(&mut self, now: Cycles, host: HostId, work: NicWork) {
-        self.nics[host.index()].ask(now, work);
+    fn ask_nic(&mut self, now: Cycles, host: HostId, packet: u32, what: NicWork) {
+        self.nics[host.index()].ask(now, PacketWork { packet, what });
         self.busy_hosts.push(host);
     }
 
@@ -186,7 +193,7 @@ impl<'a> Hosts<'a> {
         for index in 0..self.sends.of(member).len() {
             let worm = self.sends.of(member)[index];
             if self.kind(worm) != WormKind::Local {
-                self.ask_nic(now, host, NicWork::Send { packet, worm });
+                self.ask_nic(now, host, packet, NicWork::Send { worm });
             }
         }
     }
@@ -210,13 +217,10 @@ impl<'a> Hosts<'a> {
         hosts.dedup();
         for &host in &hosts {
             if let Some(work) = self.buses[host.index()].start() {
-                let (BusWork::Deliver { packet, .. }
-                | BusWork::Fetch { packet, .. }
-                | BusWork::FetchOnce { packet, .. }) = work;
-                agenda.after(self.parameters.bus_time(self.packet_flits(packet)), Event::BusDone(host));
+                agenda.after(self.parameters.bus_time(self.packet_flits(work.packet)), Event::BusDone(host));
             }
             if let Some(work) = self.nics[host.index()].start() {
-                let time = match work {
+                let time = match work.what {
                     NicWork::Receive { .. } => self.parameters.nic_receive_overhead,
                     NicWork::Send { .. } => self.parameters.nic_send_overhead,
                 };
@@ -248,12 +252,12 @@ impl<'a> Hosts<'a> {
             CpuWork::Receive | CpuWork::ReceiveLocal => self.received(now, member, work == CpuWork::Receive),
             CpuWork::Send { worm } => {
                 for packet in 0..self.packets {
-                    self.ask_bus(now, host, BusWork::Fetch { packet, worm });
+                    self.ask_bus(now, host, packet, BusWork::Fetch { worm });
                 }
             }
             CpuWork::Multisend => {
                 for packet in 0..self.packets {
-                    self.ask_bus(now, host, BusWork::FetchOnce { packet, member });
+                    self.ask_bus(now, host, packet, BusWork::FetchOnce { member });
                 }
             }
             CpuWork::SendLocal { worm } => {
@@ -283,12 +287,12 @@ impl<'a> Hosts<'a> {
     }
 
     pub fn bus_done(&mut self, now: Cycles, host: HostId) {
-        let work = self.buses[host.index()].done();
+        let PacketWork { packet, what } = self.buses[host.index()].done();
         self.busy_hosts.push(host);
-        match work {
-            BusWork::Fetch { packet, worm } => self.ask_nic(now, host, NicWork::Send { packet, worm }),
-            BusWork::FetchOnce { packet, member } => self.copy_at_nic(now, host, member, packet),
-            BusWork::Deliver { worm, nth, .. } => {
+        match what {
+            BusWork::Fetch { worm } => self.ask_nic(now, host, packet, NicWork::Send { worm }),
+            BusWork::FetchOnce { member } => self.copy_at_nic(now, host, member, packet),
+            BusWork::Deliver { worm, nth } => {
                 let members = self.members_here(worm, host);
                 let reached =
                     if self.shared_delivery { &members[..] } else { &members[nth as usize..=nth as usize] };
@@ -309,21 +313,21 @@ impl<'a> Hosts<'a> {
     }
 
     pub fn packet_arrived(&mut self, now: Cycles, host: HostId, worm: u32, packet: u32) {
-        self.ask_nic(now, host, NicWork::Receive { packet, worm });
+        self.ask_nic(now, host, packet, NicWork::Receive { worm });
     }
 
     /// The network interface ends its piece of work; the answer is the copy that is ready for the link.
     pub fn nic_done(&mut self, now: Cycles, host: HostId) -> Option<(u32, u32)> {
-        let work = self.nics[host.index()].done();
+        let PacketWork { packet, what } = self.nics[host.index()].done();
         self.busy_hosts.push(host);
-        match work {
-            NicWork::Send { packet, worm } => Some((worm, packet)),
-            NicWork::Receive { packet, worm } => {
+        match what {
+            NicWork::Send { worm } => Some((worm, packet)),
+            NicWork::Receive { worm } => {
                 let members = self.members_here(worm, host);
                 // The interface moves the packet to one attached process after another, or once for all.
                 let moves = if self.shared_delivery { 1 } else { members.len() as u32 };
                 for nth in 0..moves {
-                    self.ask_bus(now, host, BusWork::Deliver { packet, worm, nth });
+                    self.ask_bus(now, host, packet, BusWork::Deliver { worm, nth });
                 }
                 if self.offload == Offload::Nic {
                     for member in members {
