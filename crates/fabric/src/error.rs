@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{HostId, PortNumber, SpecError, SwitchId, Vertex};
+use crate::{PortNumber, SpecError, SwitchId, Vertex};
 
 /// Why a fabric could not be made, read or routed. Each names the value that offends.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -28,9 +28,6 @@ pub enum FabricError {
     /// A switch that is not there.
     #[error("there is no switch {0}")]
     NoSuchSwitch(SwitchId),
-    /// A host that is not there.
-    #[error("there is no host {0}: the hosts are h0 to h{last}", last = .1.saturating_sub(1))]
-    NoSuchHost(HostId, u32),
     /// A port that a switch does not have.
     #[error("{switch} has no port {port}: its ports are 0 to {last}", last = i64::from(*.port_count) - 1)]
     NoSuchPort {

@@ -34,7 +34,9 @@ pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId};
-pub use routing::{Ascent, Channel, DimensionOrder, Distances, Overlap, Routing, UpDown, VirtualChannels};
+pub use routing::{
+    Ascent, Channel, DimensionOrder, Distances, Overlap, RouteFinder, Routing, UpDown, VirtualChannels,
+};
 pub use spec::{NameAndOptions, SpecError, nearest};
 pub use summary::Summary;
 pub use topology::{Link, Topology, TopologyBuilder, Vertex};

@@ -1,7 +1,7 @@
 //! What can be wrong with a group, a scheme or a plan.
 
 use thiserror::Error;
-use treecast_fabric::{FabricError, HostId, SpecError, SwitchId};
+use treecast_fabric::{FabricError, SpecError, SwitchId};
 
 use crate::MemberId;
 
@@ -104,7 +104,4 @@ pub enum PlanError {
         /// The most that are drawn.
         max: usize,
     },
-    /// A host between plan and fabric that does not exist.
-    #[error("the plan names host {0}, which the fabric does not have")]
-    NoSuchHost(HostId),
 }

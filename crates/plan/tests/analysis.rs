@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::cases;
 use proptest::prelude::*;
-use treecast_fabric::{Channel, Fabric, HostId, LinkId, Overlap, Vertex};
+use treecast_fabric::{Channel, Fabric, HostId, LinkId, Overlap, RouteFinder, Vertex};
 use treecast_plan::{MemberId, Plan, Worm, WormKind};
 
 /// The channels of a worm that count: its own or representative ones, without those inside a node.
@@ -24,7 +24,7 @@ fn channels(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Vec<Channel> {
         }
         _ => {
             let (from, to) = (host_of(worm.from), host_of(worm.to[0]));
-            fabric.routing().representative_route(topology, from, to, &mut None)
+            RouteFinder::new(topology, fabric.routing()).route(from, to)
         }
     };
     route.into_iter().filter(|channel| !topology.is_internal(channel.link)).collect()

@@ -70,11 +70,6 @@ impl DimensionOrder {
         channels
     }
 
-    /// Appends the route from one switch to another.
-    pub(super) fn extend(&self, topology: &Topology, from: SwitchId, to: SwitchId, route: &mut Vec<Channel>) {
-        route.extend(self.channels(topology, self.links(topology, from, to)));
-    }
-
     /// The links from one switch to another.
     pub fn links(&self, topology: &Topology, from: SwitchId, to: SwitchId) -> Vec<LinkId> {
         let grid = topology.grid().expect("dimension order is made for grids only");

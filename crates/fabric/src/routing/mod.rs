@@ -1,10 +1,12 @@
 //! Which way packets may go.
 
 mod dimension_order;
+mod route_finder;
 mod tree_worm;
 mod up_down;
 
 pub use dimension_order::{DimensionOrder, VirtualChannels};
+pub use route_finder::RouteFinder;
 pub use tree_worm::{Ascent, Overlap};
 pub use up_down::{Distances, UpDown};
 
@@ -56,40 +58,10 @@ impl Routing {
 
     /// The channels from one host to another, from injection to ejection, if the fabric determines them.
     ///
-    /// `None` where routing is adaptive, see [`Routing::is_deterministic`]. Cost: the length of the route in dimension
-    /// order and between hosts of one switch, else a search over the switches; [`Routing::representative_route`]
-    /// lets many routes to one switch share that search.
+    /// `None` where routing is adaptive, see [`Routing::is_deterministic`]. For many routes, and for representative ones
+    /// where routing is adaptive, there is [`RouteFinder`].
     pub fn route(&self, topology: &Topology, from: HostId, to: HostId) -> Option<Vec<Channel>> {
-        self.is_deterministic(topology).then(|| self.representative_route(topology, from, to, &mut None))
-    }
-
-    /// A route from one host to another: the determined one, or where routing is adaptive the one that takes the
-    /// lowest-numbered link at each step.
-    ///
-    /// `search` keeps the up*/down* distances to the last destination's switch for the next call.
-    pub fn representative_route(
-        &self,
-        topology: &Topology,
-        from: HostId,
-        to: HostId,
-        search: &mut Option<Distances>,
-    ) -> Vec<Channel> {
-        let (origin, target) = (topology.switch_of(from), topology.switch_of(to));
-        let mut route = vec![Channel { link: topology.injection(from), virtual_channel: 0 }];
-        if origin != target {
-            match self {
-                Self::DimensionOrder(routing) => routing.extend(topology, origin, target, &mut route),
-                Self::UpDown(routing) => {
-                    if search.as_ref().is_none_or(|distances| distances.target() != target) {
-                        *search = Some(routing.distances(topology, target));
-                    }
-                    let distances = search.as_ref().expect("set above");
-                    routing.extend(topology, origin, distances, &mut route);
-                }
-            }
-        }
-        route.push(Channel { link: topology.ejection(to), virtual_channel: 0 });
-        route
+        self.is_deterministic(topology).then(|| RouteFinder::new(topology, self).route(from, to))
     }
 
     /// The up*/down* routing, if that is what it is.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use fixedbitset::FixedBitSet;
 
-use super::{Channel, end};
+use super::end;
 use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 
 /// Adaptive up*/down* routing: zero or more links up, then zero or more links down.
@@ -278,25 +278,5 @@ impl UpDown {
             }
             distances.from(next, !up).map(|left| (link, left))
         })
-    }
-
-    /// Appends the shortest legal route that takes the lowest port at each step.
-    pub(super) fn extend(
-        &self,
-        topology: &Topology,
-        from: SwitchId,
-        distances: &Distances,
-        route: &mut Vec<Channel>,
-    ) {
-        let (mut at, mut gone_down) = (from, false);
-        while at != distances.target() {
-            let link = self
-                .shortest_links(topology, distances, at, gone_down)
-                .next()
-                .expect("a legal route leads from every switch with hosts to every other");
-            gone_down |= !self.is_up(topology, link);
-            at = end(topology, link);
-            route.push(Channel { link, virtual_channel: 0 });
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! A fabric as large as a user may ask for.
 
-use treecast_fabric::{Fabric, FabricSpec, HostId, SwitchId};
+use treecast_fabric::{Fabric, FabricSpec, HostId, RouteFinder, SwitchId};
 
 #[test]
 fn ten_thousand_hosts_on_a_thousand_switches_are_routed() {
@@ -17,6 +17,6 @@ fn ten_thousand_hosts_on_a_thousand_switches_are_routed() {
             assert!(u32::from(links) <= routing.level(from) + routing.level(target), "over the root at most");
         }
     }
-    let route = fabric.routing().representative_route(topology, HostId(0), HostId(9_999), &mut None);
+    let route = RouteFinder::new(topology, fabric.routing()).route(HostId(0), HostId(9_999));
     assert!(route.len() >= 3);
 }

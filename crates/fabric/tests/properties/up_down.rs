@@ -7,8 +7,8 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::Bfs;
 use proptest::prelude::*;
 use treecast_fabric::{
-    Channel, Distances, Fabric, FabricError, HostId, LinkId, PortNumber, Routing, RoutingPolicy, SwitchId,
-    Topology, TopologyBuilder, UpDown, Vertex, read,
+    Channel, Distances, Fabric, FabricError, HostId, LinkId, PortNumber, RouteFinder, Routing, RoutingPolicy,
+    SwitchId, Topology, TopologyBuilder, UpDown, Vertex, read,
 };
 
 use crate::{cases, fabrics};
@@ -249,12 +249,12 @@ proptest! {
     }
 
     #[test]
-    fn a_representative_route_leads_from_injection_to_ejection((topology, routing) in routed()) {
+    fn a_found_route_leads_from_injection_to_ejection((topology, routing) in routed()) {
         let routing = Routing::UpDown(routing);
-        let mut search = None;
+        let mut finder = RouteFinder::new(&topology, &routing);
         for to in topology.hosts().step_by(3) {
             for from in topology.hosts().filter(|&from| from != to) {
-                let route = routing.representative_route(&topology, from, to, &mut search);
+                let route = finder.route(from, to);
                 check_joined(&topology, &route, from, to);
             }
         }

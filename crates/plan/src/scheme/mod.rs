@@ -6,7 +6,7 @@ mod path;
 mod torus;
 mod tree;
 
-use treecast_fabric::{Channel, Distances, Fabric};
+use treecast_fabric::{Channel, Fabric, RouteFinder};
 
 use crate::shape::{self, Lambda};
 use crate::{Group, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Worm, WormKind};
@@ -200,33 +200,28 @@ fn worms(
 
 /// Makes worms of sends from member to member, with the routes that the fabric determines.
 struct Sender<'a> {
-    fabric: &'a Fabric,
     placement: &'a Placement,
-    /// Whether the fabric determines routes: asked once, since the answer may take a look at all links.
-    determined: bool,
-    search: Option<Distances>,
+    /// Where the fabric determines routes.
+    finder: Option<RouteFinder<'a>>,
     worms: Vec<Worm>,
 }
 
 impl<'a> Sender<'a> {
     fn new(fabric: &'a Fabric, group: &'a Group) -> Self {
-        let determined = fabric.routing().is_deterministic(fabric.topology());
-        Self { fabric, placement: group.placement(), determined, search: None, worms: Vec::new() }
+        let (topology, routing) = (fabric.topology(), fabric.routing());
+        let finder = routing.is_deterministic(topology).then(|| RouteFinder::new(topology, routing));
+        Self { placement: group.placement(), finder, worms: Vec::new() }
     }
 
     /// One copy from a member to another: inside the host where both are there, else a unicast worm.
     fn send(&mut self, from: MemberId, to: MemberId) {
         let (source, target) = (self.placement.host_of(from), self.placement.host_of(to));
-        let topology = self.fabric.topology();
-        let (kind, route) = if source == target {
-            (WormKind::Local, Vec::new())
-        } else if self.determined {
-            let routing = self.fabric.routing();
-            (WormKind::Unicast, routing.representative_route(topology, source, target, &mut self.search))
+        if source == target {
+            self.push(from, WormKind::Local, vec![to], Vec::new());
         } else {
-            (WormKind::Unicast, Vec::new())
-        };
-        self.push(from, kind, vec![to], route);
+            let route = self.finder.as_mut().map(|finder| finder.route(source, target));
+            self.push(from, WormKind::Unicast, vec![to], route.unwrap_or_default());
+        }
     }
 
     fn push(&mut self, from: MemberId, kind: WormKind, to: Vec<MemberId>, route: Vec<Channel>) {

@@ -43,7 +43,7 @@ pub(super) fn tree_worm(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, Pla
         if routing.ascent(topology, &UpDown::switches_of(topology, &hosts)).from(origin).is_none() {
             return Err(PlanError::NoCoveringSwitch { from: origin });
         }
-        let route = if sender.determined {
+        let route = if sender.finder.is_some() {
             routing.tree_route(topology, home, &hosts, Overlap::default())
         } else {
             None
