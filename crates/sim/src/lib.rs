@@ -32,7 +32,7 @@ mod parameters;
 pub use document::{DeliveryDocument, FORMAT, RunContext, RunDocument};
 pub use error::SimError;
 pub use outcome::{Delivery, Outcome, Status};
-pub use parameters::{Adaptive, Arbitration, Key, Parameters, RoutingStart};
+pub use parameters::{Adaptive, Arbitration, Headers, Key, Parameters, RoutingStart};
 
 use std::fmt;
 use std::str::FromStr;

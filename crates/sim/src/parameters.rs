@@ -40,6 +40,16 @@ pub enum RoutingStart {
     FirstFlit,
 }
 
+/// Whether headers take time on links.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Headers {
+    /// Each header comes before its packet's payload, and is stripped as it goes.
+    #[default]
+    Counted,
+    /// Packets are as long as their payload: what the headers cost is the difference.
+    Free,
+}
+
 /// How fast everything is. The defaults are those of the ICPP'98 study.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Parameters {
@@ -79,6 +89,8 @@ pub struct Parameters {
     pub overlap: Overlap,
     /// When routing begins.
     pub routing_start: RoutingStart,
+    /// Whether headers take time.
+    pub headers: Headers,
     /// The cycle at which a run ends whatever is left.
     pub cycles_max: Cycles,
 }
@@ -104,6 +116,7 @@ impl Default for Parameters {
             arbitration: Arbitration::default(),
             overlap: Overlap::default(),
             routing_start: RoutingStart::default(),
+            headers: Headers::default(),
             cycles_max: Cycles(1_000_000_000_000),
         }
     }
@@ -176,7 +189,7 @@ macro_rules! policy_key {
     };
 }
 
-const KEYS: [Key; 19] = [
+const KEYS: [Key; 20] = [
     number_key!(
         "host_send_overhead",
         "CPU time to send a message",
@@ -277,6 +290,8 @@ const KEYS: [Key; 19] = [
         ["first-port" => Overlap::FirstPort, "widest-first" => Overlap::WidestFirst]),
     policy_key!("routing_start", "when a switch begins to route", "fields or first-flit", routing_start,
         ["fields" => RoutingStart::Fields, "first-flit" => RoutingStart::FirstFlit]),
+    policy_key!("headers", "whether headers take time on links", "counted or free", headers,
+        ["counted" => Headers::Counted, "free" => Headers::Free]),
     number_key!(
         "cycles_max",
         "when a run ends whatever is left",
@@ -414,7 +429,7 @@ mod tests {
         assert_eq!(text.join(",").parse(), Ok(defaults));
         let changed = "host_overhead=7,nic_overhead=8,packet_flits=9,unicast_header_flits=10,buffer_flits=11,\
              bus_mb_per_s=0,cycle_ns=2.5,routing_delay=3,crossbar_delay=4,link_delay=5,local_overhead=6,local_mb_per_s=0,\
-             adaptive=lowest,arbitration=lowest-link,overlap=widest-first,routing_start=first-flit,cycles_max=99";
+             adaptive=lowest,arbitration=lowest-link,overlap=widest-first,routing_start=first-flit,headers=free,cycles_max=99";
         let changed: Parameters = changed.parse().unwrap();
         let text: Vec<String> = changed.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(text.join(",").parse(), Ok(changed.clone()));

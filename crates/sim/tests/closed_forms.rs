@@ -230,6 +230,17 @@ fn a_path_worm_loses_two_fields_a_stop() {
 }
 
 #[test]
+fn free_headers_leave_the_payload_alone_on_the_wire() {
+    let parameters: Parameters = "headers=free".parse().unwrap();
+    let fabric = row(4, 1);
+    for scheme in ["path:policy=mdp-g", "tree-worm"] {
+        let plan = planned(&fabric, 0, 1..4, scheme);
+        let expected = ends(&parameters, 128) + transit(&parameters, 4, 1, 128);
+        assert_eq!(latency(&fabric, &plan, Offload::Host, 128, &parameters), expected, "{scheme}");
+    }
+}
+
+#[test]
 fn offloads_differ_in_who_is_busy() {
     let fabric = spec("star:8");
     let plan = planned(&fabric, 0, 1..8, "binomial");

@@ -72,7 +72,7 @@ proptest! {
         offload in proptest::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
         policies in proptest::sample::select(vec![
             "", "adaptive=random", "adaptive=lowest,arbitration=lowest-link", "overlap=widest-first,buffer_flits=176",
-            "routing_start=first-flit,routing_delay=0", "host_overhead=0,nic_overhead=0,bus_mb_per_s=0",
+            "routing_start=first-flit,routing_delay=0,headers=free", "host_overhead=0,nic_overhead=0,bus_mb_per_s=0",
         ]),
     ) {
         let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();

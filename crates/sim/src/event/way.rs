@@ -8,7 +8,7 @@ use treecast_fabric::{
 };
 use treecast_plan::{Plan, Worm, WormKind};
 
-use crate::{Parameters, RoutingStart, Run};
+use crate::{Headers, Parameters, RoutingStart, Run};
 
 /// How far a packet has come on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +88,9 @@ impl<'a> Ways<'a> {
 
     /// The header that a worm begins with: one flit a byte. A tree worm's bit string has a bit a host of the fabric.
     pub fn header(&self, worm: u32) -> Flits {
+        if self.parameters.headers == Headers::Free {
+            return Flits::ZERO;
+        }
         match &self.ways[worm as usize] {
             Way::Local => Flits::ZERO,
             Way::Adaptive { .. } => self.parameters.unicast_header_flits,
@@ -109,6 +112,9 @@ impl<'a> Ways<'a> {
 
     /// How many header flits a switch takes off a packet.
     pub fn stripped(&self, worm: u32, progress: &Progress) -> Flits {
+        if self.parameters.headers == Headers::Free {
+            return Flits::ZERO;
+        }
         match (&self.ways[worm as usize], progress) {
             (Way::Fixed { stops, .. }, Progress::Fixed { passed }) => stops[*passed as usize].stripped,
             _ => Flits::ZERO,
@@ -120,6 +126,7 @@ impl<'a> Ways<'a> {
         let stripped = self.stripped(worm, progress);
         let read = match &self.ways[worm as usize] {
             _ if self.parameters.routing_start == RoutingStart::FirstFlit => Flits(1),
+            _ if self.parameters.headers == Headers::Free => Flits(1),
             Way::Fixed { address, .. } => *address,
             _ => self.header(worm),
         };
