@@ -61,7 +61,7 @@ impl Plan {
     /// # Errors
     /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric; [`PlanError::Packets`].
     pub fn analyse(&self, fabric: &Fabric, packets: u32) -> Result<Analysis, PlanError> {
-        self.check_fabric(fabric)?;
+        self.check_placement(fabric)?;
         if !(1..=PACKETS_MAX).contains(&packets) {
             return Err(PlanError::Packets(packets.into()));
         }

@@ -105,3 +105,10 @@ pub enum PlanError {
         max: usize,
     },
 }
+
+impl PlanError {
+    /// What is wrong with the worm at a position of a plan.
+    pub(crate) fn unsound(position: usize, what: &str) -> Self {
+        Self::Unsound(format!("worm {position}: {what}"))
+    }
+}

@@ -19,6 +19,7 @@
 //! The crate is pure: no clock, no environment, no file, no entropy.
 
 mod analysis;
+mod check;
 mod error;
 mod group;
 pub mod order;

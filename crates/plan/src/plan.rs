@@ -5,7 +5,7 @@ use std::fmt;
 use fixedbitset::FixedBitSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Channel, Fabric};
+use treecast_fabric::Channel;
 
 use crate::{Group, MemberId, Placement, PlanError, Scheme};
 
@@ -199,12 +199,6 @@ impl Plan {
         reached.sort_unstable();
         wanted.sort_unstable();
         self.root == group.root() && reached == wanted
-    }
-
-    /// Whether its members live on a fabric.
-    pub(crate) fn check_fabric(&self, fabric: &Fabric) -> Result<(), PlanError> {
-        let (placed, hosts) = (self.placement.host_count(), fabric.topology().host_count());
-        if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use treecast_fabric::SpecError;
+use treecast_plan::PlanError;
 
 /// Why a run is not possible. Each names the value that offends.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -9,6 +10,9 @@ pub enum SimError {
     /// A parameter that is malformed.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// A plan that does not fit the fabric.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A message of no flits.
     #[error("the message has 0 flits: it needs at least 1")]
     EmptyMessage,
@@ -32,13 +36,5 @@ pub enum SimError {
         header: u64,
         /// The buffer.
         buffer: u64,
-    },
-    /// A plan for another fabric.
-    #[error("the plan is placed on {placed} hosts, the fabric has {hosts}")]
-    PlacementMismatch {
-        /// Hosts of the plan.
-        placed: u32,
-        /// Hosts of the fabric.
-        hosts: u32,
     },
 }

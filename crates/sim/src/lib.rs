@@ -103,14 +103,11 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`SimError`] where the run is not possible: an empty message, one of too many packets, a packet that does not fit
-    /// an input buffer, or a plan for another fabric.
+    /// an input buffer, or a plan that does not fit the fabric.
     pub fn simulate(&self) -> Result<Outcome, SimError> {
         self.parameters.check()?;
         let packets = packet_count(self.message, self.parameters.packet_flits)?;
-        let (placed, hosts) = (self.plan.placement().host_count(), self.fabric.topology().host_count());
-        if placed != hosts {
-            return Err(SimError::PlacementMismatch { placed, hosts });
-        }
+        self.plan.check(self.fabric)?;
         event::simulate(self, packets)
     }
 }

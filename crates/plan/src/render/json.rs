@@ -1,10 +1,10 @@
 //! Plans as JSON, written and read back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Channel, Fabric, LinkId, RoutingPolicy, Topology, UpDown, Vertex};
+use treecast_fabric::{Channel, Fabric, LinkId, RoutingPolicy, Topology};
 
 use crate::routes::Routes;
 use crate::{
@@ -155,20 +155,21 @@ impl PlanDocument {
         let scheme = self.checked_scheme(fabric)?;
         let names = LinkNames::of(fabric.topology(), &self.worms);
         let worms = self.worms.iter().enumerate().map(|(position, worm)| {
-            let route = names.channels(fabric, &worm.route).map_err(|what| unsound(position, &what))?;
+            let route =
+                names.channels(fabric, &worm.route).map_err(|what| PlanError::unsound(position, &what))?;
             Ok(Worm { from: worm.from, index: worm.index, kind: worm.kind, to: worm.to.clone(), route })
         });
         let worms = worms.collect::<Result<Vec<_>, PlanError>>()?;
         let mut plan = Plan::new(scheme, self.label, self.root, placement, worms)?;
+        plan.check(fabric)?;
         let mut routes = Routes::new(&plan, fabric);
         let determined = fabric.routing().is_deterministic(fabric.topology());
         let mut checked = Vec::with_capacity(plan.worms.len());
         for (position, (worm, given)) in plan.worms.iter().zip(&self.worms).enumerate() {
             if worm.index != given.index {
                 let what = format!("its index is {}, it is the sender's number {}", given.index, worm.index);
-                return Err(unsound(position, &what));
+                return Err(PlanError::unsound(position, &what));
             }
-            check_route(fabric, &placement, worm).map_err(|what| unsound(position, &what))?;
             checked.push(if determined { routes.of(worm) } else { worm.route.clone() });
         }
         for (worm, route) in plan.worms.iter_mut().zip(checked) {
@@ -216,10 +217,6 @@ pub(super) fn channel_name(topology: &Topology, channel: Channel) -> String {
     if channel.virtual_channel == 0 { name } else { format!("{name}/{}", channel.virtual_channel) }
 }
 
-fn unsound(position: usize, what: &str) -> PlanError {
-    PlanError::Unsound(format!("worm {position}: {what}"))
-}
-
 /// All links by name; made only where there are names to look up.
 struct LinkNames(BTreeMap<String, LinkId>);
 
@@ -241,76 +238,4 @@ impl LinkNames {
         };
         route.iter().map(channel).collect()
     }
-}
-
-/// Whether a worm of this kind can have the route it has, or can do without.
-fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
-    let topology = fabric.topology();
-    if worm.kind == WormKind::Tree {
-        let source = placement.host_of(worm.from);
-        let Some(routing) = fabric.routing().up_down() else {
-            return Err(format!("a tree worm needs up*/down* routing, this is {}", fabric.routing().name()));
-        };
-        let targets = UpDown::switches_of(topology, &placement.hosts_of(&worm.to));
-        if routing.ascent(topology, &targets).from(topology.switch_of(source)).is_none() {
-            return Err(format!("no switch above {source} reaches every receiver by going down"));
-        }
-    }
-    match (worm.kind, worm.route.is_empty()) {
-        (WormKind::Local, false) => Err("a local worm crosses no links".into()),
-        (WormKind::Path, true) => Err("a path worm needs its route".into()),
-        (_, true) => Ok(()),
-        (_, false) => check_connected(fabric, placement, worm),
-    }
-}
-
-/// Whether a route begins with the sender's link, goes on from where it came to (a path from its last switch, a tree
-/// from any), comes nowhere twice, and ends at just the receivers' hosts, on a path in their order. Only a tree worm may
-/// come down to a switch that it passed on its way up.
-fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
-    let topology = fabric.topology();
-    let name = |link| topology.link_name(link);
-    let tree = fabric.routing().up_down().filter(|_| worm.kind == WormKind::Tree);
-    let injection = topology.injection(placement.host_of(worm.from));
-    let mut channels = worm.route.iter();
-    if channels.next().map(|channel| channel.link) != Some(injection) {
-        return Err(format!("its route does not begin with its sender's link '{}'", name(injection)));
-    }
-    let mut at = topology.link(injection).to;
-    // Vertices reached, and whether by going down a tree.
-    let mut reached = BTreeSet::from([(at, false)]);
-    let mut served = Vec::new();
-    for channel in channels {
-        let link = topology.link(channel.link);
-        let down = tree.is_some_and(|routing| {
-            link.from.switch().is_some()
-                && !(link.to.switch().is_some() && routing.is_up(topology, channel.link))
-        });
-        let goes_on = if tree.is_some() {
-            reached.contains(&(link.from, false)) || (down && reached.contains(&(link.from, true)))
-        } else {
-            link.from == at
-        };
-        if !goes_on {
-            return Err(format!("nothing leads to '{}' on its route", name(channel.link)));
-        }
-        if !reached.insert((link.to, down)) {
-            return Err(format!("its route comes to {} twice", link.to));
-        }
-        match link.to {
-            Vertex::Host(host) => served.push(host),
-            switch @ Vertex::Switch(_) => at = switch,
-        }
-    }
-    let mut hosts: Vec<_> = worm.to.iter().map(|&to| placement.host_of(to)).collect();
-    hosts.dedup();
-    if worm.kind == WormKind::Tree {
-        hosts = placement.hosts_of(&worm.to);
-        served.sort_unstable();
-    }
-    if served != hosts {
-        let list = |hosts: &[_]| super::short_list(hosts.iter().map(ToString::to_string), 8);
-        return Err(format!("its route serves {}, its receivers are on {}", list(&served), list(&hosts)));
-    }
-    Ok(())
 }

@@ -45,7 +45,7 @@ fn member_name(plan: &Plan, fabric: &Fabric, member: MemberId) -> String {
 }
 
 /// The first few of many names, and how many more there are.
-fn short_list(names: impl ExactSizeIterator<Item = String>, shown_max: usize) -> String {
+pub(crate) fn short_list(names: impl ExactSizeIterator<Item = String>, shown_max: usize) -> String {
     let count = names.len();
     let shown = if count > shown_max { shown_max - 1 } else { count };
     let text = names.take(shown).collect::<Vec<_>>().join(", ");

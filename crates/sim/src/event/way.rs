@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 use treecast_fabric::{
-    Ascent, Channel, Distances, Fabric, Flits, HostId, LinkId, Routing, SwitchId, Topology, UpDown, Vertex,
+    Ascent, Channel, Distances, Fabric, Flits, HostId, LinkId, RouteFinder, SwitchId, Topology, UpDown,
+    Vertex,
 };
 use treecast_plan::{Plan, Worm, WormKind};
 
@@ -206,21 +207,19 @@ fn way(fabric: &Fabric, plan: &Plan, worm: &Worm, parameters: &Parameters) -> Wa
     let host_of = |member| plan.placement().host_of(member);
     match worm.kind {
         WormKind::Local => Way::Local,
-        WormKind::Unicast => match fabric.routing() {
-            Routing::UpDown(_) => {
-                let host = host_of(worm.to[0]);
-                Way::Adaptive { host, switch: topology.switch_of(host) }
+        WormKind::Unicast if worm.route.is_empty() && fabric.routing().up_down().is_some() => {
+            let host = host_of(worm.to[0]);
+            Way::Adaptive { host, switch: topology.switch_of(host) }
+        }
+        WormKind::Unicast => {
+            let header = parameters.unicast_header_flits;
+            let mut route = worm.route.clone();
+            if route.is_empty() {
+                route = RouteFinder::new(topology, fabric.routing())
+                    .route(host_of(worm.from), host_of(worm.to[0]));
             }
-            Routing::DimensionOrder(_) => {
-                let header = parameters.unicast_header_flits;
-                Way::Fixed {
-                    first: worm.route[0],
-                    header,
-                    address: header,
-                    stops: stops(topology, &worm.route),
-                }
-            }
-        },
+            Way::Fixed { first: route[0], header, address: header, stops: stops(topology, &route) }
+        }
         WormKind::Path => {
             let mut stops = stops(topology, &worm.route);
             let header = set_path_header(topology, &mut stops, &worm.route);
