@@ -1,0 +1,29 @@
+//! Every link from page to page leads somewhere.
+
+use std::path::{Path, PathBuf};
+
+fn pages(root: &Path) -> Vec<PathBuf> {
+    let in_folder = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect::<Vec<_>>()
+    };
+    [in_folder(root), in_folder(&root.join("docs"))].concat()
+}
+
+#[test]
+fn every_link_to_a_file_of_ours_finds_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut links = 0;
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("http") || target.starts_with('#') {
+                continue;
+            }
+            links += 1;
+            let file = page.parent().unwrap().join(target.split('#').next().unwrap());
+            assert!(file.exists(), "{} links to {target}, which is not there", page.display());
+        }
+    }
+    assert!(links > 10, "links were found at all");
+}
