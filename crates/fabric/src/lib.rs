@@ -35,7 +35,7 @@ pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId};
 pub use routing::{Ascent, Channel, DimensionOrder, Distances, Overlap, Routing, UpDown, VirtualChannels};
-pub use spec::{NameAndOptions, SpecError, nearest};
+pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint};
 pub use summary::Summary;
 pub use topology::{Link, Topology, TopologyBuilder, Vertex};
 pub use units::{Cycles, Flits, Picoseconds};
