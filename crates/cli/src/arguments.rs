@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::output::complain;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, SpecError, read};
@@ -10,17 +11,30 @@ use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, plan,
 };
 
+/// More processes than that do not fit any fabric.
+const PROCESSES_MAX: u64 = Placement::MEMBERS_MAX as u64;
+
+/// Reads a whole number within bounds.
+pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| (low..=high).contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("a whole number from {low} to {high}"))
+    }
+}
+
 /// Which fabric, and how it is routed.
 #[derive(Debug, Args)]
 pub struct FabricArguments {
     /// The fabric: a line such as star:16, or a file (.toml, .graphml, or what ibnetdiscover prints)
     ///
-    /// Lines: icpp98, irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3, star:16, torus:k=4,n=2,uni,
-    /// mesh:k=4,n=2, fat-tree:k=8.
+    /// Lines: icpp98, star:16, fat-tree:k=8, mesh:k=4,n=2, torus:k=4,n=2,uni,
+    /// irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,
 
-    /// auto, up-down, up-down:root=3, dimension-order, dimension-order:channels=none
+    /// How it is routed: auto, up-down, up-down:root=3, dimension-order,
+    /// dimension-order:channels=none
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub routing: RoutingPolicy,
 }
@@ -46,7 +60,7 @@ pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
     let topology = if is_file(text) {
         let read = read::read(text, &read_file(Path::new(text))?)?;
         for note in &read.notes {
-            eprintln!("treecast: note: {note}");
+            complain(&format!("note: {note}"));
         }
         read.topology
     } else {
@@ -58,16 +72,17 @@ pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
 impl FabricArguments {
     /// The line or file given.
     pub fn given(&self) -> anyhow::Result<&str> {
-        let missing = || anyhow::anyhow!("--fabric is missing: name a fabric such as star:16, or a file");
-        self.fabric.as_deref().ok_or_else(missing)
+        let given = self.fabric.as_deref().filter(|text| !text.trim().is_empty());
+        given.context("--fabric is missing: name a fabric such as star:16, or a file")
     }
 }
 
 /// Who takes part, and how the plan is made.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
-    /// separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus, md-torus, mu-torus, path, tree-worm,
-    /// leader; with keys as in k-binomial:k=2, postal:lambda=3.5, path:policy=mdp-g
+    /// The scheme: separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus,
+    /// md-torus, mu-torus, path, tree-worm, leader; with keys as in k-binomial:k=2,
+    /// postal:lambda=3.5, path:policy=mdp-g
     #[arg(long, value_name = "NAME[:key=value,...]")]
     pub scheme: Option<Scheme>,
 
@@ -76,11 +91,12 @@ pub struct PlanArguments {
     pub plan: Option<PathBuf>,
 
     /// The root, by its number
-    #[arg(long, value_name = "H", default_value_t = 0)]
+    #[arg(long, value_name = "H", default_value_t = 0, value_parser = whole_number::<u32>(0, u32::MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
     pub root: u32,
 
     /// The destinations: 1-31, or 3,5,9, or all, or random:15
-    #[arg(long, value_name = "LIST", default_value = "all")]
+    #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     pub dests: String,
 
     /// The order that a tree is built on: id, given, random:seed=3, switch, cco
@@ -88,7 +104,8 @@ pub struct PlanArguments {
     pub order: Option<Order>,
 
     /// Processes on each host; members are numbered over all of them
-    #[arg(long, value_name = "P", default_value_t = 1)]
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = whole_number::<u32>(1, PROCESSES_MAX))]
+    #[arg(allow_negative_numbers = true)]
     pub processes: u32,
 
     /// How processes are numbered over hosts: block or cyclic
@@ -96,12 +113,17 @@ pub struct PlanArguments {
     pub placement: Arrangement,
 
     /// The seed of random destinations and of random choices in a simulation
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(0, u64::MAX))]
+    #[arg(allow_negative_numbers = true)]
     pub seed: u64,
 }
 
 /// A plan with its fabric, and how they were given.
 pub struct Planned {
+    /// The file that the plan was read from, if it was.
+    pub file: Option<String>,
+    /// The destinations as they were given; `None` for a plan from a file.
+    pub destinations: Option<String>,
     pub fabric: Fabric,
     pub fabric_text: String,
     pub routing: RoutingPolicy,
@@ -125,9 +147,13 @@ impl Planned {
 impl PlanArguments {
     /// Makes the plan for a message of so many packets, or reads it.
     pub fn planned(&self, fabric_arguments: &FabricArguments, packets: u32) -> anyhow::Result<Planned> {
-        if let Some(path) = &self.plan {
-            return read_plan(path, fabric_arguments, packets);
+        match &self.plan {
+            Some(path) => read_plan(path, fabric_arguments, packets),
+            None => self.made(fabric_arguments, packets),
         }
+    }
+
+    fn made(&self, fabric_arguments: &FabricArguments, packets: u32) -> anyhow::Result<Planned> {
         let scheme = self.scheme.clone().ok_or_else(|| {
             let names = Scheme::NAMES.map(|(name, _)| name).join(", ");
             anyhow::anyhow!("--scheme is missing: name one of {names}")
@@ -141,6 +167,8 @@ impl PlanArguments {
         let group = Group::new(placement, root, destinations)?;
         let plan = plan(&fabric, &group, &scheme, &PlanOptions { order: self.order, packets })?;
         Ok(Planned {
+            file: None,
+            destinations: Some(self.dests.clone()),
             fabric,
             fabric_text,
             routing: fabric_arguments.routing,
@@ -164,5 +192,14 @@ fn read_plan(path: &Path, fabric_arguments: &FabricArguments, packets: u32) -> a
     let plan = document.plan(&fabric).with_context(in_file)?;
     let order = document.order.as_deref().map(str::parse::<Order>).transpose();
     let order = order.map_err(|error: SpecError| error).with_context(in_file)?;
-    Ok(Planned { fabric, fabric_text, routing, order, packets, plan })
+    Ok(Planned {
+        file: Some(in_file()),
+        destinations: None,
+        fabric,
+        fabric_text,
+        routing,
+        order,
+        packets,
+        plan,
+    })
 }

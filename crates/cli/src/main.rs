@@ -1,10 +1,11 @@
 //! The `treecast` command: parses, calls, prints.
 //!
-//! Exit status: 0 done; 1 a file could not be written; 2 something that was given is wrong; of a simulation that was not
-//! complete 3 saturated, 4 deadlocked, 5 incomplete.
+//! Exit status: 0 done; 1 something could not be written; 2 something that was given is wrong; of a simulation that was
+//! not complete 3 saturated, 4 deadlocked, 5 incomplete.
 
 mod arguments;
 mod command;
+mod complaint;
 mod output;
 
 use std::process::ExitCode;
@@ -16,12 +17,15 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "treecast",
     version,
+    max_term_width = 90,
     after_help = "Examples:
   treecast plan --fabric star:16 --scheme binomial
   treecast sim --fabric icpp98 --scheme tree-worm --dests random:15
   treecast paper run icpp98 fig6
 
-'treecast COMMAND --help' shows more. Exit status: 0 done, 1 a file could not be written, 2 something that was given is
+'treecast COMMAND --help' shows more.
+
+Exit status: 0 done, 1 something could not be written, 2 something that was given is
 wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete."
 )]
 struct Command {
@@ -41,13 +45,12 @@ enum Name {
     Paper(command::paper::Arguments),
 }
 
-/// Who reads from a pipe may stop reading: then we end as other commands do, and do not complain.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
 fn main() -> ExitCode {
-    let result = match Command::parse().name {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return not_run(&error),
+    };
+    let result = match command.name {
         Name::Fabric(arguments) => command::fabric::run(&arguments),
         Name::Plan(arguments) => command::plan::run(&arguments),
         Name::Sim(arguments) => command::sim::run(&arguments),
@@ -55,10 +58,26 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(status) => ExitCode::from(status),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("treecast: {error:#}");
+            output::complain(&format!("{error:#}"));
             ExitCode::from(if error.is::<output::NotWritten>() { 1 } else { 2 })
         }
+    }
+}
+
+/// Help and version are printed as they are; anything else that is wrong with a command line is one sentence.
+fn not_run(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    let written = match error.kind() {
+        DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.print(),
+        _ => {
+            output::complain(&complaint::sentence(error));
+            Ok(())
+        }
+    };
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::from(1),
+        _ => ExitCode::from(error.exit_code() as u8),
     }
 }

@@ -1,11 +1,11 @@
-//! Writing: files whole or not at all, and standard output.
+//! Writing: files whole or not at all, standard output, and complaints.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// A file that could not be written.
+/// Something that could not be written: a file, a folder, standard output.
 #[derive(Debug)]
 pub struct NotWritten(pub PathBuf);
 
@@ -20,26 +20,78 @@ pub fn write_file(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     write_and_move(path, contents).with_context(|| NotWritten(path.into()))
 }
 
-fn write_and_move(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
+fn write_and_move(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let resolved = path.canonicalize();
+    let path = resolved.as_deref().unwrap_or(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().permissions(default_permissions()).tempfile_in(folder)?;
-    file.write_all(contents)?;
-    file.persist(path)?;
-    Ok(())
+    match path.metadata() {
+        Ok(there) if there.is_dir() => Err(io::Error::other("it is a folder")),
+        // A pipe or a device is written to, not replaced.
+        Ok(there) if !there.is_file() => {
+            std::fs::OpenOptions::new().write(true).open(path)?.write_all(contents)
+        }
+        Err(_) if !folder.is_dir() => Err(io::Error::other("its folder is not there")),
+        _ => {
+            let mut file = temporary(folder)?;
+            file.write_all(contents)?;
+            file.persist(path).map_err(|error| error.error)?;
+            Ok(())
+        }
+    }
 }
 
-/// Temporary files are for their owner alone; these are not temporary for long.
-fn default_permissions() -> std::fs::Permissions {
+/// Makes a folder unless it is there, and sees that files can be made in it.
+pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    let made = std::fs::create_dir_all(folder).and_then(|()| temporary(folder));
+    made.map(drop).with_context(|| NotWritten(folder.into()))
+}
+
+/// A file that is gone when it is dropped, with the rights of files that stay: this one may.
+fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::Permissions::from_mode(0o644)
+    let permissions = std::fs::Permissions::from_mode(0o666);
+    let made = tempfile::Builder::new().permissions(permissions).tempfile_in(folder);
+    // The library adds the name of its file, which means nothing to a user.
+    made.map_err(|error| error.kind().into())
 }
 
 /// Prints to standard output, or writes to a file.
 pub fn emit(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match out {
         Some(path) => write_file(path, text.as_bytes()),
-        None => Ok(std::io::stdout().lock().write_all(text.as_bytes())?),
+        None => print(text).with_context(|| NotWritten("standard output".into())),
     }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Who reads from a pipe may stop reading: then we end as other commands do, and do not complain.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// One line on standard error. What was given may hold line breaks and escape sequences: they are shown, not obeyed.
+pub fn complain(sentence: &str) {
+    let mut shown = String::new();
+    for character in sentence.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    // Where standard error is gone too there is nobody to tell.
+    let _ = writeln!(io::stderr(), "treecast: {shown}");
+}
+
+/// A table without lines, and without blanks at the ends of its rows.
+pub fn plain(mut table: comfy_table::Table) -> String {
+    table.load_style(comfy_table::presets::NOTHING);
+    table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
 }
 
 /// How many columns the terminal has; 100 where there is none.

@@ -204,7 +204,7 @@ fn star_spec(spec: &NameAndOptions) -> Result<FabricSpec, SpecError> {
     let options: Vec<_> = spec.options().collect();
     if let [(count, None)] = options[..] {
         return count.parse().map(FabricSpec::Star).map_err(|_| SpecError::BadValue {
-            key: "star".into(),
+            key: "hosts".into(),
             value: count.into(),
             expected: "a number of hosts".into(),
         });
@@ -265,7 +265,7 @@ mod tests {
         let error = |text: &str| text.parse::<FabricSpec>().unwrap_err().to_string();
         assert_eq!(error("tours:k=4"), "unknown fabric 'tours': did you mean torus?");
         assert_eq!(error("irregular:switch=4"), "irregular has no key 'switch': did you mean switches?");
-        assert_eq!(error("star:many"), "star=many does not fit: a number of hosts");
+        assert_eq!(error("star:many"), "hosts=many does not fit: a number of hosts");
         assert_eq!(error("fat-tree"), "fat-tree needs k=...: an even number of ports");
     }
 }

@@ -37,7 +37,7 @@ pub use ids::{HostId, LinkId, PortNumber, SwitchId};
 pub use routing::{
     Ascent, Channel, DimensionOrder, Distances, Overlap, RouteFinder, Routing, UpDown, VirtualChannels,
 };
-pub use spec::{NameAndOptions, SpecError, nearest};
+pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint};
 pub use summary::Summary;
 pub use topology::{Link, Topology, TopologyBuilder, Vertex};
 pub use units::{Cycles, Flits, Picoseconds};

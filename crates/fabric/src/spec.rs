@@ -78,11 +78,18 @@ pub fn nearest<'a, S: AsRef<str>>(given: &str, known: &'a [S]) -> Vec<&'a str> {
     scored.into_iter().map(|(_, name)| name).collect()
 }
 
-fn nearest_hint(given: &str, known: &[String]) -> String {
+/// What a message about a mistyped name ends with: the known names that are near, or all if none is.
+///
+/// ```
+/// assert_eq!(treecast_fabric::nearest_hint("jsn", &["json", "svg"]), ": did you mean json?");
+/// assert_eq!(treecast_fabric::nearest_hint("xyz", &["json", "svg"]), ": known are json, svg");
+/// ```
+pub fn nearest_hint<S: AsRef<str>>(given: &str, known: &[S]) -> String {
     let near = nearest(given, known);
     if near.is_empty() && known.is_empty() {
         String::from(": it takes none")
     } else if near.is_empty() {
+        let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
         format!(": known are {}", known.join(", "))
     } else {
         format!(": did you mean {}?", near.join(", "))

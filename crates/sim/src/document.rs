@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treecast_plan::MemberId;
+use treecast_plan::render::PlacementDocument;
 
 use crate::{Outcome, Parameters, Run, Status};
 
 /// The format that [`RunDocument`] has.
 pub const FORMAT: &str = "treecast-run/1";
 
-/// A run and what it gave; with the same fabric, plan, parameters and seed it gives the same again.
+/// A run and what it gave; what it was made with stands beside it and gives the same again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunDocument {
@@ -28,20 +29,26 @@ pub struct RunDocument {
     pub deliveries: Vec<DeliveryDocument>,
     /// How many worms were put into the fabric; those inside a host are not counted.
     pub worms: u32,
-    /// How many cycles the processes of each host spent on sending and receiving; hosts that spent none are left out.
+    /// How many cycles the processes of each host spent on sending and receiving, by the host's number; hosts that spent
+    /// none are left out.
     pub cpu_busy_cycles: BTreeMap<u32, u64>,
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
     /// The routing asked for.
     pub routing: String,
+    /// The file that the plan was read from; null where its scheme made it.
+    pub plan: Option<String>,
     /// The scheme that made the plan.
     pub scheme: String,
     /// The order asked for.
     pub order: Option<String>,
-    /// Processes on each host.
-    pub processes: u32,
+    /// Which member runs on which host.
+    pub placement: PlacementDocument,
     /// The root.
     pub root: MemberId,
+    /// The destinations as they were asked for: `all`, `1-31`, `3,5,9`, or `random:15`, which the seed draws; null where
+    /// the plan was read from a file.
+    pub destinations: Option<String>,
     /// Who forwards: `host`, `assisted`, `nic`.
     pub offload: String,
     /// The length of the message in flits.
@@ -71,8 +78,12 @@ pub struct RunContext {
     pub fabric: String,
     /// The routing asked for.
     pub routing: String,
+    /// The file that the plan was read from, if it was.
+    pub plan: Option<String>,
     /// The order asked for.
     pub order: Option<String>,
+    /// The destinations as they were asked for; `None` where the plan was read from a file.
+    pub destinations: Option<String>,
 }
 
 impl RunDocument {
@@ -97,10 +108,12 @@ impl RunDocument {
             cpu_busy_cycles: busy.map(|(cycles, host)| (host, cycles.0)).collect(),
             fabric: context.fabric,
             routing: context.routing,
+            plan: context.plan,
             scheme: run.plan.scheme().to_string(),
             order: context.order,
-            processes: run.plan.placement().processes(),
+            placement: run.plan.placement().into(),
             root: run.plan.root(),
+            destinations: context.destinations,
             offload: run.offload.to_string(),
             message_flits: run.message.0,
             seed: run.seed,

@@ -26,7 +26,7 @@ pub enum SimError {
     },
     /// A packet that does not fit an input buffer.
     #[error(
-        "a packet of {packet} flits with its {header} flits of header does not fit an input buffer of {buffer} flits \
+        "{packet} flits of payload and {header} of header are a packet that does not fit an input buffer of {buffer} \
          (set buffer_flits or packet_flits)"
     )]
     PacketExceedsBuffer {

@@ -173,7 +173,7 @@ fn impossible_runs_say_why() {
     assert_eq!(error(0, ""), "the message has 0 flits: it needs at least 1");
     assert_eq!(
         error(128, "buffer_flits=131"),
-        "a packet of 128 flits with its 4 flits of header does not fit an input buffer of 131 flits (set buffer_flits or \
+        "128 flits of payload and 4 of header are a packet that does not fit an input buffer of 131 (set buffer_flits or \
          packet_flits)"
     );
     assert_eq!(

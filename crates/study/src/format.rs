@@ -25,7 +25,7 @@ const RUNS_MAX: usize = 10_000_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StudyFile {
-    name: String,
+    name: Spanned<String>,
     title: String,
     source: String,
     summary: String,
@@ -166,6 +166,14 @@ pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
     let (name, text) = files.iter().find(|(name, _)| *name == STUDY_FILE).ok_or(StudyError::NoStudyFile)?;
     let file = File { name, text };
     let study: StudyFile = file.read()?;
+    if study.name.get_ref().is_empty()
+        || study.name.get_ref().contains(|c: char| !c.is_alphanumeric() && !"-_".contains(c))
+    {
+        let name = study.name.get_ref();
+        let reason =
+            format!("the name '{name}' does not fit: letters, digits, - and _, for it names a folder too");
+        return Err(file.error(&study.name.span(), reason));
+    }
     let mut defaults = Draft::default();
     file.apply(&mut defaults, &study.defaults)?;
     let base = Base { study: &study, defaults: &defaults, file: &file };
@@ -174,7 +182,11 @@ pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
         figures.push(base.figure(&File { name, text })?);
     }
     figures.sort_by_cached_key(|figure| natural(figure.name()));
-    Ok(Study::new([study.name, study.title, study.source, study.summary], texts(&study.defaults), figures))
+    Ok(Study::new(
+        [study.name.into_inner(), study.title, study.source, study.summary],
+        texts(&study.defaults),
+        figures,
+    ))
 }
 
 /// `fig10` comes after `fig9`.
@@ -229,7 +241,7 @@ impl Base<'_> {
         let panels = cross.panels.into_iter().map(|panel| panel.spec).collect();
         let series = cross.series.into_iter().map(|series| series.spec).collect();
         Ok(FigureSpec {
-            study: self.study.name.clone(),
+            study: self.study.name.get_ref().clone(),
             name: file.name.trim_end_matches(".toml").into(),
             title: figure.title,
             question: figure.question,

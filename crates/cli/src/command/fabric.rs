@@ -7,21 +7,24 @@ use clap::{Args, ValueEnum};
 use treecast_fabric::{Fabric, Routing, SwitchId, Vertex};
 
 use crate::arguments::{FabricArguments, fabric};
-use crate::output::emit;
+use crate::output::{emit, plain};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "treecast fabric --fabric SPEC [OPTIONS]",
+    after_help = "Examples:
   treecast fabric --fabric icpp98
-  treecast fabric --fabric irregular:switches=16,seed=3 --format graphml --out irregular.graphml
+  treecast fabric --fabric irregular:switches=16,seed=3 --format graphml --out our.graphml
   ibnetdiscover > site.topo; treecast fabric --fabric site.topo
 
-docs/fabrics.md says what each line and each file format means.")]
+docs/fabrics.md says what each line and each file format means."
+)]
 pub struct Arguments {
     #[command(flatten)]
     fabric: FabricArguments,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
     format: Format,
 
     /// The file to write; standard output if not given
@@ -57,7 +60,6 @@ fn table(fabric: &Fabric) -> String {
     let topology = fabric.topology();
     let mut text = format!("{}; routing {}\n\n", topology.summary(), fabric.routing().name());
     let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
     table.set_header(["switch", "level", "hosts", "links to"]);
     for switch in topology.switches().take(SWITCHES_SHOWN) {
         let level = match fabric.routing() {
@@ -68,10 +70,10 @@ fn table(fabric: &Fabric) -> String {
             topology.hosts_of(switch).iter().map(|&host| topology.host_name(host)).collect();
         table.add_row([topology.switch_name(switch), level, shortened(&hosts), neighbours(fabric, switch)]);
     }
-    let _ = writeln!(text, "{table}");
-    let hidden = (topology.switch_count() as usize).saturating_sub(SWITCHES_SHOWN);
-    if hidden > 0 {
-        let _ = writeln!(text, "... {hidden} more switches not shown");
+    text += &plain(table);
+    let count = topology.switch_count() as usize;
+    if count > SWITCHES_SHOWN {
+        let _ = writeln!(text, "(of {count} switches the first {SWITCHES_SHOWN} are shown)");
     }
     text
 }

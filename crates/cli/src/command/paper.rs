@@ -7,16 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use include_dir::{Dir, include_dir};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use treecast_fabric::nearest;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use treecast_fabric::nearest_hint;
 use treecast_sim::Status;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::Figure;
 use treecast_study::table::{Rows, table};
-use treecast_study::{FigureSpec, Row, Study, rows, run_all};
+use treecast_study::{FigureSpec, Row, Study, StudyError, rows, run_all};
 
-use crate::arguments::read_file;
-use crate::output::{NotWritten, emit, width, write_file};
+use crate::arguments::{read_file, whole_number};
+use crate::output::{complain, emit, make_folder, width, write_file};
 
 /// The studies that the command brings along.
 static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
@@ -28,8 +28,8 @@ static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
   treecast paper run icpp98 fig6
   treecast paper run icpp98 --quick --jobs 1 --out /tmp/icpp98
 
-STUDY is the name of a study that 'list' shows, or a folder with a study of your own: docs/studies.md says how to write
-one.")]
+STUDY is the name of a study that 'list' shows, or a folder with a study of your own:
+docs/studies.md says how to write one.")]
 pub struct Arguments {
     #[command(subcommand)]
     action: Action,
@@ -50,6 +50,9 @@ enum Action {
     Run(RunArguments),
 }
 
+/// More threads than that take longer to start than they save.
+const JOBS_MAX: u64 = 1024;
+
 #[derive(Debug, Args)]
 struct RunArguments {
     /// A study's name, or a folder
@@ -62,9 +65,9 @@ struct RunArguments {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// How many threads; all cores if not given
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    jobs: usize,
+    /// How many threads; one a core if not given
+    #[arg(long, value_name = "N", value_parser = whole_number::<usize>(1, JOBS_MAX), allow_negative_numbers = true)]
+    jobs: Option<usize>,
 
     /// Fewer points, topologies and groups
     #[arg(long)]
@@ -109,10 +112,7 @@ fn load(name: &str) -> anyhow::Result<Study> {
         return load_folder(path);
     }
     let known: Vec<&str> = PAPERS.dirs().filter_map(|folder| folder.path().to_str()).collect();
-    match nearest(name, &known)[..] {
-        [] => bail!("unknown study '{name}': known are {}; or name a folder", known.join(", ")),
-        ref near => bail!("unknown study '{name}': did you mean {}?", near.join(", ")),
-    }
+    bail!("unknown study '{name}', and no folder{}", nearest_hint(name, &known))
 }
 
 fn load_embedded(folder: &Dir) -> anyhow::Result<Study> {
@@ -128,7 +128,12 @@ fn load_folder(folder: &Path) -> anyhow::Result<Study> {
     paths.sort();
     let texts = paths.iter().map(|path| read_file(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let files = paths.iter().zip(&texts).filter_map(|(path, text)| Some((toml_name(path)?, text.as_str())));
-    Study::parse(&files.collect::<Vec<_>>()).with_context(|| folder.display().to_string())
+    Study::parse(&files.collect::<Vec<_>>()).map_err(|error| match error {
+        StudyError::Malformed { file, line, reason } => {
+            StudyError::Malformed { file: folder.join(file).display().to_string(), line, reason }.into()
+        }
+        other => anyhow::Error::from(other).context(folder.display().to_string()),
+    })
 }
 
 /// The name of a file of a study, without its folder.
@@ -141,11 +146,11 @@ fn run_figures(arguments: &RunArguments) -> anyhow::Result<u8> {
     let specs: Vec<&FigureSpec> = if arguments.figures.is_empty() {
         study.figures().iter().collect()
     } else {
-        arguments.figures.iter().map(|name| study.figure(name)).collect::<Result<_, _>>()?
+        chosen(&study, &arguments.figures)?
     };
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
-    std::fs::create_dir_all(&folder).context(NotWritten(folder.clone()))?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs).build()?;
+    make_folder(&folder)?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs.unwrap_or(0)).build()?;
     let runs: Vec<_> = specs.iter().map(|spec| spec.runs(arguments.quick)).collect();
     let bar = progress_bar(runs.iter().map(Vec::len).sum());
     let mut figures = Vec::new();
@@ -167,17 +172,36 @@ fn run_figures(arguments: &RunArguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// A bar with the time to go, on a terminal only.
+fn chosen<'a>(study: &'a Study, names: &[String]) -> anyhow::Result<Vec<&'a FigureSpec>> {
+    let mut specs: Vec<&FigureSpec> = Vec::new();
+    for name in names {
+        if specs.iter().any(|spec| spec.name() == name) {
+            bail!("figure '{name}' is given twice");
+        }
+        specs.push(study.figure(name)?);
+    }
+    Ok(specs)
+}
+
+/// How long runs may take before a bar is worth its line.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A bar with the time to go, on a terminal only, and only once it has taken a while.
 fn progress_bar(length: usize) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let style = ProgressStyle::with_template("{msg:20} {bar:40} {human_pos}/{human_len} runs, {eta} to go")
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} runs, {eta} to go")
         .expect("the template is well-formed");
-    let bar = ProgressBar::with_draw_target(Some(length as u64), target).with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let bar = ProgressBar::with_draw_target(Some(length as u64), ProgressDrawTarget::hidden());
+    let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
+    if std::io::stderr().is_terminal() {
+        let late = bar.downgrade();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            if let Some(bar) = late.upgrade() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }
+        });
+    }
     bar
 }
 
@@ -199,11 +223,8 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
     }
     let unfinished = rows_of_figure.iter().filter(|row| row.status != Status::Complete).count();
     if unfinished > 0 {
-        eprintln!(
-            "treecast: {unfinished} of {} runs of {} did not complete",
-            rows_of_figure.len(),
-            figure.name
-        );
+        let all = rows_of_figure.len();
+        complain(&format!("{unfinished} of {all} runs of {} did not complete", figure.name));
     }
     let at = folder.join(&figure.name);
     text += &format!(

@@ -3,21 +3,26 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use treecast_plan::PACKETS_MAX;
 use treecast_plan::render::{self, PlanDocument, WORMS_SHOWN};
-use treecast_plan::{PACKETS_MAX, PlanError};
 
-use crate::arguments::{FabricArguments, PlanArguments};
+use crate::arguments::{FabricArguments, PlanArguments, whole_number};
 use crate::output::emit;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "treecast plan --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS]
+       treecast plan --plan FILE [OPTIONS]",
+    after_help = "Examples:
   treecast plan --fabric star:16 --scheme binomial
-  treecast plan --fabric icpp98 --scheme path:policy=mdp-lg --dests random:15 --seed 3 --format table
+  treecast plan --fabric icpp98 --scheme path:policy=mdp-lg --dests random:15 --format table
   treecast plan --fabric torus:k=4,n=2,uni --scheme u-torus --dests 3,5,9 --format json
-  treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --order cco --format svg --out plan.svg
+  treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --format svg --out plan.svg
   treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
 
-docs/plans.md describes every scheme, order and figure; docs/schema/plan.schema.json is the JSON's schema.")]
+docs/plans.md describes every scheme, order and figure of the analysis.
+docs/schema/plan.schema.json is the schema of the JSON."
+)]
 pub struct Arguments {
     #[command(flatten)]
     fabric: FabricArguments,
@@ -25,16 +30,18 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Packets of the message: the steps count them, and k-binomial trees depend on them
-    #[arg(long, value_name = "M", default_value_t = 1)]
+    /// Packets of the message: steps count them, and k-binomial trees depend on them
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = whole_number::<u32>(1, PACKETS_MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
     packets: u32,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Tree)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Tree)]
     format: Format,
 
     /// The most worms that tree and table show
-    #[arg(long, value_name = "N", default_value_t = WORMS_SHOWN)]
+    #[arg(long, value_name = "N", default_value_t = WORMS_SHOWN, value_parser = whole_number::<usize>(0, u32::MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
     shown: usize,
 
     /// The file to write; standard output if not given
@@ -57,9 +64,6 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    if !(1..=PACKETS_MAX).contains(&arguments.packets) {
-        return Err(PlanError::Packets(arguments.packets.into()).into());
-    }
     let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
     let (plan, fabric) = (&planned.plan, &planned.fabric);
     let analysis = || plan.analyse(fabric, arguments.packets);

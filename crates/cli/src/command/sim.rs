@@ -5,13 +5,18 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use treecast_fabric::Flits;
+use treecast_plan::render::counted;
 use treecast_sim::{Delivery, Offload, Outcome, Parameters, Run, RunContext, RunDocument, packet_count};
 
-use crate::arguments::{FabricArguments, PlanArguments};
-use crate::output::emit;
+use crate::arguments::{FabricArguments, PlanArguments, whole_number};
+use crate::output::{emit, plain};
 
 #[derive(Debug, Args)]
-#[command(after_help = after_help())]
+#[command(
+    override_usage = "treecast sim --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS]
+       treecast sim --plan FILE [OPTIONS]",
+    after_help = after_help()
+)]
 pub struct Arguments {
     #[command(flatten)]
     fabric: FabricArguments,
@@ -20,11 +25,11 @@ pub struct Arguments {
     plan: PlanArguments,
 
     /// Who forwards at a host in the middle: host, assisted or nic
-    #[arg(long, default_value_t = Offload::Host)]
+    #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
     offload: Offload,
 
     /// The length of the message in flits, which are bytes; one packet if not given
-    #[arg(long, value_name = "FLITS")]
+    #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
     message: Option<u64>,
 
     /// A parameter or a policy; may be given several times
@@ -32,7 +37,7 @@ pub struct Arguments {
     set: Vec<String>,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
     format: Format,
 
     /// The file to write; standard output if not given
@@ -48,13 +53,16 @@ enum Format {
     Json,
 }
 
+/// Where lines of help end.
+const HELP_WIDTH: usize = 90;
+
 fn after_help() -> String {
     let mut text = String::from(
         "Examples:
   treecast sim --fabric icpp98 --scheme binomial --dests random:15
-  treecast sim --fabric icpp98 --scheme k-binomial --order cco --offload nic --message 1024 --set nic_overhead=500
+  treecast sim --fabric icpp98 --scheme k-binomial --offload nic --set nic_overhead=500
   treecast sim --fabric torus:k=8,n=2,uni --scheme s-torus:form=worm --format json
-  treecast plan --fabric star:16 --scheme binomial --format json --out plan.json; treecast sim --plan plan.json
+  treecast sim --plan plan.json --message 1024
 
 Keys of --set, with their defaults (host_overhead and nic_overhead set both ends):
 ",
@@ -62,9 +70,14 @@ Keys of --set, with their defaults (host_overhead and nic_overhead set both ends
     let defaults = Parameters::default();
     for key in Parameters::keys() {
         let setting = format!("{}={}", key.name, key.value(&defaults));
-        let _ = writeln!(text, "  {setting:<30} {}: {}", key.about, key.expected);
+        let line = format!("  {setting:<26} {}: {}", key.about, key.expected);
+        text += &if line.len() > HELP_WIDTH { line.replace(": ", &format!(":\n{:29}", "")) } else { line };
+        text.push('\n');
     }
-    text += "\ndocs/simulation.md states the model. Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
+    text += "
+docs/simulation.md states the model.
+docs/schema/run.schema.json is the schema of the JSON.
+Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
     text
 }
 
@@ -90,7 +103,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             let context = RunContext {
                 fabric: planned.fabric_text.clone(),
                 routing: planned.routing.to_string(),
+                plan: planned.file.clone(),
                 order: planned.order.map(|order| order.to_string()),
+                destinations: planned.destinations.clone(),
             };
             RunDocument::new(&run, &outcome, context).to_json()
         }
@@ -106,13 +121,14 @@ const DELIVERIES_SHOWN: usize = 40;
 fn table(run: &Run, outcome: &Outcome) -> String {
     let parameters = run.parameters;
     let mut text = format!(
-        "{} ({}), offload {}, {} flits from member {} to {} destinations\n",
+        "{} ({}), offload {}, {} from {} {} to {}\n",
         run.plan.scheme(),
         run.plan.label(),
         run.offload,
-        run.message.0,
+        counted(run.message.0 as usize, "flit"),
+        if run.plan.placement().processes() > 1 { "member" } else { "host" },
         run.plan.root(),
-        run.plan.destination_count()
+        counted(run.plan.destination_count(), "destination")
     );
     let _ = match outcome.latency {
         Some(latency) => {
@@ -127,21 +143,29 @@ fn table(run: &Run, outcome: &Outcome) -> String {
         ),
     };
     let busy: u64 = outcome.cpu_busy.iter().map(|cycles| cycles.0).sum();
-    let _ = writeln!(text, "{} worms; CPUs busy for {busy} cycles in all\n", outcome.worms);
+    let _ = writeln!(
+        text,
+        "{}; CPUs busy for {} in all",
+        counted(outcome.worms as usize, "worm"),
+        counted(busy as usize, "cycle")
+    );
+    if outcome.deliveries.is_empty() {
+        return text;
+    }
+    text.push('\n');
     let mut deliveries = outcome.deliveries.clone();
     deliveries.sort_by_key(|delivery| (delivery.cycle, delivery.member));
     let hidden = deliveries.len().saturating_sub(DELIVERIES_SHOWN);
     // Where there are many, the last ones matter most.
     text += &delivery_table(run, outcome, &deliveries[hidden..]);
     if hidden > 0 {
-        let _ = writeln!(text, "({hidden} earlier deliveries not shown)");
+        let _ = writeln!(text, "(of {} deliveries the last {DELIVERIES_SHOWN} are shown)", deliveries.len());
     }
     text
 }
 
 fn delivery_table(run: &Run, outcome: &Outcome, deliveries: &[Delivery]) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
     let several = run.plan.placement().processes() > 1;
     let mut header = vec!["delivered at cycle", "host", "CPU busy, cycles"];
     if several {
@@ -162,5 +186,5 @@ fn delivery_table(run: &Run, outcome: &Outcome, deliveries: &[Delivery]) -> Stri
     for column in table.column_iter_mut() {
         column.set_cell_alignment(comfy_table::CellAlignment::Right);
     }
-    format!("{table}\n")
+    plain(table)
 }

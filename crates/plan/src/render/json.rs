@@ -57,6 +57,16 @@ pub struct PlacementDocument {
     pub arrangement: Arrangement,
 }
 
+impl From<&Placement> for PlacementDocument {
+    fn from(placement: &Placement) -> Self {
+        Self {
+            hosts: placement.host_count(),
+            processes: placement.processes(),
+            arrangement: placement.arrangement(),
+        }
+    }
+}
+
 /// One worm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -107,11 +117,7 @@ impl PlanDocument {
             format: FORMAT.into(),
             fabric: context.fabric.into(),
             routing: context.routing.to_string(),
-            placement: PlacementDocument {
-                hosts: placement.host_count(),
-                processes: placement.processes(),
-                arrangement: placement.arrangement(),
-            },
+            placement: placement.into(),
             order: context.order.map(|order| order.to_string()),
             packets: context.packets,
             scheme: plan.scheme().to_string(),

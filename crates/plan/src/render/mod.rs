@@ -52,8 +52,8 @@ pub(crate) fn short_list(names: impl ExactSizeIterator<Item = String>, shown_max
     if count > shown { format!("{text} and {} more", count - shown) } else { text }
 }
 
-/// `1 worm`, `2 worms`.
-fn counted(count: usize, noun: &str) -> String {
+/// A number with its noun: `1 worm`, `2 worms`.
+pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

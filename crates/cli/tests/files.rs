@@ -1,0 +1,264 @@
+//! What is written can be read back, is written whole or not at all, and is the same on any number of threads.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+
+fn treecast(place: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
+    command.current_dir(place);
+    command
+}
+
+fn run(place: &Path, line: &str) -> Output {
+    treecast(place).args(line.split_whitespace()).output().unwrap()
+}
+
+/// What a command that goes well prints.
+fn printed(place: &Path, line: &str) -> String {
+    let output = run(place, line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The files of a folder with what they hold.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entry = |entry: std::fs::DirEntry| {
+        (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+    };
+    std::fs::read_dir(folder).unwrap().map(|found| entry(found.unwrap())).collect()
+}
+
+#[test]
+fn a_plan_from_a_file_is_shown_and_simulated_as_the_one_it_was() {
+    let place = tempfile::tempdir().unwrap();
+    for what in [
+        "--fabric icpp98 --scheme path --dests random:12 --seed 5",
+        "--fabric icpp98 --routing up-down:root=3 --scheme binomial --order cco",
+        "--fabric torus:k=4,n=2,uni --scheme s-torus:form=worm --root 5",
+        "--fabric star:4 --processes 4 --placement cyclic --scheme leader:over=k-binomial,k=2",
+    ] {
+        printed(place.path(), &format!("plan {what} --format json --out plan.json"));
+        for format in ["tree", "table", "json", "dot", "svg"] {
+            let shown = printed(place.path(), &format!("plan --plan plan.json --format {format}"));
+            assert_eq!(shown, printed(place.path(), &format!("plan {what} --format {format}")), "{what}");
+        }
+        let simulated = printed(place.path(), "sim --plan plan.json");
+        assert_eq!(simulated, printed(place.path(), &format!("sim {what}")), "{what}");
+    }
+}
+
+#[test]
+fn a_fabric_from_a_file_carries_the_same_plans() {
+    let place = tempfile::tempdir().unwrap();
+    for (fabric, scheme) in
+        [("icpp98", "tree-worm"), ("torus:k=3,n=2,uni", "u-torus"), ("fat-tree:k=4", "path")]
+    {
+        let plan = printed(place.path(), &format!("plan --fabric {fabric} --scheme {scheme}"));
+        for format in ["toml", "graphml"] {
+            printed(place.path(), &format!("fabric --fabric {fabric} --format {format} --out a.{format}"));
+            let read = printed(place.path(), &format!("plan --fabric a.{format} --scheme {scheme}"));
+            assert_eq!(read, plan, "{fabric} as {format}");
+        }
+    }
+}
+
+/// The command line that a run's document stands for.
+fn command_line(document: &Value) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+    let mut line = format!("sim --format json --fabric {}", text(&document["fabric"]));
+    let mut option = |name: &str, value: &Value| {
+        if !value.is_null() {
+            line += &format!(" --{name} {}", text(value));
+        }
+    };
+    for name in ["routing", "offload", "seed"] {
+        option(name, &document[name]);
+    }
+    option("message", &document["message_flits"]);
+    if document["plan"].is_null() {
+        for name in ["scheme", "order", "root"] {
+            option(name, &document[name]);
+        }
+        option("dests", &document["destinations"]);
+        option("processes", &document["placement"]["processes"]);
+        option("placement", &document["placement"]["arrangement"]);
+    }
+    option("plan", &document["plan"]);
+    for (key, value) in document["parameters"].as_object().unwrap() {
+        line += &format!(" --set {key}={}", text(value));
+    }
+    line
+}
+
+#[test]
+fn a_run_repeated_from_its_document_is_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    printed(place.path(), "plan --fabric star:9 --scheme binomial --format json --out plan.json");
+    for what in [
+        "--fabric icpp98 --scheme k-binomial --order cco --offload nic --dests random:12 --seed 5 --message 700",
+        "--fabric irregular:switches=12,ports=8,hosts=48,connectivity=1 --scheme separate --order given --dests 9,2,30-47
+         --seed 8 --set adaptive=random --set cycle_ns=2.5 --set host_overhead=0 --set nic_send_overhead=3",
+        "--fabric torus:k=4,n=2 --routing dimension-order:channels=none --scheme mu-torus:r=2 --root 3 --offload assisted",
+        "--fabric star:4 --processes 3 --placement cyclic --scheme leader:over=serial,local=direct",
+        "--plan plan.json --message 300 --set cycles_max=999999",
+    ] {
+        let first = printed(place.path(), &format!("sim {what} --format json"));
+        let again = command_line(&serde_json::from_str(&first).unwrap());
+        assert_eq!(printed(place.path(), &again), first, "{again}");
+    }
+}
+
+#[test]
+fn studies_are_the_same_on_any_number_of_threads() {
+    let place = tempfile::tempdir().unwrap();
+    let results = [1, 2].map(|jobs| {
+        let out = place.path().join("out");
+        let text =
+            printed(place.path(), &format!("paper run icpp98 fig6 ours-k --quick --jobs {jobs} --out out"));
+        let files = contents(&out);
+        std::fs::remove_dir_all(out).unwrap();
+        (text, files)
+    });
+    assert_eq!(results[0].0, results[1].0);
+    let names: Vec<&str> = results[0].1.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "fig6.csv",
+            "fig6.html",
+            "fig6.parquet",
+            "fig6.svg",
+            "icpp98.html",
+            "ours-k.csv",
+            "ours-k.html",
+            "ours-k.parquet",
+            "ours-k.svg"
+        ]
+    );
+    for (name, bytes) in &results[0].1 {
+        assert!(results[1].1[name] == *bytes, "{name} differs");
+    }
+}
+
+#[test]
+fn a_study_of_ones_own_is_run_from_its_folder_into_a_folder_of_its_name() {
+    let place = tempfile::tempdir().unwrap();
+    let text = printed(place.path(), &format!("paper run {FIXTURES}/study"));
+    assert!(text.contains("Every run: out/small/latency.csv"), "{text}");
+    assert_eq!(contents(&place.path().join("out/small")).len(), 4);
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("file"), "kept").unwrap();
+    std::fs::create_dir(place.path().join("folder")).unwrap();
+    for line in [
+        "paper run icpp98 fig6 --quick --out file",
+        "paper run icpp98 fig6 --quick --out file/out",
+        "plan --fabric star:4 --scheme binomial --out folder",
+        "sim --fabric star:4 --scheme binomial --out file/run.json",
+        "fabric --fabric star:4 --out nowhere/fabric.toml",
+    ] {
+        let output = run(place.path(), line);
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}: {complaint}");
+        assert!(complaint.contains("could not be written") && complaint.lines().count() == 1, "{complaint}");
+        assert!(output.stdout.is_empty());
+    }
+    let mut entries: Vec<_> =
+        std::fs::read_dir(place.path()).unwrap().map(|found| found.unwrap().file_name()).collect();
+    entries.sort();
+    assert_eq!(entries, ["file", "folder"]);
+    assert!(contents(&place.path().join("folder")).is_empty());
+    assert_eq!(std::fs::read(place.path().join("file")).unwrap(), b"kept");
+}
+
+#[test]
+fn what_is_refused_writes_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    for line in [
+        "paper run icpp98 fig6 fig66",
+        "paper run icpp98 fig6 --jobs 0",
+        "plan --fabric star:4 --scheme u-torus --out plan.txt",
+        "plan --fabric star:3000 --scheme binomial --format svg --out plan.svg",
+        "sim --fabric star:4 --scheme binomial --set buffer_flits=1 --out run.json",
+    ] {
+        assert_eq!(run(place.path(), line).status.code(), Some(2), "{line}");
+        assert!(contents(place.path()).is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn a_study_that_is_killed_leaves_whole_files_only() {
+    let place = tempfile::tempdir().unwrap();
+    let mut command = treecast(place.path());
+    command.args(["paper", "run", &format!("{FIXTURES}/long-study"), "--jobs", "1", "--out", "out"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let out = place.path().join("out");
+    let begun = Instant::now();
+    // The page is the last file of the first figure; the second figure would take long.
+    while !out.join("fig1.html").exists() && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let files = contents(&out);
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(names, ["fig1.csv", "fig1.html", "fig1.parquet", "fig1.svg"]);
+    assert_eq!(files["fig1.csv"].iter().filter(|&&byte| byte == b'\n').count(), 1 + 3);
+    assert!(files["fig1.html"].trim_ascii_end().ends_with(b"</html>"));
+    assert!(files["fig1.parquet"].ends_with(b"PAR1"));
+    assert!(files["fig1.svg"].trim_ascii_end().ends_with(b"</svg>"));
+}
+
+#[test]
+fn a_file_is_replaced_and_a_device_is_not() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("real.txt"), "old").unwrap();
+    std::os::unix::fs::symlink("real.txt", place.path().join("link.txt")).unwrap();
+    let plan = "plan --fabric star:4 --scheme binomial";
+    let text = printed(place.path(), plan);
+    assert_eq!(printed(place.path(), &format!("{plan} --out link.txt")), "");
+    assert_eq!(std::fs::read_to_string(place.path().join("real.txt")).unwrap(), text);
+    assert!(place.path().join("link.txt").is_symlink());
+    assert_eq!(printed(place.path(), &format!("{plan} --out /dev/stdout")), text);
+}
+
+#[test]
+fn a_reader_that_stops_is_no_error() {
+    let place = tempfile::tempdir().unwrap();
+    for line in ["plan --fabric star:9999 --scheme binomial --format json", "sim --help"] {
+        let mut command = treecast(place.path());
+        let mut child =
+            command.args(line.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn hostile_text_is_shown_and_not_sent_to_the_terminal() {
+    let place = tempfile::tempdir().unwrap();
+    let complaint = |arguments: &[&OsStr]| {
+        let output = treecast(place.path()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let scheme = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::new("bino\u{1b}[31m\nmial")];
+    assert_eq!(
+        complaint(&scheme),
+        "treecast: unknown scheme 'bino\\u{1b}[31m\\nmial': did you mean binomial, k-binomial?\n"
+    );
+    let bytes = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::from_bytes(b"bin\xff")];
+    assert_eq!(complaint(&bytes), "treecast: what was given is not all UTF-8\n");
+}
