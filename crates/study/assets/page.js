@@ -22,12 +22,20 @@
     };
   };
 
+  // As many columns as there is room for, and panels no wider than fits: beside them stand axes and the menu.
+  const fitted = (spec, room) => {
+    const columns = room < 760 ? 1 : spec.columns;
+    const width = Math.min(spec.spec.width, Math.floor((room - 40) / columns) - 92);
+    const names = Math.max(1, Math.floor(spec.config.legend.columns * Math.min(1, room / 760)));
+    const legend = { ...spec.config.legend, columns: names };
+    return { ...spec, columns, spec: { ...spec.spec, width }, config: { ...spec.config, legend } };
+  };
+
   const draw = async (spec, id) => {
     const chart = document.getElementById(id);
     const boxes = [...document.querySelectorAll(`fieldset[data-chart="${id}"] input`)];
     try {
-      const columns = innerWidth < 960 ? 1 : spec.columns;
-      const { view } = await vegaEmbed(chart, { ...spec, columns }, {
+      const { view } = await vegaEmbed(chart, fitted(spec, chart.clientWidth), {
         mode: "vega-lite", renderer: "svg", ast: true, config: config(),
         tooltip: { theme: dark.matches ? "dark" : "light" },
         actions: { export: true, source: false, compiled: false, editor: false },

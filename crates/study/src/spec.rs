@@ -82,15 +82,30 @@ impl Study {
         })
     }
 
+    /// Its name and title, and those of its figures, as text.
+    pub fn contents(&self) -> String {
+        let figures = self.figures.iter().map(|figure| (figure.name.as_str(), figure.title.clone()));
+        paragraph(&format!("{}: {}", self.name, self.title)) + &list(figures)
+    }
+
     /// What it is, where it comes from, its parameters and its figures, as text.
     pub fn describe(&self) -> String {
-        let mut text =
-            format!("{}: {}\nsource: {}\n\n{}\n\n", self.name, self.title, self.source, self.summary.trim());
-        let _ = writeln!(text, "defaults: {}", joined(&self.defaults));
-        for figure in &self.figures {
-            let _ = writeln!(text, "{}: {} ({} runs)", figure.name, figure.title, figure.full.runs());
-        }
-        text
+        let figure =
+            |figure: &'_ FigureSpec| format!("{} ({} runs)", figure.title, grouped(figure.full.runs()));
+        [
+            paragraph(&format!("{}: {}", self.name, self.title)),
+            paragraph(&format!("Source: {}", self.source)),
+            paragraphs(&self.summary),
+            "Settings, where a figure does not set them otherwise:\n".to_owned() + &settings(&self.defaults),
+            "Figures:\n".to_owned()
+                + &list(self.figures.iter().map(|spec| (spec.name.as_str(), figure(spec)))),
+            paragraph(&format!(
+                "A run is one multicast. 'treecast paper show {0} FIGURE' says what a figure is made of, \
+                 'treecast paper run {0} FIGURE' runs it.",
+                self.name
+            )),
+        ]
+        .join("\n")
     }
 }
 
@@ -166,13 +181,8 @@ impl SeriesSpec {
         let order = self.order_used().map(|order| format!(", order {order}")).unwrap_or_default();
         let set =
             if self.settings.is_empty() { String::new() } else { format!(", {}", joined(&self.settings)) };
-        format!(
-            "{} ({}{order}, offload {}{set}; {})",
-            self.description,
-            self.scheme,
-            self.offload,
-            self.label()
-        )
+        let Self { description, scheme, offload, .. } = self;
+        format!("{description} (scheme {scheme}{order}, offload {offload}{set}; {})", self.label())
     }
 }
 
@@ -203,14 +213,19 @@ impl Sweep {
     fn describe(&self) -> String {
         let topologies = match &self.topologies[..] {
             [] => "the fabric as it is".into(),
+            [first, _, .., last]
+                if self.topologies.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1])) =>
+            {
+                format!("topologies with seeds {first} to {last}")
+            }
             seeds => format!("topologies with seeds {}", listed(seeds)),
         };
-        format!(
-            "{} runs: x = {}; {topologies}; {} groups on each",
-            self.runs(),
-            listed(&self.values),
-            self.groups
-        )
+        let groups = match self.groups {
+            1 => "1 random group".into(),
+            groups => format!("{groups} random groups"),
+        };
+        let runs = grouped(self.runs());
+        format!("{runs} runs: x = {}; {topologies}; {groups} on each", listed(&self.values))
     }
 }
 
@@ -233,21 +248,27 @@ impl FigureSpec {
 
     /// What it asks and what it is made of, as text.
     pub fn describe(&self) -> String {
-        let mut text =
-            format!("{} {}: {}\n\n{}\n\n", self.study, self.name, self.title, self.question.trim());
-        let _ = writeln!(text, "x: {} (sets {})", self.x.label, self.x.varies);
+        let mut parts = vec![
+            paragraph(&format!("{} {}: {}", self.study, self.name, self.title)),
+            paragraphs(&self.question),
+            paragraph(&format!("Along x: {} (the setting {})", self.x.label, self.x.varies)),
+        ];
         if !self.settings.is_empty() {
-            let _ = writeln!(text, "set: {}", joined(&self.settings));
+            parts.push("Settings of all panels:\n".to_owned() + &settings(&self.settings));
         }
-        for panel in self.panels.iter().filter(|panel| !panel.label.is_empty()) {
-            let _ = writeln!(text, "panel {}: {}", panel.label, joined(&panel.settings));
+        let panels = self.panels.iter().filter(|panel| !panel.label.is_empty());
+        let panels = list(panels.map(|panel| (panel.label.as_str(), joined(&panel.settings))));
+        if !panels.is_empty() {
+            parts.push("Panels, and what each sets:\n".to_owned() + &panels);
         }
-        for series in &self.series {
-            let _ = writeln!(text, "series {}: {}", series.name, series.describe());
-        }
-        let _ = writeln!(text, "full: {}\nquick: {}", self.full.describe(), self.quick.describe());
-        let _ = writeln!(text, "command: {}", self.command(false));
-        text
+        let series = self.series.iter().map(|series| (series.name.as_str(), series.describe()));
+        parts.push("Series, one curve in every panel:\n".to_owned() + &list(series));
+        parts.push(paragraph(LABELS));
+        let commands = [(false, &self.full), (true, &self.quick)].map(|(quick, sweep)| {
+            format!("  {}\n{}", self.command(quick), indented("    ", &sweep.describe()))
+        });
+        parts.push("Commands:\n".to_owned() + &commands.concat());
+        parts.join("\n")
     }
 
     /// All its runs: panel by panel, series by series, x by x, topology by topology, group by group.
@@ -267,6 +288,50 @@ impl FigureSpec {
     }
 }
 
+/// What the labels of series mean.
+const LABELS: &str = "Published: the algorithm is in a publication. Reconstructed: a publication names it, and its text is \
+                      not public; this is our reading. Ours: it is new here.";
+/// Columns of the texts.
+const TEXT_WIDTH: usize = 100;
+
+/// `text` as one paragraph, with the end of its last line.
+fn paragraph(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    textwrap::fill(&words, TEXT_WIDTH) + "\n"
+}
+
+/// The paragraphs of `text`, which empty lines set apart.
+fn paragraphs(text: &str) -> String {
+    text.trim().split("\n\n").map(paragraph).collect::<Vec<_>>().join("\n")
+}
+
+/// Names with what they stand for, in two columns.
+fn list<'a>(entries: impl Iterator<Item = (&'a str, String)> + Clone) -> String {
+    let width = entries.clone().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    let next_lines = " ".repeat(width + 4);
+    let mut text = String::new();
+    for (name, meaning) in entries {
+        let first_line = format!("  {name:<width$}  ");
+        let options =
+            textwrap::Options::new(TEXT_WIDTH).initial_indent(&first_line).subsequent_indent(&next_lines);
+        let _ = writeln!(text, "{}", textwrap::fill(&meaning, options));
+    }
+    text
+}
+
+/// Settings, the fabric on a line of its own.
+fn settings(settings: &Settings) -> String {
+    let (fabric, rest): (Settings, Settings) = settings.iter().cloned().partition(|(key, _)| key == "fabric");
+    let lines = [fabric, rest].into_iter().filter(|settings| !settings.is_empty());
+    lines.map(|settings| indented("  ", &joined(&settings))).collect()
+}
+
+/// `text` as one paragraph behind a margin.
+fn indented(margin: &str, text: &str) -> String {
+    let options = textwrap::Options::new(TEXT_WIDTH).initial_indent(margin).subsequent_indent(margin);
+    textwrap::fill(text, options) + "\n"
+}
+
 fn joined(settings: &Settings) -> String {
     settings.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
@@ -280,4 +345,17 @@ fn listed<T: ToString>(values: &[T]) -> String {
         }
         _ => texts.join(", "),
     }
+}
+
+/// `49600` as `49,600`.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -34,7 +34,7 @@ fn dump(browser: &str, folder: &Path) -> std::process::Output {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .args(["--virtual-time-budget=10000", "--window-size=1000,1000", "--dump-dom"])
         .arg(format!("file://{}", folder.join("page.html").display()))
         .output()
         .unwrap()
@@ -57,6 +57,15 @@ fn every_panel_and_curve_is_drawn() {
         !dom.contains("class=\"chart error\"") && !dom.contains("could not be drawn: "),
         "an error is shown"
     );
+}
+
+#[test]
+fn charts_are_no_wider_than_a_window_of_1000_pixels() {
+    let measure =
+        "setTimeout(() => document.body.prepend([...document.querySelectorAll('.scroll')].map((box) =>
+        box.scrollWidth > box.clientWidth ? 'too wide' : 'fits').join()), 2000);";
+    let Some(dom) = rendered(&[example(), sizes()], measure) else { return };
+    assert!(dom.contains("fits,fits"), "{}", dom.split("<main").next().unwrap());
 }
 
 #[test]

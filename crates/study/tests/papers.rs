@@ -2,7 +2,7 @@
 
 use treecast_sim::Status;
 use treecast_study::figure::{Figure, Point};
-use treecast_study::{Study, run_all};
+use treecast_study::{FigureSpec, Study, run_all};
 
 macro_rules! files {
     ($study:literal: $($name:literal),+) => {
@@ -37,6 +37,21 @@ fn every_figure_runs_to_its_end() {
         let figure = spec.figure(&rows);
         let curves = figure.panels.iter().flat_map(|panel| &panel.curves);
         assert!(curves.into_iter().all(|curve| !curve.points.is_empty()), "{}", spec.name());
+    }
+}
+
+#[test]
+fn descriptions_are_at_most_100_columns_wide_and_name_every_part() {
+    let study = icpp98();
+    let mut texts = vec![study.contents(), study.describe()];
+    texts.extend(study.figures().iter().map(FigureSpec::describe));
+    for text in &texts {
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+    let fig6 = study.figure("fig6").unwrap().describe();
+    for part in ["  R = 0.5  nic_overhead=2000\n", "  tree  one tree worm", "    49,600 runs: x = 1, 2 .. 31"]
+    {
+        assert!(fig6.contains(part), "{part}: {fig6}");
     }
 }
 

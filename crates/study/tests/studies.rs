@@ -178,8 +178,9 @@ fn a_figure_is_the_cross_product_of_all_that_it_lists() {
     assert_eq!((last.setup().message.0, parameters.nic_send_overhead.0), (512, 500));
     assert_eq!(parameters.host_receive_overhead.0, 1000);
     assert!(last.fabric().to_string().ends_with("connectivity=0.75,seed=3"));
-    assert!(spec.describe().contains("full: 72 runs"), "{}", spec.describe());
-    assert!(study.describe().contains("latency: Latency (72 runs)"), "{}", study.describe());
+    let full = "  treecast paper run small latency\n    72 runs: x = 1, 4, 7; topologies with seeds 1 to 3; 2 random groups";
+    assert!(spec.describe().contains(full), "{}", spec.describe());
+    assert!(study.describe().contains("  latency  Latency (72 runs)"), "{}", study.describe());
 }
 
 #[test]

@@ -91,14 +91,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 fn list() -> anyhow::Result<u8> {
-    let mut text = String::new();
-    for folder in PAPERS.dirs() {
-        let study = load_embedded(folder)?;
-        text += &format!("{}: {}\n", study.name(), study.title());
-        for figure in study.figures() {
-            text += &format!("  {:<20} {}\n", figure.name(), figure.title());
-        }
-    }
+    let studies = PAPERS.dirs().map(|folder| Ok(load_embedded(folder)?.contents()));
+    let mut text = studies.collect::<anyhow::Result<Vec<_>>>()?.join("\n");
+    text += "\n'treecast paper show STUDY' says more, 'treecast paper run STUDY FIGURE' runs a figure.\n";
     emit(None, &text)?;
     Ok(0)
 }

@@ -31,7 +31,7 @@ pub fn vega_lite(figure: &Figure) -> Value {
             "field": "panel", "type": "nominal", "sort": panels,
             "header": { "title": null, "labelFontSize": 13, "labelFontWeight": "bold" },
         },
-        "columns": 2,
+        "columns": panels.len().clamp(1, 2),
         "spec": { "width": width, "height": height, "layer": layers(&figure) },
         "resolve": { "scale": { "y": y_resolve }, "axis": { "x": "independent", "y": "independent" } },
         "config": { "legend": legend(&figure) },

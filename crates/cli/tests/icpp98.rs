@@ -1,0 +1,39 @@
+//! docs/icpp98.md computes some latencies by hand; the command gives the same.
+
+use std::process::Command;
+
+const DOCS: &str = include_str!("../../../docs/icpp98.md");
+
+/// What `treecast sim` with these arguments says of the latency, in cycles.
+fn latency(arguments: &str) -> String {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_treecast")).arg("sim").args(arguments.split(' ')).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let after = text.split("complete after ").nth(1).unwrap_or_else(|| panic!("{arguments}: {text}"));
+    after.split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn the_points_computed_by_hand_are_simulated_so() {
+    // | `treecast sim ARGUMENTS` | how | cycles |
+    let rows: Vec<&str> = DOCS.lines().filter(|line| line.starts_with("| `treecast sim ")).collect();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let arguments = row.split('`').nth(1).unwrap().trim_start_matches("treecast sim ");
+        let cycles = row.rsplit('|').nth(1).unwrap().trim().replace(',', "");
+        assert_eq!(latency(arguments), cycles, "{row}");
+    }
+}
+
+#[test]
+fn a_smaller_k_on_ties_and_a_chain_cost_what_the_text_says() {
+    let twelve = |scheme| latency(&format!("--fabric star:12 --scheme {scheme} --offload nic"));
+    assert_eq!(["k-binomial", "k-binomial:k=2", "k-binomial:k=3"].map(twelve), ["10722", "10722", "9590"]);
+    // Each further member of a chain adds two overheads and the wire, and at first what its packets wait.
+    let chain = |hosts: u64| {
+        let text = format!("--fabric star:{hosts} --scheme k-binomial:k=1 --offload nic --message 2048");
+        latency(&text).parse::<u64>().unwrap()
+    };
+    assert_eq!(chain(3), 36_458);
+    assert_eq!([4, 5, 6, 7, 8].map(|hosts| chain(hosts) - chain(hosts - 1)), [8132, 4132, 3132, 2132, 2132]);
+}

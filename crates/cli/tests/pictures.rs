@@ -1,0 +1,42 @@
+//! The pictures in docs/images are what the command writes today, byte for byte.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const RENEW: &str = "UPDATE_PICTURES=1 cargo test -p treecast-cli --test pictures";
+
+/// Runs the command, which must not fail.
+fn treecast(arguments: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_treecast")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Compares what was written with the picture of a name, or puts it in its place where that is asked for.
+fn check(name: &str, written: &Path) {
+    let picture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/images").join(name);
+    if std::env::var_os("UPDATE_PICTURES").is_some() {
+        std::fs::create_dir_all(picture.parent().unwrap()).unwrap();
+        std::fs::copy(written, &picture).unwrap();
+    }
+    // Not by `assert_eq!`, which would print both pictures.
+    let same = std::fs::read(&picture).ok() == Some(std::fs::read(written).unwrap());
+    assert!(same, "docs/images/{name} is not what the command writes; to renew it: {RENEW}");
+}
+
+#[test]
+fn the_published_figure_is_what_its_command_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    treecast(&["paper", "run", "icpp98", "fig6", "--out", folder.path().to_str().unwrap()]);
+    check("icpp98-fig6.svg", &folder.path().join("fig6.svg"));
+}
+
+#[test]
+fn the_plan_is_what_its_command_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = folder.path().join("plan.svg");
+    let plan = "plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15 --format svg --out";
+    let mut arguments: Vec<&str> = plan.split(' ').collect();
+    arguments.push(written.to_str().unwrap());
+    treecast(&arguments);
+    check("plan-icpp98.svg", &written);
+}

@@ -1,0 +1,29 @@
+//! What docs/studies.md shows is so.
+
+use treecast_study::Study;
+
+const STUDIES: &str = include_str!("../../../docs/studies.md");
+
+/// The blocks of TOML, in order.
+fn examples() -> Vec<&'static str> {
+    STUDIES.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap()).collect()
+}
+
+#[test]
+fn the_small_example_has_as_many_runs_as_it_says() {
+    let [study, figure] = examples()[..] else { panic!("two examples") };
+    let study = Study::parse(&[("study.toml", study), ("latency.toml", figure)]).unwrap();
+    let runs = study.figure("latency").unwrap().runs(false);
+    let all = runs.len();
+    let words = STUDIES.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(&format!("= {all} runs.")), "{all}");
+    assert!(runs.iter().all(|run| run.run().is_ok()));
+}
+
+#[test]
+fn the_example_of_a_misspelling_is_answered_so() {
+    let study = include_str!("../../../papers/icpp98/study.toml");
+    let figure = include_str!("../../../papers/icpp98/fig6.toml").replacen("nic_overhead", "nic_overhed", 1);
+    let error = Study::parse(&[("study.toml", study), ("fig6.toml", &figure)]).unwrap_err().to_string();
+    assert!(STUDIES.contains(&format!("    {error}\n")), "{error}");
+}
