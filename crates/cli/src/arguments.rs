@@ -145,15 +145,20 @@ impl Planned {
 }
 
 impl PlanArguments {
-    /// Makes the plan for a message of so many packets, or reads it.
-    pub fn planned(&self, fabric_arguments: &FabricArguments, packets: u32) -> anyhow::Result<Planned> {
+    /// Makes the plan for a message of so many packets, or reads it: it says itself how many it is for.
+    pub fn planned(
+        &self,
+        fabric_arguments: &FabricArguments,
+        packets: Option<u32>,
+    ) -> anyhow::Result<Planned> {
         match &self.plan {
             Some(path) => read_plan(path, fabric_arguments, packets),
             None => self.made(fabric_arguments, packets),
         }
     }
 
-    fn made(&self, fabric_arguments: &FabricArguments, packets: u32) -> anyhow::Result<Planned> {
+    fn made(&self, fabric_arguments: &FabricArguments, packets: Option<u32>) -> anyhow::Result<Planned> {
+        let packets = packets.unwrap_or(1);
         let scheme = self.scheme.clone().ok_or_else(|| {
             let names = Scheme::NAMES.map(|(name, _)| name).join(", ");
             anyhow::anyhow!("--scheme is missing: name one of {names}")
@@ -180,9 +185,14 @@ impl PlanArguments {
 }
 
 /// A plan from a file, on the fabric that the file names unless another is given.
-fn read_plan(path: &Path, fabric_arguments: &FabricArguments, packets: u32) -> anyhow::Result<Planned> {
+fn read_plan(
+    path: &Path,
+    fabric_arguments: &FabricArguments,
+    packets: Option<u32>,
+) -> anyhow::Result<Planned> {
     let in_file = || path.display().to_string();
     let document = PlanDocument::parse(&read_file(path)?).with_context(in_file)?;
+    let packets = packets.unwrap_or(document.packets);
     let fabric_text = fabric_arguments.fabric.clone().unwrap_or_else(|| document.fabric.clone());
     let routing = match fabric_arguments.routing {
         RoutingPolicy::Auto => document.routing.parse().with_context(in_file)?,

@@ -166,14 +166,7 @@ pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
     let (name, text) = files.iter().find(|(name, _)| *name == STUDY_FILE).ok_or(StudyError::NoStudyFile)?;
     let file = File { name, text };
     let study: StudyFile = file.read()?;
-    if study.name.get_ref().is_empty()
-        || study.name.get_ref().contains(|c: char| !c.is_alphanumeric() && !"-_".contains(c))
-    {
-        let name = study.name.get_ref();
-        let reason =
-            format!("the name '{name}' does not fit: letters, digits, - and _, for it names a folder too");
-        return Err(file.error(&study.name.span(), reason));
-    }
+    check_name(&file, &study.name)?;
     let mut defaults = Draft::default();
     file.apply(&mut defaults, &study.defaults)?;
     let base = Base { study: &study, defaults: &defaults, file: &file };
@@ -187,6 +180,16 @@ pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
         texts(&study.defaults),
         figures,
     ))
+}
+
+/// A study's name becomes that of a folder and of a file.
+fn check_name(file: &File, name: &Spanned<String>) -> Result<(), StudyError> {
+    let text = name.get_ref();
+    if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') {
+        return Ok(());
+    }
+    let reason = format_args!("name={text} does not fit: letters, digits, - and _, as it names a folder too");
+    Err(file.error(&name.span(), reason))
 }
 
 /// `fig10` comes after `fig9`.

@@ -111,6 +111,19 @@ fn unknown_keys_are_named_with_file_and_line_and_what_is_near() {
 }
 
 #[test]
+fn the_name_of_a_study_names_a_folder() {
+    for name in ["", "../x", "/tmp/x", "a b"] {
+        let error = parse(&STUDY.replace("\"small\"", &format!("\"{name}\"")), FIGURE).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "study.toml:2: name={name} does not fit: letters, digits, - and _, as it names a folder too"
+            )
+        );
+    }
+}
+
+#[test]
 fn bad_values_are_named_with_file_and_line() {
     assert_eq!(
         figure_error("k-binomial", "k-binomal"),

@@ -30,10 +30,11 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Packets of the message: steps count them, and k-binomial trees depend on them
-    #[arg(long, value_name = "M", default_value_t = 1, value_parser = whole_number::<u32>(1, PACKETS_MAX.into()))]
+    /// Packets of the message: steps count them, and k-binomial trees depend on them; 1 if not
+    /// given, or what the plan that is read says
+    #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, PACKETS_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
-    packets: u32,
+    packets: Option<u32>,
 
     /// What to print
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Tree)]
@@ -66,7 +67,7 @@ enum Format {
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
     let (plan, fabric) = (&planned.plan, &planned.fabric);
-    let analysis = || plan.analyse(fabric, arguments.packets);
+    let analysis = || plan.analyse(fabric, planned.packets);
     let text = match arguments.format {
         Format::Tree => {
             let tree = render::tree(plan, fabric, arguments.shown)?;

@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let message = arguments.message.map_or(parameters.packet_flits, Flits);
     let packets = packet_count(message, parameters.packet_flits)?;
-    let planned = arguments.plan.planned(&arguments.fabric, packets)?;
+    let planned = arguments.plan.planned(&arguments.fabric, Some(packets))?;
     let run = Run {
         fabric: &planned.fabric,
         plan: &planned.plan,
