@@ -54,8 +54,9 @@ impl Plan {
 
     /// Analyses the plan for a message of so many packets.
     ///
-    /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or
-    /// one sender receives through what the other worm started. Cost: n log n, and the length of all routes; where
+    /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or,
+    /// for a message of one packet, one sender receives through what the other worm started. (With several packets a
+    /// network interface passes on the first while later ones still come.) Cost: n log n, and the length of all routes; where
     /// routing is adaptive also a search over the switches above senders for each destination switch.
     ///
     /// # Errors
@@ -66,7 +67,7 @@ impl Plan {
             return Err(PlanError::Packets(packets.into()));
         }
         let steps = Steps::of(self);
-        let order = Precedence::of(self);
+        let order = Precedence::of(self, packets > 1);
         let mut visits: Vec<Visit> = Vec::new();
         let topology = fabric.topology();
         let mut used = vec![false; topology.link_count() as usize];
@@ -198,7 +199,8 @@ struct Place {
 }
 
 impl Precedence {
-    fn of(plan: &Plan) -> Self {
+    /// With several packets (`pipelined`) what a member sends may be under way while it still receives.
+    fn of(plan: &Plan, pipelined: bool) -> Self {
         const NONE: u32 = u32::MAX;
         // The last worm that a member received or sent: the next one it sends stands below that.
         let mut last = vec![NONE; plan.placement.member_count() as usize];
@@ -206,8 +208,10 @@ impl Precedence {
         for (position, worm) in (0..).zip(&plan.worms) {
             above.push(last[worm.from.index()]);
             last[worm.from.index()] = position;
-            for to in &worm.to {
-                last[to.index()] = position;
+            if !pipelined {
+                for to in &worm.to {
+                    last[to.index()] = position;
+                }
             }
         }
         let mut sizes = vec![1_u32; above.len()];

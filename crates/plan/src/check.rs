@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use treecast_fabric::{Channel, Fabric, UpDown, Vertex};
+use treecast_fabric::{Channel, Fabric, Link, Overlap, UpDown, Vertex};
 
 use crate::{Placement, Plan, PlanError, Worm, WormKind};
 
@@ -30,18 +30,8 @@ impl Plan {
 
 /// Whether a worm of this kind can have the route it has, or can do without.
 fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
-    let topology = fabric.topology();
-    if worm.kind == WormKind::Tree {
-        let source = placement.host_of(worm.from);
-        let Some(routing) = fabric.routing().up_down() else {
-            return Err(format!("a tree worm needs up*/down* routing, this is {}", fabric.routing().name()));
-        };
-        let targets = UpDown::switches_of(topology, &placement.hosts_of(&worm.to));
-        if routing.ascent(topology, &targets).from(topology.switch_of(source)).is_none() {
-            return Err(format!("no switch above {source} reaches every receiver by going down"));
-        }
-    }
     match (worm.kind, worm.route.is_empty()) {
+        (WormKind::Tree, _) => check_tree(fabric, placement, worm),
         (WormKind::Local, false) => Err("a local worm crosses no links".into()),
         (WormKind::Path, true) => Err("a path worm needs its route".into()),
         (_, true) => Ok(()),
@@ -49,9 +39,34 @@ fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<()
     }
 }
 
-/// Whether a route begins with the sender's link, goes on from where it came to (a path from its last switch, a tree
-/// from any), comes nowhere twice, and ends at just the receivers' hosts, on a path in their order. Only a tree worm may
-/// come down to a switch that it passed on its way up.
+/// Whether some switch reaches all receivers. A route is given only where the fabric leaves no choice, and then it is
+/// that one.
+fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
+    let topology = fabric.topology();
+    let Some(routing) = fabric.routing().up_down() else {
+        return Err(format!("a tree worm needs up*/down* routing, this is {}", fabric.routing().name()));
+    };
+    let source = placement.host_of(worm.from);
+    let hosts = placement.hosts_of(&worm.to);
+    let targets = UpDown::switches_of(topology, &hosts);
+    if routing.ascent(topology, &targets).from(topology.switch_of(source)).is_none() {
+        return Err(format!("no switch above {source} reaches every receiver by going down"));
+    }
+    if worm.route.is_empty() {
+        return Ok(());
+    }
+    if !fabric.routing().is_deterministic(topology) {
+        return Err("the way of a tree worm is for this fabric to choose, and cannot be given".into());
+    }
+    if routing.tree_route(topology, source, &hosts, Overlap::default()).as_ref() != Some(&worm.route) {
+        return Err("its route is not the one that a tree worm takes on this fabric".into());
+    }
+    Ok(())
+}
+
+/// Whether a route of existing channels begins with the sender's link, goes on from the last switch it came to, comes
+/// nowhere twice, on up*/down* networks goes up no more once it has gone down, and ends at just the receivers' hosts, in
+/// their order.
 fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
     let topology = fabric.topology();
     let channels = fabric.routing().virtual_channel_count();
@@ -62,47 +77,44 @@ fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Resul
         return Err(format!("the fabric has no virtual channel {virtual_channel} of {link}"));
     }
     let name = |link| topology.link_name(link);
-    let tree = fabric.routing().up_down().filter(|_| worm.kind == WormKind::Tree);
     let injection = topology.injection(placement.host_of(worm.from));
-    let mut channels = worm.route.iter();
-    if channels.next().map(|channel| channel.link) != Some(injection) {
+    let mut links = worm.route.iter().map(|channel| channel.link);
+    if links.next() != Some(injection) {
         return Err(format!("its route does not begin with its sender's link '{}'", name(injection)));
     }
     let mut at = topology.link(injection).to;
-    // Vertices reached, and whether by going down a tree.
-    let mut reached = BTreeSet::from([(at, false)]);
+    let mut reached = BTreeSet::from([at]);
+    let mut gone_down = false;
     let mut served = Vec::new();
-    for channel in channels {
-        let link = topology.link(channel.link);
-        let down = tree.is_some_and(|routing| {
-            link.from.switch().is_some()
-                && !(link.to.switch().is_some() && routing.is_up(topology, channel.link))
-        });
-        let goes_on = if tree.is_some() {
-            reached.contains(&(link.from, false)) || (down && reached.contains(&(link.from, true)))
-        } else {
-            link.from == at
-        };
-        if !goes_on {
-            return Err(format!("nothing leads to '{}' on its route", name(channel.link)));
+    for link in links {
+        let Link { from, to, .. } = topology.link(link);
+        if from != at {
+            return Err(format!("nothing leads to '{}' on its route", name(link)));
         }
-        if !reached.insert((link.to, down)) {
-            return Err(format!("its route comes to {} twice", link.to));
+        if !reached.insert(to) {
+            return Err(format!("its route comes to {to} twice"));
         }
-        match link.to {
+        match to {
             Vertex::Host(host) => served.push(host),
-            switch @ Vertex::Switch(_) => at = switch,
+            Vertex::Switch(_) => at = to,
+        }
+        if let (Some(routing), Vertex::Switch(_)) = (fabric.routing().up_down(), to) {
+            let up = routing.is_up(topology, link);
+            if up && gone_down {
+                return Err(format!("its route goes up by '{}' after it has gone down", name(link)));
+            }
+            gone_down |= !up;
         }
     }
     let mut hosts: Vec<_> = worm.to.iter().map(|&to| placement.host_of(to)).collect();
     hosts.dedup();
-    if worm.kind == WormKind::Tree {
-        hosts = placement.hosts_of(&worm.to);
-        served.sort_unstable();
-    }
     if served != hosts {
         let list = |hosts: &[_]| crate::render::short_list(hosts.iter().map(ToString::to_string), 8);
         return Err(format!("its route serves {}, its receivers are on {}", list(&served), list(&hosts)));
+    }
+    let last = worm.route[worm.route.len() - 1].link;
+    if topology.link(last).to.host().is_none() {
+        return Err(format!("its route ends at a switch, with '{}'", name(last)));
     }
     Ok(())
 }

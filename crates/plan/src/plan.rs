@@ -101,6 +101,9 @@ impl Plan {
         placement: Placement,
         mut worms: Vec<Worm>,
     ) -> Result<Self, PlanError> {
+        if worms.is_empty() {
+            return Err(PlanError::NoDestinations);
+        }
         let count = placement.member_count() as usize;
         let mut holders = FixedBitSet::with_capacity(count);
         let mut sent = vec![0; count];

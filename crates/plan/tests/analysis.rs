@@ -30,14 +30,14 @@ fn channels(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Vec<Channel> {
     route.into_iter().filter(|channel| !topology.is_internal(channel.link)).collect()
 }
 
-/// For each worm the worms that come before it: what its sender sent earlier, what brought its sender the message, and
-/// all before those.
-fn before(plan: &Plan) -> Vec<BTreeSet<usize>> {
+/// For each worm the worms that come before it: what its sender sent earlier, for a message of one packet what brought
+/// its sender the message, and all before those.
+fn before(plan: &Plan, packets: u32) -> Vec<BTreeSet<usize>> {
     let mut before: Vec<BTreeSet<usize>> = Vec::new();
     for (position, worm) in plan.worms().iter().enumerate() {
         let mut mine = BTreeSet::new();
         for (earlier, other) in plan.worms()[..position].iter().enumerate() {
-            if other.from == worm.from || other.to.contains(&worm.from) {
+            if other.from == worm.from || (packets == 1 && other.to.contains(&worm.from)) {
                 mine.insert(earlier);
                 mine.extend(before[earlier].iter().copied());
             }
@@ -104,14 +104,14 @@ proptest! {
     fn figures_are_those_of_plain_counts(case in cases()) {
         let fabric = case.fabric();
         let Some(plan) = case.plan(&fabric) else { return Ok(()) };
-        let analysis = plan.analyse(&fabric, 1).unwrap();
+        let analysis = plan.analyse(&fabric, case.packets).unwrap();
         let routes: Vec<Vec<Channel>> =
             plan.worms().iter().map(|worm| channels(&fabric, &plan, worm)).collect();
         let visits = routes.iter().map(Vec::len).sum::<usize>();
         let used: BTreeSet<LinkId> = routes.iter().flatten().map(|channel| channel.link).collect();
         prop_assert_eq!(analysis.link_visits, visits as u64);
         prop_assert_eq!(analysis.links_used as usize, used.len());
-        let before = before(&plan);
+        let before = before(&plan, case.packets);
         let mut contending = 0;
         for b in 0..routes.len() {
             for a in (0..b).filter(|a| !before[b].contains(a)) {
@@ -119,11 +119,30 @@ proptest! {
             }
         }
         prop_assert_eq!(analysis.contending_pairs, contending);
-        let mut at_once: BTreeMap<u32, u32> = BTreeMap::new();
-        for (worm, step) in plan.worms().iter().zip(plan.steps()) {
-            *at_once.entry(step).or_default() += u32::from(worm.kind != WormKind::Local);
+        // Step by step, each holder in turn sends its next worm; who receives in a step holds the message in the next.
+        let mut holders = BTreeMap::from([(plan.root(), (0, 0_usize))]);
+        let (mut left, mut phases, mut depth, mut most_at_once) = (plan.worms().len(), 0, 0, 0);
+        while left > 0 {
+            phases += 1;
+            let mut reached = Vec::new();
+            let mut at_once = 0;
+            for (&holder, (depth_here, sent)) in &mut holders {
+                let Some(worm) = plan.worms().iter().filter(|worm| worm.from == holder).nth(*sent) else { continue };
+                *sent += 1;
+                at_once += u32::from(worm.kind != WormKind::Local);
+                reached.extend(worm.to.iter().map(|&to| (to, (*depth_here + 1, 0))));
+                left -= 1;
+            }
+            depth = reached.iter().map(|&(_, (depth, _))| depth).max().unwrap_or(0).max(depth);
+            most_at_once = most_at_once.max(at_once);
+            holders.extend(reached);
         }
-        prop_assert_eq!(analysis.link_concurrency, at_once.into_values().max().unwrap());
+        prop_assert_eq!((analysis.phases, analysis.depth), (phases, depth));
+        prop_assert_eq!(analysis.link_concurrency, most_at_once);
+        let fan_out = holders.values().map(|&(_, sent)| sent).max().unwrap();
+        prop_assert_eq!(analysis.max_fan_out as usize, fan_out);
+        let breaks = |worm: &Worm| worm.from != plan.root() && worm.to.iter().any(|&to| to < worm.from);
+        prop_assert_eq!(analysis.id_rule, !plan.worms().iter().any(breaks));
     }
 }
 

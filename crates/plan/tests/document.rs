@@ -5,7 +5,7 @@ mod common;
 use common::{Case, cases, fabric};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use treecast_fabric::RoutingPolicy;
+use treecast_fabric::{Fabric, PortNumber, RoutingPolicy, TopologyBuilder};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{Arrangement, Order};
 
@@ -186,6 +186,51 @@ fn what_is_wrong_with_a_document_is_said() {
     assert!(error(&torus, "/order", json!("id")).contains("takes no order"));
     assert!(error(&torus, "/worms/0/kind", json!("unicast")).contains("goes to two hosts, h1 and h2"));
     assert!(error(&star, "/worms", json!([{}])).contains("missing field `from`"));
+}
+
+/// Three switches in a triangle with a host each: from s1 to s2 it is one link down, or up to s0 and down.
+#[test]
+fn a_route_keeps_to_the_rules_of_its_fabric_and_ends_at_a_host() {
+    let mut builder = TopologyBuilder::new();
+    let switches = [0, 1, 2].map(|_| builder.switch(3).unwrap());
+    for switch in switches {
+        builder.host(switch, PortNumber(0)).unwrap();
+    }
+    for (from, to) in [((0, 1), (1, 1)), ((0, 2), (2, 1)), ((1, 2), (2, 2))] {
+        let end = |(switch, port): (usize, u32)| (switches[switch], PortNumber(port));
+        builder.link(end(from), end(to)).unwrap();
+    }
+    let fabric = Fabric::new(builder.build().unwrap(), RoutingPolicy::Auto).unwrap();
+    let read = |kind: &str, to: u32, route: &[&str]| {
+        let document = json!({
+            "format": "treecast-plan/1", "fabric": "", "routing": "auto", "order": null, "packets": 1,
+            "placement": { "hosts": 3, "processes": 1, "arrangement": "block" },
+            "scheme": "separate", "label": "published", "root": 0,
+            "worms": [{ "from": 0, "index": 0, "kind": kind, "to": [to], "route": route }],
+        });
+        PlanDocument::parse(&document.to_string()).and_then(|document| document.plan(&fabric))
+    };
+    let error = |kind, to, route: &[&str]| read(kind, to, route).unwrap_err().to_string();
+    let (in_0, to_1, to_2) = ("h0>s0:0", "s0:1>s1:1", "s0:2>s2:1");
+    assert!(read("unicast", 1, &[in_0, to_1, "s1:0>h1"]).is_ok());
+    assert!(read("path", 2, &[in_0, to_1, "s1:2>s2:2", "s2:0>h2"]).is_ok());
+    assert!(
+        error("path", 1, &[in_0, to_2, "s2:2>s1:2", "s1:0>h1"])
+            .ends_with("its route goes up by 's2:2>s1:2' after it has gone down")
+    );
+    assert!(
+        error("unicast", 1, &[in_0, to_1, "s1:0>h1", "s1:2>s2:2"])
+            .ends_with("its route ends at a switch, with 's1:2>s2:2'")
+    );
+    assert!(
+        error("tree", 1, &[in_0, to_1, "s1:0>h1"])
+            .ends_with("the way of a tree worm is for this fabric to choose, and cannot be given")
+    );
+    let star = case("star:4", "auto", 1, "tree-worm");
+    assert!(
+        self::error(&star, "/worms/0/route/3", json!("s0:1>h1"))
+            .ends_with("its route is not the one that a tree worm takes on this fabric")
+    );
 }
 
 #[test]

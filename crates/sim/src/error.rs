@@ -1,7 +1,7 @@
 //! Why a run is not possible.
 
 use thiserror::Error;
-use treecast_fabric::SpecError;
+use treecast_fabric::{Flits, SpecError};
 use treecast_plan::PlanError;
 
 /// Why a run is not possible. Each names the value that offends.
@@ -16,6 +16,9 @@ pub enum SimError {
     /// A message of no flits.
     #[error("the message has 0 flits: it needs at least 1")]
     EmptyMessage,
+    /// A message that is too long.
+    #[error("a message of {0} is too long: it has at most {max} flits", max = crate::MESSAGE_MAX.0)]
+    MessageTooLong(Flits),
     /// A message of too many packets.
     #[error("the message has {packets} packets, at most {packets_max} are possible")]
     TooManyPackets {

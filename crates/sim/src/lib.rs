@@ -105,20 +105,26 @@ impl Run<'_> {
     /// [`SimError`] where the run is not possible: an empty message, one of too many packets, a packet that does not fit
     /// an input buffer, or a plan that does not fit the fabric.
     pub fn simulate(&self) -> Result<Outcome, SimError> {
-        self.parameters.check()?;
         let packets = packet_count(self.message, self.parameters.packet_flits)?;
         self.plan.check(self.fabric)?;
         event::simulate(self, packets)
     }
 }
 
+/// The longest message.
+pub const MESSAGE_MAX: Flits = Flits(1 << 40);
+
 /// How many packets a message is cut into.
 ///
 /// # Errors
-/// [`SimError::EmptyMessage`], [`SimError::TooManyPackets`] beyond [`PACKETS_MAX`].
+/// [`SimError::EmptyMessage`], [`SimError::MessageTooLong`] beyond [`MESSAGE_MAX`], [`SimError::TooManyPackets`] beyond
+/// [`PACKETS_MAX`].
 pub fn packet_count(message: Flits, packet_flits: Flits) -> Result<u32, SimError> {
     if message == Flits::ZERO {
         return Err(SimError::EmptyMessage);
+    }
+    if message > MESSAGE_MAX {
+        return Err(SimError::MessageTooLong(message));
     }
     let packets = message.0.div_ceil(packet_flits.0.max(1));
     u32::try_from(packets)

@@ -5,8 +5,6 @@ use std::str::FromStr;
 
 use treecast_fabric::{Cycles, Flits, Overlap, Picoseconds, SpecError};
 
-use crate::SimError;
-
 /// Which of several shortest legal next links a worm takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Adaptive {
@@ -265,7 +263,14 @@ const KEYS: [Key; 20] = [
         routing_delay,
         Cycles
     ),
-    number_key!("crossbar_delay", "through the crossbar", CYCLES, number, crossbar_delay, Cycles),
+    number_key!(
+        "crossbar_delay",
+        "through the crossbar",
+        "a number of cycles from 1",
+        positive,
+        crossbar_delay,
+        Cycles
+    ),
     number_key!("link_delay", "over a link", CYCLES, number, link_delay, Cycles),
     number_key!(
         "local_overhead",
@@ -390,18 +395,6 @@ impl Parameters {
     /// What a span of cycles is in nanoseconds.
     pub fn nanoseconds(&self, cycles: Cycles) -> f64 {
         cycles.0 as f64 * self.cycle.0 as f64 / 1000.0
-    }
-
-    /// A switch answers to what happened before this cycle: crossbar and link together take time.
-    pub(crate) fn check(&self) -> Result<(), SimError> {
-        if self.crossbar_delay + self.link_delay == Cycles::ZERO {
-            return Err(SimError::Spec(SpecError::BadValue {
-                key: "link_delay".into(),
-                value: "0".into(),
-                expected: "crossbar_delay and link_delay together are at least 1".into(),
-            }));
-        }
-        Ok(())
     }
 }
 

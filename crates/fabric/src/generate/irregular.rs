@@ -49,6 +49,10 @@ pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
         let value = connectivity.to_string();
         return Err(FabricError::OutOfRange { key: "connectivity", value, expected: "0 to 1".into() });
     }
+    if u64::from(switches) * u64::from(ports) > PORTS_MAX {
+        let expected = format!("switches times ports is at most {PORTS_MAX}");
+        return Err(FabricError::OutOfRange { key: "ports", value: ports.to_string(), expected });
+    }
     let ends_min = 2 * (u64::from(switches) - 1);
     let free = (u64::from(switches) * u64::from(ports)).checked_sub(u64::from(hosts) + ends_min);
     let each_can_link = switches == 1 || hosts.div_ceil(switches) < ports;
@@ -79,6 +83,9 @@ pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
     links.extra(target.saturating_sub(u64::from(switches) - 1))?;
     links.builder.build()
 }
+
+/// The most ports of all switches together.
+const PORTS_MAX: u64 = 1 << 24;
 
 /// The generator's stream of its seed; other components draw from other streams.
 const LINK_STREAM: u128 = 0x6c69_6e6b;

@@ -206,7 +206,7 @@ impl PlanDocument {
         if order.is_some() && !scheme.takes_order() {
             return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
         }
-        let label = scheme.label_with(order);
+        let label = scheme.label_on(fabric, order);
         if self.label != label {
             return Err(PlanError::Unsound(format!(
                 "it is labelled {}, but {scheme} is {label}",

@@ -166,7 +166,7 @@ pub fn plan(
         return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
     }
     let worms = worms(fabric, group, scheme, options)?;
-    let label = scheme.label_with(options.order);
+    let label = scheme.label_on(fabric, options.order);
     Ok(Plan::new(scheme.clone(), label, group.root(), *group.placement(), worms)
         .expect("every scheme reaches every destination once, from holders"))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use treecast_fabric::{NameAndOptions, SpecError};
+use treecast_fabric::{Fabric, NameAndOptions, SpecError};
 
 use super::{Form, Local, PathPolicy, Relay, Scheme, Share};
 use crate::shape::Lambda;
@@ -64,10 +64,14 @@ impl Scheme {
         }
     }
 
-    /// Where the algorithm comes from when its tree is built on an order: an order may be reconstructed itself.
-    pub fn label_with(&self, order: Option<Order>) -> Label {
-        match order {
-            Some(Order::Cco) => self.label().max(Label::Reconstructed),
+    /// Where the algorithm comes from as it is used: an order may be reconstructed itself, and Md-torus is published in
+    /// two dimensions.
+    pub fn label_on(&self, fabric: &Fabric, order: Option<Order>) -> Label {
+        let planar = fabric.topology().grid().is_none_or(|grid| grid.dimensions() <= 2);
+        match (self, order) {
+            (Self::Leader { over, .. }, _) => self.label().max(over.label_on(fabric, order)),
+            (Self::MdTorus { .. }, _) if !planar => Label::Ours,
+            (_, Some(Order::Cco)) => self.label().max(Label::Reconstructed),
             _ => self.label(),
         }
     }

@@ -129,8 +129,9 @@ const NOTHING: Gain = (0, Reverse(0));
 /// can still gain, so that most are not walked.
 struct Search<'a> {
     topology: &'a Topology,
-    routing: &'a UpDown,
     top_down: Vec<SwitchId>,
+    /// The links down and up from each switch with the switches at their other ends, the lower links first.
+    onward: Vec<[Vec<(LinkId, SwitchId)>; 2]>,
     /// Uncovered destinations at each switch.
     weights: Vec<u32>,
     /// The most stops; `None` is no limit.
@@ -162,10 +163,20 @@ struct Walk<'s> {
 
 impl<'a> Search<'a> {
     fn new(topology: &'a Topology, routing: &'a UpDown, uncovered: &[Vec<MemberId>]) -> Self {
+        let onward = |switch| {
+            let mut links: [Vec<(LinkId, SwitchId)>; 2] = Default::default();
+            for (link, next) in topology.neighbours(switch) {
+                links[usize::from(routing.is_up(topology, link))].push((link, next));
+            }
+            for links in &mut links {
+                links.sort_unstable();
+            }
+            links
+        };
         Self {
             topology,
-            routing,
             top_down: routing.top_down(),
+            onward: topology.switches().map(onward).collect(),
             weights: uncovered.iter().map(|members| members.len() as u32).collect(),
             most: None,
             taken_links: FixedBitSet::with_capacity(topology.link_count() as usize),
@@ -195,9 +206,8 @@ impl<'a> Search<'a> {
     }
 
     fn onward(&self, at: SwitchId, up: bool) -> impl Iterator<Item = (LinkId, SwitchId)> {
-        self.topology.neighbours(at).filter(move |&(link, _)| {
-            self.routing.is_up(self.topology, link) == up && !self.taken_links[link.index()]
-        })
+        let links = self.onward[at.index()][usize::from(up)].iter().copied();
+        links.filter(|(link, _)| !self.taken_links[link.index()])
     }
 
     /// Adds a visit of a switch to what can be gained behind it: with or without a stop there.

@@ -7,7 +7,7 @@ use crate::{Group, MemberId, PlanError, Worm, WormKind, shape};
 
 /// Recursive halving over the members sorted by coordinates (x, then y, ...), rotated so that the root is first.
 pub(super) fn u_torus(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "u-torus")?;
+    let torus = Torus::new(fabric, group, "u-torus", Form::StoreAndForward)?;
     let mut members = group.destinations().to_vec();
     members.push(group.root());
     members.sort_by_key(|&member| (torus.grid.coordinates(torus.node(member)).collect::<Vec<_>>(), member));
@@ -18,7 +18,7 @@ pub(super) fn u_torus(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, PlanE
 
 /// One chain over the destinations as a Hamiltonian cycle passes them.
 pub(super) fn s_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "s-torus")?;
+    let torus = Torus::new(fabric, group, "s-torus", form)?;
     let mut sender = Sender::new(fabric, group);
     torus.along_cycle(&mut sender, group.root(), &torus.ranked(group), form);
     Ok(sender.worms)
@@ -26,7 +26,7 @@ pub(super) fn s_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<
 
 /// Partition by dimension: a header in each ring that has destinations, which serves its ring in order.
 pub(super) fn md_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "md-torus")?;
+    let torus = Torus::new(fabric, group, "md-torus", form)?;
     let mut sender = Sender::new(fabric, group);
     torus.by_dimension(&mut sender, group.root(), group.destinations().to_vec(), 0, form);
     Ok(sender.worms)
@@ -41,7 +41,7 @@ pub(super) fn mu_torus(
     form: Form,
     relay: Relay,
 ) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "mu-torus")?;
+    let torus = Torus::new(fabric, group, "mu-torus", form)?;
     let mut sender = Sender::new(fabric, group);
     torus.by_partition(&mut sender, group.root(), &torus.ranked(group), r as usize, form, relay);
     Ok(sender.worms)
@@ -54,11 +54,21 @@ struct Torus<'a> {
 }
 
 impl<'a> Torus<'a> {
-    fn new(fabric: &'a Fabric, group: &'a Group, scheme: &'static str) -> Result<Self, PlanError> {
-        match fabric.topology().grid() {
-            Some(grid) if grid.wraps() => Ok(Self { fabric, grid, group }),
-            Some(_) => Err(PlanError::NeedsTorus { scheme, fabric: "a mesh" }),
-            None => Err(PlanError::NeedsTorus { scheme, fabric: "a network of switches" }),
+    /// Worms along rings turn as dimension order allows, not as up*/down* does.
+    fn new(
+        fabric: &'a Fabric,
+        group: &'a Group,
+        scheme: &'static str,
+        form: Form,
+    ) -> Result<Self, PlanError> {
+        let (topology, routing) = (fabric.topology(), fabric.routing());
+        match (topology.grid(), routing) {
+            (None, _) => Err(PlanError::NeedsTorus { scheme, fabric: "a network of switches" }),
+            (Some(grid), _) if !grid.wraps() => Err(PlanError::NeedsTorus { scheme, fabric: "a mesh" }),
+            (Some(_), Routing::UpDown(_)) if form == Form::Worm => {
+                Err(PlanError::NeedsDimensionOrder { scheme })
+            }
+            (Some(grid), _) => Ok(Self { fabric, grid, group }),
         }
     }
 
@@ -152,14 +162,12 @@ impl<'a> Torus<'a> {
         }
     }
 
-    /// Links on the virtual channels of the fabric's routing; drops between them do not count as turns.
+    /// Links on their virtual channels; drops between them do not count as turns.
     fn channels(&self, route: Vec<LinkId>) -> Vec<Channel> {
-        match self.fabric.routing() {
-            Routing::DimensionOrder(routing) => routing.channels(self.fabric.topology(), route),
-            Routing::UpDown(_) => {
-                route.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect()
-            }
-        }
+        let Routing::DimensionOrder(routing) = self.fabric.routing() else {
+            unreachable!("worms are refused on other routings");
+        };
+        routing.channels(self.fabric.topology(), route)
     }
 
     fn by_dimension(
@@ -288,7 +296,7 @@ mod tests {
             let fabric = torus(spec);
             let nodes = fabric.topology().host_count();
             let group = Group::new(Placement::one_per_host(nodes), MemberId(0), vec![MemberId(1)]).unwrap();
-            let torus = Torus::new(&fabric, &group, "s-torus").unwrap();
+            let torus = Torus::new(&fabric, &group, "s-torus", Form::Worm).unwrap();
             let mut by_rank: Vec<u32> = (0..nodes).collect();
             by_rank.sort_by_key(|&node| torus.rank(node));
             assert!((0..nodes).all(|rank| torus.rank(by_rank[rank as usize]) == rank), "{spec}");

@@ -95,8 +95,8 @@ pub(super) struct Hosts<'a> {
     message: Flits,
     packets: u32,
     sends: Sends,
-    /// The worm that brings each member the message.
-    reached_by: Vec<Option<u32>>,
+    /// The receivers of each worm, those on one host together, the hosts in order.
+    receivers: Vec<Vec<MemberId>>,
     /// Whether what reaches a host is moved once for all its processes.
     shared_delivery: bool,
     cpus: Vec<Resource<CpuWork>>,
@@ -115,12 +115,11 @@ impl<'a> Hosts<'a> {
     pub fn new(run: &Run<'a>, packets: u32) -> Self {
         let placement = run.plan.placement();
         let hosts = placement.host_count();
-        let mut reached_by = vec![None; placement.member_count() as usize];
-        for (position, worm) in (0..).zip(run.plan.worms()) {
-            for to in &worm.to {
-                reached_by[to.index()] = Some(position);
-            }
-        }
+        let receivers = run.plan.worms().iter().map(|worm| {
+            let mut to = worm.to.clone();
+            to.sort_unstable_by_key(|&member| (placement.host_of(member), member));
+            to
+        });
         Self {
             plan: run.plan,
             parameters: run.parameters,
@@ -128,7 +127,7 @@ impl<'a> Hosts<'a> {
             message: run.message,
             packets,
             sends: run.plan.sends(),
-            reached_by,
+            receivers: receivers.collect(),
             shared_delivery: matches!(run.plan.scheme(), Scheme::Leader { local: Local::Direct, .. }),
             cpus: (0..placement.member_count()).map(|_| Resource::new()).collect(),
             buses: (0..hosts).map(|_| Resource::new()).collect(),
@@ -205,9 +204,7 @@ impl<'a> Hosts<'a> {
         members.dedup();
         for &member in &members {
             if let Some(work) = self.cpus[member.index()].start() {
-                let time = self.cpu_time(work);
-                self.cpu_busy[self.plan.placement().host_of(member).index()] += time;
-                agenda.after(time, Event::CpuDone(member));
+                agenda.after(self.cpu_time(work), Event::CpuDone(member));
             }
         }
         members.clear();
@@ -247,6 +244,8 @@ impl<'a> Hosts<'a> {
     pub fn cpu_done(&mut self, now: Cycles, member: MemberId) {
         let host = self.plan.placement().host_of(member);
         let work = self.cpus[member.index()].done();
+        let time = self.cpu_time(work);
+        self.cpu_busy[host.index()] += time;
         self.busy_members.push(member);
         match work {
             CpuWork::Receive | CpuWork::ReceiveLocal => self.received(now, member, work == CpuWork::Receive),
@@ -293,12 +292,14 @@ impl<'a> Hosts<'a> {
             BusWork::Fetch { worm } => self.ask_nic(now, host, packet, NicWork::Send { worm }),
             BusWork::FetchOnce { member } => self.copy_at_nic(now, host, member, packet),
             BusWork::Deliver { worm, nth } => {
-                let members = self.members_here(worm, host);
-                let reached =
-                    if self.shared_delivery { &members[..] } else { &members[nth as usize..=nth as usize] };
-                for &member in reached {
-                    self.packets_held[member.index()] += 1;
-                    if self.packets_held[member.index()] == self.packets {
+                let here = self.members_here(worm, host).len();
+                let moved = if self.shared_delivery { 0..here } else { nth as usize..nth as usize + 1 };
+                for index in moved {
+                    let member = self.members_here(worm, host)[index];
+                    let held = &mut self.packets_held[member.index()];
+                    *held += 1;
+                    assert!(*held <= self.packets, "nobody receives a packet twice");
+                    if *held == self.packets {
                         self.ask_cpu(now, member, CpuWork::Receive);
                     }
                 }
@@ -307,9 +308,11 @@ impl<'a> Hosts<'a> {
     }
 
     /// The receivers of a worm on a host.
-    fn members_here(&self, worm: u32, host: HostId) -> Vec<MemberId> {
-        let here = self.plan.placement().members_of(host);
-        here.filter(|member| self.reached_by[member.index()] == Some(worm)).collect()
+    fn members_here(&self, worm: u32, host: HostId) -> &[MemberId] {
+        let (receivers, placement) = (&self.receivers[worm as usize], self.plan.placement());
+        let first = receivers.partition_point(|&member| placement.host_of(member) < host);
+        let end = receivers.partition_point(|&member| placement.host_of(member) <= host);
+        &receivers[first..end]
     }
 
     pub fn packet_arrived(&mut self, now: Cycles, host: HostId, worm: u32, packet: u32) {
@@ -323,15 +326,15 @@ impl<'a> Hosts<'a> {
         match what {
             NicWork::Send { worm } => Some((worm, packet)),
             NicWork::Receive { worm } => {
-                let members = self.members_here(worm, host);
+                let here = self.members_here(worm, host).len();
                 // The interface moves the packet to one attached process after another, or once for all.
-                let moves = if self.shared_delivery { 1 } else { members.len() as u32 };
+                let moves = if self.shared_delivery { 1 } else { here as u32 };
                 for nth in 0..moves {
                     self.ask_bus(now, host, packet, BusWork::Deliver { worm, nth });
                 }
                 if self.offload == Offload::Nic {
-                    for member in members {
-                        self.copy_at_nic(now, host, member, packet);
+                    for index in 0..here {
+                        self.copy_at_nic(now, host, self.members_here(worm, host)[index], packet);
                     }
                 }
                 None

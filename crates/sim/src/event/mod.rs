@@ -5,10 +5,11 @@
 //! 1. Everything that ends or arrives takes effect, in the order in which it was scheduled.
 //! 2. Every idle resource of a host (CPU, bus, network interface) starts the next piece of work that waits for it. Work
 //!    that takes no time ends at once: steps 1 and 2 are repeated until nothing more happens.
-//! 3. Every output that waits for somebody and is free is granted: outputs of switches, and the injection links of
-//!    hosts.
+//! 3. The injection links of hosts are granted. On tori and meshes a packet is at its router at once: then steps 1 to 3
+//!    are repeated.
+//! 4. Every output of a switch that somebody waits for and that is free is granted.
 //!
-//! A grant takes effect downstream in a later cycle, so the order of switches in step 3 changes nothing.
+//! A grant in step 4 takes effect in a later cycle, so the order of switches changes nothing.
 
 mod host;
 mod network;
@@ -67,10 +68,14 @@ impl Agenda {
         self.at(self.now + span, event);
     }
 
+    /// Whether something is left to happen in the current cycle.
+    fn is_due(&self) -> bool {
+        self.events.peek().is_some_and(|Reverse((time, ..))| *time == self.now)
+    }
+
     /// The next event of the current cycle.
     fn next_now(&mut self) -> Option<Event> {
-        let due = self.events.peek().is_some_and(|Reverse((time, ..))| *time == self.now);
-        due.then(|| self.events.pop().expect("peeked").0.2)
+        self.is_due().then(|| self.events.pop().expect("peeked").0.2)
     }
 
     /// Goes on to the next cycle in which something happens.
@@ -146,9 +151,12 @@ fn step(agenda: &mut Agenda, hosts: &mut Hosts, network: &mut Network) {
             }
         }
         hosts.start_work(agenda);
-        if agenda.events.peek().is_none_or(|Reverse((time, ..))| *time != agenda.now) {
+        if !agenda.is_due() {
+            network.grant_injections(agenda);
+        }
+        if !agenda.is_due() {
             break;
         }
     }
-    network.grant(agenda);
+    network.grant_switches(agenda);
 }

@@ -147,12 +147,15 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Routes the packet at the head of a buffer, as soon as its header is there.
+    /// Routes the packet at the head of a buffer, as soon as its header is there. What the switch takes off must have come
+    /// before what follows it can leave.
     fn begin_routing(&mut self, agenda: &mut Agenda, input: InputId) {
         let packet = &self.inputs[input.0 as usize].queue[0];
         let fields = self.ways.fields(packet.worm, &packet.progress);
+        let stripped = self.ways.stripped(packet.worm, &packet.progress);
         let read = packet.arrived + Cycles(fields.0 - 1);
-        agenda.at(read.max(agenda.now) + self.parameters.routing_delay, Event::Routed(input));
+        let routed = read.max(agenda.now) + self.parameters.routing_delay;
+        agenda.at(routed.max(packet.arrived + Cycles(stripped.0)), Event::Routed(input));
     }
 
     pub fn routed(&mut self, now: Cycles, input: InputId) {
@@ -166,6 +169,7 @@ impl<'a> Network<'a> {
                 branch.outputs.truncate(1);
             }
         }
+        debug_assert!(!branches.is_empty(), "a worm goes on from every switch that it comes to");
         state.head = Head::Waiting { copies: branches.len() as u32, stripped };
         let length = packet.length - stripped;
         let (worm, number) = (packet.worm, packet.packet);
@@ -198,23 +202,25 @@ impl<'a> Network<'a> {
         self.woken_injections.push(host);
     }
 
-    /// Grants outputs to whoever waits for them and can go now.
-    pub fn grant(&mut self, agenda: &mut Agenda) {
+    /// Grants injection links to whoever waits for them and can go now.
+    pub fn grant_injections(&mut self, agenda: &mut Agenda) {
         let mut hosts = std::mem::take(&mut self.woken_injections);
         hosts.sort_unstable();
         hosts.dedup();
-        for &host in &hosts {
+        for host in hosts.drain(..) {
             self.grant_injection(agenda, host);
         }
-        hosts.clear();
         self.woken_injections = hosts;
+    }
+
+    /// Grants outputs of switches to whoever waits for them and can go now.
+    pub fn grant_switches(&mut self, agenda: &mut Agenda) {
         let mut switches = std::mem::take(&mut self.woken_switches);
         switches.sort_unstable();
         switches.dedup();
-        for &switch in &switches {
+        for switch in switches.drain(..) {
             self.grant_switch(agenda, switch);
         }
-        switches.clear();
         self.woken_switches = switches;
     }
 

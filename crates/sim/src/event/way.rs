@@ -260,12 +260,14 @@ fn stops(topology: &Topology, route: &[Channel]) -> Vec<Stop> {
 }
 
 /// A path worm's header has two fields for each switch with drops: a host id of one flit, and a bit string with a bit a
-/// port, rounded up to flits. A switch that drops takes its two fields off.
+/// port, rounded up to flits. On a torus host and router are one node, and the id is enough. A switch that drops takes its
+/// fields off.
 fn set_path_header(topology: &Topology, stops: &mut [Stop], route: &[Channel]) -> Flits {
     let switches = route.iter().filter_map(|channel| topology.link(channel.link).to.switch());
     for (stop, switch) in stops.iter_mut().zip(switches) {
         if !stop.drops.is_empty() {
-            stop.stripped = Flits(1 + u64::from(topology.port_count(switch)).div_ceil(8));
+            let ports = if topology.grid().is_some() { 0 } else { topology.port_count(switch) };
+            stop.stripped = Flits(1 + u64::from(ports).div_ceil(8));
         }
     }
     stops.iter().map(|stop| stop.stripped).sum()
