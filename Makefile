@@ -5,20 +5,18 @@
 export PROPTEST_RNG_SEED ?= 1
 
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim
-TREECAST := target/release/treecast
+TREECAST := target/debug/treecast
 
-.PHONY: build demo test set-up format lint pure unit explore clean
+.PHONY: demo test set-up format lint pure unit explore clean
 
-build:
-	cargo build --release --package treecast-cli
-
-demo: build
+demo:
+	cargo build --package treecast-cli
 	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
 	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
 
-test: set-up format lint pure unit demo
+test: set-up format lint unit pure demo
 
-# The browser that opens the charts' page in a test, and a target without operating system for the pure crates.
+# Chromium opens the charts' page in a test (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 set-up:
 	@command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || true
@@ -31,7 +29,7 @@ format:
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# No clock, file, socket or entropy can be had on this target.
+# Libraries that ask the operating system for entropy or threads do not build for this target.
 pure:
 	@if rustup target list --installed 2>/dev/null | grep -qx wasm32-unknown-unknown; then \
 		cargo check --quiet --target wasm32-unknown-unknown $(PURE_CRATES); \
