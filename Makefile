@@ -14,7 +14,7 @@ demo:
 	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
 	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
 
-test: set-up format lint unit pure demo
+test: set-up format lint pure demo unit
 
 # Chromium opens the charts' page in a test (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 set-up:

@@ -48,8 +48,10 @@ fn a_plan_from_a_file_is_shown_and_simulated_as_the_one_it_was() {
         printed(place.path(), &format!("plan {what} --format json --out plan.json"));
         let read = printed(place.path(), "sim --plan plan.json");
         assert_eq!(read, printed(place.path(), &format!("sim {what}")), "{what}");
+        let long = printed(place.path(), &format!("sim {what} --message 384"));
         let what = format!("{what} --packets 3");
         printed(place.path(), &format!("plan {what} --format json --out plan.json"));
+        assert_eq!(printed(place.path(), "sim --plan plan.json"), long, "{what}");
         for format in ["tree", "table", "json", "dot", "svg"] {
             let shown = printed(place.path(), &format!("plan --plan plan.json --format {format}"));
             assert_eq!(shown, printed(place.path(), &format!("plan {what} --format {format}")), "{what}");

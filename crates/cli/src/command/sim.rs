@@ -28,7 +28,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
     offload: Offload,
 
-    /// The length of the message in flits, which are bytes; one packet if not given
+    /// The length of the message in flits, which are bytes; one packet if not given, or as many as
+    /// the plan of --plan was made for
     #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
     message: Option<u64>,
 
@@ -86,14 +87,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     for setting in &arguments.set {
         parameters.set_from(setting)?;
     }
-    let message = arguments.message.map_or(parameters.packet_flits, Flits);
-    let packets = packet_count(message, parameters.packet_flits)?;
-    let planned = arguments.plan.planned(&arguments.fabric, Some(packets))?;
+    let packet = parameters.packet_flits;
+    let packets = arguments.message.map(|message| packet_count(Flits(message), packet)).transpose()?;
+    let planned = arguments.plan.planned(&arguments.fabric, packets)?;
+    let message = arguments.message.unwrap_or(u64::from(planned.packets) * packet.0);
     let run = Run {
         fabric: &planned.fabric,
         plan: &planned.plan,
         offload: arguments.offload,
-        message,
+        message: Flits(message),
         parameters: &parameters,
         seed: arguments.plan.seed,
     };
