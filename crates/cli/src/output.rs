@@ -5,6 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+/// Where to write.
+#[derive(Debug, clap::Args)]
+pub struct OutArguments {
+    /// The file to write; standard output if not given
+    #[arg(id = "out", long = "out", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
 /// Something that could not be written: a file, a folder, standard output.
 #[derive(Debug)]
 pub struct NotWritten(pub PathBuf);

@@ -1,13 +1,12 @@
 //! `treecast fabric`: show a fabric, or convert it.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use treecast_fabric::{Fabric, Routing, SwitchId, Vertex};
 
 use crate::arguments::{FabricArguments, fabric};
-use crate::output::{emit, plain};
+use crate::output::{OutArguments, emit, plain};
 
 #[derive(Debug, Args)]
 #[command(
@@ -27,9 +26,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
     format: Format,
 
-    /// The file to write; standard output if not given
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,7 +47,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Toml => fabric.topology().to_toml(),
         Format::Graphml => fabric.topology().to_graphml(),
     };
-    emit(arguments.out.as_deref(), &text)?;
+    emit(arguments.out.file.as_deref(), &text)?;
     Ok(0)
 }
 

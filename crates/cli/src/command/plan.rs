@@ -1,13 +1,11 @@
 //! `treecast plan`: make a plan and show it.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use treecast_plan::PACKETS_MAX;
 use treecast_plan::render::{self, PlanDocument, WORMS_SHOWN};
 
 use crate::arguments::{FabricArguments, PlanArguments, whole_number};
-use crate::output::emit;
+use crate::output::{OutArguments, emit};
 
 #[derive(Debug, Args)]
 #[command(
@@ -45,9 +43,8 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     shown: usize,
 
-    /// The file to write; standard output if not given
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,6 +78,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Dot => render::dot(plan, fabric)?,
         Format::Svg => render::svg(plan, fabric, &analysis()?)?,
     };
-    emit(arguments.out.as_deref(), &text)?;
+    emit(arguments.out.file.as_deref(), &text)?;
     Ok(0)
 }

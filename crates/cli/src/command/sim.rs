@@ -1,7 +1,6 @@
 //! `treecast sim`: simulate one multicast.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use treecast_fabric::Flits;
@@ -9,7 +8,7 @@ use treecast_plan::render::counted;
 use treecast_sim::{Delivery, Offload, Outcome, Parameters, Run, RunContext, RunDocument, packet_count};
 
 use crate::arguments::{FabricArguments, PlanArguments, whole_number};
-use crate::output::{emit, plain};
+use crate::output::{OutArguments, emit, plain};
 
 #[derive(Debug, Args)]
 #[command(
@@ -41,9 +40,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
     format: Format,
 
-    /// The file to write; standard output if not given
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -113,7 +111,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
         Format::Table => table(&run, &outcome),
     };
-    emit(arguments.out.as_deref(), &text)?;
+    emit(arguments.out.file.as_deref(), &text)?;
     Ok(outcome.status.exit_status())
 }
 
