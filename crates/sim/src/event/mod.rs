@@ -78,15 +78,34 @@ impl Agenda {
         self.is_due().then(|| self.events.pop().expect("peeked").0.2)
     }
 
-    /// Goes on to the next cycle in which something happens.
-    fn advance(&mut self) -> Option<Cycles> {
-        self.now = self.events.peek()?.0.0;
+    /// Goes on to the next cycle, if anything is left to happen.
+    fn advance(&mut self, pace: Pace) -> Option<Cycles> {
+        let next = self.events.peek()?.0.0;
+        self.now = match pace {
+            Pace::Events => next,
+            #[cfg(test)]
+            Pace::EveryCycle => self.now + Cycles(1),
+        };
         Some(self.now)
     }
 }
 
+/// From which cycle to which the simulator goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// To the next in which something happens, looking at what that concerns.
+    Events,
+    /// From each to the next, looking at every switch and host: slow, and what the other pace must equal.
+    #[cfg(test)]
+    EveryCycle,
+}
+
 /// Simulates a run whose message has so many packets.
 pub(crate) fn simulate(run: &Run, packets: u32) -> Result<Outcome, SimError> {
+    simulate_at(Pace::Events, run, packets)
+}
+
+fn simulate_at(pace: Pace, run: &Run, packets: u32) -> Result<Outcome, SimError> {
     let ways = Ways::new(run);
     let header = ways.longest_header();
     let packet = Flits(run.message.0.min(run.parameters.packet_flits.0));
@@ -103,8 +122,12 @@ pub(crate) fn simulate(run: &Run, packets: u32) -> Result<Outcome, SimError> {
     hosts.begin();
     let mut last = Cycles::ZERO;
     let ended = loop {
+        #[cfg(test)]
+        if pace == Pace::EveryCycle {
+            network.wake_all();
+        }
         step(&mut agenda, &mut hosts, &mut network);
-        match agenda.advance() {
+        match agenda.advance(pace) {
             None => break true,
             Some(now) if now > run.parameters.cycles_max => break false,
             Some(now) => last = now,
@@ -159,4 +182,59 @@ fn step(agenda: &mut Agenda, hosts: &mut Hosts, network: &mut Network) {
         }
     }
     network.grant_switches(agenda);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use treecast_fabric::{Fabric, FabricSpec};
+    use treecast_plan::{Group, MemberList, Placement, PlanOptions, plan};
+
+    use super::*;
+    use crate::{Offload, Parameters};
+
+    const SCHEMES: [(&str, &str); 8] = [
+        ("irregular:switches=6,ports=6,hosts=18", "separate"),
+        ("irregular:switches=6,ports=6,hosts=18", "binomial"),
+        ("irregular:switches=6,ports=6,hosts=18,connectivity=0.2", "path"),
+        ("irregular:switches=6,ports=6,hosts=18,connectivity=1", "tree-worm"),
+        ("torus:k=4,n=2,uni", "binomial"),
+        ("torus:k=3,n=2", "separate"),
+        ("torus:k=4,n=2,uni", "md-torus:form=worm"),
+        ("fat-tree:k=4", "postal:lambda=2"),
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+
+        /// Nobody who could go is forgotten: looking at everybody in every cycle finds the same.
+        #[test]
+        fn going_from_event_to_event_misses_nothing(
+            (spec, scheme) in proptest::sample::select(&SCHEMES[..]),
+            seed in 0_u64..1000,
+            message in 1_u64..400,
+            buffer in 40_u64..120,
+            overheads in (0_u64..4, 0_u64..4),
+            offload in proptest::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
+            policy in proptest::sample::select(vec!["first-free", "lowest"]),
+        ) {
+            let spec = if spec.starts_with("irregular") { format!("{spec},seed={seed}") } else { spec.to_string() };
+            let fabric = Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap();
+            let placement = Placement::one_per_host(fabric.topology().host_count());
+            let root = MemberId((seed % u64::from(placement.member_count())) as u32);
+            let destinations = MemberList::All.resolve(&placement, root, seed).unwrap();
+            let group = Group::new(placement, root, destinations).unwrap();
+            let plan = plan(&fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
+            let parameters: Parameters = format!(
+                "host_overhead={},nic_overhead={},bus_mb_per_s=0,packet_flits=32,buffer_flits={buffer},adaptive={policy}",
+                overheads.0, overheads.1
+            )
+            .parse()
+            .unwrap();
+            let message = Flits(message);
+            let run = Run { fabric: &fabric, plan: &plan, offload, message, parameters: &parameters, seed };
+            let packets = crate::packet_count(message, parameters.packet_flits).unwrap();
+            prop_assert_eq!(simulate_at(Pace::EveryCycle, &run, packets), simulate(&run, packets));
+        }
+    }
 }

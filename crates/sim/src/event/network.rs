@@ -202,6 +202,13 @@ impl<'a> Network<'a> {
         self.woken_injections.push(host);
     }
 
+    /// Looks at every switch and every injection link in this cycle.
+    #[cfg(test)]
+    pub fn wake_all(&mut self) {
+        self.woken_switches.extend(self.topology.switches());
+        self.woken_injections.extend(self.topology.hosts());
+    }
+
     /// Grants injection links to whoever waits for them and can go now.
     pub fn grant_injections(&mut self, agenda: &mut Agenda) {
         let mut hosts = std::mem::take(&mut self.woken_injections);
