@@ -77,7 +77,7 @@ pub fn chain_concatenated(fabric: &Fabric, routing: &UpDown) -> Vec<SwitchId> {
 
 #[cfg(test)]
 mod tests {
-    use treecast_fabric::FabricSpec;
+    use treecast_fabric::{FabricSpec, PortNumber, RoutingPolicy, TopologyBuilder};
 
     use super::*;
     use crate::Placement;
@@ -123,6 +123,22 @@ mod tests {
         assert!(sorted.into_iter().eq(fabric.topology().switches()));
         assert_eq!(routing.level(chain[0]), 0);
         assert!(fabric.topology().neighbours(chain[0]).any(|(_, below)| below == chain[1]));
+    }
+
+    #[test]
+    fn chains_begin_and_go_on_at_the_uppermost_switch_not_yet_taken() {
+        // s0 above s1 and s2, both above s3; s4 below s1 alone.
+        let mut builder = TopologyBuilder::new();
+        let switches = [0; 5].map(|_| builder.switch(4).unwrap());
+        builder.host(switches[0], PortNumber(3)).unwrap();
+        for (a, b) in [(0, 1), (0, 2), (1, 3), (2, 3), (1, 4)] {
+            let ends =
+                [a, b].map(|switch: usize| (switches[switch], builder.free_port(switches[switch]).unwrap()));
+            builder.link(ends[0], ends[1]).unwrap();
+        }
+        let fabric = Fabric::new(builder.build().unwrap(), RoutingPolicy::Auto).unwrap();
+        let chains = chain_concatenated(&fabric, fabric.routing().up_down().unwrap());
+        assert_eq!(chains, [0, 1, 3, 2, 4].map(SwitchId));
     }
 
     #[test]
