@@ -259,10 +259,7 @@ impl<'a> Network<'a> {
 
     fn grant_switch(&mut self, agenda: &mut Agenda, switch: SwitchId) {
         let mut waiting = std::mem::take(&mut self.switches[switch.index()].waiting);
-        match self.parameters.arbitration {
-            Arbitration::OldestFirst => waiting.sort_by_key(|request| (request.since, request.input)),
-            Arbitration::LowestLink => waiting.sort_by_key(|request| request.input),
-        }
+        waiting.sort_by_key(|request| rank(self.parameters.arbitration, request.since, request.input));
         let mut left = Vec::new();
         for request in waiting {
             match self.choose(agenda.now, &request) {
@@ -390,5 +387,30 @@ impl<'a> Network<'a> {
 
     fn switch_of(&self, input: InputId) -> SwitchId {
         self.topology.link(self.link_of(input)).to.switch().expect("input buffers are at switches")
+    }
+}
+
+/// Who is served first: the lowest rank.
+fn rank(arbitration: Arbitration, since: Cycles, input: InputId) -> (Cycles, InputId) {
+    match arbitration {
+        Arbitration::OldestFirst => (since, input),
+        Arbitration::LowestLink => (Cycles::ZERO, input),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arbitration_serves_the_oldest_or_the_lowest_link() {
+        let earlier_higher = (Cycles(3), InputId(2));
+        let later_lower = (Cycles(5), InputId(1));
+        let before = |arbitration, a: (Cycles, InputId), b: (Cycles, InputId)| {
+            rank(arbitration, a.0, a.1) < rank(arbitration, b.0, b.1)
+        };
+        assert!(before(Arbitration::OldestFirst, earlier_higher, later_lower));
+        assert!(before(Arbitration::LowestLink, later_lower, earlier_higher));
+        assert!(before(Arbitration::OldestFirst, (Cycles(5), InputId(1)), (Cycles(5), InputId(2))));
     }
 }
