@@ -7,19 +7,23 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim
 TREECAST := target/debug/treecast
 
-.PHONY: demo test set-up format lint pure unit explore clean
+.PHONY: demo test set-up format lint pure unit python python-tests bench instructions explore equality clean
 
 demo:
 	cargo build --package treecast-cli
 	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
 	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
 
-test: set-up format lint pure demo unit
+test: set-up format lint pure demo unit instructions python
 
-# Chromium opens the charts' page in a test (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
+# Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself (apt-get, if we are
+# root); the wasm32 target is for the pure crates (rustup).
+APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
+CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 set-up:
-	@command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || true
+	@command -v chromium >/dev/null || { $(APT_GET) chromium >/dev/null; } || true
+	@$(CAN_MAKE_VENVS) || { $(APT_GET) python3-venv >/dev/null; } || true
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"
 	@rustup target add wasm32-unknown-unknown 2>/dev/null || true
 
@@ -38,6 +42,35 @@ pure:
 unit:
 	cargo test --workspace
 
+# The package is installed as users install it, but unoptimised, and not where they have theirs.
+VENV := target/python
+python:
+	cargo build --package treecast-cli
+	@if $(CAN_MAKE_VENVS); then $(MAKE) --no-print-directory $(VENV)/ready python-tests; \
+	else echo "skipped: no Python 3.11 with venv, so the Python package is compiled by clippy alone"; fi
+
+$(VENV)/ready: python/requirements-test.txt
+	python3 -m venv --clear $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+python-tests:
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation ./python
+	$(VENV)/bin/ruff format --check --quiet python
+	$(VENV)/bin/ruff check --quiet python
+	$(VENV)/bin/mypy --config-file python/pyproject.toml python/treecast
+	$(VENV)/bin/stubtest --mypy-config-file python/pyproject.toml treecast
+	$(VENV)/bin/pytest --config-file python/pyproject.toml python/tests
+
+# What the hot loops cost: criterion's statistics, then simulated cycles and events a second of a fixed set of cases.
+bench:
+	cargo bench --package treecast-sim --bench hot_loops
+	cargo run --release --package treecast-sim --example speed
+
+# Instructions of three short runs, held to those that are kept.
+instructions:
+	crates/sim/benches/instructions.sh
+
 # Property tests on new seeds, round after round: make explore ROUNDS=100
 ROUNDS ?= 20
 explore:
@@ -45,6 +78,11 @@ explore:
 		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "PROPTEST_RNG_SEED=$$seed"; \
 		PROPTEST_RNG_SEED=$$seed cargo test --quiet --workspace --tests || exit 1; \
 	done
+
+# Both simulators over many random cases: make equality CASES=100000
+CASES ?= 10000
+equality:
+	PROPTEST_CASES=$(CASES) cargo test --package treecast-sim --lib equality
 
 clean:
 	cargo clean

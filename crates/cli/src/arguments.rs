@@ -33,8 +33,8 @@ pub struct FabricArguments {
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,
 
-    /// How it is routed: auto, up-down, up-down:root=3, dimension-order,
-    /// dimension-order:channels=none
+    /// How it is routed: auto, up-down, up-down:root=3,channels=2, shortest-path,
+    /// dimension-order, dimension-order:channels=none
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub routing: RoutingPolicy,
 }
@@ -145,6 +145,14 @@ impl Planned {
 }
 
 impl PlanArguments {
+    /// The scheme given.
+    pub fn scheme(&self) -> anyhow::Result<&Scheme> {
+        self.scheme.as_ref().with_context(|| {
+            let names = Scheme::NAMES.map(|(name, _)| name).join(", ");
+            format!("--scheme is missing: name one of {names}")
+        })
+    }
+
     /// Makes the plan for a message of so many packets, or reads it: it says itself how many it is for.
     pub fn planned(
         &self,
@@ -159,10 +167,7 @@ impl PlanArguments {
 
     fn made(&self, fabric_arguments: &FabricArguments, packets: Option<u32>) -> anyhow::Result<Planned> {
         let packets = packets.unwrap_or(1);
-        let scheme = self.scheme.clone().ok_or_else(|| {
-            let names = Scheme::NAMES.map(|(name, _)| name).join(", ");
-            anyhow::anyhow!("--scheme is missing: name one of {names}")
-        })?;
+        let scheme = self.scheme()?;
         let fabric_text = fabric_arguments.given()?.to_string();
         let fabric = fabric(&fabric_text, fabric_arguments.routing)?;
         let hosts = fabric.topology().host_count();
@@ -170,7 +175,7 @@ impl PlanArguments {
         let root = MemberId(self.root);
         let destinations = self.dests.parse::<MemberList>()?.resolve(&placement, root, self.seed)?;
         let group = Group::new(placement, root, destinations)?;
-        let plan = plan(&fabric, &group, &scheme, &PlanOptions { order: self.order, packets })?;
+        let plan = plan(&fabric, &group, scheme, &PlanOptions { order: self.order, packets })?;
         Ok(Planned {
             file: None,
             destinations: Some(self.dests.clone()),

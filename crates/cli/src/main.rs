@@ -6,7 +6,9 @@
 mod arguments;
 mod command;
 mod complaint;
+mod journal_file;
 mod output;
+mod sweep;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,11 @@
 //! Writing: files whole or not at all, standard output, and complaints.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 /// Where to write.
 #[derive(Debug, clap::Args)]
@@ -106,4 +108,26 @@ pub fn plain(mut table: comfy_table::Table) -> String {
 pub fn width() -> u16 {
     let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 100));
     columns.clamp(60, 200)
+}
+
+/// How long something may take before a line that says how far it is is worth it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A progress bar, on a terminal only, and only once it has taken a while; without a length, for what nobody knows how long
+/// it will take.
+pub fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
+    let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
+    if io::stderr().is_terminal() {
+        let late = bar.downgrade();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            if let Some(bar) = late.upgrade() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }
+        });
+    }
+    bar
 }

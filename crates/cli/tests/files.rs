@@ -216,12 +216,62 @@ fn a_study_that_is_killed_leaves_whole_files_only() {
     child.kill().unwrap();
     child.wait().unwrap();
     let files = contents(&out);
-    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    let mut names: Vec<&str> = files.keys().map(String::as_str).collect();
+    names.retain(|name| !name.ends_with(".journal"));
     assert_eq!(names, ["fig1.csv", "fig1.html", "fig1.parquet", "fig1.svg"]);
     assert_eq!(String::from_utf8_lossy(&files["fig1.csv"]).lines().count(), 1 + 3);
     assert!(files["fig1.html"].trim_ascii_end().ends_with(b"</html>"));
     assert!(files["fig1.parquet"].ends_with(b"PAR1"));
     assert!(files["fig1.svg"].trim_ascii_end().ends_with(b"</svg>"));
+}
+
+/// Starts a study in `out`, and kills it when the journal of its second figure has some lines; gives how many.
+fn interrupted(place: &Path, line: &str) -> usize {
+    let mut command = treecast(place);
+    command.args(line.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let journal = place.join("out/fig8.journal");
+    let begun = Instant::now();
+    let lines = || std::fs::read_to_string(&journal).unwrap_or_default().matches('\n').count();
+    while lines() < 100 && begun.elapsed() < Duration::from_mins(1) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lines() - 1
+}
+
+#[test]
+fn a_study_that_was_killed_goes_on_where_it_stopped() {
+    let place = tempfile::tempdir().unwrap();
+    let line = "paper run icpp98 fig7 fig8 --quick --jobs 2 --out out";
+    let text = printed(place.path(), line);
+    let out = place.path().join("out");
+    let files = contents(&out);
+    assert!(files.keys().all(|name| !name.ends_with(".journal")));
+    std::fs::remove_dir_all(&out).unwrap();
+
+    let done = interrupted(place.path(), line);
+    assert!((99..320).contains(&done), "{done}");
+    // What was being written when the power went.
+    let mut journal = std::fs::OpenOptions::new().append(true).open(out.join("fig8.journal")).unwrap();
+    std::io::Write::write_all(&mut journal, b"{\"run\":\"0123").unwrap();
+    let output = run(place.path(), line);
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        format!(
+            "treecast: took 240 of 240 runs from out/fig7.journal\n\
+             treecast: took {done} of 320 runs from out/fig8.journal\n"
+        )
+    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), text);
+    assert!(contents(&out) == files);
+
+    interrupted(place.path(), line);
+    let output = run(place.path(), &format!("{line} --fresh"));
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(contents(&out) == files);
 }
 
 #[test]

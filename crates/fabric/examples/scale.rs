@@ -18,7 +18,7 @@ fn main() -> Result<(), FabricError> {
     timed("read TOML", || read::toml("scale.toml", &text))?;
     let text = timed("write GraphML", || topology.to_graphml());
     timed("read GraphML", || read::graphml("scale.graphml", &text))?;
-    let fabric = timed("route", || Fabric::new(topology, RoutingPolicy::UpDown { root: None }))?;
+    let fabric = timed("route", || Fabric::new(topology, RoutingPolicy::UpDown { root: None, channels: 1 }))?;
     timed("distances to 100 switches", || distances_to(&fabric, 100));
     timed("reach", || fabric.routing().up_down().map(|routing| routing.reach(fabric.topology()).len()));
     println!("{}", peak_memory());

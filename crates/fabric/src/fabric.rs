@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, star};
 use crate::{
-    DimensionOrder, FabricError, NameAndOptions, Routing, SpecError, SwitchId, Topology, UpDown,
-    VirtualChannels,
+    DimensionOrder, FabricError, NameAndOptions, Routing, ShortestPath, SpecError, SwitchId, Topology,
+    UpDown, VirtualChannels,
 };
 
 /// A topology and the routing over it.
@@ -20,17 +20,23 @@ impl Fabric {
     /// A topology with a routing.
     ///
     /// # Errors
-    /// [`FabricError::RoutingMismatch`] where the topology does not allow that routing.
+    /// [`FabricError::RoutingMismatch`] where the topology does not allow that routing; [`FabricError::NoSuchSwitch`] for
+    /// a root, [`FabricError::OutOfRange`] for a number of channels, that there cannot be.
     pub fn new(topology: Topology, policy: RoutingPolicy) -> Result<Self, FabricError> {
         let routing = match policy {
             RoutingPolicy::Auto if topology.grid().is_some() => {
                 Routing::DimensionOrder(DimensionOrder::new(&topology, VirtualChannels::Dateline)?)
             }
-            RoutingPolicy::Auto | RoutingPolicy::UpDown { root: None } => {
-                Routing::UpDown(UpDown::new(&topology)?)
+            RoutingPolicy::Auto => Routing::UpDown(UpDown::new(&topology)?),
+            RoutingPolicy::UpDown { root, channels } => {
+                let routing = match root {
+                    None => UpDown::new(&topology)?,
+                    Some(root) => UpDown::from_root(&topology, root)?,
+                };
+                Routing::UpDown(routing.with_virtual_channels(channels)?)
             }
-            RoutingPolicy::UpDown { root: Some(root) } => {
-                Routing::UpDown(UpDown::from_root(&topology, root)?)
+            RoutingPolicy::ShortestPath { channels } => {
+                Routing::ShortestPath(ShortestPath::new(&topology, channels)?)
             }
             RoutingPolicy::DimensionOrder(channels) => {
                 Routing::DimensionOrder(DimensionOrder::new(&topology, channels)?)
@@ -61,13 +67,20 @@ impl Fabric {
 /// Which routing a fabric gets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RoutingPolicy {
-    /// Dimension order with dateline channels on tori and meshes, up*/down* elsewhere.
+    /// Dimension order with dateline channels on tori and meshes, up*/down* with one virtual channel elsewhere.
     #[default]
     Auto,
     /// Up*/down*.
     UpDown {
         /// The root switch; without one the topology's natural ranks, or switch 0.
         root: Option<SwitchId>,
+        /// Virtual channels a link, 1 to [`Routing::VIRTUAL_CHANNELS_MAX`].
+        channels: u8,
+    },
+    /// All shortest paths: it can deadlock, see [`ShortestPath`].
+    ShortestPath {
+        /// Virtual channels a link, 1 to [`Routing::VIRTUAL_CHANNELS_MAX`].
+        channels: u8,
     },
     /// Dimension order.
     DimensionOrder(VirtualChannels),
@@ -75,20 +88,36 @@ pub enum RoutingPolicy {
 
 impl RoutingPolicy {
     /// The names it is read from.
-    pub const NAMES: [&str; 3] = ["auto", "up-down", "dimension-order"];
+    pub const NAMES: [&str; 4] = ["auto", "up-down", "shortest-path", "dimension-order"];
+}
+
+/// The value of `channels`, which is 1 where it is not given.
+fn channels(spec: &NameAndOptions) -> Result<u8, SpecError> {
+    let expected = format!("a number of virtual channels from 1 to {}", Routing::VIRTUAL_CHANNELS_MAX);
+    let channels = spec.value("channels", &expected)?.unwrap_or(1);
+    if (1..=Routing::VIRTUAL_CHANNELS_MAX).contains(&channels) {
+        return Ok(channels);
+    }
+    Err(SpecError::BadValue { key: "channels".into(), value: channels.to_string(), expected })
 }
 
 impl FromStr for RoutingPolicy {
     type Err = SpecError;
 
-    /// Reads `auto`, `up-down`, `up-down:root=3`, `dimension-order`, `dimension-order:channels=none|dateline`.
+    /// Reads `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`, `shortest-path:channels=2`,
+    /// `dimension-order`, `dimension-order:channels=none|dateline`.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let spec: NameAndOptions = text.parse()?;
         match spec.name() {
             "auto" => spec.only(&[]).map(|()| Self::Auto),
             "up-down" => {
-                spec.only(&["root"])?;
-                Ok(Self::UpDown { root: spec.value("root", "the number of a switch")?.map(SwitchId) })
+                spec.only(&["root", "channels"])?;
+                let root = spec.value("root", "the number of a switch")?.map(SwitchId);
+                Ok(Self::UpDown { root, channels: channels(&spec)? })
+            }
+            "shortest-path" => {
+                spec.only(&["channels"])?;
+                Ok(Self::ShortestPath { channels: channels(&spec)? })
             }
             "dimension-order" => {
                 spec.only(&["channels"])?;
@@ -109,15 +138,21 @@ impl FromStr for RoutingPolicy {
 
 impl fmt::Display for RoutingPolicy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => formatter.write_str("auto"),
-            Self::UpDown { root: None } => formatter.write_str("up-down"),
-            Self::UpDown { root: Some(root) } => write!(formatter, "up-down:root={}", root.0),
-            Self::DimensionOrder(VirtualChannels::Dateline) => formatter.write_str("dimension-order"),
-            Self::DimensionOrder(VirtualChannels::None) => {
-                formatter.write_str("dimension-order:channels=none")
+        let channels = |channels: u8| (channels != 1).then(|| format!("channels={channels}"));
+        let (name, options) = match *self {
+            Self::Auto => ("auto", vec![]),
+            Self::UpDown { root, channels: count } => {
+                let root = root.map(|root| format!("root={}", root.0));
+                ("up-down", root.into_iter().chain(channels(count)).collect())
             }
-        }
+            Self::ShortestPath { channels: count } => {
+                ("shortest-path", channels(count).into_iter().collect())
+            }
+            Self::DimensionOrder(VirtualChannels::Dateline) => ("dimension-order", vec![]),
+            Self::DimensionOrder(VirtualChannels::None) => ("dimension-order", vec!["channels=none".into()]),
+        };
+        let separator = if options.is_empty() { "" } else { ":" };
+        write!(formatter, "{name}{separator}{}", options.join(","))
     }
 }
 
@@ -254,9 +289,34 @@ mod tests {
             assert_eq!(text.parse::<FabricSpec>().unwrap().to_string(), text);
         }
         assert_eq!("icpp98".parse::<FabricSpec>().unwrap(), FabricSpec::Irregular(Irregular::default()));
-        for text in ["auto", "up-down", "up-down:root=3", "dimension-order", "dimension-order:channels=none"]
-        {
+        for text in [
+            "auto",
+            "up-down",
+            "up-down:root=3",
+            "up-down:channels=2",
+            "up-down:root=3,channels=16",
+            "shortest-path",
+            "shortest-path:channels=4",
+            "dimension-order",
+            "dimension-order:channels=none",
+        ] {
             assert_eq!(text.parse::<RoutingPolicy>().unwrap().to_string(), text);
+        }
+        assert_eq!("up-down:channels=1".parse::<RoutingPolicy>().unwrap().to_string(), "up-down");
+    }
+
+    #[test]
+    fn a_link_has_one_to_sixteen_virtual_channels() {
+        for text in ["up-down:channels=0", "shortest-path:channels=17", "up-down:channels=many"] {
+            let error = text.parse::<RoutingPolicy>().unwrap_err().to_string();
+            assert!(error.ends_with("does not fit: a number of virtual channels from 1 to 16"), "{error}");
+        }
+        let topology = crate::generate::star(2).unwrap();
+        for policy in
+            [RoutingPolicy::UpDown { root: None, channels: 0 }, RoutingPolicy::ShortestPath { channels: 17 }]
+        {
+            let error = Fabric::new(topology.clone(), policy).unwrap_err().to_string();
+            assert!(error.ends_with("is out of range: 1 to 16"), "{error}");
         }
     }
 

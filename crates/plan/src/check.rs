@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use treecast_fabric::{Channel, Fabric, Link, Overlap, UpDown, Vertex};
+use treecast_fabric::{Channel, Fabric, Link, Overlap, Routing, UpDown, Vertex};
 
 use crate::{Placement, Plan, PlanError, Worm, WormKind};
 
@@ -34,6 +34,9 @@ fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<()
         (WormKind::Tree, _) => check_tree(fabric, placement, worm),
         (WormKind::Local, false) => Err("a local worm crosses no links".into()),
         (WormKind::Path, true) => Err("a path worm needs its route".into()),
+        (WormKind::Path, false) if matches!(fabric.routing(), Routing::ShortestPath(_)) => {
+            Err("a path worm needs up*/down* or dimension-order routing, this is shortest-path".into())
+        }
         (_, true) => Ok(()),
         (_, false) => check_connected(fabric, placement, worm),
     }
@@ -49,7 +52,8 @@ fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(),
     let source = placement.host_of(worm.from);
     let hosts = placement.hosts_of(&worm.to);
     let targets = UpDown::switches_of(topology, &hosts);
-    if routing.ascent(topology, &targets).from(topology.switch_of(source)).is_none() {
+    let origin = topology.switch_of(source);
+    if routing.ascent(topology, origin, &targets).from(origin).is_none() {
         return Err(format!("no switch above {source} reaches every receiver by going down"));
     }
     if worm.route.is_empty() {

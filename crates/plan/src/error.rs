@@ -77,12 +77,14 @@ pub enum PlanError {
     },
     /// Worms along the rings of a torus that is routed otherwise.
     #[error(
-        "scheme {scheme} with form=worm needs dimension-order routing; this torus is routed by up-down (leave \
+        "scheme {scheme} with form=worm needs dimension-order routing; this torus is routed by {routing} (leave \
          --routing away)"
     )]
     NeedsDimensionOrder {
         /// The scheme.
         scheme: &'static str,
+        /// The routing there is.
+        routing: &'static str,
     },
     /// An order for a scheme that makes its own.
     #[error("scheme {scheme} takes no order: it visits the destinations as the fabric has them")]

@@ -1,5 +1,6 @@
 //! Who takes part: members on hosts, and a root among them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use treecast_fabric::{HostId, NameAndOptions, SpecError};
 
 use crate::PlanError;
+use crate::numbering::{Numbering, is_sparse};
 
 /// A member: a process on a host. With one process a host, its number is the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -174,13 +176,15 @@ impl Group {
         if destinations.is_empty() {
             return Err(PlanError::NoDestinations);
         }
-        let mut seen = FixedBitSet::with_capacity(placement.member_count() as usize);
+        // Members that do not exist are refused before they are looked up.
+        let numbers = Numbering::of(destinations.iter().copied(), placement.member_count());
+        let mut seen = FixedBitSet::with_capacity(numbers.len());
         for &member in &destinations {
             placement.check(member)?;
             if member == root {
                 return Err(PlanError::RootAmongDestinations(root));
             }
-            if seen.put(member.index()) {
+            if seen.put(numbers.number(member).expect("every destination has a number")) {
                 return Err(PlanError::Twice(member));
             }
         }
@@ -238,18 +242,15 @@ impl MemberList {
         match self {
             Self::All => Ok(others.collect()),
             &Self::Random(wanted) => {
-                let mut pool: Vec<MemberId> = others.collect();
-                let available = pool.len() as u32;
+                let available = placement.member_count() - 1;
                 if wanted > available {
                     return Err(PlanError::TooManyDestinations { wanted, available });
                 }
                 let mut random = Pcg64::new(u128::from(seed), DESTINATION_STREAM);
-                for index in 0..wanted as usize {
-                    let other = random.random_range(index..pool.len());
-                    pool.swap(index, other);
-                }
-                pool.truncate(wanted as usize);
-                Ok(pool)
+                let places = drawn(&mut random, available as usize, wanted as usize);
+                // The root's number is left out.
+                let member = |place: usize| MemberId(place as u32 + u32::from(place as u32 >= root.0));
+                Ok(places.into_iter().map(member).collect())
             }
             Self::Ranges(ranges) => {
                 // The ends are checked first: a range is at most as long as the placement.
@@ -261,6 +262,27 @@ impl MemberList {
             }
         }
     }
+}
+
+/// Places below `available`, so many of them and none twice: those that a shuffle (Fisher and Yates) puts first.
+fn drawn(random: &mut Pcg64, available: usize, wanted: usize) -> Vec<usize> {
+    if !is_sparse(wanted, available) {
+        let mut pool: Vec<usize> = (0..available).collect();
+        for index in 0..wanted {
+            pool.swap(index, random.random_range(index..available));
+        }
+        pool.truncate(wanted);
+        return pool;
+    }
+    // Only the places that do not hold their own number any more.
+    let mut moved: BTreeMap<usize, usize> = BTreeMap::new();
+    let draw = |index| {
+        let other = random.random_range(index..available);
+        // Nobody looks at the place `index` again.
+        let here = moved.remove(&index).unwrap_or(index);
+        if other == index { here } else { moved.insert(other, here).unwrap_or(other) }
+    };
+    (0..wanted).map(draw).collect()
 }
 
 impl FromStr for MemberList {
@@ -360,6 +382,35 @@ mod tests {
         let random = resolve("random:5").unwrap();
         assert_eq!(random, resolve("random:5").unwrap());
         assert!(random.len() == 5 && !random.contains(&0));
+    }
+
+    #[test]
+    fn a_draw_is_the_beginning_of_a_whole_shuffle() {
+        for seed in 0..50 {
+            for (available, wanted) in [(1, 0), (20, 0), (20, 1), (100, 6), (16_000, 999), (20, 19), (20, 20)]
+            {
+                let mut random = Pcg64::new(seed, DESTINATION_STREAM);
+                let mut pool: Vec<usize> = (0..available).collect();
+                for index in 0..wanted {
+                    let other = random.random_range(index..pool.len());
+                    pool.swap(index, other);
+                }
+                let found = drawn(&mut Pcg64::new(seed, DESTINATION_STREAM), available, wanted);
+                assert_eq!(found, pool[..wanted]);
+            }
+        }
+    }
+
+    #[test]
+    fn few_of_many_are_checked_as_many_of_few_are() {
+        let many = Placement::one_per_host(1_000_000);
+        let group = |members: &[u32]| {
+            Group::new(many, MemberId(7), members.iter().copied().map(MemberId).collect()).map(|_| ())
+        };
+        assert_eq!(group(&[999_999, 3, 5]), Ok(()));
+        assert_eq!(group(&[5, 3, 9, 3, 5]), Err(PlanError::Twice(MemberId(3))));
+        assert_eq!(group(&[5, 7]), Err(PlanError::RootAmongDestinations(MemberId(7))));
+        assert!(matches!(group(&[5, 1_000_000]), Err(PlanError::NoSuchMember { member: 1_000_000, .. })));
     }
 
     #[test]

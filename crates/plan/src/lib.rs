@@ -22,8 +22,10 @@ mod analysis;
 mod check;
 mod error;
 mod group;
+mod numbering;
 pub mod order;
 mod plan;
+mod planner;
 pub mod render;
 mod routes;
 mod scheme;
@@ -33,7 +35,8 @@ pub use analysis::Analysis;
 pub use error::PlanError;
 pub use group::{Arrangement, Group, MemberId, MemberList, Order, Placement};
 pub use plan::{Label, Plan, Sends, Worm, WormKind};
-pub use scheme::{Form, Local, PathPolicy, PlanOptions, Relay, Scheme, Share, plan};
+pub use planner::{Planner, plan};
+pub use scheme::{Form, Local, PathPolicy, PlanOptions, Relay, Scheme, Share};
 
 /// The most packets of a message.
 pub const PACKETS_MAX: u32 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use treecast_fabric::{Fabric, SwitchId, UpDown};
+use treecast_fabric::{Fabric, SwitchId, Topology, UpDown};
 
 use crate::{Group, MemberId, Order, PlanError};
 
@@ -14,41 +14,61 @@ const ORDER_STREAM: u128 = 0x6f72_6465;
 /// # Errors
 /// [`PlanError::NeedsUpDown`] for [`Order::Cco`] on a fabric that is routed otherwise.
 pub fn ordered_members(fabric: &Fabric, group: &Group, order: Order) -> Result<Vec<MemberId>, PlanError> {
-    let mut members = vec![group.root()];
-    members.extend_from_slice(group.destinations());
-    match order {
-        Order::Given => {}
-        Order::Id => members[1..].sort_unstable(),
-        Order::Random(seed) => {
-            let mut random = Pcg64::new(u128::from(seed), ORDER_STREAM);
-            for index in (2..members.len()).rev() {
-                members.swap(index, random.random_range(1..=index));
-            }
-        }
-        Order::Switch => {
-            let positions: Vec<u32> = (0..fabric.topology().switch_count()).collect();
-            sort_by_switch(fabric, group, &positions, &mut members);
-        }
-        Order::Cco => {
+    Ok(MemberOrder::new(fabric, order)?.members(group))
+}
+
+/// An order on a fabric, with what it needs to know of the switches.
+#[derive(Debug)]
+pub(crate) struct MemberOrder<'a> {
+    topology: &'a Topology,
+    order: Order,
+    /// The place of each switch in chain-concatenated order; empty for other orders.
+    places: Vec<u32>,
+}
+
+impl<'a> MemberOrder<'a> {
+    pub(crate) fn new(fabric: &'a Fabric, order: Order) -> Result<Self, PlanError> {
+        let topology = fabric.topology();
+        let mut places = Vec::new();
+        if order == Order::Cco {
             let Some(routing) = fabric.routing().up_down() else {
                 return Err(PlanError::NeedsUpDown { scheme: "order cco", routing: fabric.routing().name() });
             };
-            let mut positions = vec![0; fabric.topology().switch_count() as usize];
-            for (position, switch) in (0..).zip(chain_concatenated(fabric, routing)) {
-                positions[switch.index()] = position;
+            places.resize(topology.switch_count() as usize, 0);
+            for (place, switch) in (0..).zip(chain_concatenated(fabric, routing)) {
+                places[switch.index()] = place;
             }
-            sort_by_switch(fabric, group, &positions, &mut members);
         }
+        Ok(Self { topology, order, places })
     }
-    Ok(members)
-}
 
-/// Sorts by the position of the member's switch, then by id, and rotates so that the root is first.
-fn sort_by_switch(fabric: &Fabric, group: &Group, positions: &[u32], members: &mut [MemberId]) {
-    let switch_of = |member| fabric.topology().switch_of(group.placement().host_of(member));
-    members.sort_by_key(|&member| (positions[switch_of(member).index()], member));
-    let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
-    members.rotate_left(root);
+    /// The members of a group in this order, the root first.
+    pub(crate) fn members(&self, group: &Group) -> Vec<MemberId> {
+        let mut members = Vec::with_capacity(group.size() as usize);
+        members.push(group.root());
+        members.extend_from_slice(group.destinations());
+        match self.order {
+            Order::Given => {}
+            Order::Id => members[1..].sort_unstable(),
+            Order::Random(seed) => {
+                let mut random = Pcg64::new(u128::from(seed), ORDER_STREAM);
+                for index in (2..members.len()).rev() {
+                    members.swap(index, random.random_range(1..=index));
+                }
+            }
+            Order::Switch => self.sort_by(group, &mut members, |switch| switch.0),
+            Order::Cco => self.sort_by(group, &mut members, |switch| self.places[switch.index()]),
+        }
+        members
+    }
+
+    /// Sorts by the place of the member's switch, then by id, and rotates so that the root is first.
+    fn sort_by(&self, group: &Group, members: &mut [MemberId], place: impl Fn(SwitchId) -> u32) {
+        let switch_of = |member| self.topology.switch_of(group.placement().host_of(member));
+        members.sort_unstable_by_key(|&member| (place(switch_of(member)), member));
+        let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
+        members.rotate_left(root);
+    }
 }
 
 /// The switches in chain-concatenated order: the down-going graph cut into chains, one behind the other.

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Channel;
 
+use crate::numbering::Numbering;
 use crate::{Group, MemberId, Placement, PlanError, Scheme};
 
 /// Where an algorithm comes from.
@@ -104,28 +105,31 @@ impl Plan {
         if worms.is_empty() {
             return Err(PlanError::NoDestinations);
         }
-        let count = placement.member_count() as usize;
-        let mut holders = FixedBitSet::with_capacity(count);
-        let mut sent = vec![0; count];
+        let count = placement.member_count();
+        let reached = worms.iter().flat_map(|worm| worm.to.iter().copied());
+        let numbers = Numbering::of(std::iter::once(root).chain(reached), count);
+        let mut holders = FixedBitSet::with_capacity(numbers.len());
+        let mut sent = vec![0; numbers.len()];
         let known = |member: MemberId| {
-            if member.index() < count {
+            if member.0 < count {
                 Ok(member)
             } else {
                 Err(PlanError::Unsound(format!("there is no member {member}")))
             }
         };
-        holders.insert(known(root)?.index());
+        let number = |member: MemberId| numbers.number(member).expect("who is reached has a number");
+        holders.insert(number(known(root)?));
         for worm in &mut worms {
-            if !holders[known(worm.from)?.index()] {
+            let Some(from) = numbers.number(known(worm.from)?).filter(|&from| holders[from]) else {
                 return Err(PlanError::Unsound(format!("{} sends before it has received", worm.from)));
-            }
+            };
             if worm.to.is_empty() {
                 return Err(PlanError::Unsound(format!("a worm of {} has no receiver", worm.from)));
             }
             let host = placement.host_of(worm.from);
             let first = placement.host_of(known(worm.to[0])?);
             for &to in &worm.to {
-                if holders.put(known(to)?.index()) {
+                if holders.put(number(known(to)?)) {
                     return Err(PlanError::Unsound(format!("{to} receives twice")));
                 }
                 if (worm.kind == WormKind::Local) != (placement.host_of(to) == host) {
@@ -143,8 +147,8 @@ impl Plan {
                     )));
                 }
             }
-            worm.index = sent[worm.from.index()];
-            sent[worm.from.index()] += 1;
+            worm.index = sent[from];
+            sent[from] += 1;
         }
         Ok(Self { scheme, label, root, placement, worms })
     }
@@ -179,20 +183,24 @@ impl Plan {
         self.worms.iter().map(|worm| worm.to.len()).sum()
     }
 
-    /// For each member the positions of its worms in [`Plan::worms`], in the order in which it sends them.
+    /// For each member the positions of its worms in [`Plan::worms`], in the order in which it sends them. Cost: the
+    /// number of worms, times its logarithm where few of all members send.
     pub fn sends(&self) -> Sends {
-        let mut start = vec![0_u32; self.placement.member_count() as usize + 1];
+        let senders = self.worms.iter().map(|worm| worm.from);
+        let numbers = Numbering::of(senders, self.placement.member_count());
+        let number = |member| numbers.number(member).expect("every sender has a number");
+        let mut start = vec![0_u32; numbers.len() + 1];
         for worm in &self.worms {
-            start[worm.from.index() + 1] += 1;
+            start[number(worm.from) + 1] += 1;
         }
         for index in 1..start.len() {
             start[index] += start[index - 1];
         }
         let mut positions = vec![0; self.worms.len()];
         for (position, worm) in (0..).zip(&self.worms) {
-            positions[(start[worm.from.index()] + worm.index) as usize] = position;
+            positions[(start[number(worm.from)] + worm.index) as usize] = position;
         }
-        Sends { positions, start }
+        Sends { numbers, positions, start }
     }
 
     /// Whether the plan reaches just the destinations of a group, from its root.
@@ -208,6 +216,7 @@ impl Plan {
 /// Which worms each member sends.
 #[derive(Debug, Clone)]
 pub struct Sends {
+    numbers: Numbering,
     positions: Vec<u32>,
     start: Vec<u32>,
 }
@@ -215,6 +224,7 @@ pub struct Sends {
 impl Sends {
     /// The positions in [`Plan::worms`] of a member's worms, in the order in which it sends them.
     pub fn of(&self, member: MemberId) -> &[u32] {
-        &self.positions[self.start[member.index()] as usize..self.start[member.index() + 1] as usize]
+        let Some(number) = self.numbers.number(member) else { return &[] };
+        &self.positions[self.start[number] as usize..self.start[number + 1] as usize]
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use treecast_fabric::Fabric;
 use treecast_plan::MemberId;
 use treecast_plan::render::PlacementDocument;
 
-use crate::{Outcome, Parameters, Run, Status};
+use crate::deadlock::channel_name;
+use crate::{Deadlock, Outcome, Parameters, Run, Status, Wait};
 
 /// The format that [`RunDocument`] has.
 pub const FORMAT: &str = "treecast-run/1";
@@ -27,6 +29,8 @@ pub struct RunDocument {
     pub latency_ns: Option<f64>,
     /// Who has received, by member.
     pub deliveries: Vec<DeliveryDocument>,
+    /// What the run found to be deadlocked; null unless it ended so.
+    pub deadlock: Option<DeadlockDocument>,
     /// How many worms were put into the fabric; those inside a host are not counted.
     pub worms: u32,
     /// How many cycles the processes of each host spent on sending and receiving, by the host's number; hosts that spent
@@ -55,6 +59,8 @@ pub struct RunDocument {
     pub message_flits: u64,
     /// The seed of all random choices.
     pub seed: u64,
+    /// Who decided what happens when: `event`, `cycle`.
+    pub simulator: String,
     /// Every parameter by its key, as `--set` takes it: numbers as numbers, policies by name.
     pub parameters: BTreeMap<String, serde_json::Value>,
 }
@@ -69,6 +75,48 @@ pub struct DeliveryDocument {
     pub host: u32,
     /// The cycle in which its process has it.
     pub cycle: u64,
+}
+
+/// Packets that wait for one another, so that none of them will ever go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeadlockDocument {
+    /// When it was found.
+    pub cycle: u64,
+    /// How many packets at the heads of input buffers will never go on.
+    pub stuck: usize,
+    /// Some of them that form a cycle: each waits for the next, the last for the first.
+    pub waits: Vec<WaitDocument>,
+}
+
+/// One packet of a deadlock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WaitDocument {
+    /// The number of its multicast.
+    pub multicast: u64,
+    /// Its worm's place in the plan.
+    pub worm: u32,
+    /// Its place in the message.
+    pub packet: u32,
+    /// The link that it came over.
+    pub at: String,
+    /// The link that it waits for: the next packet lies behind it, or holds it.
+    pub wants: String,
+}
+
+impl DeadlockDocument {
+    pub(crate) fn new(fabric: &Fabric, deadlock: &Deadlock) -> Self {
+        let wait = |&Wait { multicast, worm, packet, at, wants }: &Wait| WaitDocument {
+            multicast,
+            worm,
+            packet,
+            at: channel_name(fabric, at),
+            wants: channel_name(fabric, wants),
+        };
+        let waits = deadlock.waits.iter().map(wait).collect();
+        Self { cycle: deadlock.cycle.0, stuck: deadlock.stuck, waits }
+    }
 }
 
 /// What a run was made with, as far as the run does not say it itself.
@@ -104,6 +152,7 @@ impl RunDocument {
                     cycle: delivery.cycle.0,
                 })
                 .collect(),
+            deadlock: outcome.deadlock.as_ref().map(|deadlock| DeadlockDocument::new(run.fabric, deadlock)),
             worms: outcome.worms,
             cpu_busy_cycles: busy.map(|(cycles, host)| (host, cycles.0)).collect(),
             fabric: context.fabric,
@@ -117,17 +166,23 @@ impl RunDocument {
             offload: run.offload.to_string(),
             message_flits: run.message.0,
             seed: run.seed,
+            simulator: run.simulator.to_string(),
             parameters: parameter_values(run.parameters),
         }
     }
 
     /// The JSON text of the document, ending with a line end.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every field has a JSON form") + "\n"
+        to_json(self)
     }
 }
 
-fn parameter_values(parameters: &Parameters) -> BTreeMap<String, serde_json::Value> {
+/// The JSON text of a document, ending with a line end.
+pub(crate) fn to_json(document: &impl Serialize) -> String {
+    serde_json::to_string_pretty(document).expect("every field has a JSON form") + "\n"
+}
+
+pub(crate) fn parameter_values(parameters: &Parameters) -> BTreeMap<String, serde_json::Value> {
     let value = |text: String| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
     parameters.values().map(|(key, text)| (key.to_string(), value(text))).collect()
 }

@@ -1,19 +1,20 @@
 //! Simulation of plans on fabrics.
 //!
 //! [`Run`] says what is simulated: a plan on a fabric, who forwards ([`Offload`]), how long the message is, and the
-//! [`Parameters`] of hosts, network interfaces and switches. The simulator is event-driven, exact to the cycle where an
-//! input buffer holds a whole packet. docs/simulation.md states the model and derives its closed forms.
+//! [`Parameters`] of hosts, network interfaces and switches. Two simulators ([`Simulator`]) do the same: one goes from
+//! event to event, exact to the cycle where an input buffer holds a whole packet; the other looks at every flit in every
+//! cycle. docs/simulation.md states the model and derives its closed forms.
 //!
 //! ```
 //! use treecast_fabric::{Fabric, FabricSpec, Flits};
 //! use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
-//! use treecast_sim::{Offload, Parameters, Run, Status};
+//! use treecast_sim::{Offload, Parameters, Run, Simulator, Status};
 //!
 //! let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>()?)?;
 //! let group = Group::new(Placement::one_per_host(4), MemberId(0), vec![MemberId(1)])?;
 //! let plan = plan(&fabric, &group, &"binomial".parse()?, &PlanOptions::default())?;
 //! let parameters = Parameters::default();
-//! let run = Run { fabric: &fabric, plan: &plan, offload: Offload::Host, message: Flits(128), parameters: &parameters, seed: 1 };
+//! let run = Run { fabric: &fabric, plan: &plan, offload: Offload::Host, message: Flits(128), parameters: &parameters, seed: 1, simulator: Simulator::Event };
 //! let outcome = run.simulate()?;
 //! assert_eq!(outcome.status, Status::Complete);
 //! // Four overheads of 1,000 cycles, two bus transfers of 97, 129 flits over one switch.
@@ -23,22 +24,46 @@
 //!
 //! The crate is pure: one seed makes one run, byte for byte.
 
+#[cfg(test)]
+mod cases;
+mod cycle;
+mod deadlock;
 mod document;
+#[cfg(test)]
+mod equality;
 mod error;
 mod event;
+mod load;
+mod multicast;
+mod observer;
 mod outcome;
 mod parameters;
+mod run;
+mod trace;
+mod way;
 
-pub use document::{DeliveryDocument, FORMAT, RunContext, RunDocument};
+pub use deadlock::{DEADLOCK_INTERVAL, Deadlock, Wait};
+pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDocument, WaitDocument};
 pub use error::SimError;
+pub use load::{
+    Arrivals, BACKLOG_PER_HOST, DestinationSets, LOAD_FORMAT, LinkUtilization, LinkUtilizationDocument,
+    LoadContext, LoadDocument, LoadFigures, LoadOutcome, LoadRun, LoadSetup, SATURATION_FORMAT, Saturation,
+    SaturationDocument, SaturationPoint, SaturationPointDocument,
+};
+pub use observer::{Slice, Track, Work};
 pub use outcome::{Delivery, Outcome, Status};
-pub use parameters::{Adaptive, Arbitration, Headers, Key, Parameters, RoutingStart};
+pub use parameters::{Adaptive, Arbitration, Headers, Key, Parameters, Replication, RoutingStart, Switching};
+pub use run::Run;
+pub use trace::Trace;
 
 use std::fmt;
 use std::str::FromStr;
 
-use treecast_fabric::{Fabric, Flits, SpecError};
-use treecast_plan::{PACKETS_MAX, Plan};
+use treecast_fabric::{Cycles, Fabric, Flits, SpecError};
+use treecast_plan::{PACKETS_MAX, Placement};
+
+use multicast::Multicast;
+use observer::Observer;
 
 /// Who forwards at a host in the middle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,33 +106,88 @@ impl fmt::Display for Offload {
     }
 }
 
-/// One multicast to simulate. The root's process begins to send at cycle 0.
-#[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
-    /// Where.
-    pub fabric: &'a Fabric,
-    /// What.
-    pub plan: &'a Plan,
-    /// Who forwards.
-    pub offload: Offload,
-    /// The length of the message; longer ones than a packet are cut into packets.
-    pub message: Flits,
-    /// How fast everything is.
-    pub parameters: &'a Parameters,
-    /// The seed of all random choices; without random policies it changes nothing.
-    pub seed: u64,
+/// Who decides what happens when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Simulator {
+    /// From event to event: fast. Exact with virtual cut-through switching.
+    #[default]
+    Event,
+    /// Every flit in every cycle: slow, and obviously right. Any switching, any buffers.
+    Cycle,
 }
 
-impl Run<'_> {
-    /// Simulates it. Never hangs: it ends when nothing is left to happen, or at [`Parameters::cycles_max`].
-    ///
-    /// # Errors
-    /// [`SimError`] where the run is not possible: an empty message, one of too many packets, a packet that does not fit
-    /// an input buffer, or a plan that does not fit the fabric.
-    pub fn simulate(&self) -> Result<Outcome, SimError> {
-        let packets = packet_count(self.message, self.parameters.packet_flits)?;
-        self.plan.check(self.fabric)?;
-        event::simulate(self, packets)
+impl Simulator {
+    /// All of them with their names.
+    pub const NAMES: [(&str, Self); 2] = [("event", Self::Event), ("cycle", Self::Cycle)];
+
+    /// The fastest that knows how packets flow.
+    pub const fn fastest_for(switching: Switching) -> Self {
+        match switching {
+            Switching::CutThrough => Self::Event,
+            Switching::Wormhole => Self::Cycle,
+        }
+    }
+}
+
+impl FromStr for Simulator {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|&(_, simulator)| simulator).ok_or_else(|| SpecError::UnknownName {
+            what: "simulator",
+            given: text.into(),
+            known: Self::NAMES.map(|(name, _)| name.to_string()).to_vec(),
+        })
+    }
+}
+
+impl fmt::Display for Simulator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Event => "event",
+            Self::Cycle => "cycle",
+        })
+    }
+}
+
+/// Where multicasts run, and until when: what both simulators are given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub fabric: &'a Fabric,
+    pub placement: Placement,
+    pub parameters: &'a Parameters,
+    pub seed: u64,
+    /// The last cycle.
+    pub last: Cycles,
+    /// The most multicasts under way at once; one more ends the run.
+    pub in_flight_max: usize,
+}
+
+/// How a simulation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing is left to happen.
+    Quiet,
+    /// The last cycle is over.
+    Last,
+    /// Some packets will never go on.
+    Deadlocked(Deadlock),
+    /// There would have been too many multicasts under way in this cycle.
+    Backlog(Cycles),
+}
+
+/// Simulates multicasts, given in the order of their starts. The answer holds how many events that took, or cycles where
+/// every one is looked at.
+fn simulate(
+    simulator: Simulator,
+    setting: &Setting,
+    multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
+    observer: &mut impl Observer,
+) -> Result<(Ending, u64), SimError> {
+    match simulator {
+        Simulator::Event => event::simulate(setting, multicasts, observer),
+        Simulator::Cycle => cycle::simulate(setting, multicasts, observer),
     }
 }
 

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use treecast_fabric::{Cycles, HostId};
 use treecast_plan::MemberId;
 
+use crate::Deadlock;
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -65,4 +67,6 @@ pub struct Outcome {
     pub worms: u32,
     /// How many cycles the processes of each host spent on sending and receiving, by host.
     pub cpu_busy: Vec<Cycles>,
+    /// What waits for what, where the run ended deadlocked.
+    pub deadlock: Option<Deadlock>,
 }

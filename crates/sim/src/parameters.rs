@@ -25,6 +25,29 @@ pub enum Arbitration {
     OldestFirst,
     /// The one that came in over the lowest link.
     LowestLink,
+    /// Each output takes the inputs in turn.
+    RoundRobin,
+}
+
+/// How a packet flows through switches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Switching {
+    /// Virtual cut-through: an output is granted when the next input buffer has room for the whole packet.
+    #[default]
+    CutThrough,
+    /// Wormhole: flit by flit, each when the next input buffer has room for it; a packet holds the channels that it lies
+    /// on.
+    Wormhole,
+}
+
+/// When the copies of a packet that a switch makes go on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Replication {
+    /// Each when it can.
+    #[default]
+    Asynchronous,
+    /// All together: outputs are held as they come free, until all copies have theirs.
+    Synchronous,
 }
 
 /// When a switch begins to route a worm.
@@ -83,6 +106,10 @@ pub struct Parameters {
     pub adaptive: Adaptive,
     /// Which of several worms.
     pub arbitration: Arbitration,
+    /// How packets flow.
+    pub switching: Switching,
+    /// When copies go on.
+    pub replication: Replication,
     /// Which port takes a destination that several reach.
     pub overlap: Overlap,
     /// When routing begins.
@@ -112,6 +139,8 @@ impl Default for Parameters {
             local_mb_per_s: 1000,
             adaptive: Adaptive::default(),
             arbitration: Arbitration::default(),
+            switching: Switching::default(),
+            replication: Replication::default(),
             overlap: Overlap::default(),
             routing_start: RoutingStart::default(),
             headers: Headers::default(),
@@ -187,7 +216,7 @@ macro_rules! policy_key {
     };
 }
 
-const KEYS: [Key; 20] = [
+const KEYS: [Key; 22] = [
     number_key!(
         "host_send_overhead",
         "CPU time to send a message",
@@ -289,8 +318,13 @@ const KEYS: [Key; 20] = [
     },
     policy_key!("adaptive", "which of several shortest next links", "first-free, random or lowest", adaptive,
         ["first-free" => Adaptive::FirstFree, "random" => Adaptive::Random, "lowest" => Adaptive::Lowest]),
-    policy_key!("arbitration", "which of several waiting worms", "oldest-first or lowest-link", arbitration,
-        ["oldest-first" => Arbitration::OldestFirst, "lowest-link" => Arbitration::LowestLink]),
+    policy_key!("arbitration", "which of several waiting worms", "oldest-first, lowest-link or round-robin",
+        arbitration, ["oldest-first" => Arbitration::OldestFirst, "lowest-link" => Arbitration::LowestLink,
+            "round-robin" => Arbitration::RoundRobin]),
+    policy_key!("switching", "how packets flow through switches", "cut-through or wormhole", switching,
+        ["cut-through" => Switching::CutThrough, "wormhole" => Switching::Wormhole]),
+    policy_key!("replication", "when the copies that a switch makes go on", "asynchronous or synchronous", replication,
+        ["asynchronous" => Replication::Asynchronous, "synchronous" => Replication::Synchronous]),
     policy_key!("overlap", "which port takes a destination that several reach", "first-port or widest-first", overlap,
         ["first-port" => Overlap::FirstPort, "widest-first" => Overlap::WidestFirst]),
     policy_key!("routing_start", "when a switch begins to route", "fields or first-flit", routing_start,
@@ -422,7 +456,7 @@ mod tests {
         assert_eq!(text.join(",").parse(), Ok(defaults));
         let changed = "host_overhead=7,nic_overhead=8,packet_flits=9,unicast_header_flits=10,buffer_flits=11,\
              bus_mb_per_s=0,cycle_ns=2.5,routing_delay=3,crossbar_delay=4,link_delay=5,local_overhead=6,local_mb_per_s=0,\
-             adaptive=lowest,arbitration=lowest-link,overlap=widest-first,routing_start=first-flit,headers=free,cycles_max=99";
+             adaptive=lowest,arbitration=lowest-link,switching=wormhole,replication=synchronous,overlap=widest-first,routing_start=first-flit,headers=free,cycles_max=99";
         let changed: Parameters = changed.parse().unwrap();
         let text: Vec<String> = changed.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(text.join(",").parse(), Ok(changed.clone()));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use treecast_fabric::{Fabric, FabricSpec, Flits, PortNumber, RoutingPolicy, SwitchId, TopologyBuilder};
 use treecast_plan::{Arrangement, Group, MemberId, Placement, Plan, PlanOptions, plan};
-use treecast_sim::{Offload, Outcome, Parameters, Run, Status};
+use treecast_sim::{Offload, Outcome, Parameters, Run, Simulator, Status};
 
 /// A row of switches, each with so many hosts.
 fn row(switches: u32, hosts: u32) -> Fabric {
@@ -38,8 +38,17 @@ fn simulate(
     message: u64,
     parameters: &Parameters,
 ) -> Outcome {
-    let outcome =
-        Run { fabric, plan, offload, message: Flits(message), parameters, seed: 1 }.simulate().unwrap();
+    let outcome = Run {
+        fabric,
+        plan,
+        offload,
+        message: Flits(message),
+        parameters,
+        seed: 1,
+        simulator: Simulator::Event,
+    }
+    .simulate()
+    .unwrap();
     assert_eq!(outcome.status, Status::Complete);
     outcome
 }

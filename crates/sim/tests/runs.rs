@@ -5,7 +5,7 @@ use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
 use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Placement, Plan, PlanError, PlanOptions, WormKind, plan,
 };
-use treecast_sim::{Offload, Outcome, Parameters, Run, SimError, Status};
+use treecast_sim::{Offload, Outcome, Parameters, Run, SimError, Simulator, Status};
 
 const SCHEMES: [&str; 15] = [
     "separate",
@@ -44,6 +44,7 @@ fn fabrics() -> impl Strategy<Value = (String, &'static str)> {
         3 => plain.prop_map(|spec| (spec, "up-down")),
         2 => grid.prop_map(|spec| (spec, "dimension-order")),
         1 => Just(("torus:k=3,n=2".to_string(), "up-down")),
+        1 => Just(("mesh:k=2,n=1".to_string(), "shortest-path")),
     ]
 }
 
@@ -54,7 +55,9 @@ fn simulate(
     message: u64,
     parameters: &Parameters,
 ) -> Outcome {
-    Run { fabric, plan, offload, message: Flits(message), parameters, seed: 3 }.simulate().unwrap()
+    Run { fabric, plan, offload, message: Flits(message), parameters, seed: 3, simulator: Simulator::Event }
+        .simulate()
+        .unwrap()
 }
 
 proptest! {
@@ -92,7 +95,7 @@ proptest! {
             plan => plan.unwrap(),
         };
         let parameters: Parameters = policies.parse().unwrap();
-        let outcome = match (Run { fabric: &fabric, plan: &plan, offload, message: Flits(message), parameters: &parameters, seed }).simulate() {
+        let outcome = match (Run { fabric: &fabric, plan: &plan, offload, message: Flits(message), parameters: &parameters, seed, simulator: Simulator::Event }).simulate() {
             Err(SimError::PacketExceedsBuffer { .. }) => return Ok(()),
             outcome => outcome.unwrap(),
         };
@@ -139,6 +142,7 @@ fn one_seed_makes_one_run() {
             message: Flits(2048),
             parameters: &parameters,
             seed,
+            simulator: Simulator::Event,
         };
         run.simulate().unwrap()
     };
@@ -168,6 +172,7 @@ fn impossible_runs_say_why() {
             message: Flits(message),
             parameters: &parameters,
             seed: 1,
+            simulator: Simulator::Event,
         };
         run.simulate().unwrap_err().to_string()
     };

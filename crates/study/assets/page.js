@@ -19,6 +19,7 @@
       },
       header: { labelColor: ink },
       legend: { labelColor: ink, titleColor: ink },
+      text: { color: ink },
     };
   };
 

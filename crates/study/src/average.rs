@@ -3,101 +3,187 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::figure::{Curve, Figure, Panel, Point, Scale};
-use crate::{FigureSpec, Row};
+use treecast_sim::Status;
 
-/// The latencies of the complete runs at one x of a curve, by the seed of the topology.
-type Latencies = BTreeMap<Option<u64>, Vec<u64>>;
+use crate::figure::{Best, Curve, Figure, Missing, Panel, Point};
+use crate::{FigureSpec, Kind, Measure, Row};
+
+/// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.
+const LEFT_OUT_PARTS: usize = 10;
 
 impl FigureSpec {
     /// The figure that rows of it make.
     ///
     /// A point is the mean over all its runs that are complete; its spread goes from the lowest to the highest mean of
-    /// a topology. Runs that are not complete are counted in the caption.
+    /// a topology. Runs that are not complete are counted in the caption. Under load there is a latency only where at
+    /// least nine runs in ten are complete and none deadlocked, and a curve over the load ends at the first load where that
+    /// is not so.
     pub fn figure(&self, rows: &[Row]) -> Figure {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.spec.figure.name == self.name).collect();
-        let panel = |index: usize| Panel {
-            title: self.panels[index].label.clone(),
-            curves: (0..self.series.len()).map(|series| self.curve(&rows, index, series)).collect(),
-        };
+        let curves = self.curves(&rows);
+        let panel =
+            |(index, curves): (usize, Vec<Curve>)| Panel { title: self.panels[index].label.clone(), curves };
         Figure {
             study: self.study.clone(),
             name: self.name.clone(),
             title: self.title.clone(),
             x_label: self.x.label.clone(),
-            y_label: y_label(&rows),
+            y_label: self.y_label(&rows),
+            row_label: self.y.as_ref().map(|y| y.label.clone()),
+            best: match self.measure {
+                Measure::Latency | Measure::Winner => Best::Lowest,
+                Measure::AcceptedLoad | Measure::Saturation => Best::Highest,
+            },
             x_scale: self.x.scale,
-            y_scale: Scale::Linear,
+            y_scale: self.y_scale,
             shared_y: self.shared_y,
-            panels: (0..self.panels.len()).map(panel).collect(),
-            caption: format!("{} {}", self.question.trim(), averaging(&rows)),
+            columns: self.columns,
+            panels: curves.into_iter().enumerate().map(panel).collect(),
+            caption: format!("{} {}", self.question.trim(), averaging(&rows, self.measure)),
             command: self.command(rows.iter().any(|row| row.spec.quick)),
         }
     }
 
-    fn curve(&self, rows: &[&Row], panel: usize, series: usize) -> Curve {
-        let mut points: Vec<(f64, Latencies)> = Vec::new();
+    /// The curves of each panel.
+    fn curves(&self, rows: &[&Row]) -> Vec<Vec<Curve>> {
+        let mut panels: Vec<Vec<Curve>> = vec![Vec::new(); self.panels.len()];
+        // The rows of one curve follow one another, and so do those of one x.
+        let place = |row: &Row| (row.spec.point.panel_index, row.spec.point.series_index, row.spec.y());
+        for of_curve in rows.chunk_by(|a, b| place(a) == place(b)) {
+            let (panel, series, y) = place(of_curve[0]);
+            let series = &self.series[series];
+            let mut curve = Curve {
+                name: series.name.clone(),
+                description: series.describe(),
+                row: y,
+                points: Vec::new(),
+                missing: Vec::new(),
+            };
+            for of_x in of_curve.chunk_by(|a, b| a.spec.x().total_cmp(&b.spec.x()).is_eq()) {
+                self.add(&mut curve, of_x);
+            }
+            panels[panel].push(curve);
+        }
+        panels
+    }
+
+    /// Adds what the runs at one x make: a point, or the reason that there is none.
+    fn add(&self, curve: &mut Curve, rows: &[&Row]) {
+        let x = rows[0].spec.x();
+        let over_load = matches!(self.x.varies.as_str(), "load" | "effective_load");
+        let over_load = over_load && self.measure == Measure::Latency;
+        // A run that was too short to measure anything says nothing of higher loads.
+        let end = curve.missing.iter().find(|missing| over_load && missing.why != Status::Incomplete.name());
+        let missing = self.missing(rows).map(String::from).or(end.map(|missing| missing.why.clone()));
+        match missing {
+            Some(why) => curve.missing.push(Missing { x, why }),
+            None => curve.points.extend(self.point(x, rows)),
+        }
+    }
+
+    /// Why runs make no point, if they make none.
+    fn missing(&self, rows: &[&Row]) -> Option<&'static str> {
+        let count = |status| rows.iter().filter(|row| row.measured.status == status).count();
+        let is_load = rows.iter().any(|row| row.spec.kind() != Kind::Multicast);
+        let is_latency = matches!(self.measure, Measure::Latency | Measure::Winner);
+        let enough = if is_load && is_latency {
+            let left_out = count(Status::Saturated) + count(Status::Incomplete);
+            count(Status::Deadlocked) == 0 && left_out * LEFT_OUT_PARTS <= rows.len()
+        } else {
+            rows.iter().any(|row| self.value(row).is_some())
+        };
+        // The worst comes first.
+        let reasons = [Status::Deadlocked, Status::Saturated, Status::Incomplete];
+        reasons.into_iter().find(|&status| !enough && count(status) > 0).map(Status::name)
+    }
+
+    /// What a row adds to its point.
+    fn value(&self, row: &Row) -> Option<f64> {
+        match self.measure {
+            Measure::Latency | Measure::Winner => row.measured.latency_cycles(),
+            Measure::AcceptedLoad => row.measured.load().and_then(|load| load.accepted_load),
+            Measure::Saturation => row
+                .measured
+                .saturation_applied_load()
+                .map(|load| load * f64::from(row.spec.setup().destinations)),
+        }
+    }
+
+    /// The point of some runs; `None` where none has a value.
+    fn point(&self, x: f64, rows: &[&Row]) -> Option<Point> {
+        let mut by_topology: BTreeMap<Option<u64>, Vec<f64>> = BTreeMap::new();
         for row in rows {
-            let point = row.spec.point;
-            if (point.panel_index, point.series_index) != (panel, series) {
-                continue;
-            }
-            // The rows of one x follow one another.
-            if points.last().is_none_or(|(x, _)| x.total_cmp(&point.x).is_ne()) {
-                points.push((point.x, Latencies::new()));
-            }
-            if let (Some((_, latencies)), Some(latency)) = (points.last_mut(), row.latency) {
-                latencies.entry(row.spec.topology_seed()).or_default().push(latency.0);
+            if let Some(value) = self.value(row) {
+                by_topology.entry(row.spec.topology_seed()).or_default().push(value);
             }
         }
-        Curve {
-            name: self.series[series].name.clone(),
-            description: self.series[series].describe(),
-            points: points.iter().filter_map(|(x, latencies)| averaged(*x, latencies)).collect(),
+        let means: Vec<f64> = by_topology.values().map(|values| mean(values.iter())).collect();
+        let low = means.iter().copied().reduce(f64::min)?;
+        let high = means.iter().copied().reduce(f64::max)?;
+        let runs = by_topology.values().map(Vec::len).sum();
+        Some(Point { x, mean: mean(by_topology.values().flatten()), low, high, runs })
+    }
+
+    /// What is measured, and for latencies how long a cycle is where all runs agree.
+    fn y_label(&self, rows: &[&Row]) -> String {
+        match self.measure {
+            Measure::AcceptedLoad => return "accepted load (flits a host and cycle)".into(),
+            Measure::Saturation => return "effective load at saturation (flits a host and cycle)".into(),
+            Measure::Latency | Measure::Winner => {}
+        }
+        let is_load = rows.iter().any(|row| row.spec.kind() != Kind::Multicast);
+        let latency = if is_load { "mean latency" } else { "latency" };
+        let cycles: BTreeSet<u64> = rows.iter().map(|row| row.spec.setup().parameters.cycle.0).collect();
+        match cycles.first() {
+            Some(&picoseconds) if cycles.len() == 1 => {
+                format!("{latency} (cycles of {} ns)", picoseconds as f64 / 1000.0)
+            }
+            _ => format!("{latency} (cycles)"),
         }
     }
 }
 
-/// The point of some runs; `None` where there are none.
-fn averaged(x: f64, latencies: &Latencies) -> Option<Point> {
-    let means: Vec<f64> = latencies.values().map(|latencies| mean(latencies.iter())).collect();
-    let low = means.iter().copied().reduce(f64::min)?;
-    let high = means.iter().copied().reduce(f64::max)?;
-    let runs = latencies.values().map(Vec::len).sum();
-    Some(Point { x, mean: mean(latencies.values().flatten()), low, high, runs })
+fn mean<'a>(values: impl Iterator<Item = &'a f64> + Clone) -> f64 {
+    let count = values.clone().count();
+    values.sum::<f64>() / count as f64
 }
 
-fn mean<'a>(latencies: impl Iterator<Item = &'a u64> + Clone) -> f64 {
-    let (sum, count) =
-        latencies.fold((0_u128, 0_u64), |(sum, count), &latency| (sum + u128::from(latency), count + 1));
-    sum as f64 / count as f64
-}
-
-/// Latency in cycles, and how long a cycle is where all runs agree.
-fn y_label(rows: &[&Row]) -> String {
-    let cycles: BTreeSet<u64> = rows.iter().map(|row| row.spec.setup().parameters.cycle.0).collect();
-    match cycles.first() {
-        Some(&picoseconds) if cycles.len() == 1 => {
-            format!("latency (cycles of {} ns)", picoseconds as f64 / 1000.0)
-        }
-        _ => "latency (cycles)".into(),
-    }
-}
-
-/// What was averaged, in a sentence or two.
-fn averaging(rows: &[&Row]) -> String {
+/// What was averaged, in a few sentences.
+fn averaging(rows: &[&Row], measure: Measure) -> String {
+    let of_kind = |is_kind: fn(Kind) -> bool| rows.iter().any(|row| is_kind(row.spec.kind()));
     let topologies: BTreeSet<Option<u64>> = rows.iter().map(|row| row.spec.topology_seed()).collect();
     let groups = rows.iter().map(|row| row.spec.group_index()).max().map_or(0, |last| last + 1);
-    let incomplete = rows.iter().filter(|row| row.latency.is_none()).count();
-    let mut text = if topologies.iter().any(Option::is_some) {
-        format!(
-            "A point is the mean over {} topologies with {groups} random groups on each; the band goes from the lowest \
-             to the highest mean of a topology.",
-            topologies.len()
-        )
-    } else {
-        format!("A point is the mean over {groups} random groups.")
+    let each = match (of_kind(|kind| kind == Kind::Multicast), of_kind(|kind| kind != Kind::Multicast)) {
+        (_, false) => format!("{groups} random groups"),
+        (true, true) => format!("{groups} random groups or runs under load"),
+        (false, true) => format!("{groups} {} of random traffic", if groups == 1 { "run" } else { "runs" }),
     };
+    let what = if measure == Measure::Winner { "A cell compares means" } else { "A point is the mean" };
+    let mut text = match topologies.iter().flatten().count() {
+        0 => format!("{what} over {each}."),
+        1 => format!("{what} over one topology with {each}."),
+        count => format!("{what} over {count} topologies with {each} on each"),
+    };
+    if topologies.len() > 1 {
+        text += match measure {
+            Measure::Winner => ".",
+            _ => "; the band goes from the lowest to the highest mean of a topology.",
+        };
+    }
+    if measure != Measure::AcceptedLoad && of_kind(|kind| matches!(kind, Kind::Load { .. })) {
+        text += match measure {
+            Measure::Winner => {
+                " Who saturates in more than one run in ten is left out; in a cell without a name all do."
+            }
+            _ => " Where more than one run in ten saturates there is no latency.",
+        };
+    }
+    let count = |status| rows.iter().filter(|row| row.measured.status == status).count();
+    let deadlocked = count(Status::Deadlocked);
+    if deadlocked > 0 {
+        let _ = write!(text, " Deadlocked: {deadlocked} of {} runs.", rows.len());
+    }
+    let incomplete = count(Status::Incomplete);
     if incomplete > 0 {
         let _ =
             write!(text, " Not complete, and left out of the means: {incomplete} of {} runs.", rows.len());

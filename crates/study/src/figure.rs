@@ -1,6 +1,11 @@
 //! The value that every presentation takes: the curves of one figure, panel by panel.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
+
+/// More panels side by side would be too narrow.
+pub(crate) const COLUMNS_MAX: usize = 4;
 
 /// The greatest magnitude that is drawn, so that no difference of two values overflows.
 const MAGNITUDE_MAX: f64 = 1e300;
@@ -10,13 +15,15 @@ const MAGNITUDE_MAX: f64 = 1e300;
 /// # Example
 ///
 /// ```
-/// use treecast_study::figure::{Curve, Figure, Panel, Point, Scale};
+/// use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 /// use treecast_study::table::{Rows, table};
 ///
 /// let point = |x, mean| Point { x, mean, low: mean - 40.0, high: mean + 40.0, runs: 10 };
 /// let curve = |name: &str, means: [f64; 2]| Curve {
 ///     name: name.to_owned(),
 ///     description: String::new(),
+///     row: None,
+///     missing: Vec::new(),
 ///     points: vec![point(1.0, means[0]), point(2.0, means[1])],
 /// };
 /// let figure = Figure {
@@ -25,9 +32,12 @@ const MAGNITUDE_MAX: f64 = 1e300;
 ///     title: "Latency of one multicast".to_owned(),
 ///     x_label: "destinations".to_owned(),
 ///     y_label: "latency (cycles)".to_owned(),
+///     row_label: None,
+///     best: Best::Lowest,
 ///     x_scale: Scale::Linear,
 ///     y_scale: Scale::Linear,
 ///     shared_y: true,
+///     columns: 2,
 ///     panels: vec![Panel {
 ///         title: String::new(),
 ///         curves: vec![curve("tree", [3000.0, 3100.0]), curve("path", [2900.0, 3300.0])],
@@ -49,6 +59,13 @@ pub struct Figure {
     pub x_label: String,
     /// What y is, with its unit.
     pub y_label: String,
+    /// In a map of winners, what its rows are, with the unit: the figure is shown as cells over x and rows, each of the
+    /// colour of the curve with the best mean there. `None` in a chart of lines.
+    #[serde(default)]
+    pub row_label: Option<String>,
+    /// Which of two means is better.
+    #[serde(default)]
+    pub best: Best,
     /// How x is laid out.
     #[serde(default)]
     pub x_scale: Scale,
@@ -58,6 +75,9 @@ pub struct Figure {
     /// Whether all panels have the same y range, so that their heights can be compared.
     #[serde(default = "yes")]
     pub shared_y: bool,
+    /// How many panels stand side by side in images.
+    #[serde(default = "two")]
+    pub columns: usize,
     /// The panels in reading order.
     pub panels: Vec<Panel>,
     /// What a reader should see in the figure; a few sentences.
@@ -82,8 +102,52 @@ pub struct Curve {
     pub name: String,
     /// What the name stands for; may be empty.
     pub description: String,
+    /// The row of a map that it belongs to; `None` in a chart of lines.
+    #[serde(default)]
+    pub row: Option<f64>,
     /// The measured points; an x may be missing.
     pub points: Vec<Point>,
+    /// Why there is no point at an x where runs were made.
+    #[serde(default)]
+    pub missing: Vec<Missing>,
+}
+
+/// Runs that make no point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The parameter that was swept.
+    pub x: f64,
+    /// In a word, such as `saturated`.
+    pub why: String,
+}
+
+/// Which of two means is better.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Best {
+    /// The lower one, as of latencies.
+    #[default]
+    Lowest,
+    /// The higher one, as of loads that are sustained.
+    Highest,
+}
+
+impl Best {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lowest => "lowest",
+            Self::Highest => "highest",
+        }
+    }
+
+    /// How means are ordered, the best first.
+    pub(crate) fn compare(self, a: f64, b: f64) -> Ordering {
+        match self {
+            Self::Lowest => a.total_cmp(&b),
+            Self::Highest => b.total_cmp(&a),
+        }
+    }
 }
 
 /// The runs at one x, summed up.
@@ -139,6 +203,8 @@ impl Figure {
             title: printable(&self.title),
             x_label: printable(&self.x_label),
             y_label: printable(&self.y_label),
+            row_label: self.row_label.as_deref().map(printable),
+            columns: self.columns.clamp(1, COLUMNS_MAX).min(panels.len().max(1)),
             panels,
             caption: printable(&self.caption),
             command: printable(&self.command),
@@ -158,14 +224,42 @@ impl Panel {
         self.curves.iter().flat_map(|curve| &curve.points)
     }
 
+    /// The rows of its curves, each once, in order of first appearance; one without a value in a chart of lines.
+    pub(crate) fn rows(&self) -> Vec<Option<f64>> {
+        let mut rows = Vec::new();
+        for curve in &self.curves {
+            if !rows.contains(&curve.row) {
+                rows.push(curve.row);
+            }
+        }
+        rows
+    }
+
+    /// The values of x of all points and of what is missing, each once, in order.
+    pub(crate) fn xs(&self) -> Vec<f64> {
+        let missing = self.curves.iter().flat_map(|curve| &curve.missing).map(|missing| missing.x);
+        let mut xs: Vec<f64> = self.points().map(|point| point.x).chain(missing).collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        xs
+    }
+
     fn tidy(&self, x_scale: Scale, y_scale: Scale) -> Self {
         let mut curves: Vec<Curve> = self.curves.iter().map(|curve| curve.tidy(x_scale, y_scale)).collect();
-        make_distinct(curves.iter_mut().map(|curve| &mut curve.name));
+        for row in self.rows() {
+            let of_row = curves.iter_mut().filter(|curve| curve.row == row);
+            make_distinct(of_row.map(|curve| &mut curve.name));
+        }
         Self { title: printable(&self.title), curves }
     }
 }
 
 impl Curve {
+    /// Its point at `x`.
+    pub(crate) fn at(&self, x: f64) -> Option<&Point> {
+        self.points.iter().find(|point| point.x.total_cmp(&x).is_eq())
+    }
+
     fn tidy(&self, x_scale: Scale, y_scale: Scale) -> Self {
         let mut points: Vec<Point> = self
             .points
@@ -178,7 +272,15 @@ impl Curve {
             })
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Self { name: printable(&self.name), description: printable(&self.description), points }
+        let missing = self.missing.iter().filter(|missing| x_scale.holds(missing.x));
+        let missing = missing.map(|missing| Missing { why: printable(&missing.why), ..*missing });
+        Self {
+            name: printable(&self.name),
+            description: printable(&self.description),
+            row: self.row.filter(|row| !row.is_nan()),
+            points,
+            missing: missing.collect(),
+        }
     }
 }
 
@@ -207,6 +309,10 @@ impl Scale {
 
 fn yes() -> bool {
     true
+}
+
+fn two() -> usize {
+    2
 }
 
 /// `text` with a space for every character that a terminal would obey or XML cannot hold.
@@ -238,7 +344,7 @@ mod tests {
     }
 
     fn curve(name: &str, points: Vec<Point>) -> Curve {
-        Curve { name: name.to_owned(), description: String::new(), points }
+        Curve { name: name.to_owned(), description: String::new(), row: None, points, missing: Vec::new() }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,10 +12,10 @@ use toml::Spanned;
 use treecast_fabric::SpecError;
 use treecast_plan::PlanError;
 
-use crate::StudyError;
 use crate::figure::Scale;
 use crate::setup::Draft;
-use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec, Settings, Study, Sweep, X};
+use crate::spec::{Factors, FigureSpec, Measure, PanelSpec, Point, SeriesSpec, Settings, Study, Sweep, Vary};
+use crate::{Setup, StudyError};
 
 const STUDY_FILE: &str = "study.toml";
 /// The most values of x.
@@ -40,11 +41,18 @@ struct StudyFile {
 struct FigureFile {
     title: String,
     question: String,
+    #[serde(default)]
+    measure: Measure,
     #[serde(default = "yes")]
     shared_y: bool,
     #[serde(default)]
+    y_scale: Scale,
+    #[serde(default = "two")]
+    columns: usize,
+    #[serde(default)]
     set: Table,
-    x: XTable,
+    x: VaryTable,
+    y: Option<Spanned<VaryTable>>,
     #[serde(default)]
     panels: Vec<Spanned<PanelTable>>,
     series: Spanned<Vec<Spanned<SeriesTable>>>,
@@ -56,8 +64,10 @@ struct FigureFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct XTable {
+struct VaryTable {
     vary: String,
+    #[serde(default)]
+    with: BTreeMap<String, f64>,
     label: String,
     values: Spanned<Values>,
     #[serde(default)]
@@ -70,6 +80,8 @@ struct PanelTable {
     label: String,
     #[serde(default)]
     set: Table,
+    #[serde(default)]
+    with: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -95,6 +107,9 @@ struct Repeat {
 #[serde(deny_unknown_fields)]
 struct Quick {
     values: Option<Spanned<Values>>,
+    y_values: Option<Spanned<Values>>,
+    #[serde(default)]
+    set: Table,
     topologies: Option<Vec<u64>>,
     groups: Option<Spanned<u32>>,
 }
@@ -126,6 +141,10 @@ struct Steps {
 
 fn yes() -> bool {
     true
+}
+
+fn two() -> usize {
+    2
 }
 
 fn one() -> f64 {
@@ -225,7 +244,14 @@ impl Base<'_> {
         }
         distinct(file, "panel", panels.iter().map(|panel| (&panel.spec.label, &panel.span)))?;
         distinct(file, "series", series.iter().map(|series| (&series.spec.name, &series.span)))?;
-        let cross = Cross { file, x: &figure.x, draft, panels, series };
+        if figure.y.is_some() != (figure.measure == Measure::Winner) {
+            let span = figure.y.as_ref().map_or(0..0, Spanned::span);
+            return Err(file.error(&span, "measure = 'winner' and the table [y] belong together"));
+        }
+        let y = figure.y.as_ref().map(Spanned::get_ref);
+        let (x_spec, y_spec) = (vary(&figure.x), y.map(vary));
+        let axes = Axes { x: &x_spec, y: y_spec.as_ref() };
+        let cross = Cross { file, measure: figure.measure, axes, draft, panels, series };
         let repeat = &figure.repeat;
         let topologies = repeat.topologies.as_ref().or(self.study.repeat.topologies.as_ref());
         let topologies = topologies.map_or(&[][..], Vec::as_slice);
@@ -234,10 +260,16 @@ impl Base<'_> {
             (None, Some(groups)) => count(self.file, groups)?,
             (None, None) => 1,
         };
-        let full = cross.sweep(&figure.x.values, topologies, groups)?;
+        let y_values = y.map(|y| &y.values);
+        let nothing = Table::new();
+        let full = cross.sweep([Some(&figure.x.values), y_values], &nothing, topologies, groups)?;
         let quick = &figure.quick;
         let quick = cross.sweep(
-            quick.values.as_ref().unwrap_or(&figure.x.values),
+            [
+                Some(quick.values.as_ref().unwrap_or(&figure.x.values)),
+                quick.y_values.as_ref().filter(|_| y.is_some()).or(y_values),
+            ],
+            &quick.set,
             quick.topologies.as_ref().map_or(topologies, Vec::as_slice),
             quick.groups.as_ref().map_or(Ok(groups), |groups| count(file, groups))?,
         )?;
@@ -248,9 +280,13 @@ impl Base<'_> {
             name: file.name.trim_end_matches(".toml").into(),
             title: figure.title,
             question: figure.question,
+            measure: figure.measure,
             shared_y: figure.shared_y,
+            y_scale: figure.y_scale,
+            columns: figure.columns,
             settings: texts(&figure.set),
-            x: X { varies: figure.x.vary, label: figure.x.label, scale: figure.x.scale },
+            x: x_spec,
+            y: y_spec,
             panels,
             series,
             full,
@@ -267,8 +303,9 @@ struct Layer<'a, T> {
 }
 
 fn panel(panel: &Spanned<PanelTable>) -> Layer<'_, PanelSpec> {
-    let PanelTable { label, set } = panel.get_ref();
-    let spec = PanelSpec { label: label.clone(), settings: texts(set) };
+    let PanelTable { label, set, with } = panel.get_ref();
+    let with = with.iter().map(|(key, &factor)| (key.clone(), factor)).collect();
+    let spec = PanelSpec { label: label.clone(), settings: texts(set), with };
     Layer { spec, table: set, span: panel.span() }
 }
 
@@ -318,30 +355,51 @@ fn texts(table: &Table) -> Settings {
     table.iter().map(|(key, value)| (key.clone(), value.get_ref().to_string())).collect()
 }
 
-/// The cross-product of a figure: panels, series and values of x.
+fn vary(table: &VaryTable) -> Vary {
+    let with = table.with.iter().map(|(key, &factor)| (key.clone(), factor)).collect();
+    Vary { varies: table.vary.clone(), with, label: table.label.clone(), scale: table.scale }
+}
+
+/// What varies.
+#[derive(Clone, Copy)]
+struct Axes<'a> {
+    x: &'a Vary,
+    y: Option<&'a Vary>,
+}
+
+/// The cross-product of a figure: panels, series and values of x and y.
 struct Cross<'a> {
     file: &'a File<'a>,
-    x: &'a XTable,
+    measure: Measure,
+    axes: Axes<'a>,
     draft: Draft,
     panels: Vec<Layer<'a, PanelSpec>>,
     series: Vec<Layer<'a, SeriesSpec>>,
 }
 
 impl Cross<'_> {
-    fn sweep(&self, values: &Spanned<Values>, topologies: &[u64], groups: u32) -> Result<Sweep, StudyError> {
-        let wrong =
-            || format!("values are 1 to {VALUES_MAX} numbers, and steps lead from one end to the other");
-        let xs = values.get_ref().all().ok_or_else(|| self.file.error(&values.span(), wrong()))?;
-        let factors =
-            [self.panels.len(), self.series.len(), xs.len(), topologies.len().max(1), groups as usize];
-        if factors
-            .iter()
-            .try_fold(1_usize, |runs, &factor| runs.checked_mul(factor))
-            .is_none_or(|runs| runs > RUNS_MAX)
-        {
-            return Err(self
-                .file
-                .error(&values.span(), format_args!("a figure has at most {RUNS_MAX} runs")));
+    /// The sweep over values of x, and of y if there is one, with what it sets besides.
+    fn sweep(
+        &self,
+        values: [Option<&Spanned<Values>>; 2],
+        besides: &Table,
+        topologies: &[u64],
+        groups: u32,
+    ) -> Result<Sweep, StudyError> {
+        let [xs, ys] = values.map(|values| values.map_or(Ok(Vec::new()), |values| self.values(values)));
+        let (xs, ys) = (xs?, ys?);
+        let span = values[0].map(Spanned::span).unwrap_or_default();
+        let factors = [
+            self.panels.len(),
+            self.series.len(),
+            xs.len(),
+            ys.len().max(1),
+            topologies.len().max(1),
+            groups as usize,
+        ];
+        let runs = factors.iter().try_fold(1_usize, |runs, &factor| runs.checked_mul(factor));
+        if runs.is_none_or(|runs| runs > RUNS_MAX) {
+            return Err(self.file.error(&span, format_args!("a figure has at most {RUNS_MAX} runs")));
         }
         let mut points = Vec::new();
         for (panel_index, panel) in self.panels.iter().enumerate() {
@@ -349,16 +407,46 @@ impl Cross<'_> {
                 let mut draft = self.draft.clone();
                 self.file.apply(&mut draft, panel.table)?;
                 self.file.apply(&mut draft, series.table)?;
-                for &x in &xs {
-                    let mut draft = draft.clone();
-                    let set = draft.set(&self.x.vary, &x.to_string());
-                    let setup = set.and_then(|()| draft.finish(topologies));
-                    let setup = setup.map_err(|error| self.file.error(&values.span(), error))?;
-                    points.push(Point { panel_index, series_index, x, setup });
+                self.file.apply(&mut draft, besides)?;
+                let rows: Vec<Option<f64>> =
+                    if ys.is_empty() { vec![None] } else { ys.iter().copied().map(Some).collect() };
+                for (y, x) in rows.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))) {
+                    let setup = self.setup(draft.clone(), &panel.spec.with, x, y, topologies);
+                    let setup = setup.map_err(|error| self.file.error(&span, error))?;
+                    points.push(Point { panel_index, series_index, y, x, setup, digest: OnceLock::new() });
                 }
             }
         }
-        Ok(Sweep { points, values: xs, topologies: topologies.to_vec(), groups })
+        let (topologies, settings) = (topologies.to_vec(), texts(besides));
+        Ok(Sweep { points, values: xs, y_values: ys, settings, topologies, groups })
+    }
+
+    fn values(&self, values: &Spanned<Values>) -> Result<Vec<f64>, StudyError> {
+        let wrong =
+            || format!("values are 1 to {VALUES_MAX} numbers, and steps lead from one end to the other");
+        values.get_ref().all().ok_or_else(|| self.file.error(&values.span(), wrong()))
+    }
+
+    fn setup(
+        &self,
+        mut draft: Draft,
+        with: &Factors,
+        x: f64,
+        y: Option<f64>,
+        topologies: &[u64],
+    ) -> Result<Setup, Box<dyn std::error::Error>> {
+        let along_y = self.axes.y.zip(y).into_iter().flat_map(|(vary, y)| vary.settings(y, &[]));
+        for (key, value) in along_y.chain(self.axes.x.settings(x, with)) {
+            draft.set(key, &value.to_string())?;
+        }
+        let setup = draft.finish(topologies)?;
+        match (self.measure, setup.applied_load) {
+            (Measure::AcceptedLoad, None) => Err("an accepted load needs load or effective_load".into()),
+            (Measure::Saturation, Some(_)) => {
+                Err("where saturation is searched for, load and effective_load are not set".into())
+            }
+            _ => Ok(setup),
+        }
     }
 }
 
@@ -401,6 +489,9 @@ fn reworded(message: &str) -> String {
     match quoted.next() {
         Some(given) if message.starts_with("unknown field") => {
             SpecError::UnknownName { what: "key", given, known: quoted.collect() }.to_string()
+        }
+        Some(given) if message.starts_with("unknown variant") => {
+            SpecError::UnknownName { what: "value", given, known: quoted.collect() }.to_string()
         }
         _ => message.replace('\n', " "),
     }

@@ -11,18 +11,24 @@
 //! The crate is pure: texts in, values out.
 
 mod average;
+pub mod builtin;
 pub mod chart;
 mod error;
 pub mod figure;
 mod format;
+pub mod journal;
+mod measured;
 pub mod rows;
 mod run;
 mod setup;
 mod spec;
+mod sweep;
 pub mod table;
 
 pub use error::StudyError;
+pub use measured::{Load, Measured, Multicast, Quantities};
 pub use rows::Row;
-pub use run::{RunSpec, run_all};
-pub use setup::Setup;
-pub use spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, X};
+pub use run::{Kind, RunSpec};
+pub use setup::{Setup, Traffic};
+pub use spec::{FigureSpec, Measure, PanelSpec, SeriesSpec, Settings, Study, Vary};
+pub use sweep::run_all;

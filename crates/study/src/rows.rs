@@ -3,37 +3,22 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
-use treecast_fabric::Cycles;
-use treecast_plan::{Label, MemberId};
-use treecast_sim::{Key, Parameters, Status};
+use treecast_plan::MemberId;
+use treecast_sim::{Key, Parameters};
 
+use crate::measured::{Load, Measured, Multicast};
+use crate::run::Kind;
+use crate::setup::Traffic;
 use crate::{RunSpec, StudyError};
 use Cells::{Real, Text, Whole};
 
-/// What one run gave, with all that is needed to run it again.
+/// A run and what it gave: all that is needed to run it again.
 #[derive(Debug, Clone)]
 pub struct Row<'a> {
     /// The run.
     pub spec: RunSpec<'a>,
-    /// The seed that drew its destinations, and that its random choices come from.
-    pub seed: u64,
-    /// The root.
-    pub root: MemberId,
-    /// The destinations in the order drawn.
-    pub destinations: Vec<MemberId>,
-    /// Where the scheme comes from.
-    pub label: Label,
-    /// How the run ended.
-    pub status: Status,
-    /// From the start of the send until the last destination has the message; `None` unless complete.
-    pub latency: Option<Cycles>,
-    /// How many worms were put into the fabric.
-    pub worms: u32,
-    /// What all CPUs together spent on sending and receiving.
-    pub cpu_busy: Cycles,
+    /// What it gave.
+    pub measured: Measured,
 }
 
 impl Row<'_> {
@@ -41,8 +26,21 @@ impl Row<'_> {
         key.value(&self.spec.setup().parameters)
     }
 
-    fn destination_list(&self) -> String {
-        self.destinations.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    fn multicast(&self) -> Option<&Multicast> {
+        self.measured.multicast()
+    }
+
+    fn load(&self) -> Option<&Load> {
+        self.measured.load()
+    }
+
+    /// What a run under load, and a search for saturation, depend on besides the load.
+    fn traffic(&self) -> Option<&Traffic> {
+        (self.spec.kind() != Kind::Multicast).then_some(&self.spec.setup().traffic)
+    }
+
+    fn effective(&self, applied_load: f64) -> f64 {
+        f64::from(self.spec.setup().destinations) * applied_load
     }
 }
 
@@ -64,15 +62,28 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     writer.into_inner().map_err(|error| failed(error.to_string()))
 }
 
+/// The rows in Arrow's memory layout: texts, unsigned 64-bit numbers and doubles; what a run does not have is null.
+///
+/// # Errors
+/// [`StudyError::Rows`]; no rows are known to bring it about.
+pub fn batch(rows: &[Row]) -> Result<RecordBatch, StudyError> {
+    let arrays = columns().into_iter().map(|column| (column.name, column.array(rows), true));
+    RecordBatch::try_from_iter_with_nullable(arrays)
+        .map_err(|error| StudyError::Rows { format: "Arrow", reason: error.to_string() })
+}
+
 /// The rows as a Parquet file: texts, unsigned 64-bit numbers and doubles; what a run does not have is null.
 ///
 /// # Errors
 /// [`StudyError::Rows`]; no rows are known to bring it about.
+#[cfg(feature = "parquet")]
 pub fn parquet(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
+    use ::parquet::arrow::ArrowWriter;
+    use ::parquet::basic::Compression;
+    use ::parquet::file::properties::WriterProperties;
+
     let failed = |reason: String| StudyError::Rows { format: "Parquet", reason };
-    let arrays = columns().into_iter().map(|column| (column.name, column.array(rows), true));
-    let batch =
-        RecordBatch::try_from_iter_with_nullable(arrays).map_err(|error| failed(error.to_string()))?;
+    let batch = batch(rows)?;
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties))
@@ -100,38 +111,68 @@ enum Cells {
 }
 
 /// The columns before the parameters.
-const INPUTS: [(&str, Cells); 18] = [
+const INPUTS: [(&str, Cells); 28] = [
     ("study", Text(|row| Some(row.spec.figure.study.clone()))),
     ("figure", Text(|row| Some(row.spec.figure.name.clone()))),
     ("panel", Text(|row| Some(row.spec.panel().label.clone()))),
     ("series", Text(|row| Some(row.spec.series().name.clone()))),
     ("x_name", Text(|row| Some(row.spec.figure.x.varies.clone()))),
     ("x", Real(|row| Some(row.spec.x()))),
+    ("y_name", Text(|row| row.spec.figure.y.as_ref().map(|y| y.varies.clone()))),
+    ("y", Real(|row| row.spec.y())),
     ("topology_seed", Whole(|row| row.spec.topology_seed())),
     ("group_index", Whole(|row| Some(row.spec.group_index.into()))),
-    ("seed", Whole(|row| Some(row.seed))),
+    ("seed", Whole(|row| Some(row.measured.seed))),
     ("fabric", Text(|row| Some(row.spec.fabric().to_string()))),
+    ("routing", Text(|row| Some(row.spec.setup().routing.to_string()))),
     ("scheme", Text(|row| Some(row.spec.series().scheme.to_string()))),
     ("order", Text(|row| row.spec.series().order_used().map(|order| order.to_string()))),
     ("offload", Text(|row| Some(row.spec.series().offload.to_string()))),
-    ("label", Text(|row| Some(row.label.to_string()))),
-    ("root", Whole(|row| Some(row.root.0.into()))),
-    ("destination_count", Whole(|row| Some(row.destinations.len() as u64))),
-    ("destinations", Text(|row| Some(row.destination_list()))),
+    ("label", Text(|row| Some(row.measured.label.to_string()))),
+    ("root", Whole(|row| row.multicast().map(|multicast| multicast.root.0.into()))),
+    ("destination_count", Whole(|row| Some(row.spec.setup().destinations.into()))),
+    ("destinations", Text(|row| row.multicast().map(|multicast| listed(&multicast.destinations)))),
     ("message_flits", Whole(|row| Some(row.spec.setup().message.0))),
+    ("applied_load", Real(applied_load)),
+    ("effective_load", Real(|row| applied_load(row).map(|load| row.effective(load)))),
+    ("arrivals", Text(|row| row.traffic().map(|traffic| traffic.arrivals.to_string()))),
+    ("destination_sets", Text(|row| row.traffic().map(|traffic| traffic.sets.to_string()))),
+    ("cycles", Whole(|row| row.traffic().map(|traffic| traffic.cycles.0))),
+    ("warmup_cycles", Whole(|row| row.traffic().map(|traffic| traffic.warmup.0))),
+    ("backlog_max", Whole(|row| row.traffic()?.backlog_max.map(|most| most as u64))),
 ];
 
 /// The columns behind the parameters.
-const OUTPUTS: [(&str, Cells); 5] = [
-    ("status", Text(|row| Some(row.status.name().into()))),
-    ("latency_cycles", Whole(|row| row.latency.map(|latency| latency.0))),
-    ("latency_ns", Real(latency_ns)),
-    ("worms", Whole(|row| Some(row.worms.into()))),
-    ("cpu_busy_cycles", Whole(|row| Some(row.cpu_busy.0))),
+const OUTPUTS: [(&str, Cells); 18] = [
+    ("status", Text(|row| Some(row.measured.status.name().into()))),
+    ("latency_cycles", Whole(|row| Some(row.multicast()?.latency?.0))),
+    ("latency_ns", Real(|row| Some(row.spec.setup().parameters.nanoseconds(row.multicast()?.latency?)))),
+    ("worms", Whole(|row| Some(row.multicast()?.worms.into()))),
+    ("cpu_busy_cycles", Whole(|row| Some(row.multicast()?.cpu_busy.0))),
+    ("accepted_load", Real(|row| row.load()?.accepted_load)),
+    ("multicasts_measured", Whole(|row| Some(row.load()?.multicasts_measured))),
+    ("latency_mean_cycles", Real(|row| row.load()?.latency_mean_cycles)),
+    ("latency_p50_cycles", Whole(|row| Some(row.load()?.latency_p50?.0))),
+    ("latency_p99_cycles", Whole(|row| Some(row.load()?.latency_p99?.0))),
+    ("latency_max_cycles", Whole(|row| Some(row.load()?.latency_max?.0))),
+    ("latency_ci95_cycles", Real(|row| row.load()?.latency_ci95_cycles)),
+    ("first_last_spread_mean_cycles", Real(|row| row.load()?.first_last_spread_mean_cycles)),
+    ("link_utilization_mean", Real(|row| Some(row.load()?.link_utilization_mean))),
+    ("link_utilization_max", Real(|row| Some(row.load()?.link_utilization_max))),
+    ("link_utilization_link", Text(|row| row.load()?.busiest_link.clone())),
+    ("saturation_applied_load", Real(|row| row.measured.saturation_applied_load())),
+    ("saturation_effective_load", Real(|row| Some(row.effective(row.measured.saturation_applied_load()?)))),
 ];
 
-fn latency_ns(row: &Row) -> Option<f64> {
-    row.latency.map(|latency| row.spec.setup().parameters.nanoseconds(latency))
+fn applied_load(row: &Row) -> Option<f64> {
+    match row.spec.kind() {
+        Kind::Load { applied_load } => Some(applied_load),
+        _ => None,
+    }
+}
+
+fn listed(members: &[MemberId]) -> String {
+    members.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn columns() -> Vec<Column> {

@@ -1,7 +1,9 @@
 //! A study as it was read: its figures, and the runs that each is made of.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 
+use serde::Deserialize;
 use treecast_fabric::SpecError;
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
@@ -12,6 +14,9 @@ use crate::{Setup, StudyError, format};
 
 /// Keys with their values, as the file gives them.
 pub type Settings = Vec<(String, String)>;
+
+/// Settings that go with another, each with its factor.
+pub type Factors = Vec<(String, f64)>;
 
 /// A published experiment, or one of ours: parameters and figures.
 ///
@@ -100,7 +105,7 @@ impl Study {
             "Figures:\n".to_owned()
                 + &list(self.figures.iter().map(|spec| (spec.name.as_str(), figure(spec)))),
             paragraph(&format!(
-                "A run is one multicast. 'treecast paper show {0} FIGURE' says what a figure is made of, \
+                "A run is one multicast, or many under load. 'treecast paper show {0} FIGURE' says what a figure is made of, \
                  'treecast paper run {0} FIGURE' runs it.",
                 self.name
             )),
@@ -116,24 +121,75 @@ pub struct FigureSpec {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) question: String,
+    pub(crate) measure: Measure,
     pub(crate) shared_y: bool,
+    pub(crate) y_scale: Scale,
+    pub(crate) columns: usize,
     pub(crate) settings: Settings,
-    pub(crate) x: X,
+    pub(crate) x: Vary,
+    /// In a map of winners.
+    pub(crate) y: Option<Vary>,
     pub(crate) panels: Vec<PanelSpec>,
     pub(crate) series: Vec<SeriesSpec>,
     pub(crate) full: Sweep,
     pub(crate) quick: Sweep,
 }
 
-/// What a figure varies along x.
+/// What a figure shows of its runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The latency; of runs under load the mean one, up to the load at which a scheme saturates.
+    #[default]
+    Latency,
+    /// The load that hosts receive, under the load that is applied.
+    AcceptedLoad,
+    /// The highest effective load that is sustained, which is searched for.
+    Saturation,
+    /// Which series has the lowest latency: a map over x and y.
+    Winner,
+}
+
+impl Measure {
+    fn describe(self) -> Option<&'static str> {
+        match self {
+            Self::Latency => None,
+            Self::AcceptedLoad => Some("Measured: the accepted load, which compares with the effective load"),
+            Self::Saturation => Some("Measured: the highest effective load that is sustained, by bisection"),
+            Self::Winner => Some("Measured: which series has the lowest latency"),
+        }
+    }
+}
+
+/// What a figure varies along x, or along y in a map of winners.
 #[derive(Debug, Clone, PartialEq)]
-pub struct X {
+pub struct Vary {
     /// The setting that takes the values.
     pub varies: String,
+    /// Settings that go with it: each takes the value times its factor.
+    pub with: Factors,
     /// What it is, with its unit.
     pub label: String,
     /// How it is laid out.
     pub scale: Scale,
+}
+
+impl Vary {
+    /// Every setting that it makes, with its value at `at`; `with` names more that go with it.
+    pub(crate) fn settings<'a>(
+        &'a self,
+        at: f64,
+        with: &'a [(String, f64)],
+    ) -> impl Iterator<Item = (&'a str, f64)> {
+        // Nine decimals hide the rounding of products such as 0.1 * 3.
+        let times = move |factor: f64| (at * factor * 1e9).round() / 1e9;
+        let others = self.with.iter().chain(with).map(move |(key, factor)| (key.as_str(), times(*factor)));
+        std::iter::once((self.varies.as_str(), at)).chain(others)
+    }
+
+    fn describe(&self, axis: &str) -> String {
+        format!("Along {axis}: {} (the setting {}{})", self.label, self.varies, going(&self.with))
+    }
 }
 
 /// A panel: what sets it apart from the others.
@@ -143,6 +199,16 @@ pub struct PanelSpec {
     pub label: String,
     /// What it sets.
     pub settings: Settings,
+    /// What goes with x in it: each setting takes x times its factor.
+    pub with: Factors,
+}
+
+impl PanelSpec {
+    fn describe(&self) -> String {
+        let going = going(&self.with);
+        let set = joined(&self.settings);
+        if set.is_empty() { going.trim_start_matches(", and ").to_owned() } else { set + &going }
+    }
 }
 
 /// A series: one curve in every panel.
@@ -191,18 +257,25 @@ impl SeriesSpec {
 pub(crate) struct Sweep {
     pub points: Vec<Point>,
     pub values: Vec<f64>,
+    /// Along y, in a map of winners.
+    pub y_values: Vec<f64>,
+    /// What it sets besides.
+    pub settings: Settings,
     /// Seeds of the topologies; empty where the fabric is taken as it is.
     pub topologies: Vec<u64>,
     pub groups: u32,
 }
 
-/// One x of one series in one panel.
+/// One x, and y, of one series in one panel.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Point {
     pub panel_index: usize,
     pub series_index: usize,
+    pub y: Option<f64>,
     pub x: f64,
     pub setup: Setup,
+    /// See [`RunSpec::digest`].
+    pub digest: OnceLock<u128>,
 }
 
 impl Sweep {
@@ -225,7 +298,14 @@ impl Sweep {
             groups => format!("{groups} random groups"),
         };
         let runs = grouped(self.runs());
-        format!("{runs} runs: x = {}; {topologies}; {groups} on each", listed(&self.values))
+        let y = if self.y_values.is_empty() {
+            String::new()
+        } else {
+            format!(" y = {};", listed(&self.y_values))
+        };
+        let set =
+            if self.settings.is_empty() { String::new() } else { format!("; {}", joined(&self.settings)) };
+        format!("{runs} runs: x = {};{y} {topologies}; {groups} on each{set}", listed(&self.values))
     }
 }
 
@@ -240,6 +320,11 @@ impl FigureSpec {
         &self.title
     }
 
+    /// What it shows of its runs.
+    pub fn measure(&self) -> Measure {
+        self.measure
+    }
+
     /// The command that makes it.
     pub fn command(&self, quick: bool) -> String {
         let quick = if quick { " --quick" } else { "" };
@@ -251,13 +336,15 @@ impl FigureSpec {
         let mut parts = vec![
             paragraph(&format!("{} {}: {}", self.study, self.name, self.title)),
             paragraphs(&self.question),
-            paragraph(&format!("Along x: {} (the setting {})", self.x.label, self.x.varies)),
+            paragraph(&self.x.describe("x")),
         ];
+        parts.extend(self.y.as_ref().map(|y| paragraph(&y.describe("y"))));
+        parts.extend(self.measure.describe().map(paragraph));
         if !self.settings.is_empty() {
             parts.push("Settings of all panels:\n".to_owned() + &settings(&self.settings));
         }
         let panels = self.panels.iter().filter(|panel| !panel.label.is_empty());
-        let panels = list(panels.map(|panel| (panel.label.as_str(), joined(&panel.settings))));
+        let panels = list(panels.map(|panel| (panel.label.as_str(), panel.describe())));
         if !panels.is_empty() {
             parts.push("Panels, and what each sets:\n".to_owned() + &panels);
         }
@@ -271,7 +358,7 @@ impl FigureSpec {
         parts.join("\n")
     }
 
-    /// All its runs: panel by panel, series by series, x by x, topology by topology, group by group.
+    /// All its runs: panel by panel, series by series, y by y, x by x, topology by topology, group by group.
     ///
     /// `quick` takes the smaller sweep of the file's `[quick]` table.
     pub fn runs(&self, quick: bool) -> Vec<RunSpec<'_>> {
@@ -330,6 +417,14 @@ fn settings(settings: &Settings) -> String {
 fn indented(margin: &str, text: &str) -> String {
     let options = textwrap::Options::new(TEXT_WIDTH).initial_indent(margin).subsequent_indent(margin);
     textwrap::fill(text, options) + "\n"
+}
+
+/// What goes with x, as the end of a sentence.
+fn going(factors: &Factors) -> String {
+    factors.iter().fold(String::new(), |mut text, (key, factor)| {
+        let _ = write!(text, ", and {key} = {factor} times x");
+        text
+    })
 }
 
 fn joined(settings: &Settings) -> String {

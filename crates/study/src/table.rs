@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::figure::{Curve, Figure, Panel, Point};
+use crate::chart::map;
+use crate::figure::{Best, Curve, Figure, Panel, Point};
 
 /// What stands where a curve has no point.
 const MISSING: &str = "-";
@@ -21,21 +22,26 @@ pub enum Rows {
 /// The table of every panel of `figure`, in at most `width` columns of text if the names allow it.
 ///
 /// A row is an x, a column a curve. A cell is the mean over the runs and, after `±`, the distance to the
-/// farther end of the spread. The lowest mean of each row is marked. Curves that do not fit side by side
+/// farther end of the spread. The best mean of each row is marked. Curves that do not fit side by side
 /// follow in a further table. Numbers are plain digits, ready to be pasted elsewhere.
+///
+/// Of a map of winners a row is a row, a column an x, and a cell the name of the winner with how far behind the next is.
 pub fn table(figure: &Figure, width: u16, rows: Rows) -> String {
     let figure = figure.tidy();
+    if figure.row_label.is_some() {
+        return map::table(&figure);
+    }
     let mut text = String::new();
     for panel in &figure.panels {
         if !panel.title.is_empty() {
             let _ = writeln!(text, "{}", panel.title);
         }
-        let xs = thinned(distinct_xs(panel), rows);
+        let xs = thinned(panel.xs(), rows);
         if xs.is_empty() {
             text.push_str("no points\n\n");
             continue;
         }
-        let cells = Cells { panel, xs: &xs, decimals: decimals(panel) };
+        let cells = Cells { panel, xs: &xs, decimals: decimals(panel), best: figure.best };
         cells.write(&mut text, &figure.x_label, &panel.curves, width);
         text.push('\n');
     }
@@ -47,6 +53,7 @@ struct Cells<'a> {
     panel: &'a Panel,
     xs: &'a [f64],
     decimals: usize,
+    best: Best,
 }
 
 impl Cells<'_> {
@@ -86,8 +93,9 @@ impl Cells<'_> {
     }
 
     fn cell(&self, curve: &Curve, x: f64) -> String {
-        let Some(point) = point_at(curve, x) else {
-            return format!("{MISSING}  ");
+        let Some(point) = curve.at(x) else {
+            let missing = curve.missing.iter().find(|missing| missing.x.total_cmp(&x).is_eq());
+            return format!("{}  ", missing.map_or(MISSING, |missing| &missing.why));
         };
         let mark = if Some(point.mean) == self.best(x) { '*' } else { ' ' };
         let spread = spread(point);
@@ -98,9 +106,10 @@ impl Cells<'_> {
         format!("{mean} ±{} {mark}", number(spread, self.decimals))
     }
 
-    /// The lowest mean at `x`.
+    /// The best mean at `x`.
     fn best(&self, x: f64) -> Option<f64> {
-        self.panel.curves.iter().filter_map(|curve| point_at(curve, x)).map(|p| p.mean).min_by(f64::total_cmp)
+        let means = self.panel.curves.iter().filter_map(|curve| curve.at(x)).map(|point| point.mean);
+        means.min_by(|&a, &b| self.best.compare(a, b))
     }
 }
 
@@ -109,23 +118,12 @@ fn legend(figure: &Figure) -> String {
     let spread = figure.points().any(|point| spread(point) > 0.0);
     let spread = if spread { " ±farther end of the spread over topologies" } else { "" };
     let y_label = if figure.y_label.is_empty() { "value" } else { &figure.y_label };
-    format!("{y_label}: mean{spread}; *: lowest of the row\n")
+    format!("{y_label}: mean{spread}; *: {} of the row\n", figure.best.name())
 }
 
 /// The distance from the mean to the farther end of the spread.
 fn spread(point: &Point) -> f64 {
     (point.mean - point.low).abs().max((point.high - point.mean).abs())
-}
-
-fn point_at(curve: &Curve, x: f64) -> Option<&Point> {
-    curve.points.iter().find(|point| point.x.total_cmp(&x).is_eq())
-}
-
-fn distinct_xs(panel: &Panel) -> Vec<f64> {
-    let mut xs: Vec<f64> = panel.points().map(|point| point.x).collect();
-    xs.sort_by(f64::total_cmp);
-    xs.dedup();
-    xs
 }
 
 fn thinned(xs: Vec<f64>, rows: Rows) -> Vec<f64> {
@@ -150,7 +148,8 @@ fn decimals(panel: &Panel) -> usize {
     (3.0 - greatest.log10().floor()).clamp(0.0, 9.0) as usize
 }
 
-fn exact(value: f64) -> String {
+/// A number in full.
+pub(crate) fn exact(value: f64) -> String {
     if value != 0.0 && !(1e-9..1e12).contains(&value.abs()) {
         return format!("{value:e}");
     }

@@ -1,6 +1,6 @@
 //! What docs/studies.md shows is so.
 
-use treecast_study::Study;
+use treecast_study::{Study, run_all};
 
 const STUDIES: &str = include_str!("../../../docs/studies.md");
 
@@ -11,13 +11,24 @@ fn examples() -> Vec<&'static str> {
 
 #[test]
 fn the_small_example_has_as_many_runs_as_it_says() {
-    let [study, figure] = examples()[..] else { panic!("two examples") };
+    let [study, figure, _] = examples()[..] else { panic!("three examples") };
     let study = Study::parse(&[("study.toml", study), ("latency.toml", figure)]).unwrap();
     let runs = study.figure("latency").unwrap().runs(false);
     let all = runs.len();
     let words = STUDIES.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&format!("= {all} runs.")), "{all}");
     assert!(runs.iter().all(|run| run.run().is_ok()));
+}
+
+#[test]
+fn the_example_under_load_is_a_map_of_the_small_example() {
+    let [study, _, figure] = examples()[..] else { panic!("three examples") };
+    let study = Study::parse(&[("study.toml", study), ("winners.toml", figure)]).unwrap();
+    let spec = study.figure("winners").unwrap();
+    let rows = run_all(&spec.runs(true), &|_| ()).unwrap();
+    let figure = spec.figure(&rows);
+    assert_eq!(figure.row_label.as_deref(), Some("NIC overhead (cycles)"));
+    assert_eq!(figure.panels[0].curves.len(), 4);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use common::{example, hostile, sizes};
 use treecast_study::chart;
-use treecast_study::figure::Figure;
+use treecast_study::figure::{Curve, Figure, Panel, Point};
 
 /// What the browser shows of the page of `figures`, up to its scripts, with `script` run at its end; none
 /// without a browser.
@@ -64,8 +64,8 @@ fn charts_are_no_wider_than_a_window_of_1000_pixels() {
     let measure =
         "setTimeout(() => document.body.prepend([...document.querySelectorAll('.scroll')].map((box) =>
         box.scrollWidth > box.clientWidth ? 'too wide' : 'fits').join()), 2000);";
-    let Some(dom) = rendered(&[example(), sizes()], measure) else { return };
-    assert!(dom.contains("fits,fits"), "{}", dom.split("<main").next().unwrap());
+    let Some(dom) = rendered(&[example(), sizes(), map()], measure) else { return };
+    assert!(dom.contains("fits,fits,fits"), "{}", dom.split("<main").next().unwrap());
 }
 
 #[test]
@@ -74,6 +74,44 @@ fn an_unchecked_curve_is_hidden() {
     let Some(dom) = rendered(&[example()], uncheck) else { return };
     assert_eq!(lines(&dom), 4 * 3);
     assert_eq!(dom.matches("role-title-text").count(), 4, "all panels stay");
+}
+
+/// Two rows and three columns of cells, all won by the first of two curves but one.
+fn map() -> Figure {
+    let curve = |name: &str, row: f64, means: [f64; 3]| Curve {
+        name: name.to_owned(),
+        description: String::new(),
+        row: Some(row),
+        points: (1..=3)
+            .zip(means)
+            .map(|(x, mean)| Point { x: f64::from(x), mean, low: mean, high: mean, runs: 1 })
+            .collect(),
+        missing: Vec::new(),
+    };
+    let panel = |title: &str| Panel {
+        title: title.to_owned(),
+        curves: vec![
+            curve("first", 5.0, [1.0, 2.0, 3.0]),
+            curve("first", 6.0, [1.0, 2.0, 3.0]),
+            curve("other", 5.0, [2.0, 2.5, 3.3]),
+            curve("other", 6.0, [2.0, 2.5, 1.5]),
+        ],
+    };
+    let panels = ["a", "b", "c"].map(panel).into();
+    Figure { row_label: Some("row".to_owned()), columns: 3, panels, ..example() }
+}
+
+#[test]
+fn a_map_names_the_winner_of_each_cell_and_without_it_the_next() {
+    let cells = |dom: &str, name: &str| dom.matches(&format!(">{name}</text>")).count();
+    let Some(dom) = rendered(&[map()], "") else { return };
+    assert!(!dom.contains("could not be drawn: "));
+    // The legend names each once more.
+    assert_eq!((cells(&dom, "first"), cells(&dom, "other")), (3 * 5 + 1, 3 + 1));
+    assert_eq!(cells(&dom, "+100%"), 3 * (2 + 1));
+    let uncheck = "setTimeout(() => document.querySelector('input[value=first]').click(), 2000);";
+    let dom = rendered(&[map()], uncheck).unwrap();
+    assert_eq!((cells(&dom, "first"), cells(&dom, "other")), (1, 3 * 6 + 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use treecast_sim::Status;
 use treecast_study::figure::{Figure, Point};
-use treecast_study::{FigureSpec, Study, run_all};
+use treecast_study::{FigureSpec, Kind, RunSpec, Study, run_all};
 
 macro_rules! files {
     ($study:literal: $($name:literal),+) => {
@@ -12,8 +12,7 @@ macro_rules! files {
 
 fn icpp98() -> Study {
     let files = files!(
-        "icpp98": "study.toml", "fig6.toml", "fig7.toml", "fig8.toml", "ours-connectivity.toml", "ours-k.toml",
-        "ours-order.toml", "ours-path-share.toml"
+        "icpp98": "fig10.toml", "fig11.toml", "fig6.toml", "fig7.toml", "fig8.toml", "fig9.toml", "host-overhead-load.toml", "host-overhead.toml", "ours-connectivity.toml", "ours-fabrics.toml", "ours-k.toml", "ours-nic-and-switch-load.toml", "ours-nic-and-switch.toml", "ours-order.toml", "ours-path-share.toml", "ours-replication.toml", "ours-winners-without-tree.toml", "ours-winners.toml", "packet-length-load.toml", "packet-length.toml", "study.toml", "system-size-load.toml", "system-size.toml", "unicast.toml"
     );
     Study::parse(&files).unwrap()
 }
@@ -28,15 +27,23 @@ fn points<'a>(figure: &'a Figure, panel: usize, curve: &str) -> &'a [Point] {
     &figure.panels[panel].curves.iter().find(|found| found.name == curve).unwrap().points
 }
 
+/// Those of one multicast are complete; those under load may saturate, and the shortest may be too short to measure.
 #[test]
 fn every_figure_runs_to_its_end() {
     let study = icpp98();
     for spec in study.figures() {
-        let rows = run_all(&spec.runs(true), &|_| ()).unwrap();
-        assert!(rows.iter().all(|row| row.status == Status::Complete), "{}", spec.name());
-        let figure = spec.figure(&rows);
-        let curves = figure.panels.iter().flat_map(|panel| &panel.curves);
-        assert!(curves.into_iter().all(|curve| !curve.points.is_empty()), "{}", spec.name());
+        let (single, load): (Vec<RunSpec>, Vec<RunSpec>) =
+            spec.runs(true).into_iter().partition(|run| run.kind() == Kind::Multicast);
+        // Those under load take longer: every fifth will do.
+        let runs: Vec<RunSpec> = single.into_iter().chain(load.into_iter().step_by(5)).collect();
+        let rows = run_all(&runs, &|_| ()).unwrap();
+        for row in &rows {
+            let (status, is_load) = (row.measured.status, row.spec.kind() != Kind::Multicast);
+            assert!(status == Status::Complete || is_load && status != Status::Deadlocked, "{}", spec.name());
+        }
+        let with_value = rows.iter().filter(|row| row.measured.status == Status::Complete).count();
+        assert!(4 * with_value > rows.len(), "{}", spec.name());
+        spec.figure(&rows);
     }
 }
 

@@ -1,15 +1,16 @@
 //! Studies from file to figure.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
-use treecast_sim::{Parameters, Run, Status, packet_count};
-use treecast_study::{FigureSpec, Row, RunSpec, Study, StudyError, rows, run_all};
+use treecast_sim::{Parameters, Run, Simulator, Status, packet_count};
+use treecast_study::journal::Journal;
+use treecast_study::{FigureSpec, Multicast, Quantities, Row, RunSpec, Study, StudyError, rows, run_all};
 
 const STUDY: &str = r#"
 name = "small"
@@ -79,6 +80,15 @@ fn rows_of<'a>(runs: &[RunSpec<'a>], threads: usize) -> Vec<Row<'a>> {
     pool.install(|| run_all(runs, &|_| ())).unwrap()
 }
 
+fn multicast<'a>(row: &'a Row) -> &'a Multicast {
+    row.measured.multicast().unwrap()
+}
+
+fn set_latency(row: &mut Row, cycles: Option<u64>) {
+    let multicast = Multicast { latency: cycles.map(Cycles), ..multicast(row).clone() };
+    row.measured.quantities = Quantities::Multicast(multicast);
+}
+
 /// What parsing says when `from` is replaced by `to` in the figure.
 fn figure_error(from: &str, to: &str) -> String {
     assert!(FIGURE.contains(from), "{from}");
@@ -102,7 +112,7 @@ fn unknown_keys_are_named_with_file_and_line_and_what_is_near() {
     );
     assert_eq!(
         figure_error("nic_overhead", "switchs"),
-        "latency.toml:16: unknown setting 'switchs': did you mean switches?"
+        "latency.toml:16: unknown setting 'switchs': did you mean switches, switching?"
     );
     let error = parse(&STUDY.replace("[defaults]", "[default]"), FIGURE).unwrap_err();
     assert_eq!(error.to_string(), "study.toml:7: unknown key 'default': did you mean defaults?");
@@ -227,11 +237,13 @@ fn figures_are_in_the_order_of_their_numbers() {
 fn all_series_and_panels_have_the_same_groups() {
     let study = small();
     let rows = rows_of(&figure(&study).runs(false), 2);
-    let key = |row: &Row| (row.spec.topology_seed(), row.spec.group_index(), row.destinations.len());
+    let key =
+        |row: &Row| (row.spec.topology_seed(), row.spec.group_index(), multicast(row).destinations.len());
     for a in &rows {
-        assert!(!a.destinations.contains(&a.root));
+        assert!(!multicast(a).destinations.contains(&multicast(a).root));
         for b in &rows {
-            let same = (a.seed, a.root, &a.destinations) == (b.seed, b.root, &b.destinations);
+            let same = (a.measured.seed, multicast(a).root, &multicast(a).destinations)
+                == (b.measured.seed, multicast(b).root, &multicast(b).destinations);
             assert_eq!(key(a) == key(b), same);
         }
     }
@@ -249,15 +261,79 @@ fn rows_are_the_same_bytes_at_any_number_of_threads() {
 }
 
 #[test]
-fn progress_counts_every_run() {
+fn each_row_is_told_once_when_it_is_there() {
     let study = small();
-    let (calls, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let progress = |done: usize| {
-        calls.fetch_add(1, Ordering::Relaxed);
-        most.fetch_max(done, Ordering::Relaxed);
+    let told = Mutex::new(Vec::new());
+    let runs = figure(&study).runs(false);
+    let rows = run_all(&runs, &|row| told.lock().unwrap().push(Journal::line(row))).unwrap();
+    let (mut told, mut lines) =
+        (told.into_inner().unwrap(), rows.iter().map(Journal::line).collect::<Vec<_>>());
+    told.sort();
+    lines.sort();
+    assert_eq!(told, lines);
+    lines.dedup();
+    assert_eq!(lines.len(), runs.len());
+}
+
+/// The journal of all runs of the figure, and its rows as CSV.
+fn journal(study: &Study) -> (String, Vec<u8>) {
+    let rows = rows_of(&figure(study).runs(false), 2);
+    let lines: String = rows.iter().map(Journal::line).collect();
+    (Journal::head("p") + &lines, rows::csv(&rows).unwrap())
+}
+
+#[test]
+fn a_journal_cut_anywhere_gives_its_whole_lines_and_the_rest_is_run() {
+    let study = small();
+    let runs = figure(&study).runs(false);
+    let (text, rows) = journal(&study);
+    let head = Journal::head("p").len();
+    for cut in [0, head - 1, head, head + 1, text.len() / 3, text.len() / 2, text.len() - 1, text.len()] {
+        let journal = Journal::read(&text.as_bytes()[..cut], "p");
+        let lines = text[..cut].matches('\n').count();
+        assert_eq!(journal.whole(), text[..cut].rfind('\n').map_or(0, |end| end + 1));
+        let recalled = journal.recall(&runs);
+        assert_eq!(recalled.left().len(), runs.len() - lines.saturating_sub(1), "{cut}");
+        let fresh = rows_of(recalled.left(), 1);
+        assert_eq!(rows::csv(&recalled.joined(fresh)).unwrap(), rows, "{cut}");
+    }
+}
+
+#[test]
+fn lines_that_are_spoilt_are_not_believed() {
+    let study = small();
+    let runs = figure(&study).runs(false);
+    let (text, _) = journal(&study);
+    let spoilt = text.replacen("\"gave\":{", "\"gave\":", 1).replacen("latency\":", "laten\0y\":", 2);
+    let left = |text: &str, program| Journal::read(text.as_bytes(), program).recall(&runs).left().len();
+    // The first of the two is the line that is spoilt already.
+    assert_eq!(left(&spoilt, "p"), 2);
+    assert_eq!(left(&text, "another program"), runs.len());
+    assert_eq!(left(&text.replacen("journal 1", "journal 0", 1), "p"), runs.len());
+}
+
+#[test]
+fn a_row_is_taken_for_the_run_that_gave_it_and_for_no_other() {
+    let (text, _) = journal(&small());
+    let journal = Journal::read(text.as_bytes(), "p");
+    let left = |study: &str, figure_text: &str| {
+        let study = parse(study, figure_text).unwrap();
+        let runs = figure(&study).runs(false);
+        (journal.recall(&runs).left().len(), runs.len())
     };
-    let rows = run_all(&figure(&study).runs(false), &progress).unwrap();
-    assert_eq!((calls.into_inner(), most.into_inner()), (rows.len(), rows.len()));
+    assert_eq!(left(STUDY, FIGURE), (0, 72));
+    // Names, further topologies, groups, values: what is there is taken, in whatever place it stands.
+    assert_eq!(left(STUDY, &FIGURE.replace("\"ni\"", "\"nic\"")), (0, 72));
+    assert_eq!(left(&STUDY.replace("[1, 2, 3]", "[4, 2, 1]"), FIGURE), (24, 72));
+    assert_eq!(left(&STUDY.replace("groups = 2", "groups = 3"), FIGURE), (36, 108));
+    assert_eq!(left(STUDY, &FIGURE.replace("step = 3", "step = 2")), (48, 96));
+    // Whatever a run depends on makes it another.
+    assert_eq!(left(&STUDY.replace("host_overhead = 1000", "host_overhead = 999"), FIGURE), (72, 72));
+    assert_eq!(left(&STUDY.replace("hosts=8", "hosts=9"), FIGURE), (72, 72));
+    assert_eq!(left(STUDY, &FIGURE.replace("message = 128", "message = 127")), (36, 72));
+    assert_eq!(left(STUDY, &FIGURE.replace("tree-worm", "path")), (36, 72));
+    assert_eq!(left(STUDY, &FIGURE.replace("cco", "id")), (36, 72));
+    assert_eq!(left(STUDY, &FIGURE.replace("offload = \"nic\"", "offload = \"assisted\"")), (36, 72));
 }
 
 #[test]
@@ -274,11 +350,11 @@ fn rows_read_back_from_csv() {
         assert_eq!(cell("series"), row.spec.series().name);
         assert_eq!(cell("order"), if cell("series") == "ni" { "cco" } else { "" });
         assert_eq!(cell("fabric"), row.spec.fabric().to_string());
-        assert_eq!(cell("latency_cycles"), row.latency.unwrap().0.to_string());
+        assert_eq!(cell("latency_cycles"), multicast(row).latency.unwrap().0.to_string());
         assert_eq!(cell("nic_send_overhead"), if cell("panel") == "long" { "500" } else { "1000" });
         let members: Vec<u32> =
             cell("destinations").split(',').map(|member| member.parse().unwrap()).collect();
-        assert_eq!(members, row.destinations.iter().map(|member| member.0).collect::<Vec<_>>());
+        assert_eq!(members, multicast(row).destinations.iter().map(|member| member.0).collect::<Vec<_>>());
     }
 }
 
@@ -305,7 +381,15 @@ fn a_row_holds_all_that_is_needed_to_run_it_again() {
         let scheme = cell("scheme").parse().unwrap();
         let plan = plan(&fabric, &group, &scheme, &PlanOptions { order, packets }).unwrap();
         let offload = cell("offload").parse().unwrap();
-        let run = Run { fabric: &fabric, plan: &plan, offload, message, parameters: &parameters, seed };
+        let run = Run {
+            fabric: &fabric,
+            plan: &plan,
+            offload,
+            message,
+            parameters: &parameters,
+            seed,
+            simulator: Simulator::Event,
+        };
         assert_eq!(run.simulate().unwrap().latency.unwrap().0.to_string(), cell("latency_cycles"));
     }
 }
@@ -324,11 +408,11 @@ fn rows_read_back_from_parquet() {
         for (index, row) in rows[read..read + batch.num_rows()].iter().enumerate() {
             assert_eq!(
                 column("latency_cycles").as_primitive::<UInt64Type>().value(index),
-                row.latency.unwrap().0
+                multicast(row).latency.unwrap().0
             );
-            assert_eq!(column("seed").as_primitive::<UInt64Type>().value(index), row.seed);
+            assert_eq!(column("seed").as_primitive::<UInt64Type>().value(index), row.measured.seed);
             let latency_ns = column("latency_ns").as_primitive::<Float64Type>().value(index);
-            assert_eq!(latency_ns.to_bits(), (row.latency.unwrap().0 as f64 * 5.0).to_bits());
+            assert_eq!(latency_ns.to_bits(), (multicast(row).latency.unwrap().0 as f64 * 5.0).to_bits());
             assert_eq!(
                 column("cycle_ns").as_primitive::<Float64Type>().value(index).to_bits(),
                 5.0_f64.to_bits()
@@ -348,14 +432,14 @@ fn a_point_is_the_mean_of_its_runs_and_its_spread_that_of_the_topologies() {
     let mut rows = rows_of(&spec.runs(false), 1);
     // The first six rows are one point: two groups on each of three topologies.
     for (row, latency) in rows.iter_mut().zip([10, 20, 30, 50, 100, 60]) {
-        row.latency = Some(Cycles(latency));
+        set_latency(row, Some(latency));
     }
     let point = spec.figure(&rows).panels[0].curves[0].points[0];
     assert_eq!((point.x, point.mean, point.low, point.high, point.runs), (1.0, 45.0, 15.0, 80.0, 6));
     assert!(spec.figure(&rows).caption.ends_with("the lowest to the highest mean of a topology."));
 
-    rows[4].latency = None;
-    rows[4].status = Status::Incomplete;
+    set_latency(&mut rows[4], None);
+    rows[4].measured.status = Status::Incomplete;
     let figure = spec.figure(&rows);
     let point = figure.panels[0].curves[0].points[0];
     assert_eq!((point.mean, point.low, point.high, point.runs), (34.0, 15.0, 60.0, 5));
@@ -373,7 +457,9 @@ fn a_point_is_the_mean_of_its_runs_and_its_spread_that_of_the_topologies() {
 fn a_run_that_does_not_end_complete_is_a_row_without_latency() {
     let study = parse(&STUDY.replace("host_overhead", "cycles_max"), FIGURE).unwrap();
     let rows = rows_of(&figure(&study).runs(true), 1);
-    assert!(rows.iter().all(|row| row.status == Status::Incomplete && row.latency.is_none()));
+    assert!(
+        rows.iter().all(|row| row.measured.status == Status::Incomplete && multicast(row).latency.is_none())
+    );
     let figure = figure(&study).figure(&rows);
     assert!(figure.panels.iter().flat_map(|panel| &panel.curves).all(|curve| curve.points.is_empty()));
     assert_eq!(figure.command, "treecast paper run small latency --quick");

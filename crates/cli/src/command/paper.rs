@@ -2,24 +2,19 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use include_dir::{Dir, include_dir};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use treecast_fabric::nearest_hint;
 use treecast_sim::Status;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::Figure;
 use treecast_study::table::{Rows, table};
-use treecast_study::{FigureSpec, Row, Study, StudyError, rows, run_all};
+use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 
 use crate::arguments::{read_file, whole_number};
 use crate::output::{complain, emit, make_folder, width, write_file};
-
-/// The studies that the command brings along.
-static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
+use crate::sweep::Sweep;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -72,6 +67,10 @@ struct RunArguments {
     /// Fewer points, topologies and groups
     #[arg(long)]
     quick: bool,
+
+    /// Run everything, also what an interrupted command has left in the folder
+    #[arg(long)]
+    fresh: bool,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -91,28 +90,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 fn list() -> anyhow::Result<u8> {
-    let studies = PAPERS.dirs().map(|folder| Ok(load_embedded(folder)?.contents()));
-    let mut text = studies.collect::<anyhow::Result<Vec<_>>>()?.join("\n");
+    let studies = builtin::names().into_iter().filter_map(builtin::study);
+    let contents = studies.map(|study| Ok(study?.contents()));
+    let mut text = contents.collect::<anyhow::Result<Vec<_>>>()?.join("\n");
     text += "\n'treecast paper show STUDY' says more, 'treecast paper run STUDY FIGURE' runs a figure.\n";
     emit(None, &text)?;
     Ok(0)
 }
 
 fn load(name: &str) -> anyhow::Result<Study> {
-    if let Some(folder) = PAPERS.get_dir(name) {
-        return load_embedded(folder);
+    if let Some(study) = builtin::study(name) {
+        return Ok(study?);
     }
     let path = Path::new(name);
     if path.is_dir() {
         return load_folder(path);
     }
-    let known: Vec<&str> = PAPERS.dirs().filter_map(|folder| folder.path().to_str()).collect();
-    bail!("unknown study '{name}', and no folder{}", nearest_hint(name, &known))
-}
-
-fn load_embedded(folder: &Dir) -> anyhow::Result<Study> {
-    let files = folder.files().filter_map(|file| Some((toml_name(file.path())?, file.contents_utf8()?)));
-    Ok(Study::parse(&files.collect::<Vec<_>>())?)
+    bail!("unknown study '{name}', and no folder{}", nearest_hint(name, &builtin::names()))
 }
 
 fn load_folder(folder: &Path) -> anyhow::Result<Study> {
@@ -145,25 +139,21 @@ fn run_figures(arguments: &RunArguments) -> anyhow::Result<u8> {
     };
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
     make_folder(&folder)?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs.unwrap_or(0)).build()?;
     let runs: Vec<_> = specs.iter().map(|spec| spec.runs(arguments.quick)).collect();
-    let bar = progress_bar(runs.iter().map(Vec::len).sum());
+    let mut sweep = Sweep::new(&folder, runs.iter().flatten(), arguments.jobs, arguments.fresh)?;
     let mut figures = Vec::new();
     for (spec, runs) in specs.iter().zip(&runs) {
-        bar.set_message(spec.name().to_string());
-        let before = bar.position();
-        let rows = pool.install(|| run_all(runs, &|_| bar.inc(1)))?;
-        bar.set_position(before + runs.len() as u64);
+        let rows = sweep.run(spec.name(), runs)?;
         let figure = spec.figure(&rows);
-        bar.suspend(|| show(&figure, &rows, &folder))?;
+        sweep.aside(|| show(&figure, &rows, &folder))?;
         figures.push(figure);
     }
-    bar.finish_and_clear();
     if figures.len() > 1 {
         let page = folder.join(format!("{}.html", study.name()));
         write_file(&page, chart::html(&figures).as_bytes())?;
         emit(None, &format!("All figures on one page: {}\n", page.display()))?;
     }
+    sweep.finish()?;
     Ok(0)
 }
 
@@ -176,28 +166,6 @@ fn chosen<'a>(study: &'a Study, names: &[String]) -> anyhow::Result<Vec<&'a Figu
         specs.push(study.figure(name)?);
     }
     Ok(specs)
-}
-
-/// How long runs may take before a bar is worth its line.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A bar with the time to go, on a terminal only, and only once it has taken a while.
-fn progress_bar(length: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} runs, {eta} to go")
-        .expect("the template is well-formed");
-    let bar = ProgressBar::with_draw_target(Some(length as u64), ProgressDrawTarget::hidden());
-    let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
-    if std::io::stderr().is_terminal() {
-        let late = bar.downgrade();
-        std::thread::spawn(move || {
-            std::thread::sleep(PATIENCE);
-            if let Some(bar) = late.upgrade() {
-                bar.set_draw_target(ProgressDrawTarget::stderr());
-                bar.enable_steady_tick(Duration::from_millis(200));
-            }
-        });
-    }
-    bar
 }
 
 /// Prints a figure, and writes its rows and pictures.
@@ -216,7 +184,9 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
     for (extension, contents) in &files {
         write_file(&folder.join(format!("{}.{extension}", figure.name)), contents)?;
     }
-    let unfinished = rows_of_figure.iter().filter(|row| row.status != Status::Complete).count();
+    // That a scheme saturates is what a figure under load is to show.
+    let unfinished = |row: &&Row| matches!(row.measured.status, Status::Deadlocked | Status::Incomplete);
+    let unfinished = rows_of_figure.iter().filter(unfinished).count();
     if unfinished > 0 {
         let all = rows_of_figure.len();
         complain(&format!("{unfinished} of {all} runs of {} did not complete", figure.name));

@@ -1,16 +1,20 @@
 //! Which way packets may go.
 
 mod dimension_order;
+mod next_links;
 mod route_finder;
+mod shortest_path;
 mod tree_worm;
 mod up_down;
 
 pub use dimension_order::{DimensionOrder, VirtualChannels};
+pub use next_links::NextLinks;
 pub use route_finder::RouteFinder;
+pub use shortest_path::ShortestPath;
 pub use tree_worm::{Ascent, Overlap};
 pub use up_down::{Distances, UpDown};
 
-use crate::{HostId, LinkId, SwitchId, Topology};
+use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 
 /// A virtual channel of a directed link: the link, and one of the input buffers at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,32 +30,40 @@ pub struct Channel {
 pub enum Routing {
     /// Adaptive up*/down* routing.
     UpDown(UpDown),
+    /// Adaptive over all shortest paths, with no rule against deadlock.
+    ShortestPath(ShortestPath),
     /// Dimension order on a torus or mesh.
     DimensionOrder(DimensionOrder),
 }
 
 impl Routing {
-    /// Its name: `up-down`, `dimension-order`.
+    /// The most virtual channels of a link.
+    pub const VIRTUAL_CHANNELS_MAX: u8 = 16;
+
+    /// Its name: `up-down`, `shortest-path`, `dimension-order`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::UpDown(_) => "up-down",
+            Self::ShortestPath(_) => "shortest-path",
             Self::DimensionOrder(_) => "dimension-order",
         }
     }
 
-    /// How many virtual channels each link has.
+    /// How many virtual channels each link has. In dimension order the route says which a packet takes; on up*/down* and
+    /// shortest-path networks a packet may take any virtual channel of a link.
     pub fn virtual_channel_count(&self) -> u8 {
         match self {
-            Self::UpDown(_) => 1,
+            Self::UpDown(routing) => routing.virtual_channel_count(),
+            Self::ShortestPath(routing) => routing.virtual_channel_count(),
             Self::DimensionOrder(routing) => routing.virtual_channel_count(),
         }
     }
 
-    /// Whether the fabric determines the route between any two hosts: dimension order always, up*/down* where the
-    /// switches form a tree.
+    /// Whether the fabric determines the route between any two hosts: dimension order always, the others
+    /// where the switches form a tree.
     pub fn is_deterministic(&self, topology: &Topology) -> bool {
         match self {
-            Self::UpDown(_) => topology.is_tree(),
+            Self::UpDown(_) | Self::ShortestPath(_) => topology.is_tree(),
             Self::DimensionOrder(_) => true,
         }
     }
@@ -68,9 +80,21 @@ impl Routing {
     pub fn up_down(&self) -> Option<&UpDown> {
         match self {
             Self::UpDown(routing) => Some(routing),
-            Self::DimensionOrder(_) => None,
+            Self::ShortestPath(_) | Self::DimensionOrder(_) => None,
         }
     }
+}
+
+/// A number of virtual channels that a link can have.
+fn checked_channels(channels: u8) -> Result<u8, FabricError> {
+    if (1..=Routing::VIRTUAL_CHANNELS_MAX).contains(&channels) {
+        return Ok(channels);
+    }
+    Err(FabricError::OutOfRange {
+        key: "channels",
+        value: channels.to_string(),
+        expected: format!("1 to {}", Routing::VIRTUAL_CHANNELS_MAX),
+    })
 }
 
 /// The switch a link leads to; the callers follow links between switches only.

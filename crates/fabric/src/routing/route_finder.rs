@@ -1,6 +1,6 @@
 //! Routes from host to host, one after another.
 
-use super::{Channel, Routing, UpDown};
+use super::{Channel, NextLinks, Routing, UpDown, end};
 use crate::{HostId, LinkId, SwitchId, Topology};
 
 /// Finds routes between hosts: the ones that the fabric determines, or where routing is adaptive representative ones,
@@ -24,6 +24,7 @@ pub struct RouteFinder<'a> {
 #[derive(Debug)]
 enum Way<'a> {
     UpDown(UpwardSearch<'a>),
+    ShortestPath(NextLinks<'a>),
     DimensionOrder(&'a super::DimensionOrder),
 }
 
@@ -32,13 +33,16 @@ impl<'a> RouteFinder<'a> {
     pub fn new(topology: &'a Topology, routing: &'a Routing) -> Self {
         let way = match routing {
             Routing::UpDown(routing) => Way::UpDown(UpwardSearch::new(topology, routing)),
+            Routing::ShortestPath(_) => {
+                Way::ShortestPath(NextLinks::new(topology, routing).expect("shortest paths are adaptive"))
+            }
             Routing::DimensionOrder(routing) => Way::DimensionOrder(routing),
         };
         Self { topology, way }
     }
 
-    /// The channels from one host to another, from injection to ejection. Cost: the switches above the two ends, or in
-    /// dimension order the length of the route.
+    /// The channels from one host to another, from injection to ejection. Cost: the switches above the two ends; in
+    /// dimension order the length of the route; over shortest paths that too, and the number of links once a target.
     pub fn route(&mut self, from: HostId, to: HostId) -> Vec<Channel> {
         let topology = self.topology;
         let (origin, target) = (topology.switch_of(from), topology.switch_of(to));
@@ -47,6 +51,13 @@ impl<'a> RouteFinder<'a> {
         if origin != target {
             match &mut self.way {
                 Way::UpDown(search) => search.extend(origin, target, &mut route),
+                Way::ShortestPath(links) => {
+                    let mut at = origin;
+                    while let Some(&link) = links.towards(target, at, false).first() {
+                        route.push(plain(link));
+                        at = end(topology, link);
+                    }
+                }
                 Way::DimensionOrder(routing) => {
                     route.extend(routing.channels(topology, routing.links(topology, origin, target)));
                 }
@@ -181,7 +192,7 @@ mod tests {
         let others = ["fat-tree:k=4", "mesh:k=4,n=2", "torus:k=5,n=2", "star:3"].map(String::from);
         for spec in irregular.chain(others) {
             let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
-            let fabric = Fabric::new(topology, RoutingPolicy::UpDown { root: None }).unwrap();
+            let fabric = Fabric::new(topology, RoutingPolicy::UpDown { root: None, channels: 1 }).unwrap();
             let (topology, routing) = (fabric.topology(), fabric.routing().up_down().unwrap());
             let mut finder = RouteFinder::new(topology, fabric.routing());
             for to in topology.hosts() {

@@ -5,20 +5,20 @@ use fixedbitset::FixedBitSet;
 use super::{Channel, UpDown};
 use crate::{HostId, LinkId, SwitchId, Topology};
 
-/// Where a tree worm with a given set of destination switches stops going up.
+/// The shortest ways up from a tree worm's sender to a switch that reaches all destinations downwards.
 #[derive(Debug, Clone)]
 pub struct Ascent {
-    /// Links up to the nearest switch from which all are reached downwards, a switch.
-    links: Vec<u16>,
+    /// The switches on these ways by their links from the sender, each list sorted. A switch is on one list only: a way
+    /// that comes to it over more links is not a shortest one. Empty where there is no such way.
+    layers: Vec<Vec<SwitchId>>,
 }
 
-const NEVER: u16 = u16::MAX;
-
 impl Ascent {
-    /// How many links up it is from a switch to the nearest that reaches every destination downwards; `None` where no
-    /// such switch stands above it.
+    /// How many links up it is from a switch on one of these ways to where it ends; `None` for any other switch, and so
+    /// for the sender's if no switch above it reaches all destinations.
     pub fn from(&self, switch: SwitchId) -> Option<u16> {
-        Some(self.links[switch.index()]).filter(|&links| links != NEVER)
+        let layer = self.layers.iter().position(|layer| layer.binary_search(&switch).is_ok())?;
+        Some((self.layers.len() - 1 - layer) as u16)
     }
 }
 
@@ -42,8 +42,8 @@ impl UpDown {
         overlap: Overlap,
     ) -> Option<Vec<Channel>> {
         let targets = Self::switches_of(topology, to);
-        let ascent = self.ascent(topology, &targets);
         let mut at = topology.switch_of(from);
+        let ascent = self.ascent(topology, at, &targets);
         ascent.from(at)?;
         let mut links = vec![topology.injection(from)];
         while ascent.from(at) != Some(0) {
@@ -68,20 +68,38 @@ impl UpDown {
         Some(links.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect())
     }
 
-    /// Where a worm for these destination switches (a bit a switch) stops going up. Cost: the number of links, and a
-    /// comparison of bit strings a switch.
-    pub fn ascent(&self, topology: &Topology, targets: &FixedBitSet) -> Ascent {
+    /// Where a worm from a switch for these destination switches (a bit a switch) stops going up. Cost: the links up out
+    /// of the switches above the sender that are no higher than where it stops, and a comparison of bit strings for each
+    /// such switch.
+    pub fn ascent(&self, topology: &Topology, from: SwitchId, targets: &FixedBitSet) -> Ascent {
         let reach = self.reach(topology);
-        let mut links = vec![NEVER; topology.switch_count() as usize];
-        for switch in self.top_down() {
-            links[switch.index()] = if targets.is_subset(&reach[switch.index()]) {
-                0
-            } else {
-                let above = topology.neighbours(switch).filter(|&(link, _)| self.is_up(topology, link));
-                above.map(|(_, next)| links[next.index()].saturating_add(1)).min().unwrap_or(NEVER)
-            };
+        let above = |switch| {
+            let up = topology.neighbours(switch).filter(|&(link, _)| self.is_up(topology, link));
+            up.map(|(_, next)| next)
+        };
+        let mut layers = Vec::new();
+        let mut layer = vec![from];
+        loop {
+            let reaching = |switch: &SwitchId| targets.is_subset(&reach[switch.index()]);
+            let ends: Vec<SwitchId> = layer.iter().copied().filter(reaching).collect();
+            if !ends.is_empty() {
+                layers.push(ends);
+                break;
+            }
+            if layer.is_empty() {
+                return Ascent { layers: Vec::new() };
+            }
+            let mut next: Vec<SwitchId> = layer.iter().flat_map(|&switch| above(switch)).collect();
+            next.sort_unstable();
+            next.dedup();
+            layers.push(std::mem::replace(&mut layer, next));
         }
-        Ascent { links }
+        // What does not lead on to an end is left out, from the ends downwards.
+        for lower in (0..layers.len() - 1).rev() {
+            let (here, higher) = layers.split_at_mut(lower + 1);
+            here[lower].retain(|&switch| above(switch).any(|next| higher[0].binary_search(&next).is_ok()));
+        }
+        Ascent { layers }
     }
 
     /// The links up that lie on a shortest way to where the worm stops going up, in the order of their ports.

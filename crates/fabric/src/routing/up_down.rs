@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use fixedbitset::FixedBitSet;
 
-use super::end;
+use super::{checked_channels, end};
 use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 
 /// Adaptive up*/down* routing: zero or more links up, then zero or more links down.
@@ -14,10 +14,11 @@ use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 /// Every switch has a level: its distance from the root switch, or its rank where the topology has natural ones. The
 /// *up* end of a link is the end with the lower level, or with the lower id where the levels are equal. The ups have no
 /// cycle, nor have the downs, and nothing turns up again after it went down: so buffers never wait for one another in
-/// a cycle.
+/// a cycle. That holds on any number of virtual channels, and a packet may take any virtual channel of a link.
 #[derive(Debug, Clone)]
 pub struct UpDown {
     levels: Vec<u32>,
+    virtual_channels: u8,
     /// For each switch the switches that are reached by links down, itself included. Made when first asked for:
     /// one bit a pair of switches.
     reach: OnceLock<Vec<FixedBitSet>>,
@@ -34,6 +35,16 @@ pub struct Distances {
 const UNREACHABLE: u16 = u16::MAX;
 
 impl Distances {
+    /// Nothing known yet.
+    pub(super) fn unknown(topology: &Topology, target: SwitchId) -> Self {
+        Self { target, links: vec![UNREACHABLE; 2 * topology.switch_count() as usize] }
+    }
+
+    /// Sets the distance from a switch, whether gone down or not.
+    pub(super) fn set(&mut self, from: SwitchId, links: u16) {
+        self.links[2 * from.index()..][..2].fill(links);
+    }
+
     /// The switch they lead to.
     pub fn target(&self) -> SwitchId {
         self.target
@@ -101,7 +112,7 @@ impl UpDown {
                 reason: format!("{} switches are more than {}", topology.switch_count(), Self::SWITCHES_MAX),
             });
         }
-        let routing = Self { levels, reach: OnceLock::new() };
+        let routing = Self { levels, virtual_channels: 1, reach: OnceLock::new() };
         if let Some((from, to)) = routing.hosts_apart(topology) {
             return Err(FabricError::RoutingMismatch {
                 routing: "up-down",
@@ -113,6 +124,16 @@ impl UpDown {
             });
         }
         Ok(routing)
+    }
+
+    /// The same with so many virtual channels a link, 1 to
+    /// [`Routing::VIRTUAL_CHANNELS_MAX`](crate::Routing::VIRTUAL_CHANNELS_MAX).
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`] for another number.
+    pub fn with_virtual_channels(mut self, count: u8) -> Result<Self, FabricError> {
+        self.virtual_channels = checked_channels(count)?;
+        Ok(self)
     }
 
     /// Two switches with hosts and without a legal route between them. A route goes up to a common ancestor, and an
@@ -141,6 +162,11 @@ impl UpDown {
         let apart_from =
             |a: &FixedBitSet| distinct.iter().find(|(b, _)| a.is_disjoint(b)).map(|(_, &switch)| switch);
         distinct.iter().find_map(|(a, &from)| apart_from(a).map(|to| (from, to)))
+    }
+
+    /// How many virtual channels each link has: 1 unless said otherwise.
+    pub fn virtual_channel_count(&self) -> u8 {
+        self.virtual_channels
     }
 
     /// The level of a switch.
@@ -205,7 +231,7 @@ impl UpDown {
 
     /// Shortest legal distances to a switch, by a breadth-first search backwards. Cost: the number of links.
     pub fn distances(&self, topology: &Topology, target: SwitchId) -> Distances {
-        let mut links = vec![UNREACHABLE; 2 * topology.switch_count() as usize];
+        let Distances { mut links, .. } = Distances::unknown(topology, target);
         let state = |switch: SwitchId, gone_down: bool| 2 * switch.index() + usize::from(gone_down);
         let mut frontier = vec![(target, false), (target, true)];
         for &(switch, gone_down) in &frontier {

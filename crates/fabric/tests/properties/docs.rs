@@ -31,7 +31,13 @@ fn every_line_of_the_documentation_names_a_fabric() {
         let spec: FabricSpec = line.parse().unwrap();
         assert!(Fabric::from_spec(&spec).is_ok(), "{line}");
     }
-    for name in ["up-down:root=3", "dimension-order:channels=dateline", "dimension-order:channels=none"] {
+    for name in [
+        "up-down:root=3",
+        "up-down:channels=2",
+        "shortest-path:channels=2",
+        "dimension-order:channels=dateline",
+        "dimension-order:channels=none",
+    ] {
         assert!(DOCS.contains(name) && name.parse::<RoutingPolicy>().is_ok(), "{name}");
     }
 }

@@ -4,8 +4,11 @@ mod dimension_order;
 mod docs;
 mod fabrics;
 mod malformed;
+mod next_links;
 mod round_trip;
 mod scale;
+mod shortest_path;
+mod tree_worm;
 mod up_down;
 
 use proptest::prelude::ProptestConfig;

@@ -14,7 +14,7 @@ use treecast_fabric::{
 use crate::{cases, fabrics};
 
 /// The switches and the links between them.
-fn plain(topology: &Topology, keep: impl Fn(LinkId) -> bool) -> DiGraph<SwitchId, LinkId> {
+pub fn plain(topology: &Topology, keep: impl Fn(LinkId) -> bool) -> DiGraph<SwitchId, LinkId> {
     let mut graph = DiGraph::new();
     let nodes: Vec<NodeIndex> = topology.switches().map(|switch| graph.add_node(switch)).collect();
     for link in topology.links() {
@@ -57,7 +57,7 @@ fn doubled(topology: &Topology, routing: &UpDown, target: SwitchId) -> BTreeMap<
 }
 
 /// A two-way fabric with an up*/down* routing over it: from its ranks, or from some root.
-fn routed() -> impl Strategy<Value = (Topology, UpDown)> {
+pub fn routed() -> impl Strategy<Value = (Topology, UpDown)> {
     (fabrics::two_way_fabric(), any::<prop::sample::Index>(), any::<bool>()).prop_map(
         |(topology, root, own)| {
             let root = SwitchId(root.index(topology.switch_count() as usize) as u32);
@@ -96,7 +96,7 @@ fn walk(
 }
 
 /// Which channel may be waited for while which is held, for these routes.
-fn dependencies(routes: impl IntoIterator<Item = Vec<Channel>>) -> DiGraph<Channel, ()> {
+pub fn dependencies(routes: impl IntoIterator<Item = Vec<Channel>>) -> DiGraph<Channel, ()> {
     let mut graph = DiGraph::new();
     let mut nodes: BTreeMap<Channel, NodeIndex> = BTreeMap::new();
     for route in routes {
@@ -271,7 +271,7 @@ pub fn check_joined(topology: &Topology, route: &[Channel], from: HostId, to: Ho
 }
 
 /// Switches with one host each, linked as given.
-fn switches(count: u32, links: &[(u32, u32)], hosts: &[u32]) -> TopologyBuilder {
+pub fn switches(count: u32, links: &[(u32, u32)], hosts: &[u32]) -> TopologyBuilder {
     let mut builder = TopologyBuilder::new();
     for _ in 0..count {
         builder.switch(8).unwrap();

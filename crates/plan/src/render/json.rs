@@ -23,8 +23,8 @@ pub struct PlanDocument {
     pub format: String,
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
-    /// The routing of the fabric: `auto`, `up-down`, `up-down:root=3`, `dimension-order`,
-    /// `dimension-order:channels=none`.
+    /// The routing of the fabric: `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`,
+    /// `dimension-order`, `dimension-order:channels=none`.
     pub routing: String,
     /// Which member runs on which host.
     pub placement: PlacementDocument,
@@ -193,6 +193,7 @@ impl PlanDocument {
         let fits = match self.routing.parse::<RoutingPolicy>()? {
             RoutingPolicy::Auto => true,
             RoutingPolicy::UpDown { .. } => routing == "up-down",
+            RoutingPolicy::ShortestPath { .. } => routing == "shortest-path",
             RoutingPolicy::DimensionOrder(_) => routing == "dimension-order",
         };
         if !fits {

@@ -1,26 +1,26 @@
 //! Leaders: one member a host takes part in another scheme, and hands on inside its host.
 
-use treecast_fabric::{Fabric, HostId};
+use treecast_fabric::{HostId, RouteFinder};
 
-use super::{Local, PlanOptions, Scheme, Sender, worms};
+use super::{Local, Maker, Sender};
 use crate::{Group, MemberId, PlanError, WormKind, shape};
 
 /// The root leads its host; elsewhere the member with the lowest id does. Leaders first send into the fabric, then
 /// serve their own host.
-pub(super) fn leader(
-    fabric: &Fabric,
-    group: &Group,
-    over: &Scheme,
+pub(super) fn leader<'a>(
+    over: &mut Maker<'a>,
     local: Local,
-    options: &PlanOptions,
+    finder: &mut Option<RouteFinder<'a>>,
+    group: &Group,
 ) -> Result<Vec<super::Worm>, PlanError> {
     let hosts = members_by_host(group);
     let leaders: Vec<MemberId> = hosts.iter().map(|(_, members)| members[0]).collect();
-    let mut sender = Sender::new(fabric, group);
+    let mut worms = Vec::new();
     if leaders.len() > 1 {
         let others = Group::new(*group.placement(), group.root(), leaders[1..].to_vec())?;
-        sender.worms = worms(fabric, &others, over, options)?;
+        worms = over.worms(finder, &others)?;
     }
+    let mut sender = Sender { worms, ..Sender::new(finder, group) };
     match local {
         Local::Direct => {
             for worm in &mut sender.worms {

@@ -8,8 +8,12 @@ mod tree;
 
 use treecast_fabric::{Channel, Fabric, RouteFinder};
 
-use crate::shape::{self, Lambda};
-use crate::{Group, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Worm, WormKind};
+use path::PathMaker;
+use torus::TorusMaker;
+use tree::{TreeMaker, TreeWormMaker};
+
+use crate::shape::Lambda;
+use crate::{Group, MemberId, Order, Placement, PlanError, Worm, WormKind};
 
 /// A way to turn a group on a fabric into a plan. n is the number of members with the root.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,7 +28,7 @@ pub enum Scheme {
     Binomial,
     /// Recursive doubling in which no vertex has more than k children. *Published idea, counted by us.*
     KBinomial {
-        /// The most children; by default the k that minimises the steps for the message's packets ([`shape::best_k`]).
+        /// The most children; by default the k that minimises the steps for the message's packets ([`shape::best_k`](crate::shape::best_k)).
         k: Option<u32>,
     },
     /// Latency-optimal in the postal model (Bar-Noy and Kipnis). *Published.*
@@ -132,7 +136,7 @@ impl PathPolicy {
 pub struct PlanOptions {
     /// The order on which trees are built; `None` is [`Order::Id`], and fits the schemes that take no order too.
     pub order: Option<Order>,
-    /// Packets of the message, 1 to [`PACKETS_MAX`]: k-binomial trees depend on it.
+    /// Packets of the message, 1 to [`PACKETS_MAX`](crate::PACKETS_MAX): k-binomial trees depend on it.
     pub packets: u32,
 }
 
@@ -142,75 +146,60 @@ impl Default for PlanOptions {
     }
 }
 
-/// The plan of a scheme for a group on a fabric.
-///
-/// Trees take time and memory in proportion to n (postal: n log n); torus and path schemes to the length of their
-/// routes besides.
-///
-/// # Errors
-/// [`PlanError`] where the group does not live on the fabric, or the scheme does not fit it.
-pub fn plan(
-    fabric: &Fabric,
-    group: &Group,
-    scheme: &Scheme,
-    options: &PlanOptions,
-) -> Result<Plan, PlanError> {
-    let (placed, hosts) = (group.placement().host_count(), fabric.topology().host_count());
-    if placed != hosts {
-        return Err(PlanError::PlacementMismatch { placed, hosts });
-    }
-    if !(1..=PACKETS_MAX).contains(&options.packets) {
-        return Err(PlanError::Packets(options.packets.into()));
-    }
-    if options.order.is_some() && !scheme.takes_order() {
-        return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
-    }
-    let worms = worms(fabric, group, scheme, options)?;
-    let label = scheme.label_on(fabric, options.order);
-    Ok(Plan::new(scheme.clone(), label, group.root(), *group.placement(), worms)
-        .expect("every scheme reaches every destination once, from holders"))
+/// Makes the worms of one scheme on one fabric; holds what does not depend on the group.
+#[derive(Debug)]
+pub(crate) enum Maker<'a> {
+    Tree(TreeMaker<'a>),
+    Torus(TorusMaker<'a>),
+    Path(Box<PathMaker<'a>>),
+    TreeWorm(TreeWormMaker<'a>),
+    Leader { over: Box<Maker<'a>>, local: Local },
 }
 
-fn worms(
-    fabric: &Fabric,
-    group: &Group,
-    scheme: &Scheme,
-    options: &PlanOptions,
-) -> Result<Vec<Worm>, PlanError> {
-    let size = group.size();
-    let over = |shape| tree::over_order(fabric, group, &shape, options.order.unwrap_or_default());
-    match scheme {
-        Scheme::Separate => over(shape::separate(size)),
-        Scheme::Serial => over(shape::serial(size)),
-        Scheme::Binary => over(shape::binary(size)),
-        Scheme::Binomial => over(shape::halving(size)),
-        Scheme::KBinomial { k } => {
-            over(shape::k_binomial(size, k.unwrap_or_else(|| shape::best_k(size, options.packets))))
+impl<'a> Maker<'a> {
+    pub(crate) fn new(fabric: &'a Fabric, scheme: &Scheme, options: &PlanOptions) -> Result<Self, PlanError> {
+        Ok(match scheme {
+            Scheme::UTorus => Self::Torus(TorusMaker::new(fabric, scheme, Form::StoreAndForward)?),
+            Scheme::STorus { form } | Scheme::MdTorus { form } | Scheme::MuTorus { form, .. } => {
+                Self::Torus(TorusMaker::new(fabric, scheme, *form)?)
+            }
+            Scheme::Path(policy) => Self::Path(Box::new(PathMaker::new(fabric, *policy)?)),
+            Scheme::TreeWorm => Self::TreeWorm(TreeWormMaker::new(fabric)?),
+            Scheme::Leader { over, local } => {
+                Self::Leader { over: Box::new(Self::new(fabric, over, options)?), local: *local }
+            }
+            _ => Self::Tree(TreeMaker::new(fabric, scheme, options)?),
+        })
+    }
+
+    /// The worms for a group. Routes that the fabric determines are found by the finder.
+    pub(crate) fn worms(
+        &mut self,
+        finder: &mut Option<RouteFinder<'a>>,
+        group: &Group,
+    ) -> Result<Vec<Worm>, PlanError> {
+        match self {
+            Self::Tree(maker) => Ok(maker.worms(finder, group)),
+            Self::Torus(maker) => Ok(maker.worms(finder, group)),
+            Self::Path(maker) => Ok(maker.worms(finder, group)),
+            Self::TreeWorm(maker) => maker.worms(finder, group),
+            Self::Leader { over, local } => leader::leader(over, *local, finder, group),
         }
-        Scheme::Postal { lambda } => over(shape::postal(size, *lambda)),
-        Scheme::UTorus => torus::u_torus(fabric, group),
-        Scheme::STorus { form } => torus::s_torus(fabric, group, *form),
-        Scheme::MdTorus { form } => torus::md_torus(fabric, group, *form),
-        Scheme::MuTorus { r, form, relay } => torus::mu_torus(fabric, group, *r, *form, *relay),
-        Scheme::Path(policy) => path::path_worms(fabric, group, *policy),
-        Scheme::TreeWorm => tree::tree_worm(fabric, group),
-        Scheme::Leader { over, local } => leader::leader(fabric, group, over, *local, options),
     }
 }
 
 /// Makes worms of sends from member to member, with the routes that the fabric determines.
-struct Sender<'a> {
-    placement: &'a Placement,
+struct Sender<'a, 's> {
+    placement: &'s Placement,
     /// Where the fabric determines routes.
-    finder: Option<RouteFinder<'a>>,
+    finder: Option<&'s mut RouteFinder<'a>>,
     worms: Vec<Worm>,
 }
 
-impl<'a> Sender<'a> {
-    fn new(fabric: &'a Fabric, group: &'a Group) -> Self {
-        let (topology, routing) = (fabric.topology(), fabric.routing());
-        let finder = routing.is_deterministic(topology).then(|| RouteFinder::new(topology, routing));
-        Self { placement: group.placement(), finder, worms: Vec::new() }
+impl<'a, 's> Sender<'a, 's> {
+    fn new(finder: &'s mut Option<RouteFinder<'a>>, group: &'s Group) -> Self {
+        let worms = Vec::with_capacity(group.destinations().len());
+        Self { placement: group.placement(), finder: finder.as_mut(), worms }
     }
 
     /// One copy from a member to another: inside the host where both are there, else a unicast worm.

@@ -1,50 +1,51 @@
 //! The torus family. Nodes are known by their coordinates; a member stands where its host does.
 
-use treecast_fabric::{Channel, Direction, Fabric, Grid, LinkId, Routing};
+use treecast_fabric::{Channel, Direction, Fabric, Grid, LinkId, RouteFinder, Routing};
 
-use super::{Form, Relay, Sender, tree};
+use super::{Form, Relay, Scheme, Sender, tree};
 use crate::{Group, MemberId, PlanError, Worm, WormKind, shape};
 
-/// Recursive halving over the members sorted by coordinates (x, then y, ...), rotated so that the root is first.
-pub(super) fn u_torus(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "u-torus", Form::StoreAndForward)?;
-    let mut members = group.destinations().to_vec();
-    members.push(group.root());
-    members.sort_by_key(|&member| (torus.grid.coordinates(torus.node(member)).collect::<Vec<_>>(), member));
-    let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
-    members.rotate_left(root);
-    Ok(tree::over_members(fabric, group, &shape::halving(group.size()), &members))
+/// Makes the worms of a torus scheme.
+#[derive(Debug)]
+pub(crate) struct TorusMaker<'a> {
+    fabric: &'a Fabric,
+    grid: &'a Grid,
+    scheme: Scheme,
 }
 
-/// One chain over the destinations as a Hamiltonian cycle passes them.
-pub(super) fn s_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "s-torus", form)?;
-    let mut sender = Sender::new(fabric, group);
-    torus.along_cycle(&mut sender, group.root(), &torus.ranked(group), form);
-    Ok(sender.worms)
-}
+impl<'a> TorusMaker<'a> {
+    /// Worms along rings turn as dimension order allows, not as other routings do.
+    pub(super) fn new(fabric: &'a Fabric, scheme: &Scheme, form: Form) -> Result<Self, PlanError> {
+        let (topology, routing, name) = (fabric.topology(), fabric.routing(), scheme.name());
+        match (topology.grid(), routing) {
+            (None, _) => Err(PlanError::NeedsTorus { scheme: name, fabric: "a network of switches" }),
+            (Some(grid), _) if !grid.wraps() => Err(PlanError::NeedsTorus { scheme: name, fabric: "a mesh" }),
+            (Some(_), Routing::UpDown(_) | Routing::ShortestPath(_)) if form == Form::Worm => {
+                Err(PlanError::NeedsDimensionOrder { scheme: name, routing: routing.name() })
+            }
+            (Some(grid), _) => Ok(Self { fabric, grid, scheme: scheme.clone() }),
+        }
+    }
 
-/// Partition by dimension: a header in each ring that has destinations, which serves its ring in order.
-pub(super) fn md_torus(fabric: &Fabric, group: &Group, form: Form) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "md-torus", form)?;
-    let mut sender = Sender::new(fabric, group);
-    torus.by_dimension(&mut sender, group.root(), group.destinations().to_vec(), 0, form);
-    Ok(sender.worms)
-}
-
-/// Partitions of r members along the Hamiltonian cycle; the root reaches their leaders, recursively where there are
-/// more than r partitions.
-pub(super) fn mu_torus(
-    fabric: &Fabric,
-    group: &Group,
-    r: u32,
-    form: Form,
-    relay: Relay,
-) -> Result<Vec<Worm>, PlanError> {
-    let torus = Torus::new(fabric, group, "mu-torus", form)?;
-    let mut sender = Sender::new(fabric, group);
-    torus.by_partition(&mut sender, group.root(), &torus.ranked(group), r as usize, form, relay);
-    Ok(sender.worms)
+    pub(super) fn worms(&self, finder: &mut Option<RouteFinder>, group: &Group) -> Vec<Worm> {
+        let torus = Torus { fabric: self.fabric, grid: self.grid, group };
+        if self.scheme == Scheme::UTorus {
+            return torus.halved(finder);
+        }
+        let mut sender = Sender::new(finder, group);
+        let root = group.root();
+        match self.scheme {
+            Scheme::STorus { form } => torus.along_cycle(&mut sender, root, &torus.ranked(group), form),
+            Scheme::MdTorus { form } => {
+                torus.by_dimension(&mut sender, root, group.destinations().to_vec(), 0, form);
+            }
+            Scheme::MuTorus { r, form, relay } => {
+                torus.by_partition(&mut sender, root, &torus.ranked(group), r as usize, form, relay);
+            }
+            _ => unreachable!("{} is no torus scheme", self.scheme.name()),
+        }
+        sender.worms
+    }
 }
 
 struct Torus<'a> {
@@ -53,23 +54,16 @@ struct Torus<'a> {
     group: &'a Group,
 }
 
-impl<'a> Torus<'a> {
-    /// Worms along rings turn as dimension order allows, not as up*/down* does.
-    fn new(
-        fabric: &'a Fabric,
-        group: &'a Group,
-        scheme: &'static str,
-        form: Form,
-    ) -> Result<Self, PlanError> {
-        let (topology, routing) = (fabric.topology(), fabric.routing());
-        match (topology.grid(), routing) {
-            (None, _) => Err(PlanError::NeedsTorus { scheme, fabric: "a network of switches" }),
-            (Some(grid), _) if !grid.wraps() => Err(PlanError::NeedsTorus { scheme, fabric: "a mesh" }),
-            (Some(_), Routing::UpDown(_)) if form == Form::Worm => {
-                Err(PlanError::NeedsDimensionOrder { scheme })
-            }
-            (Some(grid), _) => Ok(Self { fabric, grid, group }),
-        }
+impl Torus<'_> {
+    /// Recursive halving over the members sorted by coordinates (x, then y, ...), rotated so that the root is first.
+    fn halved(&self, finder: &mut Option<RouteFinder>) -> Vec<Worm> {
+        let group = self.group;
+        let mut members = group.destinations().to_vec();
+        members.push(group.root());
+        members.sort_by_key(|&member| (self.grid.coordinates(self.node(member)).collect::<Vec<_>>(), member));
+        let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
+        members.rotate_left(root);
+        tree::over_members(finder, group, &shape::halving(group.size()), &members)
     }
 
     /// The node that a member's host stands at.
@@ -170,6 +164,7 @@ impl<'a> Torus<'a> {
         routing.channels(self.fabric.topology(), route)
     }
 
+    /// Partition by dimension: a header in each ring that has destinations, which serves its ring in order.
     fn by_dimension(
         &self,
         sender: &mut Sender,
@@ -229,6 +224,8 @@ impl<'a> Torus<'a> {
         links
     }
 
+    /// Partitions of r members along the Hamiltonian cycle; the sender reaches their leaders, recursively where there are
+    /// more than r partitions.
     fn by_partition(
         &self,
         sender: &mut Sender,
@@ -296,7 +293,8 @@ mod tests {
             let fabric = torus(spec);
             let nodes = fabric.topology().host_count();
             let group = Group::new(Placement::one_per_host(nodes), MemberId(0), vec![MemberId(1)]).unwrap();
-            let torus = Torus::new(&fabric, &group, "s-torus", Form::Worm).unwrap();
+            let grid = fabric.topology().grid().unwrap();
+            let torus = Torus { fabric: &fabric, grid, group: &group };
             let mut by_rank: Vec<u32> = (0..nodes).collect();
             by_rank.sort_by_key(|&node| torus.rank(node));
             assert!((0..nodes).all(|rank| torus.rank(by_rank[rank as usize]) == rank), "{spec}");
@@ -355,6 +353,27 @@ mod tests {
             let scheme = "u-torus".parse().unwrap();
             plan(&torus(spec), &group(hosts), &scheme, &PlanOptions::default()).unwrap_err().to_string()
         };
+        let routed = Fabric::new(
+            "torus:k=4".parse::<FabricSpec>().unwrap().topology().unwrap(),
+            "shortest-path".parse().unwrap(),
+        );
+        let refused = |scheme: &str| {
+            let scheme = scheme.parse().unwrap();
+            plan(routed.as_ref().unwrap(), &group(16), &scheme, &PlanOptions::default())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            refused("s-torus:form=worm"),
+            "scheme s-torus with form=worm needs dimension-order routing; this torus is routed by shortest-path (leave \
+             --routing away)"
+        );
+        for scheme in ["path", "tree-worm"] {
+            assert!(
+                refused(scheme)
+                    .starts_with(&format!("scheme {scheme} needs up*/down* routing; this fabric is"))
+            );
+        }
         assert_eq!(error("mesh:k=4", 16), "scheme u-torus needs a torus; this fabric is a mesh");
         assert_eq!(error("star:4", 4), "scheme u-torus needs a torus; this fabric is a network of switches");
     }

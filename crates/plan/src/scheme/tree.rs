@@ -1,57 +1,107 @@
 //! Trees over unicasts, and the tree worm.
 
-use treecast_fabric::{Fabric, Overlap, UpDown};
+use treecast_fabric::{Fabric, Overlap, RouteFinder, Topology, UpDown};
 
-use super::Sender;
-use crate::order::ordered_members;
-use crate::shape::Shape;
-use crate::{Group, MemberId, Order, PlanError, Worm, WormKind};
+use super::{PlanOptions, Scheme, Sender};
+use crate::order::MemberOrder;
+use crate::shape::{self, Shape};
+use crate::{Group, MemberId, PlanError, Worm, WormKind};
 
-/// A shape placed on the members in an order.
-pub(super) fn over_order(
-    fabric: &Fabric,
-    group: &Group,
-    shape: &Shape,
-    order: Order,
-) -> Result<Vec<Worm>, PlanError> {
-    let members = ordered_members(fabric, group, order)?;
-    Ok(over_members(fabric, group, shape, &members))
+/// Places the shape of a scheme on the members in an order.
+#[derive(Debug)]
+pub(crate) struct TreeMaker<'a> {
+    order: MemberOrder<'a>,
+    scheme: Scheme,
+    packets: u32,
+    /// The last shape, and for how many members it is: groups are often of one size.
+    shape: (u32, Shape),
 }
 
-pub(super) fn over_members(fabric: &Fabric, group: &Group, shape: &Shape, members: &[MemberId]) -> Vec<Worm> {
-    let mut sender = Sender::new(fabric, group);
+impl<'a> TreeMaker<'a> {
+    pub(super) fn new(fabric: &'a Fabric, scheme: &Scheme, options: &PlanOptions) -> Result<Self, PlanError> {
+        let order = MemberOrder::new(fabric, options.order.unwrap_or_default())?;
+        Ok(Self { order, scheme: scheme.clone(), packets: options.packets, shape: (1, Shape(Vec::new())) })
+    }
+
+    pub(super) fn worms(&mut self, finder: &mut Option<RouteFinder>, group: &Group) -> Vec<Worm> {
+        let size = group.size();
+        if self.shape.0 != size {
+            self.shape = (size, self.shape_of(size));
+        }
+        over_members(finder, group, &self.shape.1, &self.order.members(group))
+    }
+
+    fn shape_of(&self, size: u32) -> Shape {
+        match &self.scheme {
+            Scheme::Separate => shape::separate(size),
+            Scheme::Serial => shape::serial(size),
+            Scheme::Binary => shape::binary(size),
+            Scheme::Binomial => shape::halving(size),
+            Scheme::KBinomial { k } => {
+                shape::k_binomial(size, k.unwrap_or_else(|| shape::best_k(size, self.packets)))
+            }
+            Scheme::Postal { lambda } => shape::postal(size, *lambda),
+            other => unreachable!("{} is no tree over an order", other.name()),
+        }
+    }
+}
+
+pub(super) fn over_members(
+    finder: &mut Option<RouteFinder>,
+    group: &Group,
+    shape: &Shape,
+    members: &[MemberId],
+) -> Vec<Worm> {
+    let mut sender = Sender::new(finder, group);
     for &(from, to) in &shape.0 {
         sender.send(members[from as usize], members[to as usize]);
     }
     sender.worms
 }
 
-/// One worm to all destinations on other hosts; those on the root's host are served inside it.
-pub(super) fn tree_worm(fabric: &Fabric, group: &Group) -> Result<Vec<Worm>, PlanError> {
-    let Some(routing) = fabric.routing().up_down() else {
-        return Err(PlanError::NeedsUpDown { scheme: "tree-worm", routing: fabric.routing().name() });
-    };
-    let home = group.placement().host_of(group.root());
-    let (near, mut far): (Vec<_>, Vec<_>) =
-        group.destinations().iter().partition(|&&member| group.placement().host_of(member) == home);
-    far.sort_unstable();
-    let mut sender = Sender::new(fabric, group);
-    if !far.is_empty() {
-        let topology = fabric.topology();
-        let hosts = group.placement().hosts_of(&far);
-        let origin = topology.switch_of(home);
-        if routing.ascent(topology, &UpDown::switches_of(topology, &hosts)).from(origin).is_none() {
-            return Err(PlanError::NoCoveringSwitch { from: origin });
-        }
-        let route = if sender.finder.is_some() {
-            routing.tree_route(topology, home, &hosts, Overlap::default())
-        } else {
-            None
+/// Sends one worm to all destinations on other hosts; those on the root's host are served inside it.
+#[derive(Debug)]
+pub(crate) struct TreeWormMaker<'a> {
+    topology: &'a Topology,
+    routing: &'a UpDown,
+}
+
+impl<'a> TreeWormMaker<'a> {
+    pub(super) fn new(fabric: &'a Fabric) -> Result<Self, PlanError> {
+        let Some(routing) = fabric.routing().up_down() else {
+            return Err(PlanError::NeedsUpDown { scheme: "tree-worm", routing: fabric.routing().name() });
         };
-        sender.push(group.root(), WormKind::Tree, far, route.unwrap_or_default());
+        Ok(Self { topology: fabric.topology(), routing })
     }
-    for member in near {
-        sender.send(group.root(), member);
+
+    pub(super) fn worms(
+        &self,
+        finder: &mut Option<RouteFinder>,
+        group: &Group,
+    ) -> Result<Vec<Worm>, PlanError> {
+        let Self { topology, routing } = *self;
+        let home = group.placement().host_of(group.root());
+        let (near, mut far): (Vec<_>, Vec<_>) =
+            group.destinations().iter().partition(|&&member| group.placement().host_of(member) == home);
+        far.sort_unstable();
+        let mut sender = Sender::new(finder, group);
+        if !far.is_empty() {
+            let hosts = group.placement().hosts_of(&far);
+            let origin = topology.switch_of(home);
+            let targets = UpDown::switches_of(topology, &hosts);
+            if routing.ascent(topology, origin, &targets).from(origin).is_none() {
+                return Err(PlanError::NoCoveringSwitch { from: origin });
+            }
+            let route = if sender.finder.is_some() {
+                routing.tree_route(topology, home, &hosts, Overlap::default())
+            } else {
+                None
+            };
+            sender.push(group.root(), WormKind::Tree, far, route.unwrap_or_default());
+        }
+        for member in near {
+            sender.send(group.root(), member);
+        }
+        Ok(sender.worms)
     }
-    Ok(sender.worms)
 }

@@ -65,7 +65,9 @@ fn fabrics() -> impl Strategy<Value = (String, &'static str)> {
         1 => (2_u32..5, 1_u32..4).prop_map(|(k, n)| (format!("torus:k={k},n={n},uni"), "auto")),
         1 => (2_u32..5, 1_u32..4).prop_map(|(k, n)| (format!("torus:k={k},n={n}"), "dimension-order:channels=none")),
         1 => Just(("fat-tree:k=4".to_string(), "auto")),
-        2 => (2_u32..5, 1_u32..3).prop_map(|(k, n)| (format!("mesh:k={k},n={n}"), "up-down")),
+        2 => (2_u32..5, 1_u32..3).prop_map(|(k, n)| (format!("mesh:k={k},n={n}"), "up-down:channels=2")),
+        1 => (2_u32..5, 1_u32..3).prop_map(|(k, n)| (format!("mesh:k={k},n={n}"), "shortest-path")),
+        1 => (0_u64..1000).prop_map(|seed| (format!("icpp98:seed={seed}"), "shortest-path:channels=2")),
     ]
 }
 

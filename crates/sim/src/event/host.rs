@@ -1,344 +1,298 @@
 //! Hosts: processes on CPUs, the I/O bus, and the network interface with its processor.
 //!
 //! Every process has a CPU of its own; the processes of a host share its bus and its network interface. Each of these
-//! does one piece of work at a time. What waits is served first come, first served; on ties the lower packet goes first,
-//! then receiving before sending, then the worm that stands earlier in the plan. So a network interface that makes copies
-//! serves them first-packet-first-served: packet 1 to every child, then packet 2.
+//! does one piece of work at a time. docs/simulation.md says in which order what waits is served.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use treecast_fabric::{Cycles, Flits, HostId};
-use treecast_plan::{Local, MemberId, Plan, Scheme, Sends, WormKind};
+use treecast_fabric::{Cycles, HostId};
+use treecast_plan::{MemberId, WormKind};
 
+use super::live::{Live, Slot};
 use super::{Agenda, Event};
-use crate::{Delivery, Offload, Parameters, Run};
+use crate::multicast::Multicast;
+use crate::observer::{Observer, Slice, Track, Work};
+use crate::{Offload, Parameters, Setting};
 
-/// Work that waits, first come first: when it came, then the order of ties.
-type Waiting<T> = BinaryHeap<Reverse<(Cycles, T)>>;
-
-/// What a process does.
+/// When a piece of work gets its turn: the order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum CpuWork {
-    /// Receives a message from the fabric.
-    Receive,
-    /// Receives a message from a process on the same host.
-    ReceiveLocal,
-    /// Sends one worm as a message of its own.
-    Send { worm: u32 },
-    /// Asks the network interface to send all worms of this process.
-    Multisend,
-    /// Copies a message to processes on the same host.
-    SendLocal { worm: u32 },
-}
-
-/// A packet, and what is done with it; the order is that of ties.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct PacketWork<T> {
+struct Turn {
+    asked: Cycles,
     packet: u32,
-    what: T,
+    sending: bool,
+    multicast: u64,
+    worm: u32,
+    /// For the bus: which of the processes that a worm reaches on this host.
+    nth: u32,
 }
 
-/// What a bus moves a packet for.
+/// A piece of work for a CPU, a bus or a network interface, done for a participant of a multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum BusWork {
-    /// To host memory, for the process that is the n-th of those that its worm reaches here.
-    Deliver { worm: u32, nth: u32 },
-    /// To the network interface for one worm.
-    Fetch { worm: u32 },
-    /// To the network interface, once for all worms of a process.
-    FetchOnce { member: MemberId },
+struct Job {
+    turn: Turn,
+    work: Work,
+    slot: Slot,
+    participant: u32,
+    /// Whether it serves all worms of the participant, or all receivers on the host, at once.
+    for_all: bool,
 }
 
-/// What a network interface does with a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum NicWork {
-    /// Takes it in.
-    Receive { worm: u32 },
-    /// Sends a copy.
-    Send { worm: u32 },
+/// Something that does one job at a time.
+#[derive(Debug, Clone, Default)]
+struct Resource {
+    waiting: BinaryHeap<Reverse<Job>>,
+    current: Option<Job>,
 }
 
-#[derive(Debug)]
-struct Resource<T> {
-    waiting: Waiting<T>,
-    current: Option<T>,
-}
-
-impl<T: Ord + Copy> Resource<T> {
-    fn new() -> Self {
-        Self { waiting: BinaryHeap::new(), current: None }
-    }
-
-    fn ask(&mut self, now: Cycles, work: T) {
-        self.waiting.push(Reverse((now, work)));
-    }
-
-    /// The piece of work that begins now, if there is one.
-    fn start(&mut self) -> Option<T> {
-        if self.current.is_none() {
-            self.current = self.waiting.pop().map(|Reverse((_, work))| work);
-            return self.current;
+impl Resource {
+    /// The job that begins now, if there is one.
+    fn start(&mut self) -> Option<Job> {
+        if self.current.is_some() {
+            return None;
         }
-        None
+        self.current = self.waiting.pop().map(|Reverse(job)| job);
+        self.current
     }
 
-    fn done(&mut self) -> T {
+    fn done(&mut self) -> Job {
         self.current.take().expect("what ends has begun")
     }
 }
 
+/// A copy of a packet, at a network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PacketCopy {
+    pub slot: Slot,
+    pub worm: u32,
+    pub packet: u32,
+}
+
 pub(super) struct Hosts<'a> {
-    plan: &'a Plan,
-    parameters: &'a Parameters,
-    offload: Offload,
-    message: Flits,
-    packets: u32,
-    sends: Sends,
-    /// The receivers of each worm, those on one host together, the hosts in order.
-    receivers: Vec<Vec<MemberId>>,
-    /// Whether what reaches a host is moved once for all its processes.
-    shared_delivery: bool,
-    cpus: Vec<Resource<CpuWork>>,
-    buses: Vec<Resource<PacketWork<BusWork>>>,
-    nics: Vec<Resource<PacketWork<NicWork>>>,
-    /// Packets in memory, by member.
-    packets_held: Vec<u32>,
+    setting: &'a Setting<'a>,
+    cpus: Vec<Resource>,
+    buses: Vec<Resource>,
+    nics: Vec<Resource>,
     /// Resources to look at in this cycle.
-    busy_members: Vec<MemberId>,
-    busy_hosts: Vec<HostId>,
-    pub deliveries: Vec<Delivery>,
-    pub cpu_busy: Vec<Cycles>,
+    woken_members: Vec<MemberId>,
+    woken_hosts: Vec<HostId>,
 }
 
 impl<'a> Hosts<'a> {
-    pub fn new(run: &Run<'a>, packets: u32) -> Self {
-        let placement = run.plan.placement();
-        let hosts = placement.host_count();
-        let receivers = run.plan.worms().iter().map(|worm| {
-            let mut to = worm.to.clone();
-            to.sort_unstable_by_key(|&member| (placement.host_of(member), member));
-            to
-        });
+    pub fn new(setting: &'a Setting) -> Self {
+        let resources = |count: u32| vec![Resource::default(); count as usize];
+        let hosts = setting.placement.host_count();
         Self {
-            plan: run.plan,
-            parameters: run.parameters,
-            offload: run.offload,
-            message: run.message,
-            packets,
-            sends: run.plan.sends(),
-            receivers: receivers.collect(),
-            shared_delivery: matches!(run.plan.scheme(), Scheme::Leader { local: Local::Direct, .. }),
-            cpus: (0..placement.member_count()).map(|_| Resource::new()).collect(),
-            buses: (0..hosts).map(|_| Resource::new()).collect(),
-            nics: (0..hosts).map(|_| Resource::new()).collect(),
-            packets_held: vec![0; placement.member_count() as usize],
-            busy_members: Vec::new(),
-            busy_hosts: Vec::new(),
-            deliveries: Vec::with_capacity(run.plan.destination_count()),
-            cpu_busy: vec![Cycles::ZERO; hosts as usize],
+            setting,
+            cpus: resources(setting.placement.member_count()),
+            buses: resources(hosts),
+            nics: resources(hosts),
+            woken_members: Vec::new(),
+            woken_hosts: Vec::new(),
         }
     }
 
-    /// The root's process begins to send.
-    pub fn begin(&mut self) {
-        self.send_from_host(Cycles::ZERO, self.plan.root());
+    fn parameters(&self) -> &'a Parameters {
+        self.setting.parameters
     }
 
-    /// The payload of a packet: the last one of a message has what is left.
-    pub fn packet_flits(&self, packet: u32) -> Flits {
-        let sent = u64::from(packet) * self.parameters.packet_flits.0;
-        Flits((self.message.0 - sent).min(self.parameters.packet_flits.0))
+    fn ask_cpu(&mut self, multicast: &Multicast, job: Job) {
+        let member = multicast.member(job.participant);
+        self.cpus[member.index()].waiting.push(Reverse(job));
+        self.woken_members.push(member);
     }
 
-    fn kind(&self, worm: u32) -> WormKind {
-        self.plan.worms()[worm as usize].kind
+    fn ask_bus(&mut self, multicast: &Multicast, job: Job) {
+        let host = multicast.host(job.participant);
+        self.buses[host.index()].waiting.push(Reverse(job));
+        self.woken_hosts.push(host);
     }
 
-    fn ask_cpu(&mut self, now: Cycles, member: MemberId, work: CpuWork) {
-        self.cpus[member.index()].ask(now, work);
-        self.busy_members.push(member);
+    fn ask_nic(&mut self, host: HostId, job: Job) {
+        self.nics[host.index()].waiting.push(Reverse(job));
+        self.woken_hosts.push(host);
     }
 
-    fn ask_bus(&mut self, now: Cycles, host: HostId, packet: u32, what: BusWork) {
-        self.buses[host.index()].ask(now, PacketWork { packet, what });
-        self.busy_hosts.push(host);
-    }
-
-    fn ask_nic(&mut self, now: Cycles, host: HostId, packet: u32, what: NicWork) {
-        self.nics[host.index()].ask(now, PacketWork { packet, what });
-        self.busy_hosts.push(host);
-    }
-
-    /// A process that holds the message sends all its worms, in the plan's order.
-    fn send_from_host(&mut self, now: Cycles, member: MemberId) {
+    /// A participant that holds the message sends all its worms, or those inside its host only.
+    pub fn send(
+        &mut self,
+        now: Cycles,
+        multicast: &Multicast,
+        slot: Slot,
+        participant: u32,
+        local_only: bool,
+    ) {
         let mut asked = false;
-        for index in 0..self.sends.of(member).len() {
-            let worm = self.sends.of(member)[index];
-            match (self.kind(worm), self.offload) {
-                (WormKind::Local, _) => self.ask_cpu(now, member, CpuWork::SendLocal { worm }),
-                (_, Offload::Host) => self.ask_cpu(now, member, CpuWork::Send { worm }),
-                _ if asked => {}
-                _ => {
-                    asked = true;
-                    self.ask_cpu(now, member, CpuWork::Multisend);
-                }
+        for &worm in multicast.sends_of(participant) {
+            let local = multicast.worms[worm as usize].kind == WormKind::Local;
+            let for_all = !local && multicast.occasion.offload != Offload::Host;
+            if !local && (local_only || (for_all && asked)) {
+                continue;
+            }
+            asked |= for_all;
+            let work = if local { Work::LocalSend } else { Work::HostSend };
+            let turn = turn(now, multicast, worm, 0, true);
+            self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all });
+        }
+    }
+
+    /// The copies that a network interface makes of a packet for a participant.
+    fn copy_at_nic(&mut self, now: Cycles, multicast: &Multicast, slot: Slot, participant: u32, packet: u32) {
+        for &worm in multicast.sends_of(participant) {
+            if multicast.worms[worm as usize].kind != WormKind::Local {
+                let turn = turn(now, multicast, worm, packet, true);
+                let job = Job { turn, work: Work::NicSend, slot, participant, for_all: false };
+                self.ask_nic(multicast.host(participant), job);
             }
         }
     }
 
-    /// The copies that a network interface makes of a packet for a process.
-    fn copy_at_nic(&mut self, now: Cycles, host: HostId, member: MemberId, packet: u32) {
-        for index in 0..self.sends.of(member).len() {
-            let worm = self.sends.of(member)[index];
-            if self.kind(worm) != WormKind::Local {
-                self.ask_nic(now, host, packet, NicWork::Send { worm });
+    /// Starts the next job on everything that is idle.
+    pub fn start_work(&mut self, agenda: &mut Agenda, live: &Live, observer: &mut impl Observer) {
+        while let Some(member) = self.woken_members.pop() {
+            if let Some(job) = self.cpus[member.index()].start() {
+                let time = self.cpu_time(&live[job.slot], job.work);
+                tell(observer, Track::Cpu(member), &job, agenda.now, time);
+                agenda.after(time, Event::CpuDone(member));
             }
         }
-    }
-
-    /// Starts the next piece of work on everything that is idle.
-    pub fn start_work(&mut self, agenda: &mut Agenda) {
-        let mut members = std::mem::take(&mut self.busy_members);
-        members.sort_unstable();
-        members.dedup();
-        for &member in &members {
-            if let Some(work) = self.cpus[member.index()].start() {
-                agenda.after(self.cpu_time(work), Event::CpuDone(member));
+        while let Some(host) = self.woken_hosts.pop() {
+            if let Some(job) = self.buses[host.index()].start() {
+                self.queue_next_packet(&live[job.slot], host, job);
+                let time = self.parameters().bus_time(live[job.slot].payload(job.turn.packet));
+                tell(observer, Track::Bus(host), &job, agenda.now, time);
+                agenda.after(time, Event::BusDone(host));
             }
-        }
-        members.clear();
-        self.busy_members = members;
-        let mut hosts = std::mem::take(&mut self.busy_hosts);
-        hosts.sort_unstable();
-        hosts.dedup();
-        for &host in &hosts {
-            if let Some(work) = self.buses[host.index()].start() {
-                agenda.after(self.parameters.bus_time(self.packet_flits(work.packet)), Event::BusDone(host));
-            }
-            if let Some(work) = self.nics[host.index()].start() {
-                let time = match work.what {
-                    NicWork::Receive { .. } => self.parameters.nic_receive_overhead,
-                    NicWork::Send { .. } => self.parameters.nic_send_overhead,
+            if let Some(job) = self.nics[host.index()].start() {
+                let time = match job.work {
+                    Work::NicReceive => self.parameters().nic_receive_overhead,
+                    _ => self.parameters().nic_send_overhead,
                 };
+                tell(observer, Track::Nic(host), &job, agenda.now, time);
                 agenda.after(time, Event::NicDone(host));
             }
         }
-        hosts.clear();
-        self.busy_hosts = hosts;
     }
 
-    fn cpu_time(&self, work: CpuWork) -> Cycles {
-        let parameters = self.parameters;
+    /// All packets of a message wait for the bus from when the message does, and before another packet of it none has its
+    /// turn: so only the next one need be in the queue.
+    fn queue_next_packet(&mut self, multicast: &Multicast, host: HostId, job: Job) {
+        let packet = job.turn.packet + 1;
+        if job.work == Work::BusToNic && packet < multicast.packets {
+            let turn = Turn { packet, ..job.turn };
+            self.buses[host.index()].waiting.push(Reverse(Job { turn, ..job }));
+        }
+    }
+
+    fn cpu_time(&self, multicast: &Multicast, work: Work) -> Cycles {
+        let parameters = self.parameters();
         match work {
-            CpuWork::Receive => parameters.host_receive_overhead,
-            CpuWork::Send { .. } | CpuWork::Multisend => parameters.host_send_overhead,
+            Work::HostReceive => parameters.host_receive_overhead,
+            Work::HostSend => parameters.host_send_overhead,
             // Shared memory is read where it lies if it is delivered to all at once, else copied out.
-            CpuWork::ReceiveLocal if self.shared_delivery => parameters.local_overhead,
-            CpuWork::ReceiveLocal | CpuWork::SendLocal { .. } => {
-                parameters.local_overhead + parameters.local_copy_time(self.message)
-            }
+            Work::LocalReceive if multicast.shared_delivery => parameters.local_overhead,
+            _ => parameters.local_overhead + parameters.local_copy_time(multicast.occasion.message),
         }
     }
 
-    pub fn cpu_done(&mut self, now: Cycles, member: MemberId) {
-        let host = self.plan.placement().host_of(member);
-        let work = self.cpus[member.index()].done();
-        let time = self.cpu_time(work);
-        self.cpu_busy[host.index()] += time;
-        self.busy_members.push(member);
-        match work {
-            CpuWork::Receive | CpuWork::ReceiveLocal => self.received(now, member, work == CpuWork::Receive),
-            CpuWork::Send { worm } => {
-                for packet in 0..self.packets {
-                    self.ask_bus(now, host, packet, BusWork::Fetch { worm });
-                }
+    /// A CPU ends its job; the answer says who has received the message by it, if somebody has.
+    pub fn cpu_done(&mut self, now: Cycles, live: &Live, member: MemberId) -> Option<(Slot, u32)> {
+        let job = self.cpus[member.index()].done();
+        self.woken_members.push(member);
+        let Job { turn: Turn { worm, .. }, slot, participant, .. } = job;
+        let multicast = &live[slot];
+        match job.work {
+            Work::HostSend => {
+                let turn = turn(now, multicast, worm, 0, true);
+                self.ask_bus(multicast, Job { turn, work: Work::BusToNic, ..job });
+                None
             }
-            CpuWork::Multisend => {
-                for packet in 0..self.packets {
-                    self.ask_bus(now, host, packet, BusWork::FetchOnce { member });
-                }
-            }
-            CpuWork::SendLocal { worm } => {
-                let plan = self.plan;
-                for &to in &plan.worms()[worm as usize].to {
-                    self.ask_cpu(now, to, CpuWork::ReceiveLocal);
-                }
-            }
-        }
-    }
-
-    /// A process has the message, and goes on with it.
-    fn received(&mut self, now: Cycles, member: MemberId, from_fabric: bool) {
-        let host = self.plan.placement().host_of(member);
-        self.deliveries.push(Delivery { member, host, cycle: now });
-        if self.offload == Offload::Nic && from_fabric {
-            // The network interface has sent its copies already: what is left are those inside the host.
-            for index in 0..self.sends.of(member).len() {
-                let worm = self.sends.of(member)[index];
-                if self.kind(worm) == WormKind::Local {
-                    self.ask_cpu(now, member, CpuWork::SendLocal { worm });
-                }
-            }
-        } else {
-            self.send_from_host(now, member);
-        }
-    }
-
-    pub fn bus_done(&mut self, now: Cycles, host: HostId) {
-        let PacketWork { packet, what } = self.buses[host.index()].done();
-        self.busy_hosts.push(host);
-        match what {
-            BusWork::Fetch { worm } => self.ask_nic(now, host, packet, NicWork::Send { worm }),
-            BusWork::FetchOnce { member } => self.copy_at_nic(now, host, member, packet),
-            BusWork::Deliver { worm, nth } => {
-                let here = self.members_here(worm, host).len();
-                let moved = if self.shared_delivery { 0..here } else { nth as usize..nth as usize + 1 };
-                for index in moved {
-                    let member = self.members_here(worm, host)[index];
-                    let held = &mut self.packets_held[member.index()];
-                    *held += 1;
-                    assert!(*held <= self.packets, "nobody receives a packet twice");
-                    if *held == self.packets {
-                        self.ask_cpu(now, member, CpuWork::Receive);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The receivers of a worm on a host.
-    fn members_here(&self, worm: u32, host: HostId) -> &[MemberId] {
-        let (receivers, placement) = (&self.receivers[worm as usize], self.plan.placement());
-        let first = receivers.partition_point(|&member| placement.host_of(member) < host);
-        let end = receivers.partition_point(|&member| placement.host_of(member) <= host);
-        &receivers[first..end]
-    }
-
-    pub fn packet_arrived(&mut self, now: Cycles, host: HostId, worm: u32, packet: u32) {
-        self.ask_nic(now, host, packet, NicWork::Receive { worm });
-    }
-
-    /// The network interface ends its piece of work; the answer is the copy that is ready for the link.
-    pub fn nic_done(&mut self, now: Cycles, host: HostId) -> Option<(u32, u32)> {
-        let PacketWork { packet, what } = self.nics[host.index()].done();
-        self.busy_hosts.push(host);
-        match what {
-            NicWork::Send { worm } => Some((worm, packet)),
-            NicWork::Receive { worm } => {
-                let here = self.members_here(worm, host).len();
-                // The interface moves the packet to one attached process after another, or once for all.
-                let moves = if self.shared_delivery { 1 } else { here as u32 };
-                for nth in 0..moves {
-                    self.ask_bus(now, host, packet, BusWork::Deliver { worm, nth });
-                }
-                if self.offload == Offload::Nic {
-                    for index in 0..here {
-                        self.copy_at_nic(now, host, self.members_here(worm, host)[index], packet);
-                    }
+            Work::LocalSend => {
+                for receiver in multicast.worms[worm as usize].receivers.clone() {
+                    let turn = turn(now, multicast, worm, 0, false);
+                    let (work, participant) = (Work::LocalReceive, receiver);
+                    self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
                 }
                 None
             }
+            work => {
+                // Where the network interface forwards, it has sent its copies already.
+                let local_only = multicast.occasion.offload == Offload::Nic && work == Work::HostReceive;
+                self.send(now, multicast, slot, participant, local_only);
+                Some((slot, participant))
+            }
         }
+    }
+
+    pub fn bus_done(&mut self, now: Cycles, live: &mut Live, host: HostId) {
+        let job = self.buses[host.index()].done();
+        self.woken_hosts.push(host);
+        let Job { turn: Turn { packet, worm, .. }, slot, participant, for_all, .. } = job;
+        if job.work == Work::BusToNic {
+            let multicast = &live[slot];
+            if for_all {
+                self.copy_at_nic(now, multicast, slot, participant, packet);
+            } else {
+                let turn = turn(now, multicast, worm, packet, true);
+                self.ask_nic(host, Job { turn, work: Work::NicSend, ..job });
+            }
+            return;
+        }
+        let receivers =
+            if for_all { live[slot].receivers_on(worm, host) } else { participant..participant + 1 };
+        for receiver in receivers {
+            if live.takes_packet(slot, receiver) {
+                let multicast = &live[slot];
+                let turn = turn(now, multicast, worm, 0, false);
+                let (work, participant) = (Work::HostReceive, receiver);
+                self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
+            }
+        }
+    }
+
+    /// The last flit of a packet has arrived at a network interface.
+    pub fn packet_arrived(&mut self, now: Cycles, live: &Live, host: HostId, copy: PacketCopy) {
+        let multicast = &live[copy.slot];
+        let turn = turn(now, multicast, copy.worm, copy.packet, false);
+        let participant = multicast.receivers_on(copy.worm, host).start;
+        let job = Job { turn, work: Work::NicReceive, slot: copy.slot, participant, for_all: true };
+        self.ask_nic(host, job);
+    }
+
+    /// The network interface ends its job; the answer is the copy that is ready for the link.
+    pub fn nic_done(&mut self, now: Cycles, live: &Live, host: HostId) -> Option<PacketCopy> {
+        let job = self.nics[host.index()].done();
+        self.woken_hosts.push(host);
+        let Job { turn: Turn { packet, worm, .. }, slot, .. } = job;
+        if job.work == Work::NicSend {
+            return Some(PacketCopy { slot, worm, packet });
+        }
+        let multicast = &live[slot];
+        let here = multicast.receivers_on(worm, host);
+        // The interface moves the packet to one attached process after another, or once for all.
+        let for_all = multicast.shared_delivery;
+        let moved = if for_all { here.start..here.start + 1 } else { here.clone() };
+        for (participant, nth) in moved.zip(0..) {
+            let turn = Turn { nth, ..turn(now, multicast, worm, packet, false) };
+            self.ask_bus(multicast, Job { turn, work: Work::BusToMemory, slot, participant, for_all });
+        }
+        if multicast.occasion.offload == Offload::Nic {
+            for participant in here {
+                self.copy_at_nic(now, multicast, slot, participant, packet);
+            }
+        }
+        None
+    }
+}
+
+fn turn(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending: bool) -> Turn {
+    Turn { asked: now, packet, sending, multicast: multicast.occasion.number, worm, nth: 0 }
+}
+
+/// Tells of a job that begins now, if it takes any time.
+fn tell(observer: &mut impl Observer, track: Track, job: &Job, now: Cycles, time: Cycles) {
+    if time > Cycles::ZERO {
+        let Turn { multicast, worm, packet, .. } = job.turn;
+        observer.worked(&Slice { track, from: now, to: now + time, work: job.work, multicast, worm, packet });
     }
 }

@@ -1,30 +1,26 @@
 //! The event-driven simulator: exact to the cycle where an input buffer holds a whole packet.
 //!
-//! Time advances from one cycle in which something happens to the next. What happens in one cycle is ordered so:
-//!
-//! 1. Everything that ends or arrives takes effect, in the order in which it was scheduled.
-//! 2. Every idle resource of a host (CPU, bus, network interface) starts the next piece of work that waits for it. Work
-//!    that takes no time ends at once: steps 1 and 2 are repeated until nothing more happens.
-//! 3. The injection links of hosts are granted. On tori and meshes a packet is at its router at once: then steps 1 to 3
-//!    are repeated.
-//! 4. Every output of a switch that somebody waits for and that is free is granted.
-//!
-//! A grant in step 4 takes effect in a later cycle, so the order of switches changes nothing.
+//! Time advances from one cycle in which something happens to the next; docs/simulation.md says what happens in a cycle,
+//! and in which order. A grant of a switch takes effect in a later cycle, so the order of switches changes nothing.
 
+mod agenda;
 mod host;
+mod live;
 mod network;
-mod way;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::iter::Peekable;
 
-use treecast_fabric::{Cycles, Flits, HostId, SwitchId};
+use treecast_fabric::{Cycles, HostId, SwitchId};
 use treecast_plan::MemberId;
 
-use crate::{Outcome, Run, SimError, Status};
-use host::Hosts;
+use crate::deadlock::{DEADLOCK_INTERVAL, Deadlock};
+use crate::multicast::Multicast;
+use crate::observer::Observer;
+use crate::{Ending, Setting, SimError, Switching};
+use agenda::Agenda;
+use host::{Hosts, PacketCopy};
+use live::Live;
 use network::Network;
-use way::Ways;
 
 /// What happens at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,205 +32,151 @@ enum Event {
     /// A network interface ends its piece of work.
     NicDone(HostId),
     /// The last flit of a packet has arrived at a network interface.
-    PacketArrived { host: HostId, worm: u32, packet: u32 },
-    /// The first flit of a packet has arrived in an input buffer.
-    HeaderArrived(network::InputId),
+    PacketArrived { host: HostId, copy: PacketCopy },
     /// The packet at the head of an input buffer knows where it wants to go.
     Routed(network::InputId),
-    /// The packet at the head of an input buffer has left it whole.
-    TailLeft(network::InputId),
     /// An output of a switch that somebody waits for may be free.
     SwitchWake(SwitchId),
     /// The injection link of a host may be free.
     InjectionWake(HostId),
 }
 
-/// What is scheduled, earliest first, and in the order of scheduling within a cycle.
-#[derive(Debug, Default)]
-struct Agenda {
-    now: Cycles,
-    events: BinaryHeap<Reverse<(Cycles, u64, Event)>>,
-    scheduled: u64,
-}
-
-impl Agenda {
-    fn at(&mut self, time: Cycles, event: Event) {
-        debug_assert!(time >= self.now, "nothing is scheduled into the past");
-        self.events.push(Reverse((time, self.scheduled, event)));
-        self.scheduled += 1;
+/// Simulates multicasts, given in the order of their starts, until nothing is left to happen or the setting says so. The
+/// answer holds how many events that took.
+///
+/// # Errors
+/// What the multicasts give, [`SimError::PacketExceedsBuffer`], and [`SimError::NeedsCycle`] with wormhole switching.
+pub(crate) fn simulate<O: Observer>(
+    setting: &Setting,
+    multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
+    observer: &mut O,
+) -> Result<(Ending, u64), SimError> {
+    if setting.parameters.switching == Switching::Wormhole {
+        return Err(SimError::NeedsCycle);
     }
-
-    fn after(&mut self, span: Cycles, event: Event) {
-        self.at(self.now + span, event);
-    }
-
-    /// Whether something is left to happen in the current cycle.
-    fn is_due(&self) -> bool {
-        self.events.peek().is_some_and(|Reverse((time, ..))| *time == self.now)
-    }
-
-    /// The next event of the current cycle.
-    fn next_now(&mut self) -> Option<Event> {
-        self.is_due().then(|| self.events.pop().expect("peeked").0.2)
-    }
-
-    /// Goes on to the next cycle, if anything is left to happen.
-    fn advance(&mut self, pace: Pace) -> Option<Cycles> {
-        let next = self.events.peek()?.0.0;
-        self.now = match pace {
-            Pace::Events => next,
-            #[cfg(test)]
-            Pace::EveryCycle => self.now + Cycles(1),
-        };
-        Some(self.now)
-    }
-}
-
-/// From which cycle to which the simulator goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    /// To the next in which something happens, looking at what that concerns.
-    Events,
-    /// From each to the next, looking at every switch and host: slow, and what the other pace must equal.
-    #[cfg(test)]
-    EveryCycle,
-}
-
-/// Simulates a run whose message has so many packets.
-pub(crate) fn simulate(run: &Run, packets: u32) -> Result<Outcome, SimError> {
-    simulate_at(Pace::Events, run, packets)
-}
-
-fn simulate_at(pace: Pace, run: &Run, packets: u32) -> Result<Outcome, SimError> {
-    let ways = Ways::new(run);
-    let header = ways.longest_header();
-    let packet = Flits(run.message.0.min(run.parameters.packet_flits.0));
-    if packet + header > run.parameters.buffer_flits {
-        return Err(SimError::PacketExceedsBuffer {
-            packet: packet.0,
-            header: header.0,
-            buffer: run.parameters.buffer_flits.0,
-        });
-    }
-    let mut agenda = Agenda::default();
-    let mut network = Network::new(run, ways);
-    let mut hosts = Hosts::new(run, packets);
-    hosts.begin();
-    let mut last = Cycles::ZERO;
-    let ended = loop {
-        #[cfg(test)]
-        if pace == Pace::EveryCycle {
-            network.wake_all();
-        }
-        step(&mut agenda, &mut hosts, &mut network);
-        match agenda.advance(pace) {
-            None => break true,
-            Some(now) if now > run.parameters.cycles_max => break false,
-            Some(now) => last = now,
-        }
+    let mut simulation = Simulation {
+        setting,
+        agenda: Agenda::new(),
+        hosts: Hosts::new(setting),
+        network: Network::new(setting),
+        live: Live::default(),
+        observer,
     };
-    debug_assert!(last <= run.parameters.cycles_max);
-    let complete = hosts.deliveries.len() == run.plan.destination_count();
-    let status = match (complete, ended) {
-        (true, _) => Status::Complete,
-        (false, false) => Status::Incomplete,
-        (false, true) => Status::Deadlocked,
-    };
-    let mut deliveries = hosts.deliveries;
-    deliveries.sort_unstable_by_key(|delivery| delivery.member);
-    Ok(Outcome {
-        status,
-        latency: complete.then(|| deliveries.iter().map(|delivery| delivery.cycle).max().unwrap_or_default()),
-        deliveries,
-        worms: network.worms_injected(),
-        cpu_busy: hosts.cpu_busy,
-    })
+    let ending = simulation.run(multicasts.peekable())?;
+    Ok((ending, simulation.agenda.taken_in_all()))
 }
 
-/// All that happens in the current cycle.
-fn step(agenda: &mut Agenda, hosts: &mut Hosts, network: &mut Network) {
-    loop {
-        while let Some(event) = agenda.next_now() {
-            match event {
-                Event::CpuDone(member) => hosts.cpu_done(agenda.now, member),
-                Event::BusDone(host) => hosts.bus_done(agenda.now, host),
-                Event::NicDone(host) => {
-                    if let Some((worm, packet)) = hosts.nic_done(agenda.now, host) {
-                        network.inject(host, worm, packet, hosts.packet_flits(packet));
+struct Simulation<'a, O> {
+    setting: &'a Setting<'a>,
+    agenda: Agenda,
+    hosts: Hosts<'a>,
+    network: Network<'a>,
+    live: Live,
+    observer: &'a mut O,
+}
+
+impl<O: Observer> Simulation<'_, O> {
+    fn run(
+        &mut self,
+        mut multicasts: Peekable<impl Iterator<Item = Result<Multicast, SimError>>>,
+    ) -> Result<Ending, SimError> {
+        let mut look = DEADLOCK_INTERVAL;
+        loop {
+            let next_start = match multicasts.peek() {
+                Some(Ok(multicast)) => Some(multicast.occasion.start),
+                Some(Err(error)) => return Err(error.clone()),
+                None => None,
+            };
+            let now = self.agenda.now;
+            if next_start == Some(now) {
+                let multicast = multicasts.next().expect("peeked")?;
+                if self.live.count() >= self.setting.in_flight_max {
+                    return Ok(self.deadlock(now).map_or(Ending::Backlog(now), Ending::Deadlocked));
+                }
+                self.start(multicast)?;
+                continue;
+            }
+            self.step();
+            let next = self.agenda.next().into_iter().chain(next_start).min();
+            let Some(next) = next.filter(|&next| next <= self.setting.last) else {
+                // Nothing changes any more until it is looked for.
+                return Ok(self.end(next.is_none(), look.min(self.setting.last)));
+            };
+            if next > look {
+                // Nothing happens from here to the cycle in which to look.
+                if let Some(deadlock) = self.deadlock(look) {
+                    return Ok(Ending::Deadlocked(deadlock));
+                }
+                look = Cycles(next.0.next_multiple_of(DEADLOCK_INTERVAL.0));
+            }
+            self.agenda.advance(next);
+        }
+    }
+
+    fn start(&mut self, multicast: Multicast) -> Result<(), SimError> {
+        let (payload, header) = multicast.longest_packet();
+        let buffer = self.setting.parameters.buffer_flits;
+        if payload + header > buffer {
+            return Err(SimError::PacketExceedsBuffer {
+                packet: payload.0,
+                header: header.0,
+                buffer: buffer.0,
+            });
+        }
+        self.observer.started(multicast.occasion.number, self.agenda.now);
+        let slot = self.live.insert(multicast);
+        self.hosts.send(self.agenda.now, &self.live[slot], slot, Multicast::ROOT, false);
+        Ok(())
+    }
+
+    /// All that happens in the current cycle.
+    fn step(&mut self) {
+        let Self { agenda, hosts, network, live, observer, .. } = self;
+        let now = agenda.now;
+        loop {
+            while let Some(event) = agenda.next_now() {
+                match event {
+                    Event::CpuDone(member) => {
+                        if let Some((slot, participant)) = hosts.cpu_done(now, live, member) {
+                            let multicast = &live[slot];
+                            let host = multicast.host(participant);
+                            observer.delivered(multicast.occasion.number, member, host, now);
+                            live.delivered(slot);
+                        }
                     }
+                    Event::BusDone(host) => hosts.bus_done(now, live, host),
+                    Event::NicDone(host) => {
+                        if let Some(copy) = hosts.nic_done(now, live, host) {
+                            network.inject(live, host, copy);
+                        }
+                    }
+                    Event::PacketArrived { host, copy } => hosts.packet_arrived(now, live, host, copy),
+                    Event::Routed(input) => network.routed(now, live, input),
+                    Event::SwitchWake(switch) => network.wake_switch(switch),
+                    Event::InjectionWake(host) => network.wake_injection(host),
                 }
-                Event::PacketArrived { host, worm, packet } => {
-                    hosts.packet_arrived(agenda.now, host, worm, packet);
-                }
-                Event::HeaderArrived(input) => network.header_arrived(agenda, input),
-                Event::Routed(input) => network.routed(agenda.now, input),
-                Event::TailLeft(input) => network.tail_left(agenda, input),
-                Event::SwitchWake(switch) => network.wake_switch(switch),
-                Event::InjectionWake(host) => network.wake_injection(host),
+            }
+            hosts.start_work(agenda, live, *observer);
+            if !agenda.is_due() {
+                network.grant_injections(agenda, live, *observer);
+            }
+            if !agenda.is_due() {
+                break;
             }
         }
-        hosts.start_work(agenda);
-        if !agenda.is_due() {
-            network.grant_injections(agenda);
-        }
-        if !agenda.is_due() {
-            break;
-        }
+        network.grant_switches(agenda, live, *observer);
     }
-    network.grant_switches(agenda);
-}
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use treecast_fabric::{Fabric, FabricSpec};
-    use treecast_plan::{Group, MemberList, Placement, PlanOptions, plan};
+    fn deadlock(&self, cycle: Cycles) -> Option<Deadlock> {
+        let (stuck, waits) = self.network.deadlock(&self.live)?;
+        Some(Deadlock { cycle, stuck, waits })
+    }
 
-    use super::*;
-    use crate::{Offload, Parameters};
-
-    const SCHEMES: [(&str, &str); 8] = [
-        ("irregular:switches=6,ports=6,hosts=18", "separate"),
-        ("irregular:switches=6,ports=6,hosts=18", "binomial"),
-        ("irregular:switches=6,ports=6,hosts=18,connectivity=0.2", "path"),
-        ("irregular:switches=6,ports=6,hosts=18,connectivity=1", "tree-worm"),
-        ("torus:k=4,n=2,uni", "binomial"),
-        ("torus:k=3,n=2", "separate"),
-        ("torus:k=4,n=2,uni", "md-torus:form=worm"),
-        ("fat-tree:k=4", "postal:lambda=2"),
-    ];
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
-
-        /// Nobody who could go is forgotten: looking at everybody in every cycle finds the same.
-        #[test]
-        fn going_from_event_to_event_misses_nothing(
-            (spec, scheme) in proptest::sample::select(&SCHEMES[..]),
-            seed in 0_u64..1000,
-            message in 1_u64..400,
-            buffer in 40_u64..120,
-            overheads in (0_u64..4, 0_u64..4),
-            offload in proptest::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
-            policy in proptest::sample::select(vec!["first-free", "lowest"]),
-        ) {
-            let spec = if spec.starts_with("irregular") { format!("{spec},seed={seed}") } else { spec.to_string() };
-            let fabric = Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap();
-            let placement = Placement::one_per_host(fabric.topology().host_count());
-            let root = MemberId((seed % u64::from(placement.member_count())) as u32);
-            let destinations = MemberList::All.resolve(&placement, root, seed).unwrap();
-            let group = Group::new(placement, root, destinations).unwrap();
-            let plan = plan(&fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
-            let parameters: Parameters = format!(
-                "host_overhead={},nic_overhead={},bus_mb_per_s=0,packet_flits=32,buffer_flits={buffer},adaptive={policy}",
-                overheads.0, overheads.1
-            )
-            .parse()
-            .unwrap();
-            let message = Flits(message);
-            let run = Run { fabric: &fabric, plan: &plan, offload, message, parameters: &parameters, seed };
-            let packets = crate::packet_count(message, parameters.packet_flits).unwrap();
-            prop_assert_eq!(simulate_at(Pace::EveryCycle, &run, packets), simulate(&run, packets));
+    fn end(&self, quiet: bool, cycle: Cycles) -> Ending {
+        match self.deadlock(cycle) {
+            Some(deadlock) => Ending::Deadlocked(deadlock),
+            None if quiet => Ending::Quiet,
+            None => Ending::Last,
         }
     }
 }

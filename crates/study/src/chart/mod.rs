@@ -1,10 +1,12 @@
-//! Line charts of a [`Figure`](crate::figure::Figure), for the terminal, for documents and for the browser.
+//! Charts of a [`Figure`](crate::figure::Figure), for the terminal, for documents and for the browser: lines, or the cells
+//! of a map of winners.
 //!
 //! Every chart leaves out what has no place on its axes (values that are not finite; on a logarithmic axis
 //! also zero and below), gives a curve the same look in every panel, and can be read without colour.
 
 mod axis;
 mod look;
+pub(crate) mod map;
 mod page;
 mod svg;
 mod terminal;

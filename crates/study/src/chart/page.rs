@@ -24,6 +24,7 @@ const POLICY: &str =
 
 const HINT: &str = "Uncheck a curve to hide it. A click on a name in the chart's legend singles it out; \
                     with Shift, more than one.";
+const MAP_HINT: &str = "Uncheck a curve to see who wins without it.";
 
 /// All `figures` on one HTML page that needs nothing else: for each its title, its chart, its caption, its
 /// numbers and the command that makes it.
@@ -106,7 +107,8 @@ fn curves(figure: &Figure, id: usize) -> String {
             name = escaped(name),
         );
     }
-    let _ = write!(text, "<p class=\"hint\">{HINT}</p>\n</fieldset>\n");
+    let hint = if figure.row_label.is_some() { MAP_HINT } else { HINT };
+    let _ = write!(text, "<p class=\"hint\">{hint}</p>\n</fieldset>\n");
     text
 }
 

@@ -1,4 +1,4 @@
-//! Line charts as SVG images.
+//! Charts as SVG images.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
@@ -10,7 +10,9 @@ use thiserror::Error;
 
 use super::axis::Axis;
 use super::look::{Look, Shape, marked, place};
+use super::map;
 use crate::figure::{Curve, Figure, Panel};
+use crate::table::exact;
 
 type Pixel = (i32, i32);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -30,6 +32,7 @@ const MARK_RADIUS: i32 = 4;
 const TITLE_SIZE: f64 = 18.0;
 const PANEL_TITLE_SIZE: f64 = 15.0;
 const TEXT_SIZE: f64 = 13.0;
+const SMALL_SIZE: f64 = 11.0;
 /// The backend divides a font's size by this.
 const SIZE_FACTOR: f64 = 1.24;
 /// A letter's width by its size, on average and with some room: no font is at hand to measure it.
@@ -45,9 +48,9 @@ pub struct SvgError {
     reason: String,
 }
 
-/// `figure` as an SVG image with all panels in a grid of two columns, the title above them and one legend below.
+/// `figure` as an SVG image with all panels in a grid, the title above them and one legend below.
 ///
-/// Lines join the means; a light band is the spread over topologies. The image names a generic font only.
+/// Lines join the means; a light band is the spread over topologies. A map shows who wins each cell, and by how much. The image names a generic font only.
 ///
 /// # Errors
 ///
@@ -81,7 +84,7 @@ impl<'a> Sheet<'a> {
         let title =
             title.iter().map(|line| line.iter().map(|i| words[*i]).collect::<Vec<_>>().join(" ")).collect();
         let legend = flowed(names.iter().map(|name| entry_width(name)));
-        let columns = figure.panels.len().clamp(1, 2);
+        let columns = figure.columns;
         let rows = figure.panels.len().div_ceil(columns);
         Self { figure, names, title, legend, columns, rows }
     }
@@ -92,15 +95,15 @@ impl<'a> Sheet<'a> {
     }
 
     fn title_height(&self) -> i32 {
-        MARGIN + height(self.title.len(), LINE_HEIGHT)
+        MARGIN + length(self.title.len(), LINE_HEIGHT)
     }
 
     fn panels_height(&self) -> i32 {
-        height(self.rows, if self.figure.panels.len() > 1 { TOGETHER } else { ALONE })
+        length(self.rows, if self.figure.panels.len() > 1 { TOGETHER } else { ALONE })
     }
 
     fn legend_height(&self) -> i32 {
-        MARGIN + height(self.legend.len(), LINE_HEIGHT)
+        MARGIN + length(self.legend.len(), LINE_HEIGHT)
     }
 
     fn draw(&self, root: &Area) -> Drawn {
@@ -109,12 +112,16 @@ impl<'a> Sheet<'a> {
         let (panels, legend) = rest.split_vertically(self.panels_height());
         for (line, text) in self.title.iter().enumerate() {
             let style = font(TITLE_SIZE).style(FontStyle::Bold).color(&INK);
-            title.draw(&Text::new(text.as_str(), (MARGIN, MARGIN + height(line, LINE_HEIGHT)), style))?;
+            title.draw(&Text::new(text.as_str(), (MARGIN, MARGIN + length(line, LINE_HEIGHT)), style))?;
         }
         for (panel, area) in
             self.figure.panels.iter().zip(panels.split_evenly((self.rows.max(1), self.columns)))
         {
-            self.draw_panel(panel, root, &area)?;
+            if self.figure.row_label.is_some() {
+                self.draw_map(panel, &area)?;
+            } else {
+                self.draw_panel(panel, root, &area)?;
+            }
         }
         self.draw_legend(&legend)?;
         root.present()
@@ -123,7 +130,7 @@ impl<'a> Sheet<'a> {
     /// Draws `panel` into `area`, which is a part of `root`.
     fn draw_panel(&self, panel: &Panel, root: &Area, area: &Area) -> Drawn {
         let (x_scale, y_scale) = (self.figure.x_scale, self.figure.y_scale);
-        let x = Axis::tight(panel.points().map(|point| point.x), x_scale, 8);
+        let x = Axis::tight(panel.xs().into_iter(), x_scale, 8);
         let shown = if self.figure.shared_y { &self.figure.panels } else { std::slice::from_ref(panel) };
         let points = shown.iter().flat_map(Panel::points);
         let y = Axis::rounded(points.flat_map(|point| [point.mean, point.low, point.high]), y_scale, 7);
@@ -154,6 +161,45 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
+    /// Draws the winners of `panel` into `area`: a cell each, the highest row on top.
+    fn draw_map(&self, panel: &Panel, area: &Area) -> Drawn {
+        let (xs, rows) = (panel.xs(), map::row_values(panel));
+        let (width, all_height) = area.dim_in_pixel();
+        let [left, top, right, bottom] = [72, 36, 20, 52];
+        let cell_width = (width.cast_signed() - left - right) / length(xs.len().max(1), 1);
+        let cell_height = (all_height.cast_signed() - top - bottom) / length(rows.len().max(1), 1);
+        let text = |text: &str, at: Pixel, size: f64, anchor: Pos| {
+            area.draw(&Text::new(text.to_owned(), at, font(size).color(&INK).pos(anchor)))
+        };
+        let centre = Pos::new(HPos::Center, VPos::Center);
+        let middle = left + length(xs.len(), cell_width) / 2;
+        text(&panel.title, (middle, 16), PANEL_TITLE_SIZE, centre)?;
+        let axis_y = top + length(rows.len(), cell_height);
+        text(&self.figure.x_label, (middle, axis_y + 36), TEXT_SIZE, centre)?;
+        let row_label = self.figure.row_label.as_deref().unwrap_or_default();
+        let upright = font(TEXT_SIZE).color(&INK).pos(centre).transform(FontTransform::Rotate270);
+        area.draw(&Text::new(row_label.to_owned(), (16, i32::midpoint(top, axis_y)), upright))?;
+        for (place, x) in xs.iter().enumerate() {
+            let at = left + length(place, cell_width) + cell_width / 2;
+            text(&exact(*x), (at, axis_y + 14), TEXT_SIZE, centre)?;
+        }
+        for (place, cells) in map::cells(panel, self.figure.best).chunks(xs.len().max(1)).enumerate() {
+            let y = axis_y - length(place + 1, cell_height);
+            let label = (left - 8, y + cell_height / 2);
+            text(&exact(cells[0].row), label, TEXT_SIZE, Pos::new(HPos::Right, VPos::Center))?;
+            for (place, cell) in cells.iter().enumerate() {
+                let x = left + length(place, cell_width);
+                let corners = [(x + 1, y + 1), (x + cell_width - 1, y + cell_height - 1)];
+                let colour = cell.winner.map_or(GRID.mix(0.5), |name| self.named(name).mix(0.35));
+                area.draw(&Rectangle::new(corners, colour.filled()))?;
+                let at = (x + cell_width / 2, y + cell_height / 2);
+                text(cell.winner.unwrap_or("-"), (at.0, at.1 - 7), TEXT_SIZE, centre)?;
+                text(&cell.margin_text(), (at.0, at.1 + 9), SMALL_SIZE, centre)?;
+            }
+        }
+        Ok(())
+    }
+
     fn draw_curve(&self, curve: &Curve, x: &Axis, y: &Axis, root: &Area, chart: &mut Plane<'_, '_>) -> Drawn {
         let index = place(&self.names, &curve.name);
         let line: Vec<(f64, f64)> =
@@ -169,7 +215,7 @@ impl<'a> Sheet<'a> {
 
     fn draw_legend(&self, area: &Area) -> Drawn {
         for (row, entries) in self.legend.iter().enumerate() {
-            let y = MARGIN / 2 + LINE_HEIGHT / 2 + height(row, LINE_HEIGHT);
+            let y = MARGIN / 2 + LINE_HEIGHT / 2 + length(row, LINE_HEIGHT);
             let mut x = MARGIN;
             for index in entries {
                 let (look, name) = (Look::of(*index), self.names[*index]);
@@ -184,7 +230,11 @@ impl<'a> Sheet<'a> {
     }
 
     fn colour(&self, curve: &Curve) -> RGBColor {
-        colour(Look::named(&self.names, &curve.name))
+        self.named(&curve.name)
+    }
+
+    fn named(&self, name: &str) -> RGBColor {
+        colour(Look::named(&self.names, name))
     }
 }
 
@@ -256,8 +306,8 @@ fn mark<'a>((x, y): Pixel, look: Look) -> DynElement<'static, SVGBackend<'a>, Pi
     }
 }
 
-/// The height of `count` rows of `each` pixels; beyond `ROWS_MAX` rows an image grows no more.
-fn height(count: usize, each: i32) -> i32 {
+/// The length of `count` rows or columns of `each` pixels; beyond `ROWS_MAX` rows an image grows no more.
+fn length(count: usize, each: i32) -> i32 {
     i32::try_from(count).unwrap_or(ROWS_MAX).min(ROWS_MAX) * each
 }
 

@@ -13,6 +13,7 @@ use ratatui_widgets::paragraph::{Paragraph, Wrap};
 
 use super::axis::Axis;
 use super::look::{Look, marked, place};
+use super::map;
 use crate::figure::{Curve, Figure, Panel};
 
 /// Two panels stand side by side if each gets this many columns.
@@ -34,7 +35,7 @@ pub enum Ink {
     Colour,
 }
 
-/// A line chart of every panel of `figure`, `width` columns wide, each panel `height` rows high with its title.
+/// A chart of every panel of `figure`, `width` columns wide, each panel `height` rows high with its title.
 ///
 /// Two panels stand side by side where the width allows it. A width of 30 to 300 and a height of 8 to 100
 /// are kept to; others are brought into these bounds.
@@ -43,6 +44,9 @@ pub fn terminal(figure: &Figure, width: u16, height: u16, ink: Ink) -> String {
     let (width, height) = (width.clamp(WIDTHS.0, WIDTHS.1), height.clamp(HEIGHTS.0, HEIGHTS.1));
     let names = figure.curve_names();
     let mut text = written(&head(&figure, &names, width), ink);
+    if figure.row_label.is_some() {
+        return text + "\n" + &map::terminal(&figure, &names, ink);
+    }
     let columns = if figure.panels.len() > 1 && width >= 2 * PANEL_WIDTH_MIN + GAP { 2 } else { 1 };
     let panel_width = (width - GAP * (columns - 1)) / columns;
     for row in figure.panels.chunks(usize::from(columns)) {
@@ -66,7 +70,15 @@ fn head(figure: &Figure, names: &[&str], width: u16) -> Buffer {
         let entry = format!("{} {name}", look.symbol).replace(' ', "\u{a0}");
         legend.extend([Span::styled(entry, look.ansi), Span::raw("   ")]);
     }
-    let axes = format!("up: {}; across: {}", figure.y_label, figure.x_label);
+    let axes = match &figure.row_label {
+        None => format!("up: {}; across: {}", figure.y_label, figure.x_label),
+        Some(rows) => format!(
+            "who has the {} {}; up: {rows}; across: {}",
+            figure.best.name(),
+            figure.y_label,
+            figure.x_label
+        ),
+    };
     let text = Text::from(vec![Line::raw(&figure.title), Line::raw(axes), Line::from(legend)]);
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEAD_HEIGHT_MAX));
     Paragraph::new(text).wrap(Wrap { trim: true }).render(buffer.area, &mut buffer);
@@ -82,7 +94,7 @@ fn draw(figure: &Figure, names: &[&str], panel: &Panel, area: Rect, buffer: &mut
         buffer.set_string(area.x, area.y, "no points", Style::new());
         return;
     }
-    let x = Axis::tight(panel.points().map(|point| point.x), figure.x_scale, 2);
+    let x = Axis::tight(panel.xs().into_iter(), figure.x_scale, 2);
     let means: Vec<f64> = if figure.shared_y {
         figure.points().map(|point| point.mean).collect()
     } else {
@@ -188,4 +200,12 @@ fn written_line(row: &[ratatui_core::buffer::Cell], ink: Ink) -> String {
 
 fn escape(colour: Color) -> anstyle::Style {
     anstyle::AnsiColor::try_from(colour).map(anstyle::AnsiColor::on_default).unwrap_or_default()
+}
+
+/// `text` in a colour, where colours are wanted.
+pub(super) fn inked(text: &str, colour: Color, ink: Ink) -> String {
+    match ink {
+        Ink::Plain => text.to_owned(),
+        Ink::Colour => format!("{}{text}{}", escape(colour), anstyle::Reset),
+    }
 }

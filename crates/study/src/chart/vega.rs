@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::look::Look;
-use crate::figure::{Figure, Scale};
+use crate::figure::{Best, Figure, Scale};
 
 /// The version must fit the library in `assets/vega`.
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v6.json";
@@ -12,15 +12,22 @@ const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v6.json";
 const ALONE: (u32, u32) = (720, 400);
 const TOGETHER: (u32, u32) = (380, 250);
 
-/// `figure` as a Vega-Lite 6 specification with its data inside: panels in two columns, lines with marks,
+/// `figure` as a Vega-Lite 6 specification with its data inside: panels in a grid, lines with marks,
 /// a band for the spread, and the numbers of a point when it is pointed at.
+///
+/// Of a map the cells are coloured by their winners among the curves that are not hidden.
 ///
 /// A choice in the legend singles curves out (parameter `chosen`); the parameter `hidden` is the list of the
 /// names that are not drawn at all.
 pub fn vega_lite(figure: &Figure) -> Value {
     let figure = figure.tidy();
     let panels: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
-    let (width, height) = if panels.len() > 1 { TOGETHER } else { ALONE };
+    let (width, height) = match figure.columns {
+        1 if panels.len() < 2 => ALONE,
+        1 | 2 => TOGETHER,
+        columns => (TOGETHER.0 * 2 / columns as u32, TOGETHER.1),
+    };
+    let layers = if figure.row_label.is_some() { map_layers(&figure) } else { layers(&figure) };
     let y_resolve = if figure.shared_y { "shared" } else { "independent" };
     json!({
         "$schema": SCHEMA,
@@ -31,8 +38,8 @@ pub fn vega_lite(figure: &Figure) -> Value {
             "field": "panel", "type": "nominal", "sort": panels,
             "header": { "title": null, "labelFontSize": 13, "labelFontWeight": "bold" },
         },
-        "columns": panels.len().clamp(1, 2),
-        "spec": { "width": width, "height": height, "layer": layers(&figure) },
+        "columns": figure.columns,
+        "spec": { "width": width, "height": height, "layer": layers },
         "resolve": { "scale": { "y": y_resolve }, "axis": { "x": "independent", "y": "independent" } },
         "config": { "legend": legend(&figure) },
     })
@@ -55,7 +62,7 @@ fn rows(figure: &Figure) -> Vec<Value> {
         for curve in &panel.curves {
             for point in &curve.points {
                 rows.push(json!({
-                    "panel": panel.title, "curve": curve.name, "x": point.x,
+                    "panel": panel.title, "curve": curve.name, "x": point.x, "row": curve.row,
                     "mean": point.mean, "low": point.low, "high": point.high, "runs": point.runs,
                 }));
             }
@@ -95,6 +102,49 @@ fn layers(figure: &Figure) -> Value {
                 "x": x, "y": y, "color": colour, "shape": channel(figure, |look| look.shape.vega().to_owned()),
                 "opacity": chosen(1.0, 0.15), "tooltip": tooltip(figure),
             },
+        },
+    ])
+}
+
+/// The cells of a map, each with the name of its winner among the curves that are not hidden.
+fn map_layers(figure: &Figure) -> Value {
+    let order = match figure.best {
+        Best::Lowest => "ascending",
+        Best::Highest => "descending",
+    };
+    let transform = json!([
+        { "filter": "indexof(hidden, datum.curve) < 0" },
+        {
+            "window": [{ "op": "row_number", "as": "place" }, { "op": "lead", "field": "mean", "as": "next" }],
+            "sort": [{ "field": "mean", "order": order }], "groupby": ["panel", "x", "row"],
+        },
+        { "filter": "datum.place == 1" },
+        { "calculate": "isValid(datum.next) ? abs(datum.next - datum.mean) / datum.mean : null", "as": "margin" },
+        { "calculate": "isValid(datum.margin) ? '+' + format(datum.margin, '.0%') : ''", "as": "behind" },
+    ]);
+    let x = json!({ "field": "x", "type": "ordinal", "title": figure.x_label, "axis": { "labelAngle": 0 } });
+    let y = json!({ "field": "row", "type": "ordinal", "title": figure.row_label, "sort": "descending" });
+    let number = |field: &str, title: &str, format: &str| json!({ "field": field, "type": "quantitative", "title": title, "format": format });
+    let tooltip = json!([
+        { "field": "curve", "type": "nominal", "title": "lowest" },
+        number("mean", &figure.y_label, ",.6~r"),
+        number("margin", "the next is behind by", ".1%"),
+    ]);
+    json!([
+        {
+            "transform": transform,
+            "mark": { "type": "rect", "opacity": 0.45, "stroke": null },
+            "encoding": { "x": x, "y": y, "color": channel(figure, |look| look.hex()), "tooltip": tooltip },
+        },
+        {
+            "transform": transform,
+            "mark": { "type": "text", "dy": -7, "fontSize": 13, "fontWeight": "bold", "tooltip": null },
+            "encoding": { "x": x, "y": y, "text": { "field": "curve", "type": "nominal" } },
+        },
+        {
+            "transform": transform,
+            "mark": { "type": "text", "dy": 9, "fontSize": 11, "tooltip": null },
+            "encoding": { "x": x, "y": y, "text": { "field": "behind", "type": "nominal" } },
         },
     ])
 }

@@ -1,6 +1,6 @@
 //! Figures for the tests.
 
-use treecast_study::figure::{Curve, Figure, Panel, Point, Scale};
+use treecast_study::figure::{Best, Curve, Figure, Missing, Panel, Point, Scale};
 
 /// Four panels over R with four curves each: latency in cycles over 1 to 31 destinations.
 pub fn example() -> Figure {
@@ -13,6 +13,8 @@ pub fn example() -> Figure {
     let curve = |r: f64, (name, description): (&str, &str)| Curve {
         name: name.to_owned(),
         description: description.to_owned(),
+        row: None,
+        missing: Vec::new(),
         points: (1..=31).map(|x| point(f64::from(x), latency(name, f64::from(x), r))).collect(),
     };
     Figure {
@@ -21,9 +23,12 @@ pub fn example() -> Figure {
         title: "Latency of one multicast, by the ratio of host to NIC overhead".to_owned(),
         x_label: "destinations".to_owned(),
         y_label: "latency (cycles)".to_owned(),
+        row_label: None,
+        best: Best::Lowest,
         x_scale: Scale::Linear,
         y_scale: Scale::Linear,
         shared_y: true,
+        columns: 2,
         panels: [0.5, 1.0, 2.0, 5.0]
             .map(|r| Panel { title: format!("R = {r}"), curves: names.map(|name| curve(r, name)).into() })
             .into(),
@@ -39,6 +44,8 @@ pub fn sizes() -> Figure {
     let curve = |i: u32| Curve {
         name: format!("scheme {i}"),
         description: String::new(),
+        row: None,
+        missing: Vec::new(),
         points: (7..=11_u32)
             .filter(|power| !(power + i).is_multiple_of(6))
             .map(|power| point(2_f64.powf(f64::from(power)), 2_f64.powf(f64::from(power + i) / 1.7)))
@@ -58,7 +65,13 @@ pub fn sizes() -> Figure {
 /// What a presentation must survive: no curves, no points, values that are not finite, hostile texts.
 pub fn hostile() -> Figure {
     let text = "</script><!-- & \"quoted\" 'text' \u{1b}[31m \u{0} {x}";
-    let curve = |points| Curve { name: text.to_owned(), description: text.to_owned(), points };
+    let curve = |points| Curve {
+        name: text.to_owned(),
+        description: text.to_owned(),
+        row: None,
+        points,
+        missing: vec![Missing { x: 2.0, why: text.to_owned() }],
+    };
     let broken = vec![
         Point { x: f64::NAN, mean: 1.0, low: 1.0, high: 1.0, runs: 1 },
         Point { x: 1.0, mean: f64::INFINITY, low: 1.0, high: 1.0, runs: 1 },

@@ -1,90 +1,16 @@
-//! `treecast sim`: simulate one multicast.
+//! One multicast on an idle fabric.
 
 use std::fmt::Write;
 
-use clap::{Args, ValueEnum};
 use treecast_fabric::Flits;
 use treecast_plan::render::counted;
-use treecast_sim::{Delivery, Offload, Outcome, Parameters, Run, RunContext, RunDocument, packet_count};
+use treecast_sim::{Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace, packet_count};
 
-use crate::arguments::{FabricArguments, PlanArguments, whole_number};
-use crate::output::{OutArguments, emit, plain};
+use super::{Arguments, Format, write_trace};
+use crate::output::{emit, plain};
 
-#[derive(Debug, Args)]
-#[command(
-    override_usage = "treecast sim --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS]
-       treecast sim --plan FILE [OPTIONS]",
-    after_help = after_help()
-)]
-pub struct Arguments {
-    #[command(flatten)]
-    fabric: FabricArguments,
-
-    #[command(flatten)]
-    plan: PlanArguments,
-
-    /// Who forwards at a host in the middle: host, assisted or nic
-    #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
-    offload: Offload,
-
-    /// The length of the message in flits, which are bytes; one packet if not given, or as many as
-    /// the plan of --plan was made for
-    #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
-    message: Option<u64>,
-
-    /// A parameter or a policy; may be given several times
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-
-    /// What to print
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
-    format: Format,
-
-    #[command(flatten)]
-    out: OutArguments,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Latency, deliveries and CPU time for the eye
-    Table,
-    /// JSON, as docs/schema/run.schema.json describes it
-    Json,
-}
-
-/// Where lines of help end.
-const HELP_WIDTH: usize = 90;
-
-fn after_help() -> String {
-    let mut text = String::from(
-        "Examples:
-  treecast sim --fabric icpp98 --scheme binomial --dests random:15
-  treecast sim --fabric icpp98 --scheme k-binomial --offload nic --set nic_overhead=500
-  treecast sim --fabric torus:k=8,n=2,uni --scheme s-torus:form=worm --format json
-  treecast sim --plan plan.json --message 1024
-
-Keys of --set, with their defaults (host_overhead and nic_overhead set both ends):
-",
-    );
-    let defaults = Parameters::default();
-    for key in Parameters::keys() {
-        let setting = format!("{}={}", key.name, key.value(&defaults));
-        let line = format!("  {setting:<26} {}: {}", key.about, key.expected);
-        text += &if line.len() > HELP_WIDTH { line.replace(": ", &format!(":\n{:29}", "")) } else { line };
-        text.push('\n');
-    }
-    text += "
-docs/simulation.md states the model.
-docs/schema/run.schema.json is the schema of the JSON.
-Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
-    text
-}
-
-pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let mut parameters = Parameters::default();
-    for setting in &arguments.set {
-        parameters.set_from(setting)?;
-    }
+/// Runs one multicast; answers the exit status.
+pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
     let packet = parameters.packet_flits;
     let packets = arguments.message.map(|message| packet_count(Flits(message), packet)).transpose()?;
     let planned = arguments.plan.planned(&arguments.fabric, packets)?;
@@ -94,10 +20,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         plan: &planned.plan,
         offload: arguments.offload,
         message: Flits(message),
-        parameters: &parameters,
+        parameters,
         seed: arguments.plan.seed,
+        simulator: arguments.simulator(parameters),
     };
-    let outcome = run.simulate()?;
+    let mut trace = arguments.trace.as_ref().map(|_| {
+        Trace::new(planned.fabric.topology(), planned.plan.placement(), parameters.cycle, Trace::BYTES_MAX)
+    });
+    let outcome = run.simulate_traced(trace.as_mut())?;
+    write_trace(arguments, trace)?;
     let text = match arguments.format {
         Format::Json => {
             let context = RunContext {
@@ -149,6 +80,7 @@ fn table(run: &Run, outcome: &Outcome) -> String {
         counted(outcome.worms as usize, "worm"),
         counted(busy as usize, "cycle")
     );
+    text += &outcome.deadlock.as_ref().map(|deadlock| deadlock.describe(run.fabric)).unwrap_or_default();
     if outcome.deliveries.is_empty() {
         return text;
     }

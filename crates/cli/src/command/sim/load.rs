@@ -1,0 +1,228 @@
+//! Many multicasts at once.
+
+use std::fmt::Write;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use treecast_fabric::{Cycles, Flits};
+use treecast_plan::Placement;
+use treecast_plan::render::counted;
+use treecast_sim::{
+    Arrivals, DestinationSets, LoadContext, LoadDocument, LoadOutcome, LoadRun, Parameters, Saturation,
+    SaturationDocument, Status, Trace,
+};
+
+use super::{Arguments, Format, write_trace};
+use crate::arguments::{fabric, whole_number};
+use crate::output::{emit, plain, progress_bar};
+
+/// The longest run that can be asked for.
+const CYCLES_MAX: u64 = 1 << 48;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Under load")]
+pub struct LoadArguments {
+    /// Every host multicasts, again and again: so many flits of messages a host and cycle
+    #[arg(long, value_name = "FLITS", allow_negative_numbers = true, conflicts_with_all = NOT_UNDER_LOAD)]
+    load: Option<f64>,
+
+    /// Search for the highest load that is sustained
+    #[arg(long, conflicts_with = "load", conflicts_with_all = NOT_UNDER_LOAD)]
+    find_saturation: bool,
+
+    /// How many destinations each multicast has; 1 is unicast
+    #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, u32::MAX.into()), allow_negative_numbers = true)]
+    degree: Option<u32>,
+
+    /// How many cycles are simulated
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = whole_number::<u64>(1, CYCLES_MAX))]
+    #[arg(allow_negative_numbers = true)]
+    cycles: u64,
+
+    /// How many of them pass before the measurement; half of them if not given
+    #[arg(long, value_name = "W", value_parser = whole_number::<u64>(0, CYCLES_MAX), allow_negative_numbers = true)]
+    warmup: Option<u64>,
+
+    /// When hosts send: exponential, fixed, bernoulli, burst:size=8
+    #[arg(long, value_name = "NAME", default_value_t = Arrivals::default())]
+    arrivals: Arrivals,
+
+    /// To whom: random, fixed (one set a host), neighbours
+    #[arg(long, value_name = "NAME", default_value_t = DestinationSets::default())]
+    destination_sets: DestinationSets,
+
+    /// The most multicasts under way at once, beyond which a run is saturated; 64 a host if not given
+    #[arg(long, value_name = "B", value_parser = whole_number::<u64>(1, 1 << 32), allow_negative_numbers = true)]
+    backlog_max: Option<u64>,
+
+    /// How exact --find-saturation is: a share of the load
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02, allow_negative_numbers = true)]
+    precision: f64,
+}
+
+/// What says who takes part in one multicast.
+const NOT_UNDER_LOAD: [&str; 5] = ["plan", "root", "dests", "processes", "placement"];
+
+impl LoadArguments {
+    /// Whether a load is asked for, and not one multicast.
+    pub fn is_given(&self) -> bool {
+        self.load.is_some() || self.find_saturation || self.degree.is_some()
+    }
+}
+
+/// Runs under load; answers the exit status.
+pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
+    let given = &arguments.load;
+    if given.load.is_none() && !given.find_saturation {
+        bail!("--degree is for runs under load: give --load, such as --load 0.01, or --find-saturation");
+    }
+    if parameters.cycles_max != Parameters::default().cycles_max {
+        bail!("cycles_max is for one multicast: under load give --cycles");
+    }
+    let degree = given.degree.context("--degree is missing: say how many destinations each multicast has")?;
+    let scheme = arguments.plan.scheme()?;
+    let fabric_text = arguments.fabric.given()?.to_string();
+    let fabric = fabric(&fabric_text, arguments.fabric.routing)?;
+    let run = LoadRun {
+        fabric: &fabric,
+        scheme,
+        order: arguments.plan.order,
+        offload: arguments.offload,
+        message: Flits(arguments.message.unwrap_or(parameters.packet_flits.0)),
+        degree,
+        load: given.load.unwrap_or(1.0),
+        arrivals: given.arrivals,
+        sets: given.destination_sets,
+        cycles: Cycles(given.cycles),
+        warmup: Cycles(given.warmup.unwrap_or(given.cycles / 2)),
+        backlog_max: given.backlog_max.map(|most| most as usize),
+        parameters,
+        seed: arguments.plan.seed,
+        simulator: arguments.simulator(parameters),
+    };
+    let context = LoadContext { fabric: fabric_text, routing: arguments.fabric.routing.to_string() };
+    if given.find_saturation { search(arguments, &run, context) } else { simulate(arguments, &run, context) }
+}
+
+fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow::Result<u8> {
+    let topology = run.fabric.topology();
+    let placement = Placement::one_per_host(topology.host_count());
+    let cycle = run.parameters.cycle;
+    let mut trace =
+        arguments.trace.as_ref().map(|_| Trace::new(topology, &placement, cycle, Trace::BYTES_MAX));
+    let bar = progress_bar(Some(run.cycles.0), "cycle {pos} of {len} {wide_bar} {eta} to go");
+    let step = run.cycles.0 / 1000;
+    let mut tell = |now: Cycles| {
+        // To say so costs more than many cycles do.
+        if now.0 - bar.position() > step {
+            bar.set_position(now.0);
+        }
+    };
+    let outcome = run.simulate_watched(trace.as_mut(), &mut tell)?;
+    bar.finish_and_clear();
+    write_trace(arguments, trace)?;
+    let text = match arguments.format {
+        Format::Json => LoadDocument::new(run, &outcome, context).to_json(),
+        Format::Table => heading(run) + &table(run, &outcome),
+    };
+    emit(arguments.out.file.as_deref(), &text)?;
+    Ok(outcome.status.exit_status())
+}
+
+fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow::Result<u8> {
+    let precision = arguments.load.precision;
+    let bar = progress_bar(None, "{spinner} {pos} loads tried, the last {msg}; {elapsed}");
+    let saturation = run.find_saturation_watched(precision, |point| {
+        bar.inc(1);
+        bar.set_message(format!("{:.5} {}", point.applied_load, point.status.name()));
+    })?;
+    bar.finish_and_clear();
+    let text = match arguments.format {
+        Format::Json => SaturationDocument::new(run, precision, &saturation, context).to_json(),
+        Format::Table => heading(run) + &points(run, &saturation),
+    };
+    emit(arguments.out.file.as_deref(), &text)?;
+    // That some loads are too high is what was asked for; that all are is not.
+    let last = saturation.points.last().map_or(Status::Incomplete, |point| point.status);
+    Ok(if saturation.applied_load.is_some() { 0 } else { last.exit_status() })
+}
+
+fn heading(run: &LoadRun) -> String {
+    let label = run.scheme.label();
+    let sets = run.sets;
+    format!(
+        "{} ({label}), offload {}, {} from every host to {} ({sets}), arrivals {}\n",
+        run.scheme,
+        run.offload,
+        run.message,
+        counted(run.degree as usize, "other"),
+        run.arrivals
+    )
+}
+
+fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
+    let figures = &outcome.figures;
+    let mut text = format!(
+        "{}: {} measured in cycles {} to {}\n",
+        outcome.status.name(),
+        counted(figures.multicasts_measured as usize, "multicast"),
+        run.warmup.0.min(outcome.end.0),
+        outcome.end.0
+    );
+    if outcome.status == Status::Saturated && outcome.end < run.cycles {
+        let _ = writeln!(text, "more than {} multicasts were under way at once", run.in_flight_max());
+    }
+    text += &outcome.deadlock.as_ref().map(|deadlock| deadlock.describe(run.fabric)).unwrap_or_default();
+    let load = |load: f64| format!("{load:.4}");
+    let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
+    let whole = |cycles: Option<Cycles>| cycles.map_or("-".into(), |cycles| cycles.0.to_string());
+    let link = figures.link_utilization;
+    let busiest =
+        link.link.map_or(String::new(), |name| format!(" {}", run.fabric.topology().link_name(name)));
+    let interval = figures.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let rows: &[(&str, String)] = &[
+        ("applied load, flits a host and cycle", load(run.load)),
+        ("effective load", load(run.effective_load())),
+        ("accepted load", figures.accepted_load.map_or("-".into(), load)),
+        ("mean latency, cycles (95 % interval)", cycles(figures.latency_mean_cycles) + &interval),
+        ("median latency, cycles", whole(figures.latency_p50)),
+        ("99th percentile, cycles", whole(figures.latency_p99)),
+        ("longest, cycles", whole(figures.latency_max)),
+        ("from first to last destination, cycles", cycles(figures.first_last_spread_mean_cycles)),
+        ("links busy, mean", percent(link.mean)),
+        ("busiest link", percent(link.max) + &busiest),
+    ];
+    let shown = if figures.multicasts_measured > 0 { rows } else { &rows[..2] };
+    let mut table = comfy_table::Table::new();
+    for (name, value) in shown {
+        table.add_row([name, value.as_str()]);
+    }
+    text + "\n" + &plain(table)
+}
+
+fn points(run: &LoadRun, saturation: &Saturation) -> String {
+    let degree = f64::from(run.degree);
+    let mut text = match saturation.applied_load {
+        Some(load) => format!(
+            "sustained up to an applied load of {load:.5}, an effective load of {:.5} flits a host and cycle\n",
+            degree * load
+        ),
+        None => "no load that was tried is sustained\n".to_string(),
+    };
+    let mut table = comfy_table::Table::new();
+    table.set_header(["applied load", "effective load", "mean latency, cycles", "status"]);
+    for point in &saturation.points {
+        table.add_row([
+            format!("{:.5}", point.applied_load),
+            format!("{:.5}", degree * point.applied_load),
+            point.latency_mean_cycles.map_or("-".into(), |cycles| format!("{cycles:.1}")),
+            point.status.name().into(),
+        ]);
+    }
+    for column in table.column_iter_mut().take(3) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
+    text.push('\n');
+    text + &plain(table)
+}

@@ -1,0 +1,128 @@
+//! `treecast sim`: simulate one multicast, or many under load.
+
+mod load;
+mod single;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use treecast_sim::{Offload, Parameters, Simulator, Trace};
+
+use crate::arguments::{FabricArguments, PlanArguments, whole_number};
+use crate::output::{OutArguments, complain, write_file};
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "treecast sim --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS]
+       treecast sim --plan FILE [OPTIONS]
+       treecast sim --fabric SPEC --scheme NAME --load FLITS --degree M [OPTIONS]
+       treecast sim --fabric SPEC --scheme NAME --find-saturation --degree M [OPTIONS]",
+    after_help = after_help()
+)]
+pub struct Arguments {
+    #[command(flatten)]
+    fabric: FabricArguments,
+
+    #[command(flatten)]
+    plan: PlanArguments,
+
+    /// Who forwards at a host in the middle: host, assisted or nic
+    #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
+    offload: Offload,
+
+    /// The length of the message in flits, which are bytes; one packet if not given, or as many as
+    /// the plan of --plan was made for
+    #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
+    message: Option<u64>,
+
+    /// Who decides what happens when: event, fast and exact with virtual cut-through, or cycle, which looks at every
+    /// flit in every cycle; the fastest that knows the switching if not given
+    #[arg(long, value_name = "NAME")]
+    simulator: Option<Simulator>,
+
+    /// A parameter or a policy; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// A file for a trace of the run, which ui.perfetto.dev opens: what every CPU, bus, NIC and link
+    /// did
+    #[arg(long, value_name = "FILE", conflicts_with = "find_saturation")]
+    trace: Option<PathBuf>,
+
+    /// What to print
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    #[command(flatten)]
+    out: OutArguments,
+
+    #[command(flatten)]
+    load: load::LoadArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For the eye
+    Table,
+    /// JSON, as the schemas describe it
+    Json,
+}
+
+/// Where lines of help end.
+const HELP_WIDTH: usize = 90;
+
+fn after_help() -> String {
+    let mut text = String::from(
+        "Examples:
+  treecast sim --fabric icpp98 --scheme binomial --dests random:15
+  treecast sim --fabric icpp98 --scheme k-binomial --offload nic --set nic_overhead=500
+  treecast sim --fabric torus:k=8,n=2,uni --scheme s-torus:form=worm --format json
+  treecast sim --plan plan.json --message 1024
+  treecast sim --fabric icpp98 --scheme tree-worm --load 0.01 --degree 3
+  treecast sim --fabric icpp98 --scheme tree-worm --find-saturation --degree 15
+
+Keys of --set, with their defaults (host_overhead and nic_overhead set both ends):
+",
+    );
+    let defaults = Parameters::default();
+    for key in Parameters::keys() {
+        let setting = format!("{}={}", key.name, key.value(&defaults));
+        let line = format!("  {setting:<26} {}: {}", key.about, key.expected);
+        text += &if line.len() > HELP_WIDTH { line.replace(": ", &format!(":\n{:29}", "")) } else { line };
+        text.push('\n');
+    }
+    text += "
+docs/simulation.md states the model, docs/load.md what is measured under load.
+Schemas of the JSON are in docs/schema: run, load and saturation.
+Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
+    text
+}
+
+impl Arguments {
+    /// Who simulates: who was asked to, or the fastest that knows the switching.
+    fn simulator(&self, parameters: &Parameters) -> Simulator {
+        self.simulator.unwrap_or(Simulator::fastest_for(parameters.switching))
+    }
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let mut parameters = Parameters::default();
+    for setting in &arguments.set {
+        parameters.set_from(setting)?;
+    }
+    if arguments.load.is_given() {
+        load::run(arguments, &parameters)
+    } else {
+        single::run(arguments, &parameters)
+    }
+}
+
+/// Writes the trace, if one was asked for.
+fn write_trace(arguments: &Arguments, trace: Option<Trace>) -> anyhow::Result<()> {
+    let (Some(path), Some(trace)) = (&arguments.trace, trace) else { return Ok(()) };
+    let dropped = trace.dropped();
+    if dropped > 0 {
+        complain(&format!("note: the trace is full; its last {dropped} slices are missing"));
+    }
+    write_file(path, &trace.finish())
+}

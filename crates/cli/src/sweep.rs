@@ -1,0 +1,90 @@
+//! The runs of figures on all cores, with a bar, and with a journal of each figure.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use treecast_study::journal::Journal;
+use treecast_study::{Row, RunSpec, run_all};
+
+use crate::journal_file::JournalFile;
+use crate::output::{NotWritten, complain, progress_bar};
+
+/// Figures that are run into a folder, one after the other.
+pub struct Sweep {
+    folder: PathBuf,
+    fresh: bool,
+    pool: rayon::ThreadPool,
+    /// Its length is what the runs cost.
+    bar: ProgressBar,
+    /// The runs of earlier figures: one that comes again is not made again.
+    known: Journal,
+    journals: Vec<PathBuf>,
+}
+
+impl Sweep {
+    /// Of figures that are made of `runs`, on `jobs` threads or one a core. `fresh` takes nothing from journals.
+    pub fn new<'a>(
+        folder: &Path,
+        runs: impl Iterator<Item = &'a RunSpec<'a>>,
+        jobs: Option<usize>,
+        fresh: bool,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            folder: folder.into(),
+            fresh,
+            pool: rayon::ThreadPoolBuilder::new().num_threads(jobs.unwrap_or(0)).build()?,
+            bar: progress_bar(Some(runs.map(RunSpec::cost).sum()), "{msg} {wide_bar} {eta} to go"),
+            known: Journal::default(),
+            journals: Vec::new(),
+        })
+    }
+
+    /// The rows of a figure: those that an interrupted command has left in its journal or that an earlier figure has had,
+    /// and the others run now.
+    pub fn run<'a>(&mut self, figure: &str, runs: &[RunSpec<'a>]) -> anyhow::Result<Vec<Row<'a>>> {
+        let path = self.folder.join(format!("{figure}.journal"));
+        let (file, mut journal) = JournalFile::open(&path, self.fresh)?;
+        self.journals.push(path.clone());
+        let all = runs.len();
+        let taken = all - journal.recall(runs).left().len();
+        if taken > 0 {
+            self.aside(|| complain(&format!("took {taken} of {all} runs from {}", path.display())));
+        }
+        journal.extend(&self.known);
+        let recalled = journal.recall(runs);
+        let cost = |runs: &[RunSpec]| runs.iter().map(RunSpec::cost).sum::<u64>();
+        // What need not be run is no part of the way.
+        self.bar.dec_length(cost(runs) - cost(recalled.left()));
+        let count = AtomicUsize::new(all - recalled.left().len());
+        self.bar.set_message(format!("{figure} {}/{all} runs", count.load(Ordering::Relaxed)));
+        let done = |row: &Row| {
+            file.add(row);
+            let count = count.fetch_add(1, Ordering::Relaxed) + 1;
+            if !self.bar.is_hidden() {
+                self.bar.set_message(format!("{figure} {count}/{all} runs"));
+            }
+            self.bar.inc(row.spec.cost());
+        };
+        let rows = self.pool.install(|| run_all(recalled.left(), &done))?;
+        file.close()?;
+        let rows = recalled.joined(rows);
+        self.known.learn(&rows);
+        Ok(rows)
+    }
+
+    /// Prints something while the bar makes room.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    /// Removes the journals: all that was asked for is there, and asked again, it is run again.
+    pub fn finish(self) -> anyhow::Result<()> {
+        self.bar.finish_and_clear();
+        for journal in self.journals {
+            std::fs::remove_file(&journal).with_context(|| NotWritten(journal))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Answers out of what each switch reaches downwards, where every link joins neighbouring levels.
+//!
+//! There a link up leads one level up, and a link down one level down. So a route of `u` links up and `d` links down
+//! from level `a` to level `b` has `a - u + d = b`: its length `u + d = 2u + b - a` depends on `u` alone, and
+//!
+//! - whoever has gone down, or reaches the target downwards (`u = 0` is then the least), takes any link down to a switch
+//!   that reaches it: all ways down to the target are equally long;
+//! - all others take the links up from which a switch that reaches the target is fewest links up. Those switches stand
+//!   `u` levels higher, and are looked for one level after the other, the lowest common level first.
+//!
+//! That is the answer of a search over the whole fabric, but takes a bit a port, and on the way up the switches above.
+
+use fixedbitset::FixedBitSet;
+
+use super::super::UpDown;
+use crate::{LinkId, SwitchId, Topology};
+
+#[derive(Debug)]
+pub(super) struct Levelled<'a> {
+    reach: &'a [FixedBitSet],
+    levels: Vec<u32>,
+    down: Ports,
+    up: Ports,
+    /// The last round of the search that came to a switch in vain.
+    failed: Vec<u64>,
+    round: u64,
+    answer: Vec<LinkId>,
+}
+
+/// More levels make the ways up so many that remembering pays.
+const LEVELS_MAX: u32 = 8;
+
+impl<'a> Levelled<'a> {
+    /// `None` where some link joins levels that are not neighbours, or there are more than [`LEVELS_MAX`] levels.
+    pub(super) fn new(topology: &'a Topology, routing: &'a UpDown) -> Option<Self> {
+        let levels: Vec<u32> = topology.switches().map(|switch| routing.level(switch)).collect();
+        let lowest = levels.iter().max()?;
+        let highest = levels.iter().min()?;
+        let neighbouring = |switch: SwitchId| {
+            topology
+                .neighbours(switch)
+                .all(|(_, next)| levels[switch.index()].abs_diff(levels[next.index()]) == 1)
+        };
+        if lowest - highest >= LEVELS_MAX || !topology.switches().all(neighbouring) {
+            return None;
+        }
+        Some(Self {
+            reach: routing.reach(topology),
+            down: Ports::new(topology, |link| !routing.is_up(topology, link)),
+            up: Ports::new(topology, |link| routing.is_up(topology, link)),
+            failed: vec![0; levels.len()],
+            levels,
+            round: 0,
+            answer: Vec::new(),
+        })
+    }
+
+    pub(super) fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> &[LinkId] {
+        self.answer.clear();
+        if at == target {
+            return &self.answer;
+        }
+        if gone_down || self.reaches(at, target) {
+            let reaches = |next: SwitchId| self.reach[next.index()][target.index()];
+            let reaching = self.down.of(at).iter().filter(|&&(_, next)| reaches(next));
+            self.answer.extend(reaching.map(|&(link, _)| link));
+            return &self.answer;
+        }
+        // Whatever is above stands on a level from 0 on.
+        for links_left in 0..self.levels[at.index()] {
+            self.round += 1;
+            for port in self.up.range(at) {
+                let (link, next) = self.up.ports[port];
+                if self.rises(next, target, links_left) {
+                    self.answer.push(link);
+                }
+            }
+            if !self.answer.is_empty() {
+                break;
+            }
+        }
+        &self.answer
+    }
+
+    fn reaches(&self, from: SwitchId, target: SwitchId) -> bool {
+        self.reach[from.index()][target.index()]
+    }
+
+    /// Whether a switch that reaches the target stands just so many links up. In one round a switch is always asked for
+    /// the same number, as it has one level; so whoever failed once is not asked again.
+    fn rises(&mut self, from: SwitchId, target: SwitchId, links_left: u32) -> bool {
+        if links_left == 0 {
+            return self.reaches(from, target);
+        }
+        if self.failed[from.index()] == self.round {
+            return false;
+        }
+        for port in self.up.range(from) {
+            if self.rises(self.up.ports[port].1, target, links_left - 1) {
+                return true;
+            }
+        }
+        self.failed[from.index()] = self.round;
+        false
+    }
+}
+
+/// Some of the links out of each switch with the switches at their ends, in the order of their ports.
+#[derive(Debug)]
+struct Ports {
+    start: Vec<u32>,
+    ports: Vec<(LinkId, SwitchId)>,
+}
+
+impl Ports {
+    fn new(topology: &Topology, keep: impl Fn(LinkId) -> bool) -> Self {
+        let mut start = vec![0];
+        let mut ports = Vec::new();
+        for switch in topology.switches() {
+            ports.extend(topology.neighbours(switch).filter(|&(link, _)| keep(link)));
+            start.push(ports.len() as u32);
+        }
+        Self { start, ports }
+    }
+
+    fn range(&self, switch: SwitchId) -> std::ops::Range<usize> {
+        self.start[switch.index()] as usize..self.start[switch.index() + 1] as usize
+    }
+
+    fn of(&self, switch: SwitchId) -> &[(LinkId, SwitchId)] {
+        &self.ports[self.range(switch)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FabricSpec;
+
+    fn holds_the_shortest_links(topology: &Topology) {
+        let routing = UpDown::new(topology).unwrap();
+        let mut levelled = Levelled::new(topology, &routing).unwrap();
+        for target in topology.switches() {
+            let distances = routing.distances(topology, target);
+            for at in topology.switches() {
+                for gone_down in [false, true] {
+                    let expected: Vec<LinkId> =
+                        routing.shortest_links(topology, &distances, at, gone_down).collect();
+                    assert_eq!(
+                        levelled.towards(target, at, gone_down),
+                        expected,
+                        "{at} {target} {gone_down}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_search_over_the_whole_fabric_finds_no_other_links() {
+        for spec in
+            ["star:3", "fat-tree:k=2", "fat-tree:k=4", "fat-tree:k=8", "mesh:k=4,n=2", "torus:k=4,n=3"]
+        {
+            holds_the_shortest_links(&spec.parse::<FabricSpec>().unwrap().topology().unwrap());
+        }
+    }
+
+    #[test]
+    fn ragged_trees_with_several_tops_are_answered_too() {
+        // Two tops over three middles over four leaves, not all joined, one pair joined twice.
+        let links =
+            [(2, 0), (2, 1), (3, 0), (3, 1), (4, 1), (5, 2), (6, 2), (6, 3), (7, 4), (8, 4), (8, 3), (5, 2)];
+        let mut builder = crate::TopologyBuilder::new();
+        for _ in 0..9 {
+            builder.switch(8).unwrap();
+        }
+        for leaf in 5..9 {
+            builder.host(SwitchId(leaf), crate::PortNumber(7)).unwrap();
+        }
+        for (a, b) in links {
+            let ends = [a, b].map(|switch| (SwitchId(switch), builder.free_port(SwitchId(switch)).unwrap()));
+            builder.link(ends[0], ends[1]).unwrap();
+        }
+        builder.set_ranks(vec![0, 0, 1, 1, 1, 2, 2, 2, 2]);
+        holds_the_shortest_links(&builder.build().unwrap());
+    }
+
+    #[test]
+    fn links_within_a_level_and_long_lines_are_left_to_the_table() {
+        for spec in ["torus:k=5,n=1", "mesh:k=9,n=1"] {
+            let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
+            assert!(Levelled::new(&topology, &UpDown::new(&topology).unwrap()).is_none(), "{spec}");
+        }
+    }
+}

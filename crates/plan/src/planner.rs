@@ -1,0 +1,93 @@
+//! Many plans on one fabric.
+
+use treecast_fabric::{Fabric, RouteFinder};
+
+use crate::scheme::Maker;
+use crate::{Group, Label, PACKETS_MAX, Plan, PlanError, PlanOptions, Scheme};
+
+/// Plans groups on one fabric by one scheme, one after another.
+///
+/// It holds what depends on the fabric alone: orders of switches, tables of links, the finder of routes. So a plan costs
+/// time in proportion to its group: n log n for a tree over n members, and the length of its routes where the fabric
+/// determines them. Torus schemes take time in proportion to their routes too; a tree worm looks at the switches above its
+/// sender; path worms look at the switches of the fabric, once for each worm at least.
+///
+/// ```
+/// use treecast_fabric::{Fabric, FabricSpec};
+/// use treecast_plan::{Group, MemberId, Placement, PlanOptions, Planner};
+///
+/// let fabric = Fabric::from_spec(&"icpp98".parse::<FabricSpec>()?)?;
+/// let mut planner = Planner::new(&fabric, &"path".parse()?, &PlanOptions::default())?;
+/// for root in 0..8 {
+///     let group = Group::new(Placement::one_per_host(32), MemberId(root), vec![MemberId(30), MemberId(9)])?;
+///     assert_eq!(planner.plan(&group)?.destination_count(), 2);
+/// }
+/// # Ok::<(), treecast_plan::PlanError>(())
+/// ```
+#[derive(Debug)]
+pub struct Planner<'a> {
+    fabric: &'a Fabric,
+    scheme: Scheme,
+    label: Label,
+    /// Where the fabric determines routes.
+    finder: Option<RouteFinder<'a>>,
+    maker: Maker<'a>,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner for a scheme on a fabric. Cost: the number of links.
+    ///
+    /// # Errors
+    /// [`PlanError::Packets`], [`PlanError::TakesNoOrder`], [`PlanError::NeedsUpDown`], [`PlanError::NeedsTorus`],
+    /// [`PlanError::NeedsDimensionOrder`].
+    pub fn new(fabric: &'a Fabric, scheme: &Scheme, options: &PlanOptions) -> Result<Self, PlanError> {
+        if !(1..=PACKETS_MAX).contains(&options.packets) {
+            return Err(PlanError::Packets(options.packets.into()));
+        }
+        if options.order.is_some() && !scheme.takes_order() {
+            return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
+        }
+        let (topology, routing) = (fabric.topology(), fabric.routing());
+        Ok(Self {
+            fabric,
+            scheme: scheme.clone(),
+            label: scheme.label_on(fabric, options.order),
+            finder: routing.is_deterministic(topology).then(|| RouteFinder::new(topology, routing)),
+            maker: Maker::new(fabric, scheme, options)?,
+        })
+    }
+
+    /// The plan for a group.
+    ///
+    /// # Errors
+    /// [`PlanError::PlacementMismatch`] where the group does not live on the fabric; [`PlanError::NoCoveringSwitch`] where a
+    /// tree worm cannot reach it.
+    pub fn plan(&mut self, group: &Group) -> Result<Plan, PlanError> {
+        check_placement(self.fabric, group)?;
+        let worms = self.maker.worms(&mut self.finder, group)?;
+        Ok(Plan::new(self.scheme.clone(), self.label, group.root(), *group.placement(), worms)
+            .expect("every scheme reaches every destination once, from holders"))
+    }
+}
+
+/// The plan of a scheme for a group on a fabric. For many groups there is [`Planner`].
+///
+/// Trees take time and memory in proportion to n (postal: n log n) and to the fabric; torus and path schemes to the length
+/// of their routes besides.
+///
+/// # Errors
+/// [`PlanError`] where the group does not live on the fabric, or the scheme does not fit it.
+pub fn plan(
+    fabric: &Fabric,
+    group: &Group,
+    scheme: &Scheme,
+    options: &PlanOptions,
+) -> Result<Plan, PlanError> {
+    check_placement(fabric, group)?;
+    Planner::new(fabric, scheme, options)?.plan(group)
+}
+
+fn check_placement(fabric: &Fabric, group: &Group) -> Result<(), PlanError> {
+    let (placed, hosts) = (group.placement().host_count(), fabric.topology().host_count());
+    if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
+}

@@ -1,0 +1,57 @@
+//! Many plans by one planner.
+
+mod common;
+
+use common::cases;
+use proptest::prelude::*;
+use treecast_fabric::{Fabric, FabricSpec};
+use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptions, Planner, plan};
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+
+    #[test]
+    fn what_was_planned_before_changes_nothing(case in cases(), seeds in proptest::collection::vec(0_u64..1000, 1..4)) {
+        let fabric = case.fabric();
+        let options = PlanOptions { order: case.order, packets: case.packets };
+        let mut planner = Planner::new(&fabric, &case.scheme(), &options).unwrap();
+        let shares = seeds.iter().map(|&seed| (seed, (seed % 11) as f64 / 10.0));
+        for (seed, share) in shares {
+            let other = common::Case { seed, share, ..case.clone() };
+            prop_assert_eq!(planner.plan(&other.group(&fabric)).ok(), other.plan(&fabric));
+        }
+    }
+}
+
+#[test]
+fn a_planner_refuses_what_does_not_fit_the_fabric_before_any_group_is_there() {
+    let fabric = Fabric::from_spec(&"mesh:k=4".parse::<FabricSpec>().unwrap()).unwrap();
+    let refused = |scheme: &str| {
+        Planner::new(&fabric, &scheme.parse().unwrap(), &PlanOptions::default()).map(|_| ()).unwrap_err()
+    };
+    for scheme in ["path", "tree-worm", "leader:over=path"] {
+        assert!(matches!(refused(scheme), PlanError::NeedsUpDown { .. }), "{scheme}");
+    }
+    assert!(matches!(refused("u-torus"), PlanError::NeedsTorus { .. }));
+    let mut planner = Planner::new(&fabric, &"serial".parse().unwrap(), &PlanOptions::default()).unwrap();
+    let group = Group::new(Placement::one_per_host(8), MemberId(0), vec![MemberId(1)]).unwrap();
+    assert_eq!(planner.plan(&group), Err(PlanError::PlacementMismatch { placed: 8, hosts: 16 }));
+}
+
+#[test]
+fn few_of_many_members_send_what_many_of_few_do() {
+    // The same hosts of the same star, once few of its hosts and once all but few.
+    let planned = |hosts: u32| {
+        let fabric = Fabric::from_spec(&format!("star:{hosts}").parse::<FabricSpec>().unwrap()).unwrap();
+        let placement = Placement::one_per_host(hosts);
+        let list: MemberList = "3,5-9,20".parse().unwrap();
+        let destinations = list.resolve(&placement, MemberId(4), 1).unwrap();
+        let group = Group::new(placement, MemberId(4), destinations).unwrap();
+        plan(&fabric, &group, &"binomial".parse().unwrap(), &PlanOptions::default()).unwrap()
+    };
+    let (few, many) = (planned(21), planned(2000));
+    for member in (0..21).map(MemberId) {
+        assert_eq!(few.sends().of(member), many.sends().of(member), "{member}");
+    }
+    assert!(many.sends().of(MemberId(1999)).is_empty());
+}

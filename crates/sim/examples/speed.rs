@@ -1,0 +1,203 @@
+//! How fast the simulators are: simulated cycles and events a second for a fixed set of cases.
+//!
+//! `make bench`, or `cargo run --release -p treecast-sim --example speed [CASE]`: the median of five runs of each case
+//! (whose name contains CASE). Runs under load are at half the load at which the scheme saturates.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
+use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};
+use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator};
+
+const RUNS: usize = 5;
+
+/// A load point: its fabric, scheme, offload, degree and settings.
+struct LoadCase {
+    name: &'static str,
+    fabric: &'static str,
+    scheme: &'static str,
+    order: Option<Order>,
+    offload: Offload,
+    degree: u32,
+    settings: &'static str,
+    simulator: Simulator,
+    cycles: u64,
+}
+
+const DEFAULT: LoadCase = LoadCase {
+    name: "",
+    fabric: "icpp98",
+    scheme: "separate",
+    order: None,
+    offload: Offload::Host,
+    degree: 1,
+    settings: "",
+    simulator: Simulator::Event,
+    cycles: 1_000_000,
+};
+
+const WIRE_ONLY: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0";
+
+/// Forwarded by network interfaces.
+const NI: LoadCase =
+    LoadCase { scheme: "k-binomial", order: Some(Order::Cco), offload: Offload::Nic, ..DEFAULT };
+
+/// Unicast, with nothing in the way but the wire.
+const UNICAST: LoadCase = LoadCase { settings: WIRE_ONLY, ..DEFAULT };
+
+const LOAD_CASES: [LoadCase; 10] = [
+    LoadCase { name: "default: ni, 3-way", degree: 3, ..NI },
+    LoadCase { name: "default: ni, 15-way", degree: 15, ..NI },
+    LoadCase { name: "default: tree, 15-way", scheme: "tree-worm", degree: 15, ..DEFAULT },
+    LoadCase { name: "default: path, 15-way", scheme: "path", degree: 15, ..DEFAULT },
+    LoadCase {
+        name: "default: uni, 3-way",
+        scheme: "binomial",
+        order: Some(Order::Cco),
+        degree: 3,
+        ..DEFAULT
+    },
+    LoadCase { name: "default: tree, 3-way, wire only", scheme: "tree-worm", degree: 3, ..UNICAST },
+    LoadCase { name: "default: unicast, wire only", ..UNICAST },
+    LoadCase { name: "torus k=8: unicast, wire only", fabric: "torus:k=8,n=2", cycles: 100_000, ..UNICAST },
+    LoadCase {
+        name: "fat-tree k=16: unicast, wire only",
+        fabric: "fat-tree:k=16",
+        cycles: 20_000,
+        ..UNICAST
+    },
+    LoadCase {
+        name: "default: unicast, wire only, every cycle",
+        simulator: Simulator::Cycle,
+        cycles: 20_000,
+        ..UNICAST
+    },
+];
+
+/// One broadcast to 65,536 hosts, the fabric and the plan made anew.
+const BROADCASTS: [(&str, &str, Offload, &str); 2] = [
+    ("fat-tree k=64: ni, 65,535-way", "k-binomial", Offload::Nic, ""),
+    ("fat-tree k=64: tree, 65,535-way", "tree-worm", Offload::Host, "buffer_flits=8320"),
+];
+
+/// The median time of some runs, and what the last one gave.
+fn timed<T>(mut run: impl FnMut() -> Result<T, Box<dyn Error>>) -> Result<(f64, T), Box<dyn Error>> {
+    let mut times: Vec<Duration> = Vec::new();
+    loop {
+        let start = Instant::now();
+        let outcome = run()?;
+        times.push(start.elapsed());
+        if times.len() == RUNS {
+            times.sort_unstable();
+            return Ok((times[RUNS / 2].as_secs_f64(), outcome));
+        }
+    }
+}
+
+fn load_case(case: &LoadCase) -> Result<(), Box<dyn Error>> {
+    let fabric = Fabric::from_spec(&case.fabric.parse::<FabricSpec>()?)?;
+    let (scheme, parameters) = (case.scheme.parse()?, case.settings.parse::<Parameters>()?);
+    let mut run = LoadRun {
+        fabric: &fabric,
+        scheme: &scheme,
+        order: case.order,
+        offload: case.offload,
+        message: Flits(128),
+        degree: case.degree,
+        load: 0.0,
+        arrivals: Arrivals::Exponential,
+        sets: DestinationSets::Random,
+        cycles: Cycles(case.cycles),
+        warmup: Cycles(case.cycles / 2),
+        backlog_max: None,
+        parameters: &parameters,
+        seed: 1,
+        simulator: Simulator::Event,
+    };
+    run.load = run.find_saturation(0.05)?.applied_load.ok_or("nothing is sustained")? / 2.0;
+    run.simulator = case.simulator;
+    let (seconds, outcome) = timed(|| Ok(run.simulate()?))?;
+    let (load, cycles, events) = (run.effective_load(), case.cycles as f64, outcome.events as f64);
+    let name = case.name;
+    println!("{name:<42} {load:>8.4} {seconds:>9.4} {:>14.0} {:>12.0}", cycles / seconds, events / seconds);
+    Ok(())
+}
+
+fn broadcast(name: &str, scheme: &str, offload: Offload, settings: &str) -> Result<(), Box<dyn Error>> {
+    let parameters: Parameters = settings.parse()?;
+    let (seconds, latency) = timed(|| {
+        let fabric = Fabric::from_spec(&"fat-tree:k=64".parse::<FabricSpec>()?)?;
+        let placement = Placement::one_per_host(fabric.topology().host_count());
+        let destinations = MemberList::All.resolve(&placement, MemberId(0), 1)?;
+        let group = Group::new(placement, MemberId(0), destinations)?;
+        let plan = plan(&fabric, &group, &scheme.parse()?, &PlanOptions::default())?;
+        let message = Flits(128);
+        let run = Run {
+            fabric: &fabric,
+            plan: &plan,
+            offload,
+            message,
+            parameters: &parameters,
+            seed: 1,
+            simulator: Simulator::Event,
+        };
+        Ok(run.simulate()?.latency.ok_or("not complete")?)
+    })?;
+    println!("{name:<42} {:>8} {seconds:>9.4} {:>14.0}", "", latency.0 as f64 / seconds);
+    Ok(())
+}
+
+/// How the cost of a run grows with the hosts, the load a host and the cycles being the same.
+fn growth(scheme: &str, offload: Offload, settings: &str) -> Result<(), Box<dyn Error>> {
+    println!(
+        "\n{:<42} {:>8} {:>9} {:>14}",
+        format!("growth: {scheme}, 3-way"),
+        "hosts",
+        "seconds",
+        "ns/(n log2 n)"
+    );
+    for k in [8, 16, 24, 32] {
+        let fabric = Fabric::from_spec(&format!("fat-tree:k={k}").parse::<FabricSpec>()?)?;
+        let (scheme, parameters) = (scheme.parse()?, settings.parse::<Parameters>()?);
+        let run = LoadRun {
+            fabric: &fabric,
+            scheme: &scheme,
+            order: None,
+            offload,
+            message: Flits(128),
+            degree: 3,
+            load: 0.01,
+            arrivals: Arrivals::Exponential,
+            sets: DestinationSets::Random,
+            cycles: Cycles(50_000),
+            warmup: Cycles(25_000),
+            backlog_max: None,
+            parameters: &parameters,
+            seed: 1,
+            simulator: Simulator::Event,
+        };
+        let (seconds, _) = timed(|| Ok(run.simulate()?))?;
+        let hosts = f64::from(fabric.topology().host_count());
+        println!("{:<42} {hosts:>8} {seconds:>9.4} {:>14.1}", "", seconds * 1e9 / (hosts * hosts.log2()));
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    println!("{:<42} {:>8} {:>9} {:>14} {:>12}", "case", "load", "seconds", "cycles/s", "events/s");
+    for case in LOAD_CASES.iter().filter(|case| case.name.contains(&wanted)) {
+        load_case(case)?;
+    }
+    for (name, scheme, offload, settings) in BROADCASTS.into_iter().filter(|case| case.0.contains(&wanted)) {
+        broadcast(name, scheme, offload, settings)?;
+    }
+    if "growth".contains(&wanted) {
+        growth("k-binomial", Offload::Nic, "")?;
+        growth("tree-worm", Offload::Host, "buffer_flits=1200")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! Random cases for the tests of both simulators: a fabric, parameters, policies, and multicasts that meet.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, HostId, RoutingPolicy, VirtualChannels};
+use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
+
+use crate::multicast::{Multicast, Occasion};
+use crate::observer::{Observer, Slice};
+use crate::{Offload, Parameters, Setting};
+
+/// All that a simulation tells.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub started: Vec<(u64, Cycles)>,
+    pub delivered: Vec<(Cycles, u64, MemberId, HostId)>,
+    pub worked: Vec<(Cycles, Slice)>,
+    pub carried: Vec<(Cycles, Slice, Flits)>,
+}
+
+impl Observer for Record {
+    fn started(&mut self, multicast: u64, cycle: Cycles) {
+        self.started.push((multicast, cycle));
+    }
+
+    fn delivered(&mut self, multicast: u64, member: MemberId, host: HostId, cycle: Cycles) {
+        self.delivered.push((cycle, multicast, member, host));
+    }
+
+    fn worked(&mut self, slice: &Slice) {
+        self.worked.push((slice.from, *slice));
+    }
+
+    fn carried(&mut self, slice: &Slice, flits: Flits) {
+        self.carried.push((slice.from, *slice, flits));
+    }
+}
+
+impl Record {
+    pub fn sorted(mut self) -> Self {
+        self.started.sort_unstable();
+        self.delivered.sort_unstable();
+        self.worked.sort_unstable();
+        self.carried.sort_unstable();
+        self
+    }
+}
+
+/// A multicast of a case: what its root and group are depends on the fabric.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawn {
+    scheme: &'static str,
+    offload: Offload,
+    root: Index,
+    size: Index,
+    start: u64,
+    /// In packets and flits besides.
+    message: (u64, Index),
+    seed: u64,
+}
+
+/// What both simulate.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub fabric: String,
+    pub routing: String,
+    processes: u32,
+    arrangement: Arrangement,
+    /// A buffer has `buffer_flits` more than the longest packet.
+    parameters: String,
+    multicasts: Vec<Drawn>,
+    in_flight_max: usize,
+    seed: u64,
+}
+
+/// Where the multicasts of a case meet.
+pub(crate) struct Stage {
+    pub fabric: Fabric,
+    pub placement: Placement,
+    pub parameters: Parameters,
+}
+
+impl Case {
+    /// The fabric and the parameters; a buffer holds so many flits more than the longest packet.
+    pub fn stage(&self) -> Stage {
+        let spec: FabricSpec = self.fabric.parse().unwrap();
+        let routing: RoutingPolicy = self.routing.parse().unwrap();
+        let fabric = Fabric::new(spec.topology().unwrap(), routing).unwrap();
+        let hosts = fabric.topology().host_count();
+        let placement = Placement::new(hosts, self.processes, self.arrangement).unwrap();
+        let mut stage = Stage { fabric, placement, parameters: self.parameters.parse().unwrap() };
+        let packets = self.multicasts(&stage).into_iter().map(|multicast| multicast.longest_packet());
+        let longest = packets.map(|(payload, header)| payload + header).max().unwrap_or_default();
+        stage.parameters.buffer_flits += longest;
+        stage
+    }
+
+    /// The same with one virtual channel a link.
+    pub fn on_one_channel(mut self) -> Self {
+        let policy = match self.routing.parse().unwrap() {
+            RoutingPolicy::UpDown { root, .. } => RoutingPolicy::UpDown { root, channels: 1 },
+            RoutingPolicy::ShortestPath { .. } => RoutingPolicy::ShortestPath { channels: 1 },
+            _ => RoutingPolicy::DimensionOrder(VirtualChannels::None),
+        };
+        self.routing = policy.to_string();
+        self
+    }
+
+    pub fn setting<'a>(&self, stage: &'a Stage) -> Setting<'a> {
+        let Stage { fabric, placement, parameters } = stage;
+        let (seed, last, in_flight_max) = (self.seed, parameters.cycles_max, self.in_flight_max);
+        Setting { fabric, placement: *placement, parameters, seed, last, in_flight_max }
+    }
+
+    /// The multicasts that the fabric allows, in the order of their starts.
+    pub fn multicasts(&self, stage: &Stage) -> Vec<Multicast> {
+        let Stage { placement, .. } = stage;
+        let members = placement.member_count() as usize;
+        let root = |drawn: &Drawn| MemberId(drawn.root.index(members) as u32);
+        let mut drawn: Vec<(u64, HostId, MemberId, &Drawn)> = self
+            .multicasts
+            .iter()
+            .map(|drawn| (drawn.start, placement.host_of(root(drawn)), root(drawn), drawn))
+            .collect();
+        drawn.sort_by_key(|&(start, host, root, _)| (start, host, root));
+        let mut multicasts = Vec::new();
+        for (_, _, root, drawn) in drawn {
+            multicasts.extend(drawn.multicast(stage, root, multicasts.len() as u64));
+        }
+        multicasts
+    }
+}
+
+impl Drawn {
+    /// The multicast, if its scheme fits the fabric and it has anybody to go to.
+    fn multicast(&self, stage: &Stage, root: MemberId, number: u64) -> Option<Multicast> {
+        let Stage { fabric, placement, parameters } = stage;
+        let others = placement.member_count().checked_sub(1).filter(|&others| others > 0)?;
+        let count = 1 + self.size.index(others as usize) as u32;
+        let destinations = MemberList::Random(count).resolve(placement, root, self.seed).unwrap();
+        let group = Group::new(*placement, root, destinations).unwrap();
+        let (packets, rest) = self.message;
+        let packet = parameters.packet_flits.0;
+        let message = Flits(packets * packet + 1 + rest.index(packet as usize) as u64);
+        let options = PlanOptions { packets: packets as u32 + 1, ..PlanOptions::default() };
+        let plan = plan(fabric, &group, &self.scheme.parse().unwrap(), &options).ok()?;
+        let occasion = Occasion { number, start: Cycles(self.start), offload: self.offload, message };
+        Some(Multicast::new(fabric, parameters, &plan, occasion).unwrap())
+    }
+}
+
+fn fabrics() -> impl Strategy<Value = (String, String)> {
+    let irregular =
+        (1_u32..7, 1_u32..4, 0.0..1.0, 0_u64..1000).prop_map(|(switches, hosts, connectivity, seed)| {
+            let hosts = switches * hosts;
+            format!(
+                "irregular:switches={switches},ports=6,hosts={hosts},connectivity={connectivity},seed={seed}"
+            )
+        });
+    let plain = prop_oneof![
+        4 => irregular,
+        1 => (2_u32..8).prop_map(|hosts| format!("star:{hosts}")),
+        1 => Just("fat-tree:k=4".to_string()),
+        1 => Just("torus:k=3,n=2".to_string()),
+        1 => Just("mesh:k=3,n=2".to_string()),
+    ];
+    let adaptive = (plain, any::<Index>(), 1..4, 0..4).prop_map(|(spec, root, channels, kind)| {
+        let switches = spec.parse::<FabricSpec>().unwrap().topology().unwrap().switch_count();
+        let root = root.index(switches as usize);
+        let routing = match kind {
+            0 => format!("shortest-path:channels={channels}"),
+            1 => format!("up-down:channels={channels}"),
+            _ => format!("up-down:root={root},channels={channels}"),
+        };
+        (spec, routing)
+    });
+    let grid =
+        prop_oneof![(2_u32..9).prop_map(|k| (k, 1)), (2_u32..4).prop_map(|k| (k, 2)), Just((2_u32, 3_u32)),];
+    let dimension_order = (grid, 0..3, any::<bool>()).prop_map(|((k, n), kind, dateline)| {
+        let spec = match kind {
+            0 => format!("torus:k={k},n={n},uni"),
+            1 => format!("torus:k={k},n={n}"),
+            _ => format!("mesh:k={k},n={n}"),
+        };
+        let routing = if dateline { "dimension-order" } else { "dimension-order:channels=none" };
+        (spec, routing.to_string())
+    });
+    prop_oneof![3 => adaptive, 2 => dimension_order]
+}
+
+fn parameters() -> impl Strategy<Value = String> {
+    let hosts = (0_u64..60, 0_u64..60, 0_u64..60, 0_u64..60, select(vec![0_u64, 0, 100, 266, 900]));
+    let inside = (0_u64..30, select(vec![0_u64, 400]));
+    let switches = (0_u64..4, 1_u64..4, 0_u64..4);
+    let lengths = (8_u64..40, 1_u64..4, prop_oneof![Just(1_u64), 1_u64..80]);
+    let policies = (
+        select(vec!["first-free", "random", "lowest"]),
+        select(vec!["oldest-first", "lowest-link", "round-robin"]),
+        select(vec!["asynchronous", "asynchronous", "synchronous"]),
+        select(vec!["first-port", "widest-first"]),
+        select(vec!["fields", "first-flit"]),
+        select(vec!["counted", "free"]),
+    );
+    let last = prop_oneof![3 => Just(1_000_000_u64), 1 => 50_u64..3000];
+    (hosts, inside, switches, lengths, policies, last).prop_map(|(hosts, inside, switches, lengths, policies, last)| {
+        let (host_send, host_receive, nic_send, nic_receive, bus) = hosts;
+        let (local_overhead, local) = inside;
+        let (routing, crossbar, link) = switches;
+        let (packet, header, buffer) = lengths;
+        let (adaptive, arbitration, replication, overlap, routing_start, headers) = policies;
+        format!(
+            "host_send_overhead={host_send},host_receive_overhead={host_receive},nic_send_overhead={nic_send},\
+             nic_receive_overhead={nic_receive},bus_mb_per_s={bus},local_overhead={local_overhead},\
+             local_mb_per_s={local},routing_delay={routing},crossbar_delay={crossbar},link_delay={link},\
+             packet_flits={packet},unicast_header_flits={header},buffer_flits={buffer},adaptive={adaptive},\
+             arbitration={arbitration},replication={replication},overlap={overlap},routing_start={routing_start},\
+             headers={headers},cycles_max={last}"
+        )
+    })
+}
+
+const SCHEMES: [&str; 22] = [
+    "separate",
+    "serial",
+    "binary",
+    "binomial",
+    "k-binomial",
+    "postal:lambda=2.5",
+    "u-torus",
+    "s-torus",
+    "s-torus:form=worm",
+    "md-torus",
+    "md-torus:form=worm",
+    "mu-torus:r=3",
+    "mu-torus:r=3,form=worm,relay=separate",
+    "path",
+    "path:policy=mdp-g",
+    "path",
+    "tree-worm",
+    "tree-worm",
+    "tree-worm",
+    "leader:over=k-binomial,local=direct",
+    "leader:over=tree-worm,local=binomial",
+    "leader:over=separate",
+];
+
+fn multicast() -> impl Strategy<Value = Drawn> {
+    let offload = select(Offload::NAMES.map(|(_, offload)| offload).to_vec());
+    // Some begin about when a run looks for a deadlock.
+    let starts = prop_oneof![6 => 0_u64..200, 1 => 9_900_u64..10_100];
+    let drawn = (select(&SCHEMES[..]), offload, any::<Index>(), any::<Index>(), starts);
+    (drawn, (0_u64..4, any::<Index>()), any::<u64>()).prop_map(
+        |((scheme, offload, root, size, start), message, seed)| Drawn {
+            scheme,
+            offload,
+            root,
+            size,
+            start,
+            message,
+            seed,
+        },
+    )
+}
+
+pub(crate) fn cases() -> impl Strategy<Value = Case> {
+    let arrangement = select(vec![Arrangement::Block, Arrangement::Cyclic]);
+    let multicasts = prop::collection::vec(multicast(), 1..13);
+    let in_flight_max = prop_oneof![4 => Just(12_usize), 1 => 1_usize..6];
+    (fabrics(), 1_u32..4, arrangement, parameters(), (multicasts, in_flight_max), any::<u64>()).prop_map(
+        |((fabric, routing), processes, arrangement, parameters, (multicasts, in_flight_max), seed)| Case {
+            fabric,
+            routing,
+            processes,
+            arrangement,
+            parameters,
+            multicasts,
+            in_flight_max,
+            seed,
+        },
+    )
+}

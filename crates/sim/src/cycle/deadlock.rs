@@ -1,0 +1,209 @@
+//! Which packets will never go on.
+//!
+//! How far each packet can get is counted in flits, from what has happened upwards: nothing is believed to go on unless
+//! something else that does is the reason. What lies behind a packet that leaves its buffer is believed to leave as well.
+
+use treecast_fabric::{Channel, Cycles};
+
+use super::PacketId;
+use super::network::{Buffer, Head, Network, Sender};
+use crate::Replication;
+use crate::deadlock::{Deadlock, Wait};
+
+/// How far the packet at the head of a buffer can get.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Outlook {
+    /// How many of its flits come into the buffer.
+    comes: u64,
+    /// How many flits each copy sends; none where it never gets an output.
+    sends: Vec<Option<u64>>,
+}
+
+impl Outlook {
+    /// What there is already.
+    fn so_far(head: &Head) -> Self {
+        let sends = head.copies.iter().map(|copy| copy.output.map(|_| copy.sent)).collect();
+        Self { comes: head.left, sends }
+    }
+
+    /// How many of its flits leave the buffer. A packet that is not yet routed is believed to go on.
+    fn leaves(&self, head: &Head) -> u64 {
+        if head.copies.is_empty() {
+            return self.comes;
+        }
+        self.sends.iter().min().copied().flatten().map_or(0, |sent_by_all| head.stripped + sent_by_all)
+    }
+}
+
+/// What a packet that is stuck waits for.
+struct Blocked {
+    /// The buffer with the next packet.
+    by: usize,
+    /// The channel in between.
+    wants: Channel,
+    /// The next one is the same packet, in another buffer that it has come to.
+    is_itself: bool,
+}
+
+impl Network<'_> {
+    /// Packets that will never go on, if there are any.
+    pub fn deadlock(&self, cycle: Cycles) -> Option<Deadlock> {
+        let outlooks = self.outlooks();
+        let is_stuck =
+            |&buffer: &usize| self.buffers[buffer].head.is_some() && !self.is_gone(&outlooks, buffer);
+        let stuck: Vec<usize> = (0..self.buffers.len()).filter(is_stuck).collect();
+        if stuck.is_empty() {
+            return None;
+        }
+        let blocked: Vec<Blocked> = stuck.iter().map(|&buffer| self.blocked(&outlooks, buffer)).collect();
+        let place = |buffer| stuck.binary_search(&buffer).expect("a stuck packet waits for a stuck packet");
+        let next: Vec<usize> = blocked.iter().map(|blocked| place(blocked.by)).collect();
+        let wait = |packet: usize| {
+            let PacketId { multicast, worm, packet: number } = self.head(stuck[packet]).packet.id;
+            let (at, wants) = (self.channel(stuck[packet]), blocked[packet].wants);
+            Wait { multicast, worm, packet: number, at, wants }
+        };
+        // A packet that lies in several buffers is shown where it waits for another.
+        let shown = Deadlock::cycle_among(&next).into_iter().filter(|&packet| !blocked[packet].is_itself);
+        let waits = shown.map(wait).collect();
+        Some(Deadlock { cycle, stuck: stuck.len(), waits })
+    }
+
+    fn outlooks(&self) -> Vec<Outlook> {
+        let so_far = |buffer: &Buffer| buffer.head.as_ref().map(Outlook::so_far);
+        let mut outlooks: Vec<Outlook> =
+            self.buffers.iter().map(|buffer| so_far(buffer).unwrap_or_default()).collect();
+        loop {
+            let mut has_changed = false;
+            for (buffer, head) in self.buffers.iter().map(|buffer| buffer.head.as_ref()).enumerate() {
+                let Some(head) = head else { continue };
+                let outlook = self.outlook(&outlooks, buffer, head);
+                has_changed |= outlook != outlooks[buffer];
+                outlooks[buffer] = outlook;
+            }
+            if !has_changed {
+                return outlooks;
+            }
+        }
+    }
+
+    /// How far a packet can get if the others get as far as is known.
+    fn outlook(&self, outlooks: &[Outlook], buffer: usize, head: &Head) -> Outlook {
+        let known = &outlooks[buffer];
+        let room = known.leaves(head) + self.setting.parameters.buffer_flits.0;
+        let comes = known.comes.max(self.supply(outlooks, buffer, head).min(room));
+        let mut sends: Vec<Option<u64>> =
+            (0..head.copies.len()).map(|copy| self.reach(outlooks, comes, head, copy)).collect();
+        if self.setting.parameters.replication == Replication::Synchronous {
+            let together = sends.iter().min().copied().flatten();
+            sends = known.sends.iter().map(|sent| together.or(*sent)).collect();
+        }
+        Outlook {
+            comes,
+            sends: sends.into_iter().zip(&known.sends).map(|(new, old)| new.max(*old)).collect(),
+        }
+    }
+
+    /// Whether a packet leaves its buffer whole.
+    fn is_gone(&self, outlooks: &[Outlook], buffer: usize) -> bool {
+        let head = self.head(buffer);
+        outlooks[buffer].leaves(head) == head.packet.length
+    }
+
+    /// How many flits of a packet are sent into its buffer.
+    fn supply(&self, outlooks: &[Outlook], buffer: usize, head: &Head) -> u64 {
+        match self.fed_by(buffer, head) {
+            Some((behind, copy)) => outlooks[behind].sends[copy].unwrap_or(0),
+            None => head.packet.length,
+        }
+    }
+
+    /// The copy at another switch that still sends flits of the packet at the head of a buffer.
+    fn fed_by(&self, buffer: usize, head: &Head) -> Option<(usize, usize)> {
+        let Some(Sender::Copy { buffer: behind, copy }) = self.senders[buffer] else { return None };
+        let sent = self.head(behind).copies[copy].sent;
+        // All that has been sent is of this packet, if nothing of another has come after it.
+        let come = head.left + self.buffers[buffer].flits.len() as u64 + self.flying_on(buffer);
+        (sent == come).then_some((behind, copy))
+    }
+
+    /// How many flits a copy can send by itself, of those that come; none if it gets no output.
+    fn reach(&self, outlooks: &[Outlook], comes: u64, head: &Head, copy: usize) -> Option<u64> {
+        let present = comes.saturating_sub(head.stripped);
+        self.bound(outlooks, head, copy).map(|bound| bound.min(present))
+    }
+
+    /// How many flits of a copy find room at the other end of its channel; none if it gets no output.
+    fn bound(&self, outlooks: &[Outlook], head: &Head, copy: usize) -> Option<u64> {
+        let copy = &head.copies[copy];
+        if let Some((channel, _)) = copy.output {
+            // With virtual cut-through room has been promised.
+            let is_sure = !self.is_wormhole();
+            let length = head.length_onward();
+            return Some(if is_sure { length } else { self.accepted(outlooks, length, copy.sent, channel) });
+        }
+        let outputs = copy.branch.outputs.iter().copied();
+        let possible = outputs.filter(|&channel| self.comes_free(outlooks, channel));
+        let bounds = possible.map(|channel| self.accepted(outlooks, head.length_onward(), 0, channel));
+        // With virtual cut-through an output is granted only if there is room for the whole packet.
+        bounds.filter(|&bound| self.is_wormhole() || bound == head.length_onward()).max()
+    }
+
+    /// How many of the flits of a copy find room at the other end of a channel, if it holds that.
+    fn accepted(&self, outlooks: &[Outlook], length: u64, sent: u64, channel: Channel) -> u64 {
+        let next = self.index(channel);
+        let Some(front) = &self.buffers[next].head else { return length };
+        let leaves = outlooks[next].leaves(front);
+        let accepted = match self.fed_by(next, front) {
+            Some(_) if sent > 0 => leaves + self.setting.parameters.buffer_flits.0,
+            _ if leaves == front.packet.length => length,
+            _ => sent.saturating_add(self.room(channel)) + (leaves - front.left),
+        };
+        accepted.min(length)
+    }
+
+    /// Whether nobody holds a channel, or not for ever.
+    fn comes_free(&self, outlooks: &[Outlook], channel: Channel) -> bool {
+        self.holders(channel).all(|sender| self.finishes(outlooks, sender))
+    }
+
+    /// Who keeps others from being granted a channel.
+    fn holders(&self, channel: Channel) -> impl Iterator<Item = Sender> {
+        let on_channel = self.senders[self.index(channel)].filter(|_| self.is_wormhole());
+        on_channel.into_iter().chain(self.senders_on(channel.link).filter(|_| !self.is_wormhole()))
+    }
+
+    /// Whether the last flit of a packet will be sent on a channel.
+    fn finishes(&self, outlooks: &[Outlook], sender: Sender) -> bool {
+        let Sender::Copy { buffer, copy } = sender else { return true };
+        outlooks[buffer].sends[copy] == Some(self.head(buffer).length_onward())
+    }
+
+    /// What keeps a stuck packet from going on.
+    fn blocked(&self, outlooks: &[Outlook], buffer: usize) -> Blocked {
+        let (head, comes) = (self.head(buffer), outlooks[buffer].comes);
+        let copies = 0..head.copies.len();
+        let least = copies.min_by_key(|&copy| self.bound(outlooks, head, copy));
+        let present = comes.saturating_sub(head.stripped).min(head.length_onward() - 1);
+        let least =
+            least.filter(|&copy| self.bound(outlooks, head, copy).is_none_or(|bound| bound <= present));
+        let Some(copy) = least else {
+            // Whatever comes goes on: so the rest does not come.
+            let (by, _) = self.fed_by(buffer, head).expect("what no switch sends any more has come");
+            return Blocked { by, wants: self.channel(buffer), is_itself: true };
+        };
+        let copy = &head.copies[copy];
+        let Some((wants, _)) = copy.output else {
+            let wants = copy.branch.outputs[0];
+            let holder = self.holders(wants).find(|&holder| !self.finishes(outlooks, holder));
+            let by = match holder {
+                Some(Sender::Copy { buffer, .. }) => buffer,
+                _ => self.index(wants),
+            };
+            return Blocked { by, wants, is_itself: false };
+        };
+        let by = self.index(wants);
+        let is_itself = copy.sent > 0 && self.fed_by(by, self.head(by)).is_some();
+        Blocked { by, wants, is_itself }
+    }
+}

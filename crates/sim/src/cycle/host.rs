@@ -1,0 +1,258 @@
+//! Hosts: CPUs, buses and the processors of network interfaces, each a server with a queue.
+
+use std::collections::VecDeque;
+
+use treecast_fabric::{Cycles, HostId};
+use treecast_plan::{MemberId, WormKind};
+
+use super::{Multicasts, PacketId};
+use crate::multicast::Multicast;
+use crate::observer::{Observer, Slice, Track, Work};
+use crate::{Offload, Setting};
+
+/// In which order jobs are served: first come, first served; the rest decides between those that came in one cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    came: Cycles,
+    packet: u32,
+    /// Receiving comes before sending.
+    sends: bool,
+    multicast: u64,
+    worm: u32,
+    process: MemberId,
+}
+
+/// A piece of work.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    work: Work,
+    /// The packet; packet 0 stands for a whole message, the first worm of a process for all of them.
+    packet: PacketId,
+    /// For whom.
+    participant: u32,
+    time: Cycles,
+}
+
+/// What does one job at a time.
+#[derive(Debug)]
+struct Server {
+    track: Track,
+    waiting: Vec<(Rank, Job)>,
+    current: Option<(Job, Cycles)>,
+}
+
+impl Server {
+    fn new(track: Track) -> Self {
+        Self { track, waiting: Vec::new(), current: None }
+    }
+
+    /// The job that ends in this cycle.
+    fn end(&mut self, now: Cycles) -> Option<Job> {
+        let (job, _) = self.current.take_if(|&mut (_, end)| end == now)?;
+        Some(job)
+    }
+
+    /// Starts the job that is served first; whether there was one.
+    fn start(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
+        if self.current.is_some() {
+            return false;
+        }
+        let ranks = self.waiting.iter().enumerate().map(|(place, &(rank, _))| (rank, place));
+        let Some((_, place)) = ranks.min() else { return false };
+        let (_, job) = self.waiting.remove(place);
+        let end = now + job.time;
+        self.current = Some((job, end));
+        if end > now {
+            let PacketId { multicast, worm, packet } = job.packet;
+            let Job { work, .. } = job;
+            observer.worked(&Slice { track: self.track, from: now, to: end, work, multicast, worm, packet });
+        }
+        true
+    }
+}
+
+/// All hosts.
+#[derive(Debug)]
+pub(super) struct Hosts<'a> {
+    setting: &'a Setting<'a>,
+    cpus: Vec<Server>,
+    buses: Vec<Server>,
+    nics: Vec<Server>,
+    /// The packets that each network interface has ready for its injection link.
+    pub ready: Vec<VecDeque<PacketId>>,
+}
+
+impl<'a> Hosts<'a> {
+    pub fn new(setting: &'a Setting) -> Self {
+        let hosts = || (0..setting.placement.host_count()).map(HostId);
+        let members = (0..setting.placement.member_count()).map(MemberId);
+        Self {
+            setting,
+            cpus: members.map(|member| Server::new(Track::Cpu(member))).collect(),
+            buses: hosts().map(|host| Server::new(Track::Bus(host))).collect(),
+            nics: hosts().map(|host| Server::new(Track::Nic(host))).collect(),
+            ready: hosts().map(|_| VecDeque::new()).collect(),
+        }
+    }
+
+    /// The next cycle in which a job ends.
+    pub fn next_end(&self) -> Option<Cycles> {
+        let servers = self.cpus.iter().chain(&self.buses).chain(&self.nics);
+        servers.filter_map(|server| server.current.as_ref().map(|&(_, end)| end)).min()
+    }
+
+    /// A participant that has the message sends its worms, but for those that its network interface has forwarded.
+    pub fn send(&mut self, now: Cycles, multicast: &Multicast, participant: u32, forwarded: bool) {
+        let mut asked = false;
+        for &worm in multicast.sends_of(participant) {
+            let local = multicast.worms[worm as usize].kind == WormKind::Local;
+            if local {
+                self.queue(now, multicast, Work::LocalSend, worm, 0, participant);
+            } else if !forwarded && (multicast.occasion.offload == Offload::Host || !asked) {
+                asked = true;
+                self.queue(now, multicast, Work::HostSend, worm, 0, participant);
+            }
+        }
+    }
+
+    /// The last flit of a packet has arrived at a network interface.
+    pub fn packet_arrived(&mut self, now: Cycles, multicast: &Multicast, host: HostId, packet: PacketId) {
+        let receiver = multicast.receivers_on(packet.worm, host).start;
+        self.queue(now, multicast, Work::NicReceive, packet.worm, packet.packet, receiver);
+    }
+
+    /// Puts a job into the queue of whoever does it.
+    fn queue(
+        &mut self,
+        now: Cycles,
+        multicast: &Multicast,
+        work: Work,
+        worm: u32,
+        packet: u32,
+        participant: u32,
+    ) {
+        let parameters = self.setting.parameters;
+        let message = multicast.occasion.message;
+        let (process, host) = (multicast.member(participant), multicast.host(participant));
+        let copy_time = parameters.local_copy_time(message);
+        let bus_time = parameters.bus_time(multicast.payload(packet));
+        let (server, sends, time) = match work {
+            Work::HostSend => (&mut self.cpus[process.index()], true, parameters.host_send_overhead),
+            Work::HostReceive => (&mut self.cpus[process.index()], false, parameters.host_receive_overhead),
+            Work::LocalSend => (&mut self.cpus[process.index()], true, parameters.local_overhead + copy_time),
+            Work::LocalReceive if multicast.shared_delivery => {
+                (&mut self.cpus[process.index()], false, parameters.local_overhead)
+            }
+            Work::LocalReceive => {
+                (&mut self.cpus[process.index()], false, parameters.local_overhead + copy_time)
+            }
+            Work::BusToNic => (&mut self.buses[host.index()], true, bus_time),
+            Work::BusToMemory => (&mut self.buses[host.index()], false, bus_time),
+            Work::NicSend => (&mut self.nics[host.index()], true, parameters.nic_send_overhead),
+            Work::NicReceive => (&mut self.nics[host.index()], false, parameters.nic_receive_overhead),
+            Work::Transfer => unreachable!("links are not servers"),
+        };
+        let multicast = multicast.occasion.number;
+        let rank = Rank { came: now, packet, sends, multicast, worm, process };
+        let packet = PacketId { multicast, worm, packet };
+        server.waiting.push((rank, Job { work, packet, participant, time }));
+    }
+
+    /// Ends all jobs that end in this cycle; whether there was one.
+    pub fn end_jobs(
+        &mut self,
+        now: Cycles,
+        multicasts: &mut Multicasts,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let servers = self.cpus.iter_mut().chain(&mut self.buses).chain(&mut self.nics);
+        let ended: Vec<Job> = servers.filter_map(|server| server.end(now)).collect();
+        for job in &ended {
+            self.ended(now, job, multicasts, observer);
+        }
+        !ended.is_empty()
+    }
+
+    /// Starts what waits at every idle server; whether there was anything.
+    pub fn start_jobs(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
+        let servers = self.cpus.iter_mut().chain(&mut self.buses).chain(&mut self.nics);
+        let mut any = false;
+        for server in servers {
+            any |= server.start(now, observer);
+        }
+        any
+    }
+
+    /// What follows from a job that has ended.
+    fn ended(&mut self, now: Cycles, job: &Job, multicasts: &mut Multicasts, observer: &mut impl Observer) {
+        let Job { work, packet: PacketId { multicast: number, worm, packet }, participant, .. } = *job;
+        if work == Work::BusToMemory {
+            self.in_memory(now, multicasts, job);
+            return;
+        }
+        let multicast = &multicasts[&number].multicast;
+        let offload = multicast.occasion.offload;
+        match work {
+            Work::HostSend => {
+                for packet in 0..multicast.packets {
+                    self.queue(now, multicast, Work::BusToNic, worm, packet, participant);
+                }
+            }
+            Work::BusToNic if offload == Offload::Host => {
+                self.queue(now, multicast, Work::NicSend, worm, packet, participant);
+            }
+            Work::BusToNic => self.copy(now, multicast, packet, participant),
+            Work::NicSend => self.ready[multicast.host(participant).index()].push_back(job.packet),
+            Work::NicReceive => {
+                for receiver in multicast.receivers_on(worm, multicast.host(participant)) {
+                    // With shared delivery one transfer serves all of them.
+                    if receiver == participant || !multicast.shared_delivery {
+                        self.queue(now, multicast, Work::BusToMemory, worm, packet, receiver);
+                    }
+                    if offload == Offload::Nic {
+                        self.copy(now, multicast, packet, receiver);
+                    }
+                }
+            }
+            Work::LocalSend => {
+                for receiver in multicast.worms[worm as usize].receivers.clone() {
+                    self.queue(now, multicast, Work::LocalReceive, worm, 0, receiver);
+                }
+            }
+            Work::HostReceive | Work::LocalReceive => {
+                let forwarded = work == Work::HostReceive && offload == Offload::Nic;
+                self.send(now, multicast, participant, forwarded);
+                let (member, host) = (multicast.member(participant), multicast.host(participant));
+                observer.delivered(number, member, host, now);
+                multicasts.delivered(number);
+            }
+            Work::BusToMemory | Work::Transfer => unreachable!("handled above, or no job of a host"),
+        }
+    }
+
+    /// The network interface copies a packet to each worm of a participant that leaves the host.
+    fn copy(&mut self, now: Cycles, multicast: &Multicast, packet: u32, participant: u32) {
+        for &worm in multicast.sends_of(participant) {
+            if multicast.worms[worm as usize].kind != WormKind::Local {
+                self.queue(now, multicast, Work::NicSend, worm, packet, participant);
+            }
+        }
+    }
+
+    /// A packet lies in host memory: who has all of them now, receives.
+    fn in_memory(&mut self, now: Cycles, multicasts: &mut Multicasts, job: &Job) {
+        let Job { packet: PacketId { multicast: number, worm, .. }, participant, .. } = *job;
+        let multicast = &multicasts[&number].multicast;
+        let receivers = if multicast.shared_delivery {
+            multicast.receivers_on(worm, multicast.host(participant))
+        } else {
+            participant..participant + 1
+        };
+        for receiver in receivers {
+            if multicasts.holds_one_more(number, receiver) {
+                let multicast = &multicasts[&number].multicast;
+                self.queue(now, multicast, Work::HostReceive, worm, 0, receiver);
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The reference simulator: every flit in every cycle, with any switching and any buffers.
+//!
+//! It is written to be held against docs/simulation.md line by line, and shares no scheduling with the event-driven
+//! simulator.
+
+mod deadlock;
+mod grant;
+mod host;
+mod network;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::ops::Deref;
+
+use treecast_fabric::Cycles;
+
+use crate::deadlock::DEADLOCK_INTERVAL;
+use crate::multicast::Multicast;
+use crate::observer::Observer;
+use crate::way::Way;
+use crate::{Ending, Setting, SimError, Switching};
+use host::Hosts;
+use network::Network;
+
+/// A packet of a worm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PacketId {
+    multicast: u64,
+    worm: u32,
+    packet: u32,
+}
+
+/// A multicast under way.
+#[derive(Debug)]
+struct Underway {
+    multicast: Multicast,
+    /// Packets in memory, by participant.
+    held: Vec<u32>,
+    /// Destinations that have not received.
+    left: u32,
+}
+
+/// The multicasts under way, by number.
+#[derive(Debug, Default)]
+struct Multicasts(BTreeMap<u64, Underway>);
+
+impl Deref for Multicasts {
+    type Target = BTreeMap<u64, Underway>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Multicasts {
+    fn begin(&mut self, multicast: Multicast) -> &Multicast {
+        let (held, left) = (vec![0; multicast.participant_count() as usize], multicast.destination_count());
+        let underway = Underway { multicast, held, left };
+        &self.0.entry(underway.multicast.occasion.number).or_insert(underway).multicast
+    }
+
+    fn underway(&mut self, number: u64) -> &mut Underway {
+        self.0.get_mut(&number).expect("the multicast is under way")
+    }
+
+    fn way(&mut self, id: PacketId) -> &mut Way {
+        &mut self.underway(id.multicast).multicast.worms[id.worm as usize].way
+    }
+
+    /// A packet lies in a participant's memory; whether that was the last one.
+    fn holds_one_more(&mut self, number: u64, participant: u32) -> bool {
+        let Underway { multicast, held, .. } = self.underway(number);
+        held[participant as usize] += 1;
+        held[participant as usize] == multicast.packets
+    }
+
+    /// A destination has the message.
+    fn delivered(&mut self, number: u64) {
+        let underway = self.underway(number);
+        underway.left -= 1;
+        if underway.left == 0 {
+            self.0.remove(&number);
+        }
+    }
+}
+
+/// Simulates multicasts, given in the order of their starts, until nothing is left to happen or the setting says so. The
+/// answer holds how many cycles that took.
+///
+/// # Errors
+/// What the multicasts give, [`SimError::PacketExceedsBuffer`], and [`SimError::HeaderExceedsBuffer`].
+pub(crate) fn simulate<O: Observer>(
+    setting: &Setting,
+    multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
+    observer: &mut O,
+) -> Result<(Ending, u64), SimError> {
+    let mut simulation = Simulation::new(setting, observer);
+    let ending = simulation.run(multicasts.peekable())?;
+    Ok((ending, simulation.now.0 + 1))
+}
+
+struct Simulation<'a, O> {
+    setting: &'a Setting<'a>,
+    /// How often it looks for packets that will never go on.
+    look_every: Cycles,
+    now: Cycles,
+    hosts: Hosts<'a>,
+    network: Network<'a>,
+    multicasts: Multicasts,
+    observer: &'a mut O,
+}
+
+impl<'a, O: Observer> Simulation<'a, O> {
+    fn new(setting: &'a Setting<'a>, observer: &'a mut O) -> Self {
+        Self {
+            setting,
+            look_every: DEADLOCK_INTERVAL,
+            now: Cycles::ZERO,
+            hosts: Hosts::new(setting),
+            network: Network::new(setting),
+            multicasts: Multicasts::default(),
+            observer,
+        }
+    }
+
+    fn run(
+        &mut self,
+        mut multicasts: Peekable<impl Iterator<Item = Result<Multicast, SimError>>>,
+    ) -> Result<Ending, SimError> {
+        loop {
+            while let Some(next) = multicasts.next_if(|next| self.begins(next)) {
+                if self.multicasts.len() >= self.setting.in_flight_max {
+                    next?;
+                    let deadlock = self.network.deadlock(self.now);
+                    self.network.tell_unfinished(self.now, self.observer);
+                    return Ok(deadlock.map_or(Ending::Backlog(self.now), Ending::Deadlocked));
+                }
+                self.begin(next?)?;
+            }
+            let next_start = match multicasts.peek() {
+                Some(Ok(multicast)) => Some(multicast.occasion.start),
+                Some(Err(error)) => return Err(error.clone()),
+                None => None,
+            };
+            let has_changed = self.cycle();
+            let is_quiet = next_start.is_none() && self.multicasts.is_empty();
+            if is_quiet {
+                return Ok(Ending::Quiet);
+            }
+            let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.look_every.0);
+            let is_last = self.now == self.setting.last;
+            let deadlock = if looks || is_last { self.network.deadlock(self.now) } else { None };
+            if is_last || deadlock.is_some() {
+                self.network.tell_unfinished(self.now + Cycles(1), self.observer);
+                return Ok(deadlock.map_or(Ending::Last, Ending::Deadlocked));
+            }
+            let end = [next_start, self.hosts.next_end(), self.network.next_end(self.now)]
+                .into_iter()
+                .flatten()
+                .min();
+            assert!(has_changed || end.is_some() || !looks, "what waits for ever is deadlocked");
+            self.now = self.next(has_changed, end);
+        }
+    }
+
+    /// The next cycle in which something may happen. A cycle in which nothing has changed is followed by its like, until a
+    /// multicast begins, a piece of work ends, a flit arrives, or a packet has been routed.
+    fn next(&self, has_changed: bool, end: Option<Cycles>) -> Cycles {
+        if has_changed {
+            return self.now + Cycles(1);
+        }
+        let look = Cycles((self.now.0 + 1).next_multiple_of(self.look_every.0));
+        end.unwrap_or(look).min(look).min(self.setting.last)
+    }
+
+    fn begins(&self, next: &Result<Multicast, SimError>) -> bool {
+        next.as_ref().map_or(true, |multicast| multicast.occasion.start == self.now)
+    }
+
+    fn begin(&mut self, multicast: Multicast) -> Result<(), SimError> {
+        let buffer = self.setting.parameters.buffer_flits;
+        if self.setting.parameters.switching == Switching::Wormhole {
+            let fields =
+                multicast.worms.iter().map(|worm| self.network.router.longest_fields(&worm.way)).max();
+            if let Some(header) = fields.filter(|&fields| fields > buffer) {
+                return Err(SimError::HeaderExceedsBuffer { header: header.0, buffer: buffer.0 });
+            }
+        } else {
+            let (payload, header) = multicast.longest_packet();
+            if payload + header > buffer {
+                let (packet, header, buffer) = (payload.0, header.0, buffer.0);
+                return Err(SimError::PacketExceedsBuffer { packet, header, buffer });
+            }
+        }
+        self.observer.started(multicast.occasion.number, self.now);
+        let multicast = self.multicasts.begin(multicast);
+        self.hosts.send(self.now, multicast, Multicast::ROOT, false);
+        Ok(())
+    }
+
+    /// All that happens in a cycle after multicasts have begun; whether anything has changed.
+    fn cycle(&mut self) -> bool {
+        let Self { now, hosts, network, multicasts, observer, .. } = self;
+        let now = *now;
+        let mut has_changed = false;
+        loop {
+            let mut arrived = Vec::new();
+            let mut again = hosts.end_jobs(now, multicasts, *observer);
+            again |= network.arrive(now, &mut arrived);
+            for (host, packet) in arrived {
+                hosts.packet_arrived(now, &multicasts[&packet.multicast].multicast, host, packet);
+            }
+            again |= network.route(now, multicasts);
+            again |= hosts.start_jobs(now, *observer);
+            if !again && !network.inject(now, multicasts, &mut hosts.ready, *observer) {
+                break;
+            }
+            has_changed = true;
+        }
+        has_changed |= network.grant(now, *observer);
+        has_changed |= network.forward(now, *observer);
+        network.end_cycle();
+        has_changed
+    }
+}

@@ -1,0 +1,419 @@
+//! The network: flits in the input buffers of switches, and on links.
+
+use std::collections::VecDeque;
+
+use rand_pcg::Pcg64;
+use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology, Vertex};
+
+use super::{Multicasts, PacketId};
+use crate::observer::{Observer, Slice, Track, Work};
+use crate::way::{Branch, Progress, Router, random_choices};
+use crate::{Setting, Switching};
+
+/// A packet as it is on one link: further on it may be shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub id: PacketId,
+    pub progress: Progress,
+    /// In flits, with its header.
+    pub length: u64,
+}
+
+/// A flit of a packet: they are counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flit {
+    pub packet: Packet,
+    pub place: u64,
+}
+
+impl Flit {
+    pub fn is_last(&self) -> bool {
+        self.place + 1 == self.packet.length
+    }
+}
+
+/// A copy that a switch makes of the packet at the head of a buffer.
+#[derive(Debug, Clone)]
+pub(super) struct Copy {
+    pub branch: Branch,
+    /// The output that it holds, and since when.
+    pub output: Option<(Channel, Cycles)>,
+    /// How many flits have gone.
+    pub sent: u64,
+}
+
+/// The packet at the head of a buffer.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub packet: Packet,
+    /// When the switch knows where it goes; none before its header has arrived.
+    pub decided: Option<Cycles>,
+    /// When it began to wait for outputs.
+    pub routed: Option<Cycles>,
+    /// Header flits that are taken off here.
+    pub stripped: u64,
+    /// Its copies once it is routed.
+    pub copies: Vec<Copy>,
+    /// How many of its flits have left the buffer.
+    pub left: u64,
+}
+
+impl Head {
+    /// How long its copies are.
+    pub fn length_onward(&self) -> u64 {
+        self.packet.length - self.stripped
+    }
+
+    /// Whether every copy has an output.
+    pub fn is_granted(&self) -> bool {
+        !self.copies.is_empty() && self.copies.iter().all(|copy| copy.output.is_some())
+    }
+
+    /// How many flits every copy has sent.
+    pub fn sent_by_all(&self) -> u64 {
+        self.copies.iter().map(|copy| copy.sent).min().unwrap_or(0)
+    }
+}
+
+/// The input buffer of a virtual channel.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    /// First in, first out.
+    pub flits: VecDeque<Flit>,
+    pub head: Option<Head>,
+    /// Room that is taken: flits that lie here or are on their way, those that have left in this cycle, and with virtual
+    /// cut-through those that are still to come of a packet that was granted this channel.
+    pub taken: u64,
+    /// How many flits have left in this cycle.
+    pub leaving: u64,
+}
+
+/// Who sends on a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// The network interface.
+    Interface,
+    /// A copy of the packet at the head of a buffer.
+    Copy { buffer: usize, copy: usize },
+}
+
+/// A link.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// How long a flit is on its way.
+    delay: Cycles,
+    /// Flits on their way, each with its virtual channel and when it arrives.
+    flying: VecDeque<(Cycles, u8, Flit)>,
+}
+
+/// A packet that a network interface sends.
+#[derive(Debug)]
+struct Injection {
+    packet: Packet,
+    channel: Channel,
+    since: Cycles,
+    sent: u64,
+    has_sent_now: bool,
+}
+
+/// All links and all switches.
+pub(super) struct Network<'a> {
+    pub setting: &'a Setting<'a>,
+    pub topology: &'a Topology,
+    pub router: Router<'a>,
+    channels: usize,
+    pub wires: Vec<Wire>,
+    /// By channel. Channels into hosts have none in fact: theirs stay empty.
+    pub buffers: Vec<Buffer>,
+    /// Who holds each channel.
+    pub senders: Vec<Option<Sender>>,
+    /// When each channel has sent last.
+    pub last_sent: Vec<Option<Cycles>>,
+    injections: Vec<Option<Injection>>,
+    /// The input buffers of each switch, by link and virtual channel.
+    pub inputs: Vec<Vec<usize>>,
+    /// The random choices of each switch.
+    pub random: Vec<Pcg64>,
+    /// For each link the input buffer that it has taken a packet from last, for `arbitration=round-robin`.
+    pub last_taken: Vec<Option<usize>>,
+}
+
+impl<'a> Network<'a> {
+    pub fn new(setting: &'a Setting) -> Self {
+        let topology = setting.fabric.topology();
+        let channels = usize::from(setting.fabric.routing().virtual_channel_count());
+        let count = topology.link_count() as usize * channels;
+        let wire = |link| Wire { delay: delay(setting, topology, link), flying: VecDeque::new() };
+        let inputs = |switch| {
+            let mut links: Vec<LinkId> = topology.links_into(switch).to_vec();
+            links.sort_unstable();
+            let buffers = links.iter().map(|link| link.index() * channels);
+            buffers.flat_map(|first| first..first + channels).collect()
+        };
+        Self {
+            setting,
+            topology,
+            router: Router::new(setting.fabric, setting.parameters),
+            channels,
+            wires: topology.links().map(wire).collect(),
+            buffers: (0..count).map(|_| Buffer::default()).collect(),
+            senders: vec![None; count],
+            last_sent: vec![None; count],
+            injections: topology.hosts().map(|_| None).collect(),
+            inputs: topology.switches().map(inputs).collect(),
+            random: topology.switches().map(|switch| random_choices(setting.seed, switch)).collect(),
+            last_taken: vec![None; count],
+        }
+    }
+
+    pub fn index(&self, channel: Channel) -> usize {
+        channel.link.index() * self.channels + usize::from(channel.virtual_channel)
+    }
+
+    pub fn channel(&self, buffer: usize) -> Channel {
+        let link = LinkId((buffer / self.channels) as u32);
+        Channel { link, virtual_channel: (buffer % self.channels) as u8 }
+    }
+
+    /// Who sends on the channels of a link.
+    pub fn senders_on(&self, link: LinkId) -> impl Iterator<Item = Sender> + '_ {
+        let first = link.index() * self.channels;
+        self.senders[first..first + self.channels].iter().flatten().copied()
+    }
+
+    pub fn is_wormhole(&self) -> bool {
+        self.setting.parameters.switching == Switching::Wormhole
+    }
+
+    /// The room in the input buffer at the end of a channel; a network interface never refuses a packet.
+    pub fn room(&self, channel: Channel) -> u64 {
+        match self.topology.link(channel.link).to {
+            Vertex::Host(_) => u64::MAX,
+            Vertex::Switch(_) => {
+                self.setting.parameters.buffer_flits.0 - self.buffers[self.index(channel)].taken
+            }
+        }
+    }
+
+    /// How many flits are on their way into a buffer.
+    pub fn flying_on(&self, buffer: usize) -> u64 {
+        let Channel { link, virtual_channel } = self.channel(buffer);
+        let flying = self.wires[link.index()].flying.iter();
+        flying.filter(|&&(_, on, _)| on == virtual_channel).count() as u64
+    }
+
+    /// Somebody begins to send a packet on a channel.
+    pub fn hold(&mut self, channel: Channel, sender: Sender, length: u64) {
+        let index = self.index(channel);
+        self.senders[index] = Some(sender);
+        if !self.is_wormhole() && self.topology.link(channel.link).to.switch().is_some() {
+            self.buffers[index].taken += length;
+        }
+    }
+
+    /// Sends a flit; with the last one the channel is free.
+    pub fn send(&mut self, now: Cycles, channel: Channel, flit: Flit) {
+        let index = self.index(channel);
+        if self.is_wormhole() && self.topology.link(channel.link).to.switch().is_some() {
+            self.buffers[index].taken += 1;
+        }
+        self.last_sent[index] = Some(now);
+        let wire = &mut self.wires[channel.link.index()];
+        wire.flying.push_back((now + wire.delay, channel.virtual_channel, flit));
+        if flit.is_last() {
+            self.senders[index] = None;
+        }
+    }
+
+    /// The next cycle in which a flit arrives, or a packet has been routed.
+    pub fn next_end(&self, now: Cycles) -> Option<Cycles> {
+        let arrivals = self.wires.iter().filter_map(|wire| wire.flying.front().map(|&(cycle, ..)| cycle));
+        let heads = self.buffers.iter().filter_map(|buffer| buffer.head.as_ref()?.decided);
+        arrivals.chain(heads.filter(|&cycle| cycle > now)).min()
+    }
+
+    /// Flits arrive whose cycle it is; whether any has. Packets whose last flit has arrived at a host are added to
+    /// `arrived`.
+    pub fn arrive(&mut self, now: Cycles, arrived: &mut Vec<(HostId, PacketId)>) -> bool {
+        let mut any = false;
+        for link in self.topology.links() {
+            let flying = &mut self.wires[link.index()].flying;
+            while let Some((_, virtual_channel, flit)) = flying.pop_front_if(|&mut (cycle, ..)| cycle <= now)
+            {
+                any = true;
+                match self.topology.link(link).to {
+                    Vertex::Host(host) if flit.is_last() => arrived.push((host, flit.packet.id)),
+                    Vertex::Host(_) => {}
+                    Vertex::Switch(_) => {
+                        let buffer = link.index() * self.channels + usize::from(virtual_channel);
+                        self.buffers[buffer].flits.push_back(flit);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Switches read the packets at the heads of their buffers; whether any has been routed.
+    pub fn route(&mut self, now: Cycles, multicasts: &mut Multicasts) -> bool {
+        let mut any = false;
+        for switch in self.topology.switches() {
+            for place in 0..self.inputs[switch.index()].len() {
+                any |= self.route_head(now, multicasts, switch, self.inputs[switch.index()][place]);
+            }
+        }
+        any
+    }
+
+    fn route_head(
+        &mut self,
+        now: Cycles,
+        multicasts: &mut Multicasts,
+        switch: SwitchId,
+        buffer: usize,
+    ) -> bool {
+        let Buffer { flits, head, .. } = &mut self.buffers[buffer];
+        let Some(first) = flits.front() else { return false };
+        let packet = first.packet;
+        let way = multicasts.way(packet.id);
+        let head = head.get_or_insert_with(|| Head {
+            packet,
+            decided: None,
+            routed: None,
+            stripped: self.router.stripped(way, packet.progress).0,
+            copies: Vec::new(),
+            left: 0,
+        });
+        let come = flits.len() as u64;
+        if head.decided.is_none() && come >= self.router.fields(way, packet.progress).0 {
+            head.decided = Some(now + self.setting.parameters.routing_delay);
+        }
+        let is_decided = head.decided.is_some_and(|decided| decided <= now);
+        // With virtual cut-through a packet goes without a pause: so something must be there to go.
+        let can_go = come > head.stripped || self.setting.parameters.switching == Switching::Wormhole;
+        if head.routed.is_some() || !is_decided || !can_go {
+            return false;
+        }
+        head.routed = Some(now);
+        let mut branches = Vec::new();
+        self.router.branches(way, switch, packet.progress, &mut branches);
+        head.copies = branches.into_iter().map(|branch| Copy { branch, output: None, sent: 0 }).collect();
+        true
+    }
+
+    /// Every injection link sends a flit of its packet, or of the next one if it is free; whether any has. Each sends one
+    /// flit a cycle.
+    pub fn inject(
+        &mut self,
+        now: Cycles,
+        multicasts: &mut Multicasts,
+        ready: &mut [VecDeque<PacketId>],
+        observer: &mut impl Observer,
+    ) -> bool {
+        let mut any = false;
+        for host in self.topology.hosts() {
+            let queue = &mut ready[host.index()];
+            if let (None, Some(&id)) = (&self.injections[host.index()], queue.front())
+                && let Some(begun) = self.begin(now, multicasts, host, id, observer)
+            {
+                queue.pop_front();
+                self.injections[host.index()] = Some(begun);
+            }
+            any |= self.inject_flit(now, host, observer);
+        }
+        any
+    }
+
+    /// A packet takes the lowest channel that has room.
+    fn begin(
+        &mut self,
+        now: Cycles,
+        multicasts: &mut Multicasts,
+        host: HostId,
+        id: PacketId,
+        observer: &mut impl Observer,
+    ) -> Option<Injection> {
+        let payload = multicasts[&id.multicast].multicast.payload(id.packet);
+        let way = multicasts.way(id);
+        let packet = Packet { id, progress: way.begin(), length: (payload + way.header).0 };
+        let needed = if self.is_wormhole() { 1 } else { packet.length };
+        let entries = self.router.entries(way, host);
+        let channel = entries.into_iter().find(|&channel| self.room(channel) >= needed)?;
+        self.hold(channel, Sender::Interface, packet.length);
+        if !self.is_wormhole() {
+            tell(channel, (now, now + Cycles(packet.length)), packet, observer);
+        }
+        Some(Injection { packet, channel, since: now, sent: 0, has_sent_now: false })
+    }
+
+    fn inject_flit(&mut self, now: Cycles, host: HostId, observer: &mut impl Observer) -> bool {
+        let Some(injection) = &self.injections[host.index()] else { return false };
+        let &Injection { packet, channel, since, sent, has_sent_now } = injection;
+        if has_sent_now || (self.is_wormhole() && self.room(channel) == 0) {
+            return false;
+        }
+        let flit = Flit { packet, place: sent };
+        self.send(now, channel, flit);
+        if self.is_wormhole() && flit.is_last() {
+            tell(channel, (since, now + Cycles(1)), packet, observer);
+        }
+        self.injections[host.index()] =
+            Some(Injection { packet, channel, since, sent: sent + 1, has_sent_now: true });
+        true
+    }
+
+    /// Tells of packets that are still going over a link when a run ends. With wormhole switching others are told when they
+    /// have gone; with virtual cut-through it is known from the beginning when they will have.
+    pub fn tell_unfinished(&self, end: Cycles, observer: &mut impl Observer) {
+        if !self.is_wormhole() {
+            return;
+        }
+        for &Injection { packet, channel, since, sent, .. } in self.injections.iter().flatten() {
+            tell(channel, (since, end), Packet { length: sent, ..packet }, observer);
+        }
+        for head in self.buffers.iter().filter_map(|buffer| buffer.head.as_ref()) {
+            for copy in head.copies.iter().filter(|copy| copy.sent < head.length_onward()) {
+                if let Some((channel, since)) = copy.output {
+                    tell(channel, (since, end), Packet { length: copy.sent, ..head.packet }, observer);
+                }
+            }
+        }
+    }
+
+    /// The room that flits have left in this cycle is seen from the next one on, and a link whose packet has gone is free.
+    pub fn end_cycle(&mut self) {
+        for buffer in &mut self.buffers {
+            buffer.taken -= std::mem::take(&mut buffer.leaving);
+            assert!(buffer.taken <= self.setting.parameters.buffer_flits.0, "a buffer never overflows");
+        }
+        for injection in &mut self.injections {
+            if let Some(sending) = injection {
+                sending.has_sent_now = false;
+                injection.take_if(|sending| sending.sent == sending.packet.length);
+            }
+        }
+    }
+}
+
+/// A packet goes over a channel between two cycles.
+pub(super) fn tell(
+    channel: Channel,
+    (from, to): (Cycles, Cycles),
+    packet: Packet,
+    observer: &mut impl Observer,
+) {
+    let PacketId { multicast, worm, packet: place } = packet.id;
+    let track = Track::Link(channel);
+    let slice = Slice { track, from, to, work: Work::Transfer, multicast, worm, packet: place };
+    observer.carried(&slice, Flits(packet.length));
+}
+
+/// How long a flit takes from where it lies to the end of a link: out of a switch it goes through the crossbar first. A
+/// link inside a node takes no time.
+fn delay(setting: &Setting, topology: &Topology, link: LinkId) -> Cycles {
+    let crossbar = match topology.link(link).from {
+        Vertex::Switch(_) => setting.parameters.crossbar_delay,
+        Vertex::Host(_) => Cycles::ZERO,
+    };
+    if topology.is_internal(link) { crossbar } else { crossbar + setting.parameters.link_delay }
+}

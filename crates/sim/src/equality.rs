@@ -1,0 +1,76 @@
+//! Both simulators do the same, to the cycle, wherever both apply: everything that hosts and links do, with many
+//! multicasts at once, over random fabrics, schemes, parameters and policies.
+
+use proptest::prelude::*;
+use treecast_fabric::{Cycles, Flits};
+
+use crate::cases::{Case, Record, Stage, cases};
+use crate::{Ending, SimError, Switching, cycle, event};
+
+/// How a simulation ended, as far as both must say the same.
+fn kind(ending: &Ending) -> String {
+    match ending {
+        Ending::Deadlocked(deadlock) => format!("{} packets stuck at {}", deadlock.stuck, deadlock.cycle),
+        other => format!("{other:?}"),
+    }
+}
+
+type Told = (Record, Result<String, SimError>);
+
+fn by_event(case: &Case, stage: &Stage) -> Told {
+    let (mut record, multicasts) = (Record::default(), case.multicasts(stage).into_iter().map(Ok));
+    let ending = event::simulate(&case.setting(stage), multicasts, &mut record);
+    (record.sorted(), ending.map(|(ending, _)| kind(&ending)))
+}
+
+fn by_cycle(case: &Case, stage: &Stage) -> Told {
+    let (mut record, multicasts) = (Record::default(), case.multicasts(stage).into_iter().map(Ok));
+    let ending = cycle::simulate(&case.setting(stage), multicasts, &mut record);
+    (record.sorted(), ending.map(|(ending, _)| kind(&ending)))
+}
+
+fn expect_same((event, event_ending): Told, (cycle, cycle_ending): Told) -> Result<(), TestCaseError> {
+    prop_assert_eq!(event.delivered, cycle.delivered);
+    prop_assert_eq!(event.worked, cycle.worked);
+    prop_assert_eq!(event.carried, cycle.carried);
+    prop_assert_eq!(event.started, cycle.started);
+    prop_assert_eq!(event_ending, cycle_ending);
+    Ok(())
+}
+
+/// As many cases as are asked for, but at least so many.
+fn at_least(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig { failure_persistence: None, cases: config.cases.max(cases), ..config }
+}
+
+proptest! {
+    #![proptest_config(at_least(400))]
+
+    #[test]
+    fn both_simulators_tell_the_same(case in cases()) {
+        let stage = case.stage();
+        expect_same(by_event(&case, &stage), by_cycle(&case, &stage))?;
+    }
+
+    /// Where every buffer has room for everything that there is, and each link has one channel, flits never wait for one
+    /// another on the way.
+    #[test]
+    fn with_room_for_everything_wormhole_switching_is_virtual_cut_through(case in cases()) {
+        let case = case.on_one_channel();
+        let mut stage = case.stage();
+        stage.parameters.buffer_flits = Flits(1 << 30);
+        // A path worm's fields may be read before the flit behind them has come: here alone it makes a difference.
+        stage.parameters.routing_delay += Cycles(1);
+        stage.parameters.cycles_max = Cycles(1_000_000);
+        let mut event = by_event(&case, &stage);
+        stage.parameters.switching = Switching::Wormhole;
+        let mut cycle = by_cycle(&case, &stage);
+        if event.1 != Ok("Quiet".into()) {
+            // A run that ends before its packets have arrived tells of them what there is so far.
+            event.0.carried.clear();
+            cycle.0.carried.clear();
+        }
+        expect_same(event, cycle)?;
+    }
+}

@@ -1,0 +1,78 @@
+//! The multicasts under way.
+
+use std::ops::Index;
+
+use crate::multicast::Multicast;
+
+/// The place of a multicast among those under way; free again when it is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot(u32);
+
+#[derive(Debug)]
+struct Entry {
+    multicast: Multicast,
+    /// Packets in memory, by participant.
+    held: Vec<u32>,
+    /// Destinations that have not received.
+    left: u32,
+}
+
+/// The multicasts under way: memory in proportion to the most that there have been at once.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    entries: Vec<Option<Entry>>,
+    free: Vec<Slot>,
+}
+
+impl Live {
+    pub fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub fn insert(&mut self, multicast: Multicast) -> Slot {
+        let held = vec![0; multicast.participant_count() as usize];
+        let entry = Some(Entry { left: multicast.destination_count(), multicast, held });
+        if let Some(slot) = self.free.pop() {
+            self.entries[slot.0 as usize] = entry;
+            return slot;
+        }
+        self.entries.push(entry);
+        Slot(self.entries.len() as u32 - 1)
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> &mut Multicast {
+        &mut self.entry(slot).multicast
+    }
+
+    fn entry(&mut self, slot: Slot) -> &mut Entry {
+        self.entries[slot.0 as usize].as_mut().expect("the multicast is under way")
+    }
+
+    /// A packet lies in a participant's memory now; whether that was the last one.
+    pub fn takes_packet(&mut self, slot: Slot, participant: u32) -> bool {
+        let entry = self.entry(slot);
+        let held = &mut entry.held[participant as usize];
+        *held += 1;
+        assert!(*held <= entry.multicast.packets, "nobody receives a packet twice");
+        *held == entry.multicast.packets
+    }
+
+    /// A destination has the message. When the last one has, nothing of the multicast is under way any more: every copy
+    /// of every packet ends at a destination, and leaves the switches before it has arrived there.
+    pub fn delivered(&mut self, slot: Slot) {
+        let entry = self.entry(slot);
+        entry.left -= 1;
+        if entry.left == 0 {
+            self.entries[slot.0 as usize] = None;
+            self.free.push(slot);
+        }
+    }
+}
+
+impl Index<Slot> for Live {
+    type Output = Multicast;
+
+    fn index(&self, slot: Slot) -> &Multicast {
+        &self.entries[slot.0 as usize].as_ref().expect("the multicast is under way").multicast
+    }
+}

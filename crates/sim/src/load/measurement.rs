@@ -1,0 +1,244 @@
+//! What is measured of a run under load.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hdrhistogram::Histogram;
+use treecast_fabric::{Cycles, Flits, HostId, LinkId, Topology};
+use treecast_plan::MemberId;
+
+use super::statistics::{BATCHES, backlog_grows, confidence_95};
+use crate::observer::{Observer, Slice, Track};
+
+/// What was measured: of multicasts that were complete within the measurement, and of links in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadFigures {
+    /// Flits of messages that a host's processes received in a cycle, in the mean over hosts and cycles; it compares with
+    /// the effective load. `None` if the run ended before the measurement began.
+    pub accepted_load: Option<f64>,
+    /// How many multicasts were complete within the measurement.
+    pub multicasts_measured: u64,
+    /// From the cycle in which a process wanted to send until the last destination had the message. `None`, as are the
+    /// next ones, if nothing was measured.
+    pub latency_mean_cycles: Option<f64>,
+    /// The median, within 0.1 %.
+    pub latency_p50: Option<Cycles>,
+    /// The 99th percentile, within 0.1 %.
+    pub latency_p99: Option<Cycles>,
+    /// The longest, exactly.
+    pub latency_max: Option<Cycles>,
+    /// Half the width of the 95 % confidence interval of the mean, by batch means; `None` if a batch has no multicast.
+    pub latency_ci95_cycles: Option<f64>,
+    /// From the first destination that had the message to the last, in the mean.
+    pub first_last_spread_mean_cycles: Option<f64>,
+    /// How busy links were.
+    pub link_utilization: LinkUtilization,
+    /// Whether more and more multicasts were under way: see docs/load.md.
+    pub backlog_grows: bool,
+}
+
+/// The share of cycles in which links carried flits; those inside the nodes of a torus or mesh do not count.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkUtilization {
+    /// Over all links.
+    pub mean: f64,
+    /// Of the busiest link.
+    pub max: f64,
+    /// Which it was, the lowest on ties; `None` if no link carried anything.
+    pub link: Option<LinkId>,
+}
+
+/// A multicast under way.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    start: Cycles,
+    first: Option<Cycles>,
+    left: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    measured: u64,
+    latencies: u64,
+    /// Multicasts under way, added up over the cycles.
+    backlog: u128,
+}
+
+/// Takes down what happens in the cycles of a window. Memory is in proportion to links and to what is under way.
+pub(crate) struct Measurement {
+    window: Range<Cycles>,
+    /// Where batches begin, and the end of the last.
+    edges: [Cycles; BATCHES + 1],
+    degree: u32,
+    message: Flits,
+    /// By number.
+    under_way: BTreeMap<u64, UnderWay>,
+    /// Until when the backlog has been added up.
+    counted: Cycles,
+    batches: [Batch; BATCHES],
+    begun: u64,
+    deliveries: u64,
+    latencies: Histogram<u64>,
+    latency_max: Cycles,
+    spreads: u64,
+    /// Flits within the window, by link; and until when the last transfer lasts.
+    carried: Vec<u64>,
+    busy_until: Vec<Cycles>,
+}
+
+impl Measurement {
+    /// Of the cycles of a window, at least as many as there are batches, for multicasts of so many destinations each.
+    pub fn new(window: Range<Cycles>, degree: u32, message: Flits, links: u32) -> Self {
+        let latencies = Histogram::new(3).expect("three digits are possible");
+        let length = u128::from((window.end - window.start).0);
+        let edge = |edge: usize| window.start + Cycles((length * edge as u128 / BATCHES as u128) as u64);
+        Self {
+            counted: window.start,
+            edges: std::array::from_fn(edge),
+            window,
+            degree,
+            message,
+            under_way: BTreeMap::new(),
+            batches: [Batch::default(); BATCHES],
+            begun: 0,
+            deliveries: 0,
+            latencies,
+            latency_max: Cycles::ZERO,
+            spreads: 0,
+            carried: vec![0; links as usize],
+            busy_until: vec![Cycles::ZERO; links as usize],
+        }
+    }
+
+    /// The batch of a cycle in the window.
+    fn batch_of(&self, cycle: Cycles) -> usize {
+        self.edges.partition_point(|&edge| edge <= cycle) - 1
+    }
+
+    /// Adds up the backlog until now.
+    fn count_backlog(&mut self, now: Cycles) {
+        let end = now.min(self.window.end);
+        while self.counted < end {
+            let batch = self.batch_of(self.counted);
+            let until = self.edges[batch + 1].min(end);
+            self.batches[batch].backlog +=
+                self.under_way.len() as u128 * u128::from((until - self.counted).0);
+            self.counted = until;
+        }
+    }
+
+    fn is_in_window(&self, cycle: Cycles) -> bool {
+        self.window.contains(&cycle)
+    }
+
+    fn complete(&mut self, start: Cycles, first: Cycles, now: Cycles) {
+        if !self.is_in_window(now) {
+            return;
+        }
+        let latency = now - start;
+        let batch = self.batch_of(now);
+        let batch = &mut self.batches[batch];
+        batch.measured += 1;
+        batch.latencies += latency.0;
+        self.latencies.record(latency.0).expect("the histogram grows as it must");
+        self.latency_max = self.latency_max.max(latency);
+        self.spreads += (now - first).0;
+    }
+
+    /// Takes back what links were told to carry beyond the end of a run that ended early.
+    fn take_back(&mut self, end: Cycles) {
+        let end = end.clamp(self.window.start, self.window.end);
+        for (carried, &until) in self.carried.iter_mut().zip(&self.busy_until) {
+            let beyond = until.min(self.window.end).0.saturating_sub(end.0);
+            *carried = carried.saturating_sub(beyond);
+        }
+    }
+
+    /// What it comes to, the run having ended before the cycle `end`: at the end of the window, or earlier.
+    pub fn finish(mut self, topology: &Topology, end: Cycles) -> LoadFigures {
+        self.count_backlog(end);
+        self.take_back(end);
+        let cycles = self.window.end.min(end).0.saturating_sub(self.window.start.0) as f64;
+        let measured: u64 = self.batches.iter().map(|batch| batch.measured).sum();
+        let latencies: u64 = self.batches.iter().map(|batch| batch.latencies).sum();
+        let mean = |sum: u64| (measured > 0).then(|| sum as f64 / measured as f64);
+        // A histogram answers with the upper end of a bin.
+        let some = |cycles: u64| (measured > 0).then_some(Cycles(cycles).min(self.latency_max));
+        let means = self.batches.map(|batch| batch.latencies as f64 / batch.measured as f64);
+        let is_whole = end >= self.window.end;
+        let is_full = is_whole && self.batches.iter().all(|batch| batch.measured > 0);
+        let backlogs = std::array::from_fn(|batch| {
+            self.batches[batch].backlog as f64 / (self.edges[batch + 1] - self.edges[batch]).0 as f64
+        });
+        let received = self.deliveries as f64 * self.message.0 as f64;
+        LoadFigures {
+            accepted_load: (cycles > 0.0).then(|| received / (cycles * f64::from(topology.host_count()))),
+            multicasts_measured: measured,
+            latency_mean_cycles: mean(latencies),
+            latency_p50: some(self.latencies.value_at_quantile(0.5)),
+            latency_p99: some(self.latencies.value_at_quantile(0.99)),
+            latency_max: some(self.latency_max.0),
+            latency_ci95_cycles: is_full.then(|| confidence_95(&means)),
+            first_last_spread_mean_cycles: mean(self.spreads),
+            link_utilization: utilization(topology, &self.carried, cycles),
+            backlog_grows: is_whole && backlog_grows(&backlogs, self.begun),
+        }
+    }
+}
+
+fn utilization(topology: &Topology, carried: &[u64], cycles: f64) -> LinkUtilization {
+    let mut busiest: Option<(u64, LinkId)> = None;
+    let (mut sum, mut links) = (0.0, 0.0);
+    for link in topology.links().filter(|&link| !topology.is_internal(link)) {
+        let flits = carried[link.index()];
+        sum += flits as f64;
+        links += 1.0;
+        if flits > busiest.map_or(0, |(most, _)| most) {
+            busiest = Some((flits, link));
+        }
+    }
+    let share = |flits: f64| if cycles > 0.0 { flits / cycles } else { 0.0 };
+    LinkUtilization {
+        mean: if links > 0.0 { share(sum / links) } else { 0.0 },
+        max: share(busiest.map_or(0, |(flits, _)| flits) as f64),
+        link: busiest.map(|(_, link)| link),
+    }
+}
+
+impl Observer for Measurement {
+    fn started(&mut self, multicast: u64, cycle: Cycles) {
+        self.count_backlog(cycle);
+        self.begun += u64::from(self.is_in_window(cycle));
+        self.under_way.insert(multicast, UnderWay { start: cycle, first: None, left: self.degree });
+    }
+
+    fn delivered(&mut self, multicast: u64, _: MemberId, _: HostId, cycle: Cycles) {
+        self.deliveries += u64::from(self.is_in_window(cycle));
+        let state = self.under_way.get_mut(&multicast).expect("the multicast is under way");
+        let first = *state.first.get_or_insert(cycle);
+        state.left -= 1;
+        if state.left == 0 {
+            let start = state.start;
+            self.count_backlog(cycle);
+            self.under_way.remove(&multicast);
+            self.complete(start, first, cycle);
+        }
+    }
+
+    fn worked(&mut self, _: &Slice) {}
+
+    fn carried(&mut self, slice: &Slice, flits: Flits) {
+        let Track::Link(channel) = slice.track else { unreachable!("links carry flits") };
+        let busy_until = &mut self.busy_until[channel.link.index()];
+        *busy_until = slice.to.max(*busy_until);
+        let (from, to) = (slice.from.max(self.window.start), slice.to.min(self.window.end));
+        if from >= to {
+            return;
+        }
+        let share = (to - from).0;
+        let length = (slice.to - slice.from).0;
+        // With wormhole switching a packet may lie on a channel longer than it has flits: they count evenly.
+        let inside = u128::from(flits.0) * u128::from(share) / u128::from(length);
+        self.carried[channel.link.index()] += inside as u64;
+    }
+}

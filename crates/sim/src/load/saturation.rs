@@ -1,0 +1,113 @@
+//! How much load a scheme sustains: the search for the load at which it saturates.
+
+use crate::Status;
+
+/// A load that was tried.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SaturationPoint {
+    /// The applied load, in flits a host and cycle.
+    pub applied_load: f64,
+    /// How the run ended.
+    pub status: Status,
+    /// The mean latency in cycles, if something was measured.
+    pub latency_mean_cycles: Option<f64>,
+}
+
+/// The load at which a scheme saturates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Saturation {
+    /// The highest applied load that was sustained, in flits a host and cycle; `None` if none of those tried was, or if
+    /// runs became so light that nothing was measured.
+    pub applied_load: Option<f64>,
+    /// All that was tried, in order.
+    pub points: Vec<SaturationPoint>,
+}
+
+/// How often a load is halved in search of one that is sustained.
+const HALVINGS_MAX: u32 = 24;
+
+/// Searches for the highest load up to `load_max` that is sustained: halves until one is, then bisects until the bracket
+/// is no wider than `precision` of its lower end. Runs a few probes more than log2(1 / precision); at most 24 halvings,
+/// and as many bisections as the precision of a double allows.
+///
+/// # Errors
+/// The first that a probe gives.
+pub(super) fn search<E>(
+    load_max: f64,
+    precision: f64,
+    mut probe: impl FnMut(f64) -> Result<SaturationPoint, E>,
+) -> Result<Saturation, E> {
+    let mut points = Vec::new();
+    let mut status = |load: f64| -> Result<Status, E> {
+        let point = probe(load)?;
+        points.push(point);
+        Ok(point.status)
+    };
+    let mut high = load_max;
+    if status(high)? == Status::Complete {
+        return Ok(Saturation { applied_load: Some(high), points });
+    }
+    let mut low = None;
+    for _ in 0..HALVINGS_MAX {
+        let half = high / 2.0;
+        match status(half)? {
+            Status::Complete => low = Some(half),
+            Status::Saturated | Status::Deadlocked => {
+                high = half;
+                continue;
+            }
+            Status::Incomplete => {}
+        }
+        break;
+    }
+    if let Some(low) = &mut low {
+        while high - *low > precision * *low {
+            let middle = f64::midpoint(*low, high);
+            if status(middle)? == Status::Complete {
+                *low = middle;
+            } else {
+                high = middle;
+            }
+        }
+    }
+    Ok(Saturation { applied_load: low, points })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn found(threshold: f64, load_max: f64, precision: f64) -> Saturation {
+        search(load_max, precision, |load| {
+            let status = if load <= threshold { Status::Complete } else { Status::Saturated };
+            Ok::<_, ()>(SaturationPoint { applied_load: load, status, latency_mean_cycles: None })
+        })
+        .unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+        #[test]
+        fn the_highest_load_that_is_sustained_is_found(
+            threshold in 1e-5..2.0_f64,
+            load_max in 0.01..1.0_f64,
+            precision in 0.001..0.2_f64,
+        ) {
+            let saturation = found(threshold, load_max, precision);
+            let load = saturation.applied_load.unwrap();
+            let most = threshold.min(load_max);
+            prop_assert!(load <= most && most <= load * (1.0 + precision));
+            let bisections = (1.0 / precision).log2().ceil() as usize;
+            prop_assert!(saturation.points.len() <= 20 + bisections);
+        }
+    }
+
+    #[test]
+    fn a_fabric_that_sustains_nothing_is_told_and_ends() {
+        let saturation = found(0.0, 1.0, 0.02);
+        assert_eq!((saturation.applied_load, saturation.points.len()), (None, 25));
+    }
+}

@@ -1,0 +1,365 @@
+//! Who multicasts when to whom; the same for every scheme and simulator.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use std::str::FromStr;
+
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use treecast_fabric::{Cycles, HostId, NameAndOptions, SpecError};
+
+/// When a host sends. Whatever the process, its mean gap is the message's flits over the applied load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Arrivals {
+    /// Gaps are exponentially distributed: a Poisson process a host.
+    #[default]
+    Exponential,
+    /// All gaps are equal; each host begins at a random point of its first.
+    Fixed,
+    /// A host sends in every cycle with the same probability: geometrically distributed gaps of whole cycles.
+    Bernoulli,
+    /// So many multicasts at once, then an exponentially distributed gap, so much the longer.
+    Burst {
+        /// Multicasts at once, from 1.
+        size: u32,
+    },
+}
+
+impl Arrivals {
+    /// The names it is read from.
+    pub const NAMES: [&str; 4] = ["exponential", "fixed", "bernoulli", "burst"];
+}
+
+impl FromStr for Arrivals {
+    type Err = SpecError;
+
+    /// Reads `exponential`, `fixed`, `bernoulli`, `burst:size=8`.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let spec: NameAndOptions = text.parse()?;
+        let plain = |arrivals| spec.only(&[]).map(|()| arrivals);
+        match spec.name() {
+            "exponential" => plain(Self::Exponential),
+            "fixed" => plain(Self::Fixed),
+            "bernoulli" => plain(Self::Bernoulli),
+            "burst" => {
+                const SIZE: &str = "how many multicasts at once, from 1 to 4096";
+                spec.only(&["size"])?;
+                let size: u32 = spec.required("size", SIZE)?;
+                if !(1..=4096).contains(&size) {
+                    let (key, value, expected) = ("size".into(), size.to_string(), SIZE.into());
+                    return Err(SpecError::BadValue { key, value, expected });
+                }
+                Ok(Self::Burst { size })
+            }
+            other => Err(SpecError::UnknownName {
+                what: "arrivals",
+                given: other.into(),
+                known: Self::NAMES.map(String::from).to_vec(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Arrivals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exponential => formatter.write_str("exponential"),
+            Self::Fixed => formatter.write_str("fixed"),
+            Self::Bernoulli => formatter.write_str("bernoulli"),
+            Self::Burst { size } => write!(formatter, "burst:size={size}"),
+        }
+    }
+}
+
+/// To whom a host sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum DestinationSets {
+    /// A new random set each time.
+    #[default]
+    Random,
+    /// One random set a host for the whole run.
+    Fixed,
+    /// The hosts that follow by number, round and round.
+    Neighbours,
+}
+
+impl DestinationSets {
+    /// All of them with their names.
+    pub const NAMES: [(&str, Self); 3] =
+        [("random", Self::Random), ("fixed", Self::Fixed), ("neighbours", Self::Neighbours)];
+}
+
+impl FromStr for DestinationSets {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|&(_, sets)| sets).ok_or_else(|| SpecError::UnknownName {
+            what: "destination sets",
+            given: text.into(),
+            known: Self::NAMES.map(|(name, _)| name.to_string()).to_vec(),
+        })
+    }
+}
+
+impl fmt::Display for DestinationSets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, sets)| sets == self).map_or("", |(name, _)| name);
+        formatter.write_str(name)
+    }
+}
+
+/// A process wants to multicast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Counted from 0 in the order of cycles, and in a cycle of hosts.
+    pub number: u64,
+    pub cycle: Cycles,
+    pub source: HostId,
+    /// In the order drawn.
+    pub destinations: Vec<HostId>,
+}
+
+/// The stream of a seed that draws the generators of hosts. Streams of one state are alike (its library says so), so each has a
+/// state of its own.
+const TRAFFIC_STREAM: u128 = 0x7472_6166;
+
+/// The multicasts of all hosts, without end, in the order of their cycles. Memory is in proportion to the hosts; each
+/// multicast costs the logarithm of them and its degree.
+pub(crate) struct Traffic {
+    arrivals: Arrivals,
+    sets: DestinationSets,
+    degree: u32,
+    /// Cycles from one multicast of a host to its next, in the mean.
+    mean_gap: f64,
+    hosts: Vec<Source>,
+    /// Whose turn comes when.
+    next: BinaryHeap<Reverse<(Cycles, HostId)>>,
+    number: u64,
+}
+
+struct Source {
+    gaps: Pcg64,
+    sets: Pcg64,
+    /// When it sends next. Kept unrounded, so that rounding to cycles does not add up.
+    time: f64,
+    /// Multicasts left of this burst.
+    burst_left: u32,
+    fixed: Vec<HostId>,
+}
+
+impl Traffic {
+    /// The traffic of so many hosts, at least one more than `degree`. `mean_gap` is in cycles.
+    pub fn new(
+        hosts: u32,
+        degree: u32,
+        mean_gap: f64,
+        arrivals: Arrivals,
+        sets: DestinationSets,
+        seed: u64,
+    ) -> Self {
+        assert!((1..hosts).contains(&degree) && mean_gap > 0.0, "checked by who asks");
+        let mut traffic = Self {
+            arrivals,
+            sets,
+            degree,
+            mean_gap,
+            hosts: Vec::with_capacity(hosts as usize),
+            next: BinaryHeap::new(),
+            number: 0,
+        };
+        let mut seeds = Pcg64::new(u128::from(seed), TRAFFIC_STREAM);
+        for host in (0..hosts).map(HostId) {
+            let mut generator = || Pcg64::new(seeds.random(), seeds.random());
+            let mut source =
+                Source { gaps: generator(), sets: generator(), time: 0.0, burst_left: 0, fixed: Vec::new() };
+            if sets == DestinationSets::Fixed {
+                source.fixed = random_set(&mut source.sets, hosts, host, degree);
+            }
+            source.time = match arrivals {
+                Arrivals::Fixed => source.gaps.random::<f64>() * mean_gap,
+                _ => source.gap(arrivals, mean_gap),
+            };
+            traffic.next.push(Reverse((cycle_of(source.time), host)));
+            traffic.hosts.push(source);
+        }
+        traffic
+    }
+
+    fn destinations(&mut self, host: HostId) -> Vec<HostId> {
+        let count = self.hosts.len() as u32;
+        match self.sets {
+            DestinationSets::Random => {
+                random_set(&mut self.hosts[host.index()].sets, count, host, self.degree)
+            }
+            DestinationSets::Fixed => self.hosts[host.index()].fixed.clone(),
+            DestinationSets::Neighbours => {
+                (1..=self.degree).map(|step| HostId((host.0 + step) % count)).collect()
+            }
+        }
+    }
+}
+
+impl Iterator for Traffic {
+    type Item = Arrival;
+
+    fn next(&mut self) -> Option<Arrival> {
+        let Reverse((cycle, source)) = self.next.pop()?;
+        let destinations = self.destinations(source);
+        let state = &mut self.hosts[source.index()];
+        state.time += state.gap(self.arrivals, self.mean_gap);
+        self.next.push(Reverse((cycle_of(state.time), source)));
+        self.number += 1;
+        Some(Arrival { number: self.number - 1, cycle, source, destinations })
+    }
+}
+
+impl Source {
+    /// The cycles until it sends again.
+    fn gap(&mut self, arrivals: Arrivals, mean: f64) -> f64 {
+        match arrivals {
+            Arrivals::Exponential => self.exponential(mean),
+            Arrivals::Fixed => mean,
+            // Counted from cycle 0: a gap of one cycle is the shortest.
+            Arrivals::Bernoulli if mean <= 1.0 => 1.0,
+            Arrivals::Bernoulli => {
+                let failures = libm::log(1.0 - self.gaps.random::<f64>()) / libm::log(1.0 - 1.0 / mean);
+                libm::floor(failures) + 1.0
+            }
+            Arrivals::Burst { size } => {
+                if self.burst_left > 0 {
+                    self.burst_left -= 1;
+                    return 0.0;
+                }
+                self.burst_left = size - 1;
+                self.exponential(mean * f64::from(size))
+            }
+        }
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -libm::log(1.0 - self.gaps.random::<f64>()) * mean
+    }
+}
+
+/// The cycle in which a point in time lies.
+fn cycle_of(time: f64) -> Cycles {
+    Cycles(time as u64)
+}
+
+/// So many different hosts without one, in random order: the beginning of a shuffle, of which only what has moved is kept.
+fn random_set(random: &mut Pcg64, hosts: u32, without: HostId, degree: u32) -> Vec<HostId> {
+    let others = hosts - 1;
+    let mut moved: BTreeMap<u32, u32> = BTreeMap::new();
+    let draw = |place: u32| {
+        let other = random.random_range(place..others);
+        let here = moved.get(&place).copied().unwrap_or(place);
+        let drawn = moved.insert(other, here).unwrap_or(other);
+        HostId(drawn + u32::from(drawn >= without.0))
+    };
+    (0..degree).map(draw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps(arrivals: Arrivals, mean: f64, count: usize) -> Vec<u64> {
+        let traffic = Traffic::new(2, 1, mean, arrivals, DestinationSets::Random, 7);
+        let cycles: Vec<u64> = traffic
+            .filter(|arrival| arrival.source == HostId(0))
+            .take(count + 1)
+            .map(|a| a.cycle.0)
+            .collect();
+        cycles.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    fn mean_and_variance(gaps: &[u64]) -> (f64, f64) {
+        let count = gaps.len() as f64;
+        let mean = gaps.iter().sum::<u64>() as f64 / count;
+        (mean, gaps.iter().map(|&gap| (gap as f64 - mean).powi(2)).sum::<f64>() / (count - 1.0))
+    }
+
+    #[test]
+    fn every_process_has_the_mean_gap_asked_for_and_the_spread_of_its_kind() {
+        for mean in [160.0, 2560.5] {
+            // The variance of gaps over the square of their mean.
+            for (name, spread) in [
+                ("exponential", 1.0),
+                ("fixed", 0.0),
+                ("bernoulli", 1.0 - 1.0 / mean),
+                ("burst:size=8", 15.0),
+            ] {
+                let (found, variance) = mean_and_variance(&gaps(name.parse().unwrap(), mean, 40_000));
+                assert!((found / mean - 1.0).abs() < 0.05, "{name}: a mean gap of {found}, not {mean}");
+                let error = (variance / (mean * mean) - spread).abs();
+                assert!(error < 0.1 * spread.max(0.05), "{name}: a spread of {}", variance / (mean * mean));
+            }
+        }
+    }
+
+    #[test]
+    fn arrivals_come_in_the_order_of_cycles_and_hosts_each_to_others_once() {
+        for sets in DestinationSets::NAMES.map(|(_, sets)| sets) {
+            let traffic = Traffic::new(9, 8, 3.0, Arrivals::Exponential, sets, 1);
+            let arrivals: Vec<Arrival> = traffic.take(500).collect();
+            assert!(arrivals.windows(2).all(|pair| {
+                (pair[0].cycle, pair[0].source) <= (pair[1].cycle, pair[1].source)
+                    && pair[0].number + 1 == pair[1].number
+            }));
+            for Arrival { source, destinations, .. } in &arrivals {
+                let mut all = destinations.clone();
+                all.push(*source);
+                all.sort_unstable();
+                assert!(all.into_iter().eq((0..9).map(HostId)), "{sets}: everybody once");
+            }
+        }
+    }
+
+    #[test]
+    fn random_sets_are_even_and_new_each_time_and_fixed_ones_stay() {
+        let of = |sets| Traffic::new(10, 3, 5.0, Arrivals::Exponential, sets, 3).take(30_000);
+        let mut counts = [[0_u32; 10]; 3];
+        for arrival in of(DestinationSets::Random).filter(|arrival| arrival.source == HostId(4)) {
+            for (place, host) in arrival.destinations.iter().enumerate() {
+                counts[place][host.index()] += 1;
+            }
+        }
+        for place in counts {
+            let mean = f64::from(place.iter().sum::<u32>()) / 9.0;
+            assert_eq!(place[4], 0);
+            let even =
+                |(host, &count): (usize, &u32)| host == 4 || (f64::from(count) / mean - 1.0).abs() < 0.25;
+            assert!(place.iter().enumerate().all(even), "{place:?}");
+        }
+        let fixed: Vec<Arrival> = of(DestinationSets::Fixed).filter(|a| a.source == HostId(4)).collect();
+        assert!(fixed.windows(2).all(|pair| pair[0].destinations == pair[1].destinations));
+    }
+
+    #[test]
+    fn one_seed_makes_one_traffic() {
+        let of = |seed| {
+            let traffic = Traffic::new(5, 2, 9.0, Arrivals::Bernoulli, DestinationSets::Random, seed);
+            traffic.take(50).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
+    fn names_read_back_as_they_print_and_mistakes_say_what_fits() {
+        for text in ["exponential", "fixed", "bernoulli", "burst:size=8"] {
+            assert_eq!(text.parse::<Arrivals>().unwrap().to_string(), text);
+        }
+        for (text, sets) in DestinationSets::NAMES {
+            assert_eq!((text.parse(), sets.to_string()), (Ok(sets), text.to_string()));
+        }
+        let error = |text: &str| text.parse::<Arrivals>().unwrap_err().to_string();
+        assert_eq!(
+            error("possion"),
+            "unknown arrivals 'possion': known are exponential, fixed, bernoulli, burst"
+        );
+        assert_eq!(error("burst:size=0"), "size=0 does not fit: how many multicasts at once, from 1 to 4096");
+    }
+}

@@ -1,0 +1,159 @@
+//! One multicast made ready to run: its plan with the ways of its worms, in memory in proportion to its group.
+
+use std::ops::Range;
+
+use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_plan::{Local, MemberId, Placement, Plan, Scheme, WormKind};
+
+use crate::way::{Way, WayFinder};
+use crate::{Offload, Parameters, SimError, packet_count};
+
+/// What sets a multicast apart from others in the same run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Occasion {
+    /// Counted from 0 in the order of the starts.
+    pub number: u64,
+    /// The cycle in which the root's process wants to send.
+    pub start: Cycles,
+    pub offload: Offload,
+    pub message: Flits,
+}
+
+/// A worm of a multicast.
+#[derive(Debug)]
+pub(crate) struct RunningWorm {
+    pub kind: WormKind,
+    /// Its receivers among the participants, those on one host together.
+    pub receivers: Range<u32>,
+    pub way: Way,
+}
+
+/// A member that takes part.
+#[derive(Debug, Clone)]
+struct Participant {
+    member: MemberId,
+    /// Its worms, in the order in which it sends them: a stretch of `sends`.
+    sends: Range<u32>,
+}
+
+/// One multicast made ready to run. Participant 0 is the root; then come the receivers of each worm.
+#[derive(Debug)]
+pub(crate) struct Multicast {
+    pub occasion: Occasion,
+    pub packets: u32,
+    /// Whether what reaches a host is moved once for all its processes.
+    pub shared_delivery: bool,
+    pub worms: Vec<RunningWorm>,
+    participants: Vec<Participant>,
+    sends: Vec<u32>,
+    packet_flits: Flits,
+    placement: Placement,
+}
+
+impl Multicast {
+    /// Makes a plan ready.
+    ///
+    /// # Errors
+    /// [`SimError`] for a message that cannot be cut into packets.
+    pub fn new(
+        fabric: &Fabric,
+        parameters: &Parameters,
+        plan: &Plan,
+        occasion: Occasion,
+    ) -> Result<Self, SimError> {
+        let packets = packet_count(occasion.message, parameters.packet_flits)?;
+        let placement = *plan.placement();
+        let finder = WayFinder::new(fabric, plan, parameters);
+        let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
+        let mut worms = Vec::with_capacity(plan.worms().len());
+        for worm in plan.worms() {
+            let first = participants.len();
+            participants.extend(worm.to.iter().map(|&member| Participant { member, sends: 0..0 }));
+            participants[first..]
+                .sort_unstable_by_key(|receiver| (placement.host_of(receiver.member), receiver.member));
+            worms.push(RunningWorm {
+                kind: worm.kind,
+                receivers: first as u32..participants.len() as u32,
+                way: finder.way(worm),
+            });
+        }
+        let mut by_member: Vec<(MemberId, u32)> =
+            participants.iter().zip(0..).map(|(participant, index)| (participant.member, index)).collect();
+        by_member.sort_unstable();
+        let mut sends: Vec<(u32, u32, u32)> = plan
+            .worms()
+            .iter()
+            .zip(0..)
+            .map(|(worm, position)| {
+                let sender = by_member.partition_point(|&(member, _)| member < worm.from);
+                (by_member[sender].1, worm.index, position)
+            })
+            .collect();
+        sends.sort_unstable();
+        for stretch in sends.chunk_by(|a, b| a.0 == b.0) {
+            let first = sends.partition_point(|send| send.0 < stretch[0].0) as u32;
+            participants[stretch[0].0 as usize].sends = first..first + stretch.len() as u32;
+        }
+        Ok(Self {
+            occasion,
+            packets,
+            shared_delivery: matches!(plan.scheme(), Scheme::Leader { local: Local::Direct, .. }),
+            worms,
+            participants,
+            sends: sends.into_iter().map(|(.., position)| position).collect(),
+            packet_flits: parameters.packet_flits,
+            placement,
+        })
+    }
+
+    /// The root's place among the participants.
+    pub const ROOT: u32 = 0;
+
+    /// How many members take part, the root included.
+    pub fn participant_count(&self) -> u32 {
+        self.participants.len() as u32
+    }
+
+    /// How many receive.
+    pub fn destination_count(&self) -> u32 {
+        self.participant_count() - 1
+    }
+
+    /// The member that a participant is.
+    pub fn member(&self, participant: u32) -> MemberId {
+        self.participants[participant as usize].member
+    }
+
+    /// The host that a participant runs on.
+    pub fn host(&self, participant: u32) -> HostId {
+        self.placement.host_of(self.member(participant))
+    }
+
+    /// The worms that a participant sends, in its order.
+    pub fn sends_of(&self, participant: u32) -> &[u32] {
+        let Range { start, end } = self.participants[participant as usize].sends;
+        &self.sends[start as usize..end as usize]
+    }
+
+    /// The receivers of a worm on a host.
+    pub fn receivers_on(&self, worm: u32, host: HostId) -> Range<u32> {
+        let Range { start, end } = self.worms[worm as usize].receivers;
+        let receivers = &self.participants[start as usize..end as usize];
+        let host_of = |receiver: &Participant| self.placement.host_of(receiver.member);
+        let first = receivers.partition_point(|receiver| host_of(receiver) < host);
+        let last = receivers.partition_point(|receiver| host_of(receiver) <= host);
+        start + first as u32..start + last as u32
+    }
+
+    /// The payload of a packet: the last one of a message has what is left.
+    pub fn payload(&self, packet: u32) -> Flits {
+        let sent = u64::from(packet) * self.packet_flits.0;
+        Flits((self.occasion.message.0 - sent).min(self.packet_flits.0))
+    }
+
+    /// The longest packet with its header that any of the worms begins with: payload and header.
+    pub fn longest_packet(&self) -> (Flits, Flits) {
+        let header = self.worms.iter().map(|worm| worm.way.header).max().unwrap_or_default();
+        (self.payload(0), header)
+    }
+}

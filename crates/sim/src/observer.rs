@@ -1,0 +1,136 @@
+//! What can be seen of a run: who worked on what, from when to when.
+
+use treecast_fabric::{Channel, Cycles, Flits, HostId};
+use treecast_plan::MemberId;
+
+use crate::Trace;
+
+/// What works: it does one piece of work at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Track {
+    /// The CPU of a process.
+    Cpu(MemberId),
+    /// The I/O bus of a host.
+    Bus(HostId),
+    /// The processor of a host's network interface.
+    Nic(HostId),
+    /// A virtual channel of a directed link.
+    Link(Channel),
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Work {
+    /// A CPU sends a message.
+    HostSend,
+    /// A CPU receives a message.
+    HostReceive,
+    /// A CPU copies a message into shared memory.
+    LocalSend,
+    /// A CPU copies a message out of shared memory.
+    LocalReceive,
+    /// A bus moves a packet to the network interface.
+    BusToNic,
+    /// A bus moves a packet to host memory.
+    BusToMemory,
+    /// A network interface sends a copy of a packet.
+    NicSend,
+    /// A network interface takes a packet in.
+    NicReceive,
+    /// A link carries a packet.
+    Transfer,
+}
+
+impl Work {
+    /// All of them with their names.
+    pub const NAMES: [(&str, Self); 9] = [
+        ("host send", Self::HostSend),
+        ("host receive", Self::HostReceive),
+        ("local send", Self::LocalSend),
+        ("local receive", Self::LocalReceive),
+        ("bus to NIC", Self::BusToNic),
+        ("bus to memory", Self::BusToMemory),
+        ("NIC send", Self::NicSend),
+        ("NIC receive", Self::NicReceive),
+        ("transfer", Self::Transfer),
+    ];
+
+    /// Whether it is done once a message, and not for each packet: what CPUs do.
+    pub const fn is_of_message(self) -> bool {
+        matches!(self, Self::HostSend | Self::HostReceive | Self::LocalSend | Self::LocalReceive)
+    }
+}
+
+/// One piece of work: in the cycles from `from` up to `to`, without `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slice {
+    /// Who works.
+    pub track: Track,
+    /// What is done.
+    pub work: Work,
+    /// Which multicast it belongs to, from 0.
+    pub multicast: u64,
+    /// Which worm of its plan, from 0. Where one piece of work serves several worms, the first of them.
+    pub worm: u32,
+    /// Which packet, from 0. It says nothing where the work [is of the whole message](Work::is_of_message).
+    pub packet: u32,
+    /// The first cycle.
+    pub from: Cycles,
+    /// The cycle after the last.
+    pub to: Cycles,
+}
+
+/// Who is told what happens in a simulation.
+///
+/// Work is told as it begins, in the order of the cycles; with wormhole switching what a link carries is told when the last
+/// flit has gone, or the run ends. Times of one track never lie before those told earlier of it.
+pub(crate) trait Observer {
+    /// A process wants to send a multicast.
+    fn started(&mut self, multicast: u64, cycle: Cycles);
+    /// A process has received a multicast.
+    fn delivered(&mut self, multicast: u64, member: MemberId, host: HostId, cycle: Cycles);
+    /// A piece of work begins on a CPU, a bus or a network interface; it takes at least a cycle.
+    fn worked(&mut self, slice: &Slice);
+    /// A packet goes over a link: so many flits between the ends of the slice.
+    fn carried(&mut self, slice: &Slice, flits: Flits);
+}
+
+/// Two observers are both told.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn started(&mut self, multicast: u64, cycle: Cycles) {
+        self.0.started(multicast, cycle);
+        self.1.started(multicast, cycle);
+    }
+
+    fn delivered(&mut self, multicast: u64, member: MemberId, host: HostId, cycle: Cycles) {
+        self.0.delivered(multicast, member, host, cycle);
+        self.1.delivered(multicast, member, host, cycle);
+    }
+
+    fn worked(&mut self, slice: &Slice) {
+        self.0.worked(slice);
+        self.1.worked(slice);
+    }
+
+    fn carried(&mut self, slice: &Slice, flits: Flits) {
+        self.0.carried(slice, flits);
+        self.1.carried(slice, flits);
+    }
+}
+
+/// A trace keeps what takes time.
+impl Observer for Option<&mut Trace<'_>> {
+    fn started(&mut self, _: u64, _: Cycles) {}
+
+    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
+
+    fn worked(&mut self, slice: &Slice) {
+        if let Some(trace) = self {
+            trace.record(slice);
+        }
+    }
+
+    fn carried(&mut self, slice: &Slice, _: Flits) {
+        self.worked(slice);
+    }
+}

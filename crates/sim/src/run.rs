@@ -1,0 +1,124 @@
+//! One multicast on an idle fabric.
+
+use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_plan::{MemberId, Plan};
+
+use crate::multicast::{Multicast, Occasion};
+use crate::observer::{Observer, Slice, Track};
+use crate::{
+    Delivery, Ending, Offload, Outcome, Parameters, Setting, SimError, Simulator, Status, Trace,
+    packet_count, simulate,
+};
+
+/// One multicast to simulate. The root's process begins to send at cycle 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// Where.
+    pub fabric: &'a Fabric,
+    /// What.
+    pub plan: &'a Plan,
+    /// Who forwards.
+    pub offload: Offload,
+    /// The length of the message; longer ones than a packet are cut into packets.
+    pub message: Flits,
+    /// How fast everything is.
+    pub parameters: &'a Parameters,
+    /// The seed of all random choices; without random policies it changes nothing.
+    pub seed: u64,
+    /// Who decides what happens when.
+    pub simulator: Simulator,
+}
+
+impl Run<'_> {
+    /// Simulates it. Never hangs: it ends when nothing is left to happen, or at [`Parameters::cycles_max`].
+    ///
+    /// # Errors
+    /// [`SimError`] where the run is not possible: an empty message, one of too many packets, a packet that does not fit
+    /// an input buffer, a plan that does not fit the fabric, or wormhole switching with a simulator that does not know it.
+    pub fn simulate(&self) -> Result<Outcome, SimError> {
+        self.simulate_traced(None)
+    }
+
+    /// Simulates it, and records what CPUs, buses, network interfaces and links do.
+    ///
+    /// # Errors
+    /// As [`Run::simulate`].
+    pub fn simulate_traced(&self, trace: Option<&mut Trace>) -> Result<Outcome, SimError> {
+        packet_count(self.message, self.parameters.packet_flits)?;
+        self.plan.check(self.fabric)?;
+        let setting = Setting {
+            fabric: self.fabric,
+            placement: *self.plan.placement(),
+            parameters: self.parameters,
+            seed: self.seed,
+            last: self.parameters.cycles_max,
+            in_flight_max: 1,
+        };
+        let occasion =
+            Occasion { number: 0, start: Cycles::ZERO, offload: self.offload, message: self.message };
+        let multicast = Multicast::new(self.fabric, self.parameters, self.plan, occasion);
+        let mut observer = (Record::new(self), trace);
+        let (ending, _) = simulate(self.simulator, &setting, std::iter::once(multicast), &mut observer)?;
+        Ok(observer.0.outcome(self, ending))
+    }
+}
+
+/// What is kept of a run.
+struct Record<'a> {
+    run: &'a Run<'a>,
+    deliveries: Vec<Delivery>,
+    cpu_busy: Vec<Cycles>,
+    /// Which worms have been put into the fabric.
+    injected: Vec<bool>,
+}
+
+impl<'a> Record<'a> {
+    fn new(run: &'a Run) -> Self {
+        Self {
+            run,
+            deliveries: Vec::with_capacity(run.plan.destination_count()),
+            cpu_busy: vec![Cycles::ZERO; run.plan.placement().host_count() as usize],
+            injected: vec![false; run.plan.worms().len()],
+        }
+    }
+
+    fn outcome(mut self, run: &Run, ending: Ending) -> Outcome {
+        self.deliveries.sort_unstable_by_key(|delivery| delivery.member);
+        let complete = self.deliveries.len() == run.plan.destination_count();
+        let (status, deadlock) = match ending {
+            Ending::Deadlocked(deadlock) => (Status::Deadlocked, Some(deadlock)),
+            _ if complete => (Status::Complete, None),
+            _ => (Status::Incomplete, None),
+        };
+        let latency = self.deliveries.iter().map(|delivery| delivery.cycle).max();
+        Outcome {
+            status,
+            latency: latency.filter(|_| status == Status::Complete),
+            deliveries: self.deliveries,
+            worms: self.injected.iter().filter(|&&injected| injected).count() as u32,
+            cpu_busy: self.cpu_busy,
+            deadlock,
+        }
+    }
+}
+
+impl Observer for Record<'_> {
+    fn started(&mut self, _: u64, _: Cycles) {}
+
+    fn delivered(&mut self, _: u64, member: MemberId, host: HostId, cycle: Cycles) {
+        self.deliveries.push(Delivery { member, host, cycle });
+    }
+
+    fn worked(&mut self, slice: &Slice) {
+        if let Track::Cpu(member) = slice.track {
+            let host = self.run.plan.placement().host_of(member);
+            // A run may end in the middle.
+            let end = slice.to.min(self.run.parameters.cycles_max);
+            self.cpu_busy[host.index()] += end - slice.from;
+        }
+    }
+
+    fn carried(&mut self, slice: &Slice, _: Flits) {
+        self.injected[slice.worm as usize] = true;
+    }
+}

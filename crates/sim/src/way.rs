@@ -1,0 +1,416 @@
+//! Where a worm goes: what each switch on its way does with it, whatever the time. Both simulators ask here.
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+use rand_pcg::Pcg64;
+use smallvec::SmallVec;
+use treecast_fabric::{
+    Ascent, Channel, Fabric, Flits, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology,
+    UpDown, Vertex,
+};
+use treecast_plan::{Placement, Plan, Worm, WormKind};
+
+use crate::{Adaptive, Headers, Parameters, RoutingStart};
+
+/// How far a packet has come on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A unicast that is routed as it goes: whether it has gone down.
+    Adaptive { gone_down: bool },
+    /// Along a given path: how many switches it has passed.
+    Fixed { passed: u32 },
+    /// Up to a switch above all destinations.
+    Ascending,
+    /// Down a branch of its tree.
+    Descending { branch: u32 },
+    /// To a host: the way ends there.
+    Arriving,
+}
+
+/// Channels of which any will do, the one to take first at the front.
+pub(crate) type Outputs = SmallVec<[Channel; 4]>;
+
+/// A copy that a switch makes of a packet: the outputs that would do, and how far the copy has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Branch {
+    pub outputs: Outputs,
+    pub progress: Progress,
+}
+
+/// A worm's way, as far as it is known beforehand.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// The header that it begins with: one flit a byte. A tree worm's bit string has a bit a host of the fabric.
+    pub header: Flits,
+    course: Course,
+}
+
+impl Way {
+    /// The progress of a worm that enters the fabric.
+    pub fn begin(&self) -> Progress {
+        match &self.course {
+            Course::Local => unreachable!("local worms are not put into the fabric"),
+            Course::Adaptive { .. } => Progress::Adaptive { gone_down: false },
+            Course::Fixed { .. } => Progress::Fixed { passed: 0 },
+            Course::Tree(_) => Progress::Ascending,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Course {
+    /// Inside a host: no way at all.
+    Local,
+    /// To a host on some switch, by shortest legal routes.
+    Adaptive { host: HostId, switch: SwitchId },
+    /// Along a given path.
+    Fixed {
+        first: Channel,
+        /// What a switch reads that takes nothing off.
+        address: Flits,
+        stops: Vec<Stop>,
+    },
+    /// Down a tree of switches.
+    Tree(Box<Tree>),
+}
+
+/// What a worm does at one switch of a given path.
+#[derive(Debug, Clone, Default)]
+struct Stop {
+    drops: Vec<LinkId>,
+    onward: Option<Channel>,
+    /// Header flits that the switch takes off.
+    stripped: Flits,
+}
+
+/// The way of a tree worm.
+#[derive(Debug)]
+struct Tree {
+    ascent: Ascent,
+    targets: FixedBitSet,
+    hosts: BTreeMap<SwitchId, Vec<LinkId>>,
+    /// The branches found so far, and the one at each switch where the worm has turned down.
+    branches: Vec<TreeBranch>,
+    tops: BTreeMap<SwitchId, u32>,
+}
+
+/// What goes down from one switch.
+#[derive(Debug)]
+struct TreeBranch {
+    targets: FixedBitSet,
+    /// The links that copies leave by, each with the branch that it goes on to; known once a packet has come.
+    copies: Option<Vec<(LinkId, Option<u32>)>>,
+}
+
+/// Finds the ways of a plan's worms.
+pub(crate) struct WayFinder<'a> {
+    fabric: &'a Fabric,
+    placement: &'a Placement,
+    parameters: &'a Parameters,
+}
+
+impl<'a> WayFinder<'a> {
+    pub fn new(fabric: &'a Fabric, plan: &'a Plan, parameters: &'a Parameters) -> Self {
+        Self { fabric, placement: plan.placement(), parameters }
+    }
+
+    pub fn way(&self, worm: &Worm) -> Way {
+        let (header, course) = self.course(worm);
+        let header = if self.parameters.headers == Headers::Free { Flits::ZERO } else { header };
+        Way { header, course }
+    }
+
+    /// The course of a worm, and how long its header is where headers count.
+    fn course(&self, worm: &Worm) -> (Flits, Course) {
+        let (fabric, topology) = (self.fabric, self.fabric.topology());
+        let host_of = |member| self.placement.host_of(member);
+        let unicast_header = self.parameters.unicast_header_flits;
+        match worm.kind {
+            WormKind::Local => (Flits::ZERO, Course::Local),
+            WormKind::Unicast if worm.route.is_empty() && is_adaptive(fabric.routing()) => {
+                let host = host_of(worm.to[0]);
+                (unicast_header, Course::Adaptive { host, switch: topology.switch_of(host) })
+            }
+            WormKind::Unicast => {
+                let mut route = worm.route.clone();
+                if route.is_empty() {
+                    route = RouteFinder::new(topology, fabric.routing())
+                        .route(host_of(worm.from), host_of(worm.to[0]));
+                }
+                let stops = stops(topology, &route);
+                (unicast_header, Course::Fixed { first: route[0], address: unicast_header, stops })
+            }
+            WormKind::Path => {
+                let mut stops = stops(topology, &worm.route);
+                let header = set_path_header(topology, &mut stops, &worm.route);
+                (header, Course::Fixed { first: worm.route[0], address: Flits(1), stops })
+            }
+            WormKind::Tree => {
+                let header = Flits(u64::from(topology.host_count()).div_ceil(8));
+                (header, Course::Tree(Box::new(self.tree(worm))))
+            }
+        }
+    }
+
+    fn tree(&self, worm: &Worm) -> Tree {
+        let topology = self.fabric.topology();
+        let routing =
+            self.fabric.routing().up_down().expect("tree worms are planned on up*/down* fabrics only");
+        let reached = self.placement.hosts_of(&worm.to);
+        let targets = UpDown::switches_of(topology, &reached);
+        let mut hosts: BTreeMap<SwitchId, Vec<LinkId>> = BTreeMap::new();
+        for host in reached {
+            hosts.entry(topology.switch_of(host)).or_default().push(topology.ejection(host));
+        }
+        let source = topology.switch_of(self.placement.host_of(worm.from));
+        Tree {
+            ascent: routing.ascent(topology, source, &targets),
+            targets,
+            hosts,
+            branches: Vec::new(),
+            tops: BTreeMap::new(),
+        }
+    }
+}
+
+/// The stream of a seed that makes a switch's random choices is this and the switch's number.
+const ADAPTIVE_STREAM: u128 = 0x6164_6170 << 32;
+
+/// The random choices of a switch: of n free outputs it takes number `random_range(0..n)`.
+pub(crate) fn random_choices(seed: u64, switch: SwitchId) -> Pcg64 {
+    Pcg64::new(u128::from(seed), ADAPTIVE_STREAM + u128::from(switch.0))
+}
+
+/// Whether switches choose among links and channels as a packet comes.
+fn is_adaptive(routing: &Routing) -> bool {
+    !matches!(routing, Routing::DimensionOrder(_))
+}
+
+/// What switches know: the fabric, its routing, and how they choose.
+pub(crate) struct Router<'a> {
+    fabric: &'a Fabric,
+    parameters: &'a Parameters,
+    leeway: Leeway<'a>,
+    /// Where routing is adaptive.
+    next: Option<NextLinks<'a>>,
+}
+
+/// How much is left open to a packet that knows its links.
+#[derive(Clone, Copy)]
+struct Leeway<'a> {
+    topology: &'a Topology,
+    /// How many channels of a link a packet may choose among; on tori and meshes routing has chosen.
+    channels: u8,
+    /// How many links.
+    links_max: usize,
+}
+
+impl Leeway<'_> {
+    /// The channels of a link that a packet may take: into a host there is one, elsewhere as many as the routing leaves
+    /// open.
+    fn channels(self, channel: Channel) -> Outputs {
+        let into_host = self.topology.link(channel.link).to.host().is_some();
+        if self.channels == 1 || into_host {
+            return Outputs::from_slice(&[channel]);
+        }
+        (0..self.channels).map(|virtual_channel| Channel { virtual_channel, ..channel }).collect()
+    }
+
+    fn link(self, link: LinkId) -> Outputs {
+        self.channels(Channel { link, virtual_channel: 0 })
+    }
+
+    /// Any channel of several links, the lowest link first; of the first link alone where the choice is not adaptive.
+    fn any_of(self, links: impl Iterator<Item = LinkId>) -> Outputs {
+        links.take(self.links_max).flat_map(|link| self.link(link)).collect()
+    }
+}
+
+impl<'a> Router<'a> {
+    pub fn new(fabric: &'a Fabric, parameters: &'a Parameters) -> Self {
+        let (topology, routing) = (fabric.topology(), fabric.routing());
+        let leeway = Leeway {
+            topology,
+            channels: if is_adaptive(routing) { routing.virtual_channel_count() } else { 1 },
+            links_max: if parameters.adaptive == Adaptive::Lowest { 1 } else { usize::MAX },
+        };
+        Self { fabric, parameters, leeway, next: NextLinks::new(topology, routing) }
+    }
+
+    /// The channels that a worm may enter the fabric by.
+    pub fn entries(&self, way: &Way, from: HostId) -> Outputs {
+        match &way.course {
+            Course::Fixed { first, .. } => self.leeway.channels(*first),
+            _ => self.leeway.link(self.fabric.topology().injection(from)),
+        }
+    }
+
+    /// How many header flits a switch takes off a packet.
+    pub fn stripped(&self, way: &Way, progress: Progress) -> Flits {
+        match (&way.course, progress) {
+            (Course::Fixed { stops, .. }, Progress::Fixed { passed })
+                if self.parameters.headers == Headers::Counted =>
+            {
+                stops[passed as usize].stripped
+            }
+            _ => Flits::ZERO,
+        }
+    }
+
+    /// How many flits of a packet a switch must have before it can route it.
+    pub fn fields(&self, way: &Way, progress: Progress) -> Flits {
+        let stripped = self.stripped(way, progress);
+        let read = match &way.course {
+            _ if self.parameters.routing_start == RoutingStart::FirstFlit => Flits(1),
+            _ if self.parameters.headers == Headers::Free => Flits(1),
+            Course::Fixed { address, .. } => *address,
+            _ => way.header,
+        };
+        read.max(stripped).max(Flits(1))
+    }
+
+    /// The most flits of a worm's packets that some switch must have before it can route them.
+    pub fn longest_fields(&self, way: &Way) -> Flits {
+        match &way.course {
+            Course::Fixed { stops, .. } => {
+                let fields =
+                    (0..stops.len() as u32).map(|passed| self.fields(way, Progress::Fixed { passed }));
+                fields.max().unwrap_or_default()
+            }
+            Course::Local => Flits::ZERO,
+            _ => self.fields(way, way.begin()),
+        }
+    }
+
+    /// The copies that a switch makes of a packet, into an empty list. The order of a packet's copies is that of their
+    /// ports: those to hosts first.
+    pub fn branches(&mut self, way: &mut Way, at: SwitchId, progress: Progress, copies: &mut Vec<Branch>) {
+        let topology = self.fabric.topology();
+        match (&mut way.course, progress) {
+            (Course::Adaptive { host, switch }, Progress::Adaptive { gone_down }) => {
+                copies.push(if *switch == at {
+                    Branch {
+                        outputs: self.leeway.link(topology.ejection(*host)),
+                        progress: Progress::Arriving,
+                    }
+                } else {
+                    Branch { outputs: self.towards(*switch, at, gone_down), progress }
+                });
+            }
+            (Course::Fixed { stops, .. }, Progress::Fixed { passed }) => {
+                let stop = &stops[passed as usize];
+                copies.extend(
+                    stop.drops.iter().map(|&link| Branch {
+                        outputs: self.leeway.link(link),
+                        progress: Progress::Arriving,
+                    }),
+                );
+                copies.extend(stop.onward.map(|channel| Branch {
+                    outputs: self.leeway.channels(channel),
+                    progress: Progress::Fixed { passed: passed + 1 },
+                }));
+            }
+            (Course::Tree(tree), Progress::Ascending) if tree.ascent.from(at) != Some(0) => {
+                let up_down = self.up_down();
+                let outputs = self.leeway.any_of(up_down.ascending_links(topology, &tree.ascent, at));
+                copies.push(Branch { outputs, progress });
+            }
+            (Course::Tree(tree), Progress::Ascending) => {
+                let top = tree.top(at);
+                self.descend(tree, at, top, copies);
+            }
+            (Course::Tree(tree), Progress::Descending { branch }) => self.descend(tree, at, branch, copies),
+            _ => unreachable!("a packet's progress is of its way's kind"),
+        }
+    }
+
+    /// The progress of a copy that leaves a switch by a link.
+    pub fn onward(&self, progress: Progress, link: LinkId) -> Progress {
+        match (progress, self.fabric.routing()) {
+            (Progress::Adaptive { gone_down: false }, Routing::UpDown(routing)) => {
+                Progress::Adaptive { gone_down: !routing.is_up(self.fabric.topology(), link) }
+            }
+            _ => progress,
+        }
+    }
+
+    fn up_down(&self) -> &'a UpDown {
+        self.fabric.routing().up_down().expect("tree worms are planned on up*/down* fabrics only")
+    }
+
+    fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> Outputs {
+        let leeway = self.leeway;
+        let next = self.next.as_mut().expect("adaptive ways are made where routing is adaptive");
+        leeway.any_of(next.towards(target, at, gone_down).iter().copied())
+    }
+
+    fn descend(&self, tree: &mut Tree, at: SwitchId, branch: u32, copies: &mut Vec<Branch>) {
+        if tree.branches[branch as usize].copies.is_none() {
+            let found = self.copies_of(tree, at, branch);
+            tree.branches[branch as usize].copies = Some(found);
+        }
+        let found = tree.branches[branch as usize].copies.iter().flatten();
+        copies.extend(found.map(|&(link, branch)| Branch {
+            outputs: self.leeway.link(link),
+            progress: branch.map_or(Progress::Arriving, |branch| Progress::Descending { branch }),
+        }));
+    }
+
+    /// The links that copies leave a switch by, each with the branch it goes on to.
+    fn copies_of(&self, tree: &mut Tree, at: SwitchId, branch: u32) -> Vec<(LinkId, Option<u32>)> {
+        let targets = &tree.branches[branch as usize].targets;
+        let below = self.up_down().copies(self.fabric.topology(), at, targets, self.parameters.overlap);
+        let mut links = Vec::new();
+        if targets[at.index()] {
+            links.extend(tree.hosts[&at].iter().map(|&link| (link, None)));
+        }
+        for (link, targets) in below {
+            links.push((link, Some(tree.branches.len() as u32)));
+            tree.branches.push(TreeBranch { targets, copies: None });
+        }
+        links
+    }
+}
+
+impl Tree {
+    /// The branch that begins at a switch where the worm turns down.
+    fn top(&mut self, at: SwitchId) -> u32 {
+        *self.tops.entry(at).or_insert_with(|| {
+            self.branches.push(TreeBranch { targets: self.targets.clone(), copies: None });
+            self.branches.len() as u32 - 1
+        })
+    }
+}
+
+/// The switches of a route, each with what leaves there: drops to hosts, and the way on.
+fn stops(topology: &Topology, route: &[Channel]) -> Vec<Stop> {
+    let mut stops: Vec<Stop> = Vec::new();
+    for &channel in route {
+        let link = topology.link(channel.link);
+        if let (Vertex::Switch(_), Some(stop)) = (link.from, stops.last_mut()) {
+            match link.to {
+                Vertex::Host(_) => stop.drops.push(channel.link),
+                Vertex::Switch(_) => stop.onward = Some(channel),
+            }
+        }
+        if let Vertex::Switch(_) = link.to {
+            stops.push(Stop::default());
+        }
+    }
+    stops
+}
+
+/// A path worm's header has two fields for each switch with drops: a host id of one flit, and a bit string with a bit a
+/// port, rounded up to flits. On a torus host and router are one node, and the id is enough. A switch that drops takes its
+/// fields off.
+fn set_path_header(topology: &Topology, stops: &mut [Stop], route: &[Channel]) -> Flits {
+    let switches = route.iter().filter_map(|channel| topology.link(channel.link).to.switch());
+    for (stop, switch) in stops.iter_mut().zip(switches) {
+        if !stop.drops.is_empty() {
+            let ports = if topology.grid().is_some() { 0 } else { topology.port_count(switch) };
+            stop.stripped = Flits(1 + u64::from(ports).div_ceil(8));
+        }
+    }
+    stops.iter().map(|stop| stop.stripped).sum()
+}

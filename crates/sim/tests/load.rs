@@ -1,0 +1,239 @@
+//! Runs under load: what is measured agrees with queueing theory, and saturation and deadlock are told.
+
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
+use treecast_plan::Scheme;
+use treecast_sim::{
+    Arrivals, DestinationSets, LoadOutcome, LoadRun, Offload, Parameters, SimError, Simulator, Status,
+};
+
+fn fabric(spec: &str, routing: &str) -> Fabric {
+    let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
+    Fabric::new(topology, routing.parse::<RoutingPolicy>().unwrap()).unwrap()
+}
+
+fn run<'a>(fabric: &'a Fabric, scheme: &'a Scheme, parameters: &'a Parameters) -> LoadRun<'a> {
+    LoadRun {
+        fabric,
+        scheme,
+        order: None,
+        offload: Offload::Host,
+        message: Flits(128),
+        degree: 1,
+        load: 0.01,
+        arrivals: Arrivals::Exponential,
+        sets: DestinationSets::Random,
+        cycles: Cycles(1_000_000),
+        warmup: Cycles(200_000),
+        backlog_max: None,
+        parameters,
+        seed: 1,
+        simulator: Simulator::Event,
+    }
+}
+
+/// Two hosts that send to each other, with nothing in the way but a slow switch: it begins to route a packet of 128 flits
+/// when the one before it is gone. A queue with Poisson arrivals and a constant service time of 256 cycles.
+const ONE_QUEUE: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,routing_delay=128,headers=free";
+const SERVICE: f64 = 256.0;
+
+/// One switch, then the last flit of 128.
+const UNLOADED: f64 = (1 + 130 + 127) as f64;
+
+fn one_queue(utilization: f64, seed: u64) -> LoadOutcome {
+    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::Separate);
+    let parameters: Parameters = ONE_QUEUE.parse().unwrap();
+    LoadRun { load: utilization * 128.0 / SERVICE, seed, ..run(&fabric, &scheme, &parameters) }
+        .simulate()
+        .unwrap()
+}
+
+#[test]
+fn one_queue_waits_as_pollaczek_and_khinchine_say() {
+    for utilization in [0.3, 0.5, 0.8] {
+        let expected = UNLOADED + utilization * SERVICE / (2.0 * (1.0 - utilization));
+        let figures: Vec<_> = (0..40).map(|seed| one_queue(utilization, seed).figures).collect();
+        let mean = figures.iter().map(|figures| figures.latency_mean_cycles.unwrap()).sum::<f64>() / 40.0;
+        assert!((mean / expected - 1.0).abs() < 0.03, "{mean} at {utilization}, not {expected}");
+        let accepted = figures.iter().map(|figures| figures.accepted_load.unwrap()).sum::<f64>() / 40.0;
+        let ratio = accepted * SERVICE / 128.0 / utilization;
+        assert!((ratio - 1.0).abs() < 0.015, "what is applied is accepted: {ratio}");
+        let link = figures.iter().map(|figures| figures.link_utilization.mean).sum::<f64>() / 40.0;
+        assert!((link / accepted - 1.0).abs() < 0.01, "every flit goes over two links");
+    }
+}
+
+#[test]
+fn percentiles_lie_where_those_of_a_known_queue_do() {
+    // A lone host that sends at constant gaps meets nobody: all latencies are the same.
+    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::Separate);
+    let parameters: Parameters = ONE_QUEUE.parse().unwrap();
+    let steady = LoadRun { load: 0.2, arrivals: Arrivals::Fixed, ..run(&fabric, &scheme, &parameters) };
+    let figures = steady.simulate().unwrap().figures;
+    let unloaded = Cycles(UNLOADED as u64);
+    assert_eq!(
+        (figures.latency_p50, figures.latency_p99, figures.latency_max),
+        (Some(unloaded), Some(unloaded), Some(unloaded))
+    );
+    // Half of those that come to a queue at utilization 0.5 find it empty.
+    let figures = one_queue(0.45, 1).figures;
+    assert_eq!(figures.latency_p50, Some(unloaded));
+    let (p99, longest) = (figures.latency_p99.unwrap(), figures.latency_max.unwrap());
+    assert!(unloaded < p99 && p99 < longest, "{p99} of at most {longest}");
+}
+
+#[test]
+fn the_confidence_interval_covers_the_mean_about_as_often_as_it_says() {
+    let expected = UNLOADED + 0.5 * SERVICE / (2.0 * 0.5);
+    let covered = (0..60).filter(|&seed| {
+        let figures = one_queue(0.5, seed).figures;
+        let mean = figures.latency_mean_cycles.unwrap();
+        (mean - expected).abs() <= figures.latency_ci95_cycles.unwrap()
+    });
+    // 57 of 60 in the mean; fewer than 50 would come about once in ten thousand times.
+    assert!(covered.count() >= 50);
+}
+
+#[test]
+fn saturation_is_told_beyond_what_a_queue_serves_and_not_below() {
+    for seed in 0..6 {
+        for utilization in [0.3, 0.6, 0.8, 0.9] {
+            assert_eq!(one_queue(utilization, seed).status, Status::Complete, "{utilization}, seed {seed}");
+        }
+        for utilization in [1.1, 1.3, 2.0] {
+            assert_eq!(one_queue(utilization, seed).status, Status::Saturated, "{utilization}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn the_search_finds_the_load_that_a_queue_serves() {
+    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::Separate);
+    let parameters: Parameters = ONE_QUEUE.parse().unwrap();
+    let saturation = run(&fabric, &scheme, &parameters).find_saturation(0.02).unwrap();
+    let utilization = saturation.applied_load.unwrap() * SERVICE / 128.0;
+    assert!((0.95..1.06).contains(&utilization), "found {utilization} of what is served");
+    assert!(saturation.points.len() < 15);
+}
+
+#[test]
+fn a_saturated_run_ends_when_its_bound_is_reached() {
+    let (fabric, scheme) = (fabric("icpp98", "auto"), Scheme::Binomial);
+    let parameters = Parameters::default();
+    let heavy = LoadRun { load: 0.3, degree: 3, ..run(&fabric, &scheme, &parameters) };
+    let outcome = heavy.simulate().unwrap();
+    assert_eq!(outcome.status, Status::Saturated);
+    assert!(outcome.end < Cycles(200_000), "64 multicasts a host are soon under way");
+    let bounded = LoadRun { backlog_max: Some(40), ..heavy }.simulate().unwrap();
+    assert!(bounded.end < outcome.end);
+    assert_eq!(bounded.figures.multicasts_measured, 0);
+}
+
+#[test]
+fn shortest_paths_deadlock_under_load_and_the_cycle_is_shown() {
+    let parameters: Parameters =
+        "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,buffer_flits=129".parse().unwrap();
+    let scheme = Scheme::Separate;
+    let mut deadlocks = 0;
+    for seed in 1..6 {
+        let spec = format!("irregular:switches=16,ports=8,hosts=32,connectivity=0.5,seed={seed}");
+        let cyclic = fabric(&spec, "shortest-path");
+        let heavy = LoadRun { load: 0.6, ..run(&cyclic, &scheme, &parameters) };
+        let outcome = heavy.simulate().unwrap();
+        if let Some(deadlock) = &outcome.deadlock {
+            deadlocks += 1;
+            assert_eq!(outcome.status, Status::Deadlocked);
+            assert!(deadlock.waits.len() >= 2 && deadlock.stuck >= deadlock.waits.len());
+            // Each waits for the link that the next one came over.
+            for (wait, next) in deadlock.waits.iter().zip(deadlock.waits.iter().cycle().skip(1)) {
+                assert_eq!(wait.wants, next.at);
+            }
+            let text = deadlock.describe(&cyclic);
+            assert!(text.contains("wait for one another in a cycle") && text.contains(">s"), "{text}");
+        }
+        for load in [0.1, 0.4, 1.0] {
+            let legal = fabric(&spec, "up-down");
+            let outcome = LoadRun { load, ..run(&legal, &scheme, &parameters) }.simulate().unwrap();
+            assert_ne!(outcome.status, Status::Deadlocked, "up*/down* never deadlocks");
+        }
+    }
+    assert!(deadlocks >= 3, "{deadlocks} of 5 fabrics deadlocked");
+}
+
+#[test]
+fn one_seed_makes_one_run() {
+    let (fabric, scheme) = (fabric("icpp98", "auto"), "k-binomial".parse().unwrap());
+    let parameters: Parameters = "adaptive=random".parse().unwrap();
+    let of = |seed| {
+        let run = LoadRun { seed, degree: 3, offload: Offload::Nic, ..run(&fabric, &scheme, &parameters) };
+        run.simulate().unwrap()
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn impossible_loads_say_why() {
+    let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::Separate);
+    let parameters = Parameters::default();
+    let base = run(&fabric, &scheme, &parameters);
+    let error = |run: LoadRun| run.simulate().unwrap_err().to_string();
+    assert_eq!(
+        error(LoadRun { degree: 4, ..base }),
+        "a degree of 4 is not possible among 4 hosts: it takes at least 1, and fewer than there are hosts"
+    );
+    for load in [0.0, -1.0, 1.01, f64::NAN, f64::INFINITY] {
+        assert!(matches!(LoadRun { load, ..base }.simulate(), Err(SimError::Load(_))), "{load}");
+    }
+    assert_eq!(
+        error(LoadRun { warmup: Cycles(1_000_000), ..base }),
+        "of 1000000 cycles the first 1000000 cycles are not measured: at least 20 must be left to measure, and there are at most \
+         2^48"
+    );
+    assert!(matches!(LoadRun { load: 1e-300, ..base }.simulate(), Err(SimError::Gap { .. })));
+    assert!(matches!(base.find_saturation(0.0), Err(SimError::Precision(_))));
+    let few = LoadRun { load: 1e-6, cycles: Cycles(2000), warmup: Cycles(1000), ..base };
+    assert_eq!(few.simulate().unwrap().status, Status::Incomplete, "nothing was complete");
+}
+
+#[test]
+fn windows_of_any_length_end_and_shorter_ones_than_there_are_batches_are_refused() {
+    let (fabric, scheme) = (fabric("star:8", "auto"), Scheme::Binomial);
+    let parameters = Parameters::default();
+    for length in 1..60 {
+        let (warmup, cycles) = (Cycles(9_980), Cycles(9_980 + length));
+        let run = LoadRun { load: 0.05, degree: 3, warmup, cycles, ..run(&fabric, &scheme, &parameters) };
+        match run.simulate() {
+            Ok(outcome) => assert!(length >= 20 && outcome.end <= cycles),
+            Err(error) => assert!(length < 20 && matches!(error, SimError::Window { .. }), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_deadlock_is_told_also_where_the_backlog_ends_the_run_first() {
+    let cyclic = fabric("irregular:switches=16,ports=8,hosts=32,connectivity=0.5,seed=1", "shortest-path");
+    let short = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=32,buffer_flits=33";
+    let (scheme, parameters) = (Scheme::Separate, short.parse::<Parameters>().unwrap());
+    for simulator in [Simulator::Event, Simulator::Cycle] {
+        let base = run(&cyclic, &scheme, &parameters);
+        let heavy = LoadRun { load: 0.6, message: Flits(32), simulator, ..base };
+        let outcome = heavy.simulate().unwrap();
+        assert_eq!(outcome.status, Status::Deadlocked);
+        assert!(outcome.end < Cycles(10_000), "the backlog ended it");
+    }
+}
+
+#[test]
+fn no_link_is_busy_for_longer_than_there_is_time() {
+    let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::Separate);
+    let long = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=100000,buffer_flits=200000";
+    let parameters: Parameters = long.parse().unwrap();
+    let base = run(&fabric, &scheme, &parameters);
+    let message = Flits(100_000);
+    for backlog_max in [1, 3, 5] {
+        let run = LoadRun { load: 1.0, message, warmup: Cycles(0), backlog_max: Some(backlog_max), ..base };
+        let outcome = run.simulate().unwrap();
+        assert!(outcome.end < Cycles(1_000_000), "the backlog ended it");
+        assert!(outcome.figures.link_utilization.max <= 1.0, "{:?}", outcome.figures.link_utilization);
+    }
+}

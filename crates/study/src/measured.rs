@@ -1,0 +1,119 @@
+//! What runs give.
+
+use serde::{Deserialize, Serialize};
+use treecast_fabric::Cycles;
+use treecast_plan::{Label, MemberId};
+use treecast_sim::Status;
+
+/// What one run gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// The seed that drew its destinations or its traffic, and that its random choices come from.
+    pub seed: u64,
+    /// Where the scheme comes from.
+    pub label: Label,
+    /// How the run ended. A search for saturation is complete if it has found a load that is sustained.
+    pub status: Status,
+    /// What there is besides, by the kind of the run.
+    pub quantities: Quantities,
+}
+
+/// What was measured, by the kind of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Quantities {
+    /// Of one multicast on an idle fabric.
+    Multicast(Multicast),
+    /// Of a run under load.
+    Load(Load),
+    /// Of a search for saturation.
+    Saturation {
+        /// The highest applied load that was sustained, in flits a host and cycle; `None` if none was.
+        applied_load: Option<f64>,
+        /// How many of the loads tried ended in a deadlock.
+        deadlocks: u32,
+        /// How many loads were tried.
+        points: u32,
+    },
+}
+
+/// Of one multicast on an idle fabric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Multicast {
+    /// The root.
+    pub root: MemberId,
+    /// The destinations in the order drawn.
+    pub destinations: Vec<MemberId>,
+    /// From the start of the send until the last destination has the message; `None` unless complete.
+    pub latency: Option<Cycles>,
+    /// How many worms were put into the fabric.
+    pub worms: u32,
+    /// What all CPUs together spent on sending and receiving.
+    pub cpu_busy: Cycles,
+}
+
+/// Of a run under load: see [`LoadFigures`](treecast_sim::LoadFigures).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Flits of messages that a host received in a cycle; `None` if the run ended before its measurement.
+    pub accepted_load: Option<f64>,
+    /// How many multicasts were complete within the measurement.
+    pub multicasts_measured: u64,
+    /// The mean latency; `None`, as are the next ones, if nothing was measured.
+    pub latency_mean_cycles: Option<f64>,
+    /// The median.
+    pub latency_p50: Option<Cycles>,
+    /// The 99th percentile.
+    pub latency_p99: Option<Cycles>,
+    /// The longest.
+    pub latency_max: Option<Cycles>,
+    /// Half the width of the 95 % confidence interval of the mean.
+    pub latency_ci95_cycles: Option<f64>,
+    /// From the first destination to the last, in the mean.
+    pub first_last_spread_mean_cycles: Option<f64>,
+    /// The share of cycles in which links carried flits, over all links.
+    pub link_utilization_mean: f64,
+    /// The same, of the busiest link.
+    pub link_utilization_max: f64,
+    /// Which that was.
+    pub busiest_link: Option<String>,
+}
+
+impl Measured {
+    /// The latency in cycles: of one multicast, or the mean under load. `None` where the run did not end complete.
+    pub fn latency_cycles(&self) -> Option<f64> {
+        let latency = match &self.quantities {
+            Quantities::Multicast(multicast) => multicast.latency.map(|latency| latency.0 as f64),
+            Quantities::Load(load) => load.latency_mean_cycles,
+            Quantities::Saturation { .. } => None,
+        };
+        latency.filter(|_| self.status == Status::Complete)
+    }
+
+    /// What one multicast gave; `None` of a run of another kind.
+    pub fn multicast(&self) -> Option<&Multicast> {
+        match &self.quantities {
+            Quantities::Multicast(multicast) => Some(multicast),
+            _ => None,
+        }
+    }
+
+    /// What a run under load gave; `None` of a run of another kind.
+    pub fn load(&self) -> Option<&Load> {
+        match &self.quantities {
+            Quantities::Load(load) => Some(load),
+            _ => None,
+        }
+    }
+
+    /// The highest applied load that was sustained; `None` of a run of another kind too.
+    pub fn saturation_applied_load(&self) -> Option<f64> {
+        match self.quantities {
+            Quantities::Saturation { applied_load, .. } => applied_load,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Many runs on all cores.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::BroadcastContext;
+use rayon::prelude::*;
+use treecast_fabric::Fabric;
+
+use crate::{Row, RunSpec, StudyError};
+
+/// Runs all of them on the threads of the current rayon pool, each fabric built once; `done` is told each row when it is
+/// there, in any order. The rows are in the order of the runs, the same on any number of threads.
+///
+/// # Errors
+/// The first that [`RunSpec::run`] gives, in the order of the runs.
+pub fn run_all<'a>(
+    runs: &[RunSpec<'a>],
+    done: &(dyn Fn(&Row<'a>) + Sync),
+) -> Result<Vec<Row<'a>>, StudyError> {
+    let (fabrics, fabric_of) = built(runs)?;
+    let order = mixed(runs.len());
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(usize::MAX);
+    // Each thread takes the next run when it has done one, so that all end together whatever the runs cost.
+    let work = |_: BroadcastContext| {
+        let mut rows = Vec::new();
+        while let Some(&place) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // Behind a run that failed none is needed any more.
+            if place > failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let row = runs[place].run_on(&fabrics[fabric_of[place]]);
+            match &row {
+                Ok(row) => done(row),
+                Err(_) => _ = failed.fetch_min(place, Ordering::Relaxed),
+            }
+            rows.push((place, row));
+        }
+        rows
+    };
+    let mut rows: Vec<_> = rayon::broadcast(work).into_iter().flatten().collect();
+    rows.sort_unstable_by_key(|(place, _)| *place);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The fabrics of the runs, each once, and which of them each run has.
+fn built(runs: &[RunSpec]) -> Result<(Vec<Fabric>, Vec<usize>), StudyError> {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut firsts = Vec::new();
+    let mut fabric_of = Vec::with_capacity(runs.len());
+    for run in runs {
+        let place = *places.entry(run.fabric_line()).or_insert_with(|| {
+            firsts.push(run);
+            firsts.len() - 1
+        });
+        fabric_of.push(place);
+    }
+    let fabrics: Vec<_> = firsts.par_iter().map(|run| run.build()).collect();
+    Ok((fabrics.into_iter().collect::<Result<_, _>>()?, fabric_of))
+}
+
+/// All places below `count` in an order in which near ones are far apart: runs that cost much and runs that cost little
+/// come in turn, and what is done tells how long the rest will take.
+fn mixed(count: usize) -> Vec<usize> {
+    // Steps of the golden section spread most evenly; one without a common divisor comes to every place.
+    let mut step = (count as f64 * 0.618) as usize;
+    while gcd(step.max(1), count) > 1 {
+        step += 1;
+    }
+    (0..count).scan(0, |at, _| Some(std::mem::replace(at, (*at + step.max(1)) % count))).collect()
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,142 @@
+//! Groups.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use treecast_plan::{Arrangement, MemberId, MemberList, Placement};
+
+use crate::error::refused;
+use crate::fabric::Fabric;
+use crate::number::Whole;
+
+/// Who takes part in a multicast: a root that sends, and the destinations.
+///
+/// `on` is the fabric, or just its number of hosts. Members are processes: with one a host, member and host have the same
+/// number; with `processes` a host they are numbered over all hosts, one host after another with `placement="block"`,
+/// or in turn with `"cyclic"`.
+///
+/// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which `seed` draws as the
+/// `treecast` command does. A group is immutable; two are equal if they have the same members in the same order.
+///
+/// Raises TreecastError for members that do not exist, or stand there twice, and where there are no destinations.
+///
+/// >>> Group(16, 0, [3, 5, 9])
+/// <Group: member 0 of 16 to 3 destinations>
+/// >>> Group(16, 0, "random:5").destinations
+/// [1, 9, 13, 3, 4]
+/// >>> Group(16, 0, [16])
+/// Traceback (most recent call last):
+/// treecast.TreecastError: there is no host 16: the group has hosts 0 to 15
+#[pyclass(frozen, eq, hash, module = "treecast")]
+#[derive(PartialEq, Eq, Hash)]
+pub struct Group(pub treecast_plan::Group);
+
+/// What a group is placed on.
+#[derive(FromPyObject)]
+pub enum Hosts<'py> {
+    Of(Bound<'py, Fabric>),
+    Number(Whole<u32>),
+}
+
+/// Destinations as they are given.
+#[derive(FromPyObject)]
+enum Destinations<'py> {
+    Text(String),
+    Members(Bound<'py, PyAny>),
+}
+
+#[pymethods]
+impl Group {
+    #[new]
+    #[pyo3(signature = (on, root = Whole(0), destinations = Destinations::Text("all".into()), *, processes = Whole(1), placement = "block", seed = Whole(1)))]
+    #[pyo3(text_signature = "(on, root=0, destinations='all', *, processes=1, placement='block', seed=1)")]
+    fn new(
+        on: Hosts<'_>,
+        root: Whole<u32>,
+        destinations: Destinations<'_>,
+        processes: Whole<u32>,
+        placement: &str,
+        seed: Whole<u64>,
+    ) -> PyResult<Self> {
+        let hosts = match on {
+            Hosts::Of(fabric) => fabric.get().topology().host_count(),
+            Hosts::Number(Whole(hosts)) => hosts,
+        };
+        let arrangement: Arrangement = placement.parse().map_err(refused)?;
+        let placement = Placement::new(hosts, processes.0, arrangement).map_err(refused)?;
+        let root = MemberId(root.0);
+        let list = match destinations {
+            Destinations::Text(text) => text.parse().map_err(refused)?,
+            Destinations::Members(members) => {
+                let number = |member: PyResult<Bound<PyAny>>| Ok(member?.extract::<Whole<u32>>()?.0);
+                let members = members.try_iter()?.map(number).collect::<PyResult<Vec<u32>>>()?;
+                MemberList::Ranges(members.into_iter().map(|member| (member, member)).collect())
+            }
+        };
+        let destinations = list.resolve(&placement, root, seed.0).map_err(refused)?;
+        treecast_plan::Group::new(placement, root, destinations).map(Self).map_err(refused)
+    }
+
+    /// The member that sends.
+    #[getter]
+    fn root(&self) -> u32 {
+        self.0.root().0
+    }
+
+    /// The members that receive, in the order given.
+    #[getter]
+    fn destinations(&self) -> Vec<u32> {
+        self.0.destinations().iter().map(|member| member.0).collect()
+    }
+
+    /// How many hosts the fabric has.
+    #[getter]
+    fn host_count(&self) -> u32 {
+        self.0.placement().host_count()
+    }
+
+    /// How many processes each host runs.
+    #[getter]
+    fn processes(&self) -> u32 {
+        self.0.placement().processes()
+    }
+
+    /// How processes are numbered over hosts: `block` or `cyclic`.
+    #[getter]
+    fn placement(&self) -> &'static str {
+        match self.0.placement().arrangement() {
+            Arrangement::Block => "block",
+            Arrangement::Cyclic => "cyclic",
+        }
+    }
+
+    /// How many members there are, with the root.
+    fn __len__(&self) -> usize {
+        self.0.size() as usize
+    }
+
+    fn __repr__(&self) -> String {
+        let (root, members) = (self.0.root(), self.0.placement().member_count());
+        let destinations = treecast_plan::render::counted(self.0.destinations().len(), "destination");
+        format!("<Group: member {root} of {members} to {destinations}>")
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let keywords = PyDict::new(py);
+        keywords.set_item("processes", self.processes())?;
+        keywords.set_item("placement", self.placement())?;
+        let arguments = (self.host_count(), self.root(), self.destinations());
+        Ok((arguments.into_pyobject(py)?, keywords))
+    }
+}
+
+impl Group {
+    /// The destinations as a run says them: `all`, or one by one.
+    pub fn destination_list(&self) -> String {
+        let destinations = self.0.destinations();
+        let all = MemberList::All.resolve(self.0.placement(), self.0.root(), 0);
+        if all.as_deref() == Ok(destinations) {
+            return "all".into();
+        }
+        destinations.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}

@@ -1,0 +1,48 @@
+//! The native half of the Python package `treecast`: the crates `fabric`, `plan`, `sim` and `study` as Python classes.
+//!
+//! Nothing is decided here: arguments are read, the crates are called without the GIL, answers become Python objects.
+//! What users read stands in the docstrings of the classes; `python/treecast/_treecast.pyi` has the types.
+
+// Docstrings are written for Python and hold examples in it; methods take what Python gives them.
+#![allow(
+    clippy::doc_markdown,
+    clippy::doc_link_with_quotes,
+    clippy::needless_pass_by_value,
+    clippy::unused_self
+)]
+
+mod error;
+mod fabric;
+mod group;
+mod json;
+mod load;
+mod number;
+mod parameters;
+mod plan;
+mod simulate;
+mod study;
+mod table;
+mod trace;
+
+/// The native half of treecast.
+#[pyo3::pymodule(gil_used = true)]
+mod _treecast {
+    #[pymodule_export]
+    use crate::error::TreecastError;
+    #[pymodule_export]
+    use crate::fabric::Fabric;
+    #[pymodule_export]
+    use crate::group::Group;
+    #[pymodule_export]
+    use crate::load::{LoadResult, LoadRun, SaturationResult, Setup};
+    #[pymodule_export]
+    use crate::parameters::Parameters;
+    #[pymodule_export]
+    use crate::plan::{Plan, plan};
+    #[pymodule_export]
+    use crate::simulate::{Result, simulate};
+    #[pymodule_export]
+    use crate::study::{Figure, Study};
+    #[pymodule_export]
+    use crate::table::Table;
+}

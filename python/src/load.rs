@@ -1,0 +1,447 @@
+//! Many multicasts at once.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use treecast_fabric::{Cycles, Flits};
+use treecast_plan::{Order, Placement, Scheme};
+use treecast_sim::{
+    Arrivals, DestinationSets, LoadContext, LoadDocument, LoadSetup, Offload, SaturationDocument, Simulator,
+};
+
+use crate::error::refused;
+use crate::fabric::Fabric;
+use crate::json;
+use crate::number::Whole;
+use crate::parameters::{self, Parameters};
+use crate::table::{Table, optional_reals, reals, texts};
+use crate::trace::TraceFile;
+
+/// A run under load but for how much. `treecast.load` and `treecast.find_saturation` say what it is made of.
+#[pyclass(frozen, module = "treecast._treecast")]
+pub struct LoadRun {
+    fabric: Py<Fabric>,
+    scheme: Scheme,
+    order: Option<Order>,
+    offload: Offload,
+    message: Flits,
+    degree: u32,
+    arrivals: Arrivals,
+    sets: DestinationSets,
+    cycles: Cycles,
+    warmup: Cycles,
+    backlog_max: Option<usize>,
+    parameters: treecast_sim::Parameters,
+    seed: u64,
+    simulator: Simulator,
+}
+
+#[pymethods]
+impl LoadRun {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "a run is made of so many things")]
+    fn new(
+        fabric: Py<Fabric>,
+        scheme: &str,
+        degree: Whole<u32>,
+        order: Option<&str>,
+        offload: &str,
+        message: Option<Whole<u64>>,
+        arrivals: &str,
+        destination_sets: &str,
+        cycles: Whole<u64>,
+        warmup: Option<Whole<u64>>,
+        backlog_max: Option<Whole<u64>>,
+        parameters: Option<&Bound<'_, PyAny>>,
+        seed: Whole<u64>,
+        simulator: &str,
+    ) -> PyResult<Self> {
+        let parameters = parameters::read(parameters)?;
+        Ok(Self {
+            fabric,
+            scheme: scheme.parse().map_err(refused)?,
+            order: order.map(str::parse).transpose().map_err(refused)?,
+            offload: offload.parse().map_err(refused)?,
+            message: message.map_or(parameters.packet_flits, |Whole(flits)| Flits(flits)),
+            degree: degree.0,
+            arrivals: arrivals.parse().map_err(refused)?,
+            sets: destination_sets.parse().map_err(refused)?,
+            cycles: Cycles(cycles.0),
+            warmup: Cycles(warmup.map_or(cycles.0 / 2, |Whole(cycles)| cycles)),
+            backlog_max: backlog_max.map(|Whole(multicasts)| multicasts as usize),
+            parameters,
+            seed: seed.0,
+            simulator: simulator.parse().map_err(refused)?,
+        })
+    }
+
+    /// Simulates so much load, in flits a host and cycle; writes a trace if a path is given.
+    fn simulate<'py>(
+        &self,
+        py: Python<'py>,
+        load: f64,
+        trace: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, LoadResult>> {
+        let run = self.with(load);
+        let fabric = self.fabric.get();
+        let placement = Placement::one_per_host(fabric.topology().host_count());
+        let mut trace = TraceFile::new(trace, fabric, &placement, &self.parameters);
+        let recorder = trace.as_mut().map(|file| &mut file.trace);
+        let outcome = py.detach(|| run.simulate_traced(recorder)).map_err(refused)?;
+        trace.map_or(Ok(()), TraceFile::write)?;
+        LoadResult::of(py, LoadDocument::new(&run, &outcome, self.context()))
+    }
+
+    /// Searches for the load that is just sustained.
+    fn find_saturation<'py>(
+        &self,
+        py: Python<'py>,
+        precision: f64,
+    ) -> PyResult<Bound<'py, SaturationResult>> {
+        // The load of a search is not looked at.
+        let run = self.with(0.0);
+        let saturation = py.detach(|| run.find_saturation(precision)).map_err(refused)?;
+        SaturationResult::of(py, SaturationDocument::new(&run, precision, &saturation, self.context()))
+    }
+}
+
+impl LoadRun {
+    fn with(&self, load: f64) -> treecast_sim::LoadRun<'_> {
+        treecast_sim::LoadRun {
+            fabric: &self.fabric.get().fabric,
+            scheme: &self.scheme,
+            order: self.order,
+            offload: self.offload,
+            message: self.message,
+            degree: self.degree,
+            load,
+            arrivals: self.arrivals,
+            sets: self.sets,
+            cycles: self.cycles,
+            warmup: self.warmup,
+            backlog_max: self.backlog_max,
+            parameters: &self.parameters,
+            seed: self.seed,
+            simulator: self.simulator,
+        }
+    }
+
+    fn context(&self) -> LoadContext {
+        let fabric = self.fabric.get();
+        LoadContext { fabric: fabric.source.clone(), routing: fabric.policy.to_string() }
+    }
+}
+
+/// What a run under load was made with.
+#[pyclass(frozen, subclass, name = "LoadSetup", module = "treecast")]
+pub struct Setup(LoadSetup);
+
+#[pymethods]
+impl Setup {
+    /// What the fabric was made from: the line, the path of the file, or `networkx`.
+    #[getter]
+    fn fabric(&self) -> &str {
+        &self.0.fabric
+    }
+
+    /// The routing asked for.
+    #[getter]
+    fn routing(&self) -> &str {
+        &self.0.routing
+    }
+
+    /// The scheme of each multicast, with its keys.
+    #[getter]
+    fn scheme(&self) -> &str {
+        &self.0.scheme
+    }
+
+    /// The order asked for.
+    #[getter]
+    fn order(&self) -> Option<&str> {
+        self.0.order.as_deref()
+    }
+
+    /// Who forwards: `host`, `assisted`, `nic`.
+    #[getter]
+    fn offload(&self) -> &str {
+        &self.0.offload
+    }
+
+    /// The length of each message in flits.
+    #[getter]
+    fn message_flits(&self) -> u64 {
+        self.0.message_flits
+    }
+
+    /// How many destinations each multicast has.
+    #[getter]
+    fn degree(&self) -> u32 {
+        self.0.degree
+    }
+
+    /// When hosts send: `exponential`, `fixed`, `bernoulli`, `burst:size=8`.
+    #[getter]
+    fn arrivals(&self) -> &str {
+        &self.0.arrivals
+    }
+
+    /// To whom: `random`, `fixed`, `neighbours`.
+    #[getter]
+    fn destination_sets(&self) -> &str {
+        &self.0.destination_sets
+    }
+
+    /// How many cycles were to be simulated.
+    #[getter]
+    fn cycles(&self) -> u64 {
+        self.0.cycles
+    }
+
+    /// How many of them passed before the measurement.
+    #[getter]
+    fn warmup_cycles(&self) -> u64 {
+        self.0.warmup_cycles
+    }
+
+    /// The most multicasts under way at once.
+    #[getter]
+    fn backlog_max(&self) -> u64 {
+        self.0.backlog_max
+    }
+
+    /// Who simulated: `event`, `cycle`.
+    #[getter]
+    fn simulator(&self) -> &str {
+        &self.0.simulator
+    }
+
+    /// The seed of the traffic and of all random choices.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// How fast everything was.
+    #[getter]
+    fn parameters(&self) -> PyResult<Parameters> {
+        Parameters::of(&self.0.parameters)
+    }
+}
+
+/// What a run under load gave, and what it was made with. docs/load.md says how each is measured.
+///
+/// >>> result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000)
+/// >>> result
+/// <LoadResult complete: tree-worm, offload host, degree 3, applied load 0.02, mean latency 8492.9 cycles>
+/// >>> result.status, result.multicasts_measured, round(result.accepted_load, 3)
+/// ('complete', 271, 0.065)
+#[pyclass(frozen, eq, extends = Setup, module = "treecast")]
+#[derive(PartialEq)]
+pub struct LoadResult(LoadDocument);
+
+#[pymethods]
+impl LoadResult {
+    /// How the run ended: `complete`; `saturated`; `deadlocked`; `incomplete`, if no multicast was measured.
+    #[getter]
+    fn status(&self) -> &'static str {
+        self.0.status.name()
+    }
+
+    /// Flits of messages that a host wanted to send in a cycle, each counted once whatever the degree.
+    #[getter]
+    fn applied_load(&self) -> f64 {
+        self.0.applied_load
+    }
+
+    /// The degree times the applied load.
+    #[getter]
+    fn effective_load(&self) -> f64 {
+        self.0.effective_load
+    }
+
+    /// Flits of messages that a host received in a cycle of the measurement: the effective load if it is sustained. None
+    /// if the run ended before the measurement began.
+    #[getter]
+    fn accepted_load(&self) -> Option<f64> {
+        self.0.accepted_load
+    }
+
+    /// How many multicasts were complete within the measurement.
+    #[getter]
+    fn multicasts_measured(&self) -> u64 {
+        self.0.multicasts_measured
+    }
+
+    /// The mean of their latencies, in cycles: from when a process wants to send until the last destination has the message.
+    /// None, as are the next ones, if nothing was measured.
+    #[getter]
+    fn latency_mean_cycles(&self) -> Option<f64> {
+        self.0.latency_mean_cycles
+    }
+
+    /// The median, within 0.1 %.
+    #[getter]
+    fn latency_p50_cycles(&self) -> Option<u64> {
+        self.0.latency_p50_cycles
+    }
+
+    /// The 99th percentile, within 0.1 %.
+    #[getter]
+    fn latency_p99_cycles(&self) -> Option<u64> {
+        self.0.latency_p99_cycles
+    }
+
+    /// The longest.
+    #[getter]
+    fn latency_max_cycles(&self) -> Option<u64> {
+        self.0.latency_max_cycles
+    }
+
+    /// Half the width of the 95 % confidence interval of the mean, by batch means; None if a batch has no multicast.
+    #[getter]
+    fn latency_ci95_cycles(&self) -> Option<f64> {
+        self.0.latency_ci95_cycles
+    }
+
+    /// From the first destination that has the message to the last, in the mean.
+    #[getter]
+    fn first_last_spread_mean_cycles(&self) -> Option<f64> {
+        self.0.first_last_spread_mean_cycles
+    }
+
+    /// How busy links were, as a dict of shares of the measured cycles: the `mean` over the links, the `max`, and the name
+    /// of the busiest `link`, None if none carried anything.
+    #[getter]
+    fn link_utilization<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.0.link_utilization)
+    }
+
+    /// The cycle before which the run ended.
+    #[getter]
+    fn end_cycle(&self) -> u64 {
+        self.0.end_cycle
+    }
+
+    /// What waits for what, where the run ended deadlocked, as for `Result.deadlock`; else None.
+    #[getter]
+    fn deadlock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.0.deadlock)
+    }
+
+    /// The run as JSON, as `treecast sim --load` writes it, with all that gives it again; docs/schema/load.schema.json is
+    /// its schema.
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    /// Reads a run from its JSON.
+    ///
+    /// Raises TreecastError with the place that is wrong.
+    #[staticmethod]
+    fn from_json<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Self>> {
+        Self::of(py, json::read("run under load", text)?)
+    }
+
+    fn __repr__(&self) -> String {
+        let LoadDocument { setup, applied_load, latency_mean_cycles, .. } = &self.0;
+        let LoadSetup { scheme, offload, degree, .. } = setup;
+        let latency = latency_mean_cycles.map(|mean| format!(", mean latency {mean:.1} cycles"));
+        let latency = latency.unwrap_or_default();
+        let status = self.status();
+        format!(
+            "<LoadResult {status}: {scheme}, offload {offload}, degree {degree}, applied load {applied_load}{latency}>"
+        )
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let arguments = (slf.get().to_json(),).into_pyobject(slf.py())?;
+        Ok((slf.get_type().getattr("from_json")?, arguments))
+    }
+}
+
+impl LoadResult {
+    fn of(py: Python<'_>, document: LoadDocument) -> PyResult<Bound<'_, Self>> {
+        let setup = Setup(document.setup.clone());
+        Bound::new(py, PyClassInitializer::from(setup).add_subclass(Self(document)))
+    }
+}
+
+/// The load at which a scheme saturates, and what the search was made with.
+///
+/// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
+/// >>> found
+/// <SaturationResult tree-worm, offload host, degree 3: sustains an applied load of 0.018229166666666664 after 8 runs>
+/// >>> found.points.column("status")
+/// ['saturated', 'saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'complete']
+#[pyclass(frozen, eq, extends = Setup, module = "treecast")]
+#[derive(PartialEq)]
+pub struct SaturationResult(SaturationDocument);
+
+#[pymethods]
+impl SaturationResult {
+    /// The highest applied load that was sustained, in flits a host and cycle; None if none of those tried was.
+    #[getter]
+    fn saturation_applied_load(&self) -> Option<f64> {
+        self.0.saturation_applied_load
+    }
+
+    /// The degree times that.
+    #[getter]
+    fn saturation_effective_load(&self) -> Option<f64> {
+        self.0.saturation_effective_load
+    }
+
+    /// The relative precision asked for.
+    #[getter]
+    fn precision(&self) -> f64 {
+        self.0.precision
+    }
+
+    /// A row a load that was tried, in order: `applied_load`, `effective_load`, the `status`, and `latency_mean_cycles`,
+    /// null if nothing was measured.
+    #[getter]
+    fn points(&self) -> Table {
+        let points = || self.0.points.iter();
+        Table::new([
+            ("applied_load", reals(points().map(|point| point.applied_load))),
+            ("effective_load", reals(points().map(|point| point.effective_load))),
+            ("status", texts(points().map(|point| Some(point.status.name().into())))),
+            ("latency_mean_cycles", optional_reals(points().map(|point| point.latency_mean_cycles))),
+        ])
+    }
+
+    /// The search as JSON, as `treecast sim --find-saturation` writes it; docs/schema/saturation.schema.json is its schema.
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    /// Reads a search from its JSON.
+    ///
+    /// Raises TreecastError with the place that is wrong.
+    #[staticmethod]
+    fn from_json<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Self>> {
+        Self::of(py, json::read("search for saturation", text)?)
+    }
+
+    fn __repr__(&self) -> String {
+        let LoadSetup { scheme, offload, degree, .. } = &self.0.setup;
+        let found = match self.0.saturation_applied_load {
+            Some(load) => format!("sustains an applied load of {load}"),
+            None => "sustains no load that was tried".into(),
+        };
+        let runs = treecast_plan::render::counted(self.0.points.len(), "run");
+        format!("<SaturationResult {scheme}, offload {offload}, degree {degree}: {found} after {runs}>")
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let arguments = (slf.get().to_json(),).into_pyobject(slf.py())?;
+        Ok((slf.get_type().getattr("from_json")?, arguments))
+    }
+}
+
+impl SaturationResult {
+    fn of(py: Python<'_>, document: SaturationDocument) -> PyResult<Bound<'_, Self>> {
+        let setup = Setup(document.setup.clone());
+        Bound::new(py, PyClassInitializer::from(setup).add_subclass(Self(document)))
+    }
+}

@@ -1,0 +1,232 @@
+//! Published experiments.
+
+use std::sync::Mutex;
+
+use arrow_array::RecordBatch;
+use pyo3::prelude::*;
+use treecast_fabric::nearest_hint;
+use treecast_study::table::{Rows, table};
+use treecast_study::{FigureSpec, builtin, chart, rows, run_all};
+
+use crate::error::{TreecastError, refused};
+use crate::json;
+use crate::number::Whole;
+use crate::table::Table;
+
+/// A published experiment: what it measured, figure by figure, and how it is shown.
+///
+/// `name` is that of a study that comes along (`Study.known()`), or the path of a folder with a study of your own;
+/// docs/studies.md says how to write one.
+///
+/// Raises TreecastError for a name that is not known, and with the file and line that are wrong; OSError where a file
+/// cannot be read.
+///
+/// >>> study = Study("icpp98")
+/// >>> study
+/// <Study icpp98: Multicast support in the network interface or in the switch, on irregular networks>
+/// >>> study.figures[:3]
+/// ['fig6', 'fig7', 'fig8']
+#[pyclass(frozen, module = "treecast")]
+pub struct Study(treecast_study::Study);
+
+#[pymethods]
+impl Study {
+    #[new]
+    fn new(name: Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Some(study) = name.extract::<String>().ok().and_then(|name| builtin::study(&name)) {
+            return study.map(Self).map_err(refused);
+        }
+        let path = name.py().import("pathlib")?.getattr("Path")?.call1((&name,))?;
+        if !path.call_method0("is_dir")?.is_truthy()? {
+            let hint = nearest_hint(&path.to_string(), &builtin::names());
+            return Err(TreecastError::new_err(format!("unknown study '{path}', and no folder{hint}")));
+        }
+        let mut files = Vec::new();
+        for file in path.call_method1("glob", ("*.toml",))?.try_iter()? {
+            let file = file?;
+            let text: String = file.call_method1("read_text", ("utf-8",))?.extract()?;
+            files.push((file.getattr("name")?.extract::<String>()?, text));
+        }
+        files.sort();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let study = treecast_study::Study::parse(&files);
+        study.map(Self).map_err(|error| TreecastError::new_err(format!("{path}: {error}")))
+    }
+
+    /// The names of the studies that come along.
+    #[staticmethod]
+    fn known() -> Vec<&'static str> {
+        builtin::names()
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// One line that says what it is.
+    #[getter]
+    fn title(&self) -> &str {
+        self.0.title()
+    }
+
+    /// The names of its figures.
+    #[getter]
+    fn figures(&self) -> Vec<&str> {
+        self.0.figures().iter().map(FigureSpec::name).collect()
+    }
+
+    /// What it is made of, or one of its figures, as `treecast paper show` says it.
+    ///
+    /// Raises TreecastError for a figure that there is not.
+    #[pyo3(signature = (figure = None))]
+    fn describe(&self, figure: Option<&str>) -> PyResult<String> {
+        match figure {
+            None => Ok(self.0.describe()),
+            Some(figure) => self.0.figure(figure).map(FigureSpec::describe).map_err(refused),
+        }
+    }
+
+    /// Runs a figure. `quick` takes fewer points, topologies and groups. `threads` is how many run at once; None is one a
+    /// core. `progress` is called with the number of runs that are done and that of all, from the threads that run.
+    ///
+    /// Other Python threads run meanwhile. Ctrl-C takes effect when the figure is done.
+    ///
+    /// Raises TreecastError for a figure that there is not, naming the run where one is not possible; and what `progress`
+    /// raised first, when the figure is done.
+    #[pyo3(signature = (figure, quick = false, threads = None, progress = None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        figure: &str,
+        quick: bool,
+        threads: Option<Whole<u32>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Figure> {
+        let spec = self.0.figure(figure).map_err(refused)?;
+        let threads = threads.map_or(Ok(0), checked_threads)?;
+        let told = Progress { call: progress, state: Mutex::default() };
+        let made = py.detach(|| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let pool = pool.map_err(|error| TreecastError::new_err(error.to_string()))?;
+            let runs = spec.runs(quick);
+            let done = |_: &treecast_study::Row| told.one_more(runs.len());
+            let done = pool.install(|| run_all(&runs, &done)).map_err(refused)?;
+            Ok::<_, PyErr>(Figure { rows: rows::batch(&done).map_err(refused)?, figure: spec.figure(&done) })
+        })?;
+        told.raised().map_or(Ok(made), Err)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Study {}: {}>", self.0.name(), self.0.title())
+    }
+}
+
+/// More threads than that take longer to start than they save.
+const THREADS_MAX: u32 = 1024;
+
+fn checked_threads(Whole(threads): Whole<u32>) -> PyResult<usize> {
+    if (1..=THREADS_MAX).contains(&threads) {
+        return Ok(threads as usize);
+    }
+    Err(TreecastError::new_err(format!("{threads} threads are not possible: give 1 to {THREADS_MAX}")))
+}
+
+/// Tells how many runs are done, until that raises an error.
+struct Progress {
+    call: Option<Py<PyAny>>,
+    state: Mutex<(usize, Option<PyErr>)>,
+}
+
+impl Progress {
+    fn one_more(&self, all: usize) {
+        let Some(call) = &self.call else { return };
+        // The lock of Python comes first: who waits for it holds no other.
+        Python::attach(|py| {
+            let mut state = self.state.lock().expect("nobody panics while telling");
+            state.0 += 1;
+            if state.1.is_none() {
+                state.1 = call.call1(py, (state.0, all)).err();
+            }
+        });
+    }
+
+    fn raised(self) -> Option<PyErr> {
+        self.state.into_inner().expect("nobody panics while telling").1
+    }
+}
+
+/// A figure of a study as it was measured: every run, and the curves that their means make.
+///
+/// It shows as a picture in a notebook, and prints as numbers.
+///
+/// >>> figure = Study("icpp98").run("fig7", quick=True)
+/// >>> len(figure.rows) > 100, "<svg" in figure.svg()
+/// (True, True)
+#[pyclass(frozen, module = "treecast")]
+pub struct Figure {
+    rows: RecordBatch,
+    figure: treecast_study::figure::Figure,
+}
+
+#[pymethods]
+impl Figure {
+    /// Its name in its study.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.figure.name
+    }
+
+    /// One line above it.
+    #[getter]
+    fn title(&self) -> &str {
+        &self.figure.title
+    }
+
+    /// What a reader should see in it.
+    #[getter]
+    fn caption(&self) -> &str {
+        &self.figure.caption
+    }
+
+    /// A row a run, with all that is needed to run it again; docs/studies.md says what the columns are.
+    #[getter]
+    fn rows(&self) -> Table {
+        Table::from(self.rows.clone())
+    }
+
+    /// The chart in SVG.
+    fn svg(&self) -> PyResult<String> {
+        chart::svg(&self.figure).map_err(refused)
+    }
+
+    /// The picture for a notebook.
+    fn _repr_svg_(&self) -> PyResult<String> {
+        self.svg()
+    }
+
+    /// A page for a browser, which needs nothing else: the chart, which reacts to the mouse, and the numbers.
+    fn html(&self) -> String {
+        chart::html(std::slice::from_ref(&self.figure))
+    }
+
+    /// The chart as a Vega-Lite specification, a dict: what Altair's `Chart.from_dict` takes.
+    fn vega_lite<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &chart::vega_lite(&self.figure))
+    }
+
+    fn __str__(&self) -> String {
+        table(&self.figure, 100, Rows::All).trim_end().into()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<Figure {} {}: {}, {} runs>",
+            self.figure.study,
+            self.figure.name,
+            self.figure.title,
+            self.rows.num_rows()
+        )
+    }
+}

@@ -1,0 +1,124 @@
+"""Many multicasts at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import SupportsIndex
+
+from treecast._treecast import Fabric, LoadResult, LoadRun, Parameters, SaturationResult
+
+
+def load(
+    fabric: Fabric,
+    scheme: str,
+    *,
+    load: float,
+    degree: SupportsIndex,
+    order: str | None = None,
+    offload: str = "host",
+    message: SupportsIndex | None = None,
+    arrivals: str = "exponential",
+    destination_sets: str = "random",
+    cycles: SupportsIndex = 1_000_000,
+    warmup: SupportsIndex | None = None,
+    backlog_max: SupportsIndex | None = None,
+    parameters: Parameters | Mapping[str, int | float | str] | None = None,
+    seed: SupportsIndex = 1,
+    simulator: str = "event",
+    trace: str | os.PathLike[str] | None = None,
+) -> LoadResult:
+    """Simulates a fabric on which every host multicasts, again and again.
+
+    `load` is what a host wants to send, in flits a cycle, each multicast counted once: above 0 and at most 1, which is
+    what its link carries. `degree` is the number of destinations of each; 1 is unicast. `scheme`, `order` and `offload`
+    are as for `plan` and `simulate`. `message` is the length of each message in flits; None is one packet. `arrivals`
+    says when hosts send: `exponential`, `fixed`, `bernoulli`, `burst:size=8`; `destination_sets` to whom: `random`,
+    `fixed`, `neighbours`.
+
+    The run lasts `cycles`, of which the first `warmup` are not measured; None is half. It ends as `saturated` when more
+    and more multicasts are under way, or more than `backlog_max`; None is 64 a host. `parameters`, `seed`, `simulator`
+    and `trace` are as for `simulate`. docs/load.md says what is measured, and how saturation is decided.
+
+    Other threads run meanwhile. Ctrl-C takes effect when the run has ended.
+
+    Raises TreecastError where the scheme does not fit the fabric, and for what is not possible; OSError where the trace
+    cannot be written.
+
+    >>> fabric = Fabric("icpp98")
+    >>> load(fabric, "binomial", load=0.01, degree=3, offload="nic", cycles=200_000).status
+    'complete'
+    >>> load(fabric, "binomial", load=0.05, degree=3, offload="nic", cycles=200_000).status
+    'saturated'
+    """
+    run = LoadRun(
+        fabric,
+        scheme,
+        degree,
+        order,
+        offload,
+        message,
+        arrivals,
+        destination_sets,
+        cycles,
+        warmup,
+        backlog_max,
+        parameters,
+        seed,
+        simulator,
+    )
+    return run.simulate(load, trace)
+
+
+def find_saturation(
+    fabric: Fabric,
+    scheme: str,
+    *,
+    degree: SupportsIndex,
+    precision: float = 0.02,
+    order: str | None = None,
+    offload: str = "host",
+    message: SupportsIndex | None = None,
+    arrivals: str = "exponential",
+    destination_sets: str = "random",
+    cycles: SupportsIndex = 1_000_000,
+    warmup: SupportsIndex | None = None,
+    backlog_max: SupportsIndex | None = None,
+    parameters: Parameters | Mapping[str, int | float | str] | None = None,
+    seed: SupportsIndex = 1,
+    simulator: str = "event",
+) -> SaturationResult:
+    """Searches for the highest load that a scheme sustains.
+
+    It begins with what the links of hosts carry, and halves that until a run is sustained; then it tries the middle
+    between what was and what was not, until these are no more than `precision` apart: a share from 0.001 to 0.5. The
+    other arguments are as for `load`. About ten runs are enough.
+
+    Other threads run meanwhile. Ctrl-C takes effect when the search has ended.
+
+    Raises TreecastError as `load` does, and for a precision out of range.
+
+    >>> fabric = Fabric("icpp98")
+    >>> for scheme in ["binomial", "tree-worm"]:
+    ...     found = find_saturation(fabric, scheme, degree=3, offload="nic", cycles=100_000, precision=0.2)
+    ...     print(scheme, found.saturation_applied_load)
+    binomial 0.015625
+    tree-worm 0.018229166666666664
+    """
+    run = LoadRun(
+        fabric,
+        scheme,
+        degree,
+        order,
+        offload,
+        message,
+        arrivals,
+        destination_sets,
+        cycles,
+        warmup,
+        backlog_max,
+        parameters,
+        seed,
+        simulator,
+    )
+    return run.find_saturation(precision)
