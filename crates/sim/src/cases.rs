@@ -1,5 +1,7 @@
 //! Random cases for the tests of both simulators: a fabric, parameters, policies, and multicasts that meet.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, HostId, RoutingPolicy, VirtualChannels};
@@ -66,10 +68,10 @@ pub(crate) struct Case {
     pub routing: String,
     processes: u32,
     arrangement: Arrangement,
-    /// A buffer has `buffer_flits` more than the longest packet.
+    /// A buffer has room for the longest packet, and for `buffer_flits` less one besides.
     parameters: String,
     multicasts: Vec<Drawn>,
-    in_flight_max: usize,
+    pub in_flight_max: usize,
     seed: u64,
 }
 
@@ -81,7 +83,7 @@ pub(crate) struct Stage {
 }
 
 impl Case {
-    /// The fabric and the parameters; a buffer holds so many flits more than the longest packet.
+    /// The fabric and the parameters.
     pub fn stage(&self) -> Stage {
         let spec: FabricSpec = self.fabric.parse().unwrap();
         let routing: RoutingPolicy = self.routing.parse().unwrap();
@@ -91,7 +93,7 @@ impl Case {
         let mut stage = Stage { fabric, placement, parameters: self.parameters.parse().unwrap() };
         let packets = self.multicasts(&stage).into_iter().map(|multicast| multicast.longest_packet());
         let longest = packets.map(|(payload, header)| payload + header).max().unwrap_or_default();
-        stage.parameters.buffer_flits += longest;
+        stage.parameters.buffer_flits += Flits(longest.0.saturating_sub(1));
         stage
     }
 
@@ -104,6 +106,29 @@ impl Case {
         };
         self.routing = policy.to_string();
         self
+    }
+
+    /// Whether switches take fields off headers.
+    pub fn has_path_worms(&self) -> bool {
+        let of_paths = ["path", "s-torus", "md-torus", "mu-torus"];
+        self.multicasts.iter().any(|drawn| of_paths.iter().any(|scheme| drawn.scheme.starts_with(scheme)))
+    }
+
+    /// The most multicasts that were under way at once.
+    pub fn most_under_way(&self, stage: &Stage, record: &Record) -> usize {
+        let mut left: BTreeMap<u64, u32> = BTreeMap::new();
+        let sizes: Vec<u32> = self.multicasts(stage).iter().map(Multicast::destination_count).collect();
+        let mut delivered = record.delivered.iter().peekable();
+        let mut most = 0;
+        for &(number, start) in &record.started {
+            while let Some(&(_, number, ..)) = delivered.next_if(|&&(cycle, ..)| cycle < start) {
+                *left.get_mut(&number).expect("what is delivered has begun") -= 1;
+            }
+            left.retain(|_, left| *left > 0);
+            left.insert(number, sizes[number as usize]);
+            most = most.max(left.len());
+        }
+        most
     }
 
     pub fn setting<'a>(&self, stage: &'a Stage) -> Setting<'a> {
@@ -189,7 +214,10 @@ fn fabrics() -> impl Strategy<Value = (String, String)> {
 }
 
 fn parameters() -> impl Strategy<Value = String> {
-    let hosts = (0_u64..60, 0_u64..60, 0_u64..60, 0_u64..60, select(vec![0_u64, 0, 100, 266, 900]));
+    // Now and then something takes long enough to be planned far ahead.
+    let overhead = || prop_oneof![60 => 0_u64..60, 1 => 4_000_u64..9_000];
+    let bus = select(vec![0_u64, 0, 100, 266, 900]);
+    let hosts = (overhead(), overhead(), overhead(), overhead(), bus);
     let inside = (0_u64..30, select(vec![0_u64, 400]));
     let switches = (0_u64..4, 1_u64..4, 0_u64..4);
     let lengths = (8_u64..40, 1_u64..4, prop_oneof![Just(1_u64), 1_u64..80]);
@@ -201,7 +229,7 @@ fn parameters() -> impl Strategy<Value = String> {
         select(vec!["fields", "first-flit"]),
         select(vec!["counted", "free"]),
     );
-    let last = prop_oneof![3 => Just(1_000_000_u64), 1 => 50_u64..3000];
+    let last = prop_oneof![6 => Just(1_000_000_u64), 2 => 50_u64..3_000, 1 => 9_900_u64..30_000];
     (hosts, inside, switches, lengths, policies, last).prop_map(|(hosts, inside, switches, lengths, policies, last)| {
         let (host_send, host_receive, nic_send, nic_receive, bus) = hosts;
         let (local_overhead, local) = inside;

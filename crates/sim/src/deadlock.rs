@@ -56,21 +56,43 @@ impl Deadlock {
         text
     }
 
-    /// A cycle among stuck packets, from who waits for whom: `next[i]` is some packet that packet i waits for.
-    pub(crate) fn cycle_among(next: &[usize]) -> Vec<usize> {
-        let mut at = 0;
-        // After as many steps as there are packets the walk is on a cycle.
-        for _ in 0..next.len() {
-            at = next[at];
+    /// The deadlock that stuck packets are in, if there are any. What is shown is the cycle that the packet in the lowest
+    /// channel is on, or waits for.
+    pub(crate) fn among(cycle: Cycles, mut stuck: Vec<Stuck>) -> Option<Self> {
+        if stuck.is_empty() {
+            return None;
         }
-        let first = at;
-        let mut cycle = vec![first];
-        while next[at] != first {
-            at = next[at];
-            cycle.push(at);
-        }
-        cycle
+        stuck.sort_unstable_by_key(|packet| packet.at);
+        let place = |channel: Channel| stuck.binary_search_by_key(&channel, |packet| packet.at);
+        let next: Vec<usize> = stuck
+            .iter()
+            .map(|packet| place(packet.behind).expect("a stuck packet waits for a stuck packet"))
+            .collect();
+        let waits = cycle_among(&next).into_iter().filter_map(|packet| stuck[packet].shown.clone());
+        Some(Self { cycle, stuck: stuck.len(), waits: waits.collect() })
     }
+}
+
+/// A packet at the head of its buffer that will never go on.
+#[derive(Debug)]
+pub(crate) struct Stuck {
+    /// Its buffer.
+    pub at: Channel,
+    /// The buffer of a stuck packet that it waits for.
+    pub behind: Channel,
+    /// How it is shown; not at all where it waits for itself, in another buffer that its first flits have come to.
+    pub shown: Option<Wait>,
+}
+
+/// The cycle that the first packet is on or waits for: `next[i]` is the packet that packet i waits for.
+fn cycle_among(next: &[usize]) -> Vec<usize> {
+    // After as many steps as there are packets the walk is on a cycle.
+    let first = (0..next.len()).fold(0, |at, _| next[at]);
+    let mut cycle = vec![first];
+    while let Some(&at) = cycle.last().filter(|&&at| next[at] != first) {
+        cycle.push(next[at]);
+    }
+    cycle
 }
 
 /// A channel's name: the link's, and where links have several virtual channels its number.
@@ -88,9 +110,9 @@ mod tests {
 
     #[test]
     fn a_cycle_is_found_behind_those_that_only_wait_for_it() {
-        let cycle = Deadlock::cycle_among(&[1, 2, 3, 1]);
+        let cycle = cycle_among(&[1, 2, 3, 1]);
         assert_eq!(cycle.len(), 3);
         assert!([1, 2, 3].iter().all(|packet| cycle.contains(packet)));
-        assert_eq!(Deadlock::cycle_among(&[0]), [0]);
+        assert_eq!(cycle_among(&[0]), [0]);
     }
 }

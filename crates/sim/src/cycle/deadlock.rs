@@ -8,7 +8,7 @@ use treecast_fabric::{Channel, Cycles};
 use super::PacketId;
 use super::network::{Buffer, Head, Network, Sender};
 use crate::Replication;
-use crate::deadlock::{Deadlock, Wait};
+use crate::deadlock::{Deadlock, Stuck, Wait};
 
 /// How far the packet at the head of a buffer can get.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,38 +35,14 @@ impl Outlook {
     }
 }
 
-/// What a packet that is stuck waits for.
-struct Blocked {
-    /// The buffer with the next packet.
-    by: usize,
-    /// The channel in between.
-    wants: Channel,
-    /// The next one is the same packet, in another buffer that it has come to.
-    is_itself: bool,
-}
-
 impl Network<'_> {
     /// Packets that will never go on, if there are any.
     pub fn deadlock(&self, cycle: Cycles) -> Option<Deadlock> {
         let outlooks = self.outlooks();
         let is_stuck =
             |&buffer: &usize| self.buffers[buffer].head.is_some() && !self.is_gone(&outlooks, buffer);
-        let stuck: Vec<usize> = (0..self.buffers.len()).filter(is_stuck).collect();
-        if stuck.is_empty() {
-            return None;
-        }
-        let blocked: Vec<Blocked> = stuck.iter().map(|&buffer| self.blocked(&outlooks, buffer)).collect();
-        let place = |buffer| stuck.binary_search(&buffer).expect("a stuck packet waits for a stuck packet");
-        let next: Vec<usize> = blocked.iter().map(|blocked| place(blocked.by)).collect();
-        let wait = |packet: usize| {
-            let PacketId { multicast, worm, packet: number } = self.head(stuck[packet]).packet.id;
-            let (at, wants) = (self.channel(stuck[packet]), blocked[packet].wants);
-            Wait { multicast, worm, packet: number, at, wants }
-        };
-        // A packet that lies in several buffers is shown where it waits for another.
-        let shown = Deadlock::cycle_among(&next).into_iter().filter(|&packet| !blocked[packet].is_itself);
-        let waits = shown.map(wait).collect();
-        Some(Deadlock { cycle, stuck: stuck.len(), waits })
+        let stuck = (0..self.buffers.len()).filter(is_stuck).map(|buffer| self.stuck(&outlooks, buffer));
+        Deadlock::among(cycle, stuck.collect())
     }
 
     fn outlooks(&self) -> Vec<Outlook> {
@@ -179,9 +155,17 @@ impl Network<'_> {
         outlooks[buffer].sends[copy] == Some(self.head(buffer).length_onward())
     }
 
-    /// What keeps a stuck packet from going on.
-    fn blocked(&self, outlooks: &[Outlook], buffer: usize) -> Blocked {
+    /// A stuck packet, and what keeps it from going on.
+    fn stuck(&self, outlooks: &[Outlook], buffer: usize) -> Stuck {
         let (head, comes) = (self.head(buffer), outlooks[buffer].comes);
+        let at = self.channel(buffer);
+        let waits_for = |wants: Channel, behind: usize| {
+            let PacketId { multicast, worm, packet } = head.packet.id;
+            let shown = Some(Wait { multicast, worm, packet, at, wants });
+            Stuck { at, behind: self.channel(behind), shown }
+        };
+        let waits_for_itself = |other: usize| Stuck { at, behind: self.channel(other), shown: None };
+
         let copies = 0..head.copies.len();
         let least = copies.min_by_key(|&copy| self.bound(outlooks, head, copy));
         let present = comes.saturating_sub(head.stripped).min(head.length_onward() - 1);
@@ -189,21 +173,23 @@ impl Network<'_> {
             least.filter(|&copy| self.bound(outlooks, head, copy).is_none_or(|bound| bound <= present));
         let Some(copy) = least else {
             // Whatever comes goes on: so the rest does not come.
-            let (by, _) = self.fed_by(buffer, head).expect("what no switch sends any more has come");
-            return Blocked { by, wants: self.channel(buffer), is_itself: true };
+            let (source, _) = self.fed_by(buffer, head).expect("what no switch sends any more has come");
+            return waits_for_itself(source);
         };
         let copy = &head.copies[copy];
         let Some((wants, _)) = copy.output else {
             let wants = copy.branch.outputs[0];
             let holder = self.holders(wants).find(|&holder| !self.finishes(outlooks, holder));
-            let by = match holder {
-                Some(Sender::Copy { buffer, .. }) => buffer,
-                _ => self.index(wants),
+            return match holder {
+                Some(Sender::Copy { buffer: holder, .. }) => waits_for(wants, holder),
+                _ => waits_for(wants, self.index(wants)),
             };
-            return Blocked { by, wants, is_itself: false };
         };
-        let by = self.index(wants);
-        let is_itself = copy.sent > 0 && self.fed_by(by, self.head(by)).is_some();
-        Blocked { by, wants, is_itself }
+        let next = self.index(wants);
+        if copy.sent > 0 && self.fed_by(next, self.head(next)).is_some() {
+            waits_for_itself(next)
+        } else {
+            waits_for(wants, next)
+        }
     }
 }

@@ -10,10 +10,10 @@ mod network;
 
 use std::iter::Peekable;
 
-use treecast_fabric::{Cycles, HostId, SwitchId};
+use treecast_fabric::{Cycles, HostId, LinkId};
 use treecast_plan::MemberId;
 
-use crate::deadlock::{DEADLOCK_INTERVAL, Deadlock};
+use crate::deadlock::DEADLOCK_INTERVAL;
 use crate::multicast::Multicast;
 use crate::observer::Observer;
 use crate::{Ending, Setting, SimError, Switching};
@@ -35,8 +35,8 @@ enum Event {
     PacketArrived { host: HostId, copy: PacketCopy },
     /// The packet at the head of an input buffer knows where it wants to go.
     Routed(network::InputId),
-    /// An output of a switch that somebody waits for may be free.
-    SwitchWake(SwitchId),
+    /// A link out of a switch that somebody waits for may be free, or have room behind it.
+    OutputWake(LinkId),
     /// The injection link of a host may be free.
     InjectionWake(HostId),
 }
@@ -91,7 +91,10 @@ impl<O: Observer> Simulation<'_, O> {
             if next_start == Some(now) {
                 let multicast = multicasts.next().expect("peeked")?;
                 if self.live.count() >= self.setting.in_flight_max {
-                    return Ok(self.deadlock(now).map_or(Ending::Backlog(now), Ending::Deadlocked));
+                    return Ok(self
+                        .network
+                        .deadlock(&self.live, now)
+                        .map_or(Ending::Backlog(now), Ending::Deadlocked));
                 }
                 self.start(multicast)?;
                 continue;
@@ -104,7 +107,7 @@ impl<O: Observer> Simulation<'_, O> {
             };
             if next > look {
                 // Nothing happens from here to the cycle in which to look.
-                if let Some(deadlock) = self.deadlock(look) {
+                if let Some(deadlock) = self.network.deadlock(&self.live, look) {
                     return Ok(Ending::Deadlocked(deadlock));
                 }
                 look = Cycles(next.0.next_multiple_of(DEADLOCK_INTERVAL.0));
@@ -152,7 +155,7 @@ impl<O: Observer> Simulation<'_, O> {
                     }
                     Event::PacketArrived { host, copy } => hosts.packet_arrived(now, live, host, copy),
                     Event::Routed(input) => network.routed(now, live, input),
-                    Event::SwitchWake(switch) => network.wake_switch(switch),
+                    Event::OutputWake(link) => network.wake_output(link),
                     Event::InjectionWake(host) => network.wake_injection(host),
                 }
             }
@@ -164,16 +167,11 @@ impl<O: Observer> Simulation<'_, O> {
                 break;
             }
         }
-        network.grant_switches(agenda, live, *observer);
-    }
-
-    fn deadlock(&self, cycle: Cycles) -> Option<Deadlock> {
-        let (stuck, waits) = self.network.deadlock(&self.live)?;
-        Some(Deadlock { cycle, stuck, waits })
+        network.grant_outputs(agenda, live, *observer);
     }
 
     fn end(&self, quiet: bool, cycle: Cycles) -> Ending {
-        match self.deadlock(cycle) {
+        match self.network.deadlock(&self.live, cycle) {
             Some(deadlock) => Ending::Deadlocked(deadlock),
             None if quiet => Ending::Quiet,
             None => Ending::Last,

@@ -1,0 +1,93 @@
+//! Which packets will never go on.
+//!
+//! A copy may still go if one of its outputs may: if nobody holds the link but packets that will leave, and the buffer
+//! behind it has room, or gets it from what leaves, or from a packet at its head that will leave. A packet will leave if
+//! all its copies may still go. Those that cannot be said to leave wait for packets that wait in turn: whatever else
+//! happens, none of them goes on.
+
+use fixedbitset::FixedBitSet;
+use treecast_fabric::{Channel, Cycles, Flits, LinkId};
+
+use super::{Copy, HELD, Input, InputId, Live, Network, Packet};
+use crate::deadlock::{Deadlock, Stuck, Wait};
+
+impl Network<'_> {
+    /// Packets that will never go on, if there are any.
+    pub fn deadlock(&self, live: &Live, cycle: Cycles) -> Option<Deadlock> {
+        let stuck = self.stuck();
+        let show = |input: usize| {
+            let state = &self.inputs[input];
+            let mut obstacles = state.copies.iter().filter_map(|copy| self.obstacle(&stuck, state, copy));
+            let (wants, behind) = obstacles.next().expect("a stuck packet waits for a stuck packet");
+            let Packet { slot, worm, packet, .. } = state.queue[0];
+            let (multicast, at) = (live[slot].occasion.number, self.channel_of(InputId(input as u32)));
+            let shown = Some(Wait { multicast, worm, packet, at, wants });
+            Stuck { at, behind: self.channel_of(behind), shown }
+        };
+        Deadlock::among(cycle, stuck.ones().map(show).collect())
+    }
+
+    /// The inputs whose first packet will never leave: of all that wait, those are taken off that will go, until nobody else
+    /// will.
+    fn stuck(&self) -> FixedBitSet {
+        let waits = |&input: &usize| self.inputs[input].waiting > 0;
+        let mut stuck: FixedBitSet = (0..self.inputs.len()).filter(waits).collect();
+        loop {
+            let will_leave = |&input: &usize| {
+                let state = &self.inputs[input];
+                state.copies.iter().all(|copy| self.obstacle(&stuck, state, copy).is_none())
+            };
+            let leaving: Vec<usize> = stuck.ones().filter(will_leave).collect();
+            if leaving.is_empty() {
+                return stuck;
+            }
+            for input in leaving {
+                stuck.remove(input);
+            }
+        }
+    }
+
+    /// What keeps a copy from ever going: the first of its outputs, and the stuck packet that holds it or lies behind it.
+    /// `None` if one of its outputs may come free, or if the copy has one.
+    fn obstacle(&self, stuck: &FixedBitSet, input: &Input, copy: &Copy) -> Option<(Channel, InputId)> {
+        if copy.output.is_some() {
+            return None;
+        }
+        let outputs = &copy.branch.outputs;
+        let blocker = |&output: &Channel| self.blocker(stuck, output, input.length_onward);
+        let first = blocker(&outputs[0])?;
+        outputs.iter().all(|output| blocker(output).is_some()).then_some((outputs[0], first))
+    }
+
+    /// The stuck packet that keeps others from ever being granted an output.
+    fn blocker(&self, stuck: &FixedBitSet, output: Channel, length: Flits) -> Option<InputId> {
+        let holder = self.holder(output.link);
+        if let Some((holder, _)) = holder.filter(|(holder, _)| stuck.contains(holder.index())) {
+            return Some(holder);
+        }
+        // A holder that will go takes room, if it goes to this buffer.
+        let taken = holder.filter(|&(_, held)| held == output);
+        let taken = taken.map_or(Flits::ZERO, |(holder, _)| self.inputs[holder.index()].length_onward);
+        if self.room_at(output, taken + length).is_some() {
+            return None;
+        }
+        let behind = self.input_at(output);
+        stuck.contains(behind.index()).then_some(behind)
+    }
+
+    /// The packet that a link is held for, and on which channel (synchronous replication).
+    fn holder(&self, link: LinkId) -> Option<(InputId, Channel)> {
+        if self.outputs[link.index()].free_at != HELD {
+            return None;
+        }
+        let switch = self.topology.link(link).from.switch()?;
+        let first = |&link: &LinkId| link.0 * self.virtual_channels;
+        let inputs = self.topology.links_into(switch).iter();
+        let mut inputs = inputs
+            .flat_map(|link| (0..self.virtual_channels).map(move |channel| InputId(first(link) + channel)));
+        inputs.find_map(|input| {
+            let outputs = self.inputs[input.index()].copies.iter().filter_map(|copy| copy.output);
+            outputs.into_iter().find(|output| output.link == link).map(|output| (input, output))
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! Switches and links: input buffers, outputs, and who gets them.
+//!
+//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer at its other end has
+//! room for the whole packet. From then on the packet leaves at one flit a cycle without a pause, so one number says
+//! when each of its flits is where, and nothing need be scheduled for them: a packet costs a switch one event, when it is
+//! routed. What is asked of a buffer later (how much room, from when) is computed from these numbers.
+
+mod deadlock;
+mod grant;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rand_pcg::Pcg64;
+use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology, Vertex};
+
+use super::host::PacketCopy;
+use super::live::{Live, Slot};
+use super::{Agenda, Event};
+use crate::observer::{Observer, Slice, Track, Work};
+use crate::way::{Branch, Progress, Router, random_choices};
+use crate::{Adaptive, Arbitration, Parameters, Setting};
+
+/// An input buffer: a virtual channel of a link into a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct InputId(u32);
+
+impl InputId {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A packet, or a copy of one, in the fabric.
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    slot: Slot,
+    worm: u32,
+    packet: u32,
+    /// With what is left of its header.
+    length: Flits,
+    progress: Progress,
+    /// When its first flit arrives in the buffer that it is in or on its way to.
+    arrival: Cycles,
+}
+
+/// The packet that began to leave a buffer last.
+#[derive(Debug, Clone, Copy)]
+struct Leaving {
+    since: Cycles,
+    length: Flits,
+    /// What the switch takes off goes with the first flit.
+    stripped: Flits,
+}
+
+impl Leaving {
+    /// From when on it is gone whole.
+    fn gone(&self) -> Cycles {
+        self.since + Cycles(self.length.0 - self.stripped.0)
+    }
+
+    /// From when on so many of its flits, at most all, have left.
+    fn left(&self, flits: Flits) -> Cycles {
+        self.since + Cycles(flits.0.saturating_sub(self.stripped.0).max(1))
+    }
+}
+
+/// A copy of the packet at the head of a buffer.
+#[derive(Debug, Clone)]
+struct Copy {
+    branch: Branch,
+    /// Whether it waits at its outputs: a new copy has not been looked at.
+    is_listed: bool,
+    /// The output that is its own. With synchronous replication it is held until the other copies have theirs.
+    output: Option<Channel>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Input {
+    /// Packets that were granted room and have not begun to leave, in their order.
+    queue: VecDeque<Packet>,
+    /// The copies of the first of them, once it is routed.
+    copies: Vec<Copy>,
+    /// How many of them have no output.
+    waiting: u32,
+    /// How long they are.
+    length_onward: Flits,
+    leaving: Option<Leaving>,
+    /// Room taken by those in the queue and by the one that leaves, the flits that have left still counted.
+    taken: Flits,
+}
+
+/// A place in the order of service: who waits since when, where that counts, and as which of a packet's copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    since: Cycles,
+    input: InputId,
+    copy: u32,
+}
+
+/// A link, as those see it that want to go over it.
+#[derive(Debug, Clone, Default)]
+struct Output {
+    /// When it is free again; [`HELD`] while it waits for a copy.
+    free_at: Cycles,
+    /// Who waits for it, in the order of service.
+    waiting: Vec<Place>,
+    /// When it is looked at next anyway.
+    wake: Option<Cycles>,
+    /// The input that it has served last, for round-robin arbitration.
+    served: Option<InputId>,
+}
+
+#[derive(Debug, Default)]
+struct Injection {
+    queue: VecDeque<Packet>,
+    wake: Option<Cycles>,
+}
+
+/// When a link is free again; that of a link that is held for a copy is not known.
+const HELD: Cycles = Cycles(u64::MAX);
+
+pub(super) struct Network<'a> {
+    topology: &'a Topology,
+    parameters: &'a Parameters,
+    router: Router<'a>,
+    virtual_channels: u32,
+    inputs: Vec<Input>,
+    /// By link.
+    outputs: Vec<Output>,
+    injections: Vec<Injection>,
+    /// What is to be looked at in this cycle: copies that have come to wait, outputs of switches, and injection links.
+    arrived: Vec<Place>,
+    woken: Vec<LinkId>,
+    woken_injections: Vec<HostId>,
+    /// The stream of each switch that makes its random choices, where it makes any.
+    random: Vec<Pcg64>,
+    /// Kept to be used again.
+    branches: Vec<Branch>,
+    contenders: BinaryHeap<Reverse<(Place, Option<LinkId>)>>,
+}
+
+impl<'a> Network<'a> {
+    pub fn new(setting: &Setting<'a>) -> Self {
+        let (topology, parameters) = (setting.fabric.topology(), setting.parameters);
+        let virtual_channels = u32::from(setting.fabric.routing().virtual_channel_count());
+        let links = topology.link_count() as usize;
+        let stream = |switch| random_choices(setting.seed, switch);
+        let chooses = parameters.adaptive == Adaptive::Random;
+        Self {
+            topology,
+            parameters,
+            router: Router::new(setting.fabric, parameters),
+            virtual_channels,
+            inputs: vec![Input::default(); links * virtual_channels as usize],
+            outputs: vec![Output::default(); links],
+            injections: topology.hosts().map(|_| Injection::default()).collect(),
+            arrived: Vec::new(),
+            woken: Vec::new(),
+            woken_injections: Vec::new(),
+            random: if chooses { topology.switches().map(stream).collect() } else { Vec::new() },
+            branches: Vec::new(),
+            contenders: BinaryHeap::new(),
+        }
+    }
+
+    /// Puts a packet of a worm into a host's injection queue. The queue is bounded by the packets of the multicasts under
+    /// way times the worms of its host.
+    pub fn inject(&mut self, live: &Live, host: HostId, copy: PacketCopy) {
+        let PacketCopy { slot, worm, packet } = copy;
+        let multicast = &live[slot];
+        let way = &multicast.worms[worm as usize].way;
+        let length = multicast.payload(packet) + way.header;
+        let progress = way.begin();
+        self.injections[host.index()].queue.push_back(Packet {
+            slot,
+            worm,
+            packet,
+            length,
+            progress,
+            arrival: Cycles::ZERO,
+        });
+        self.woken_injections.push(host);
+    }
+
+    /// The packet at the head of a buffer is routed: its copies ask for outputs.
+    pub fn routed(&mut self, now: Cycles, live: &mut Live, input: InputId) {
+        let at = self.switch_of(input);
+        let state = &mut self.inputs[input.index()];
+        let packet = state.queue[0];
+        let way = &mut live.get_mut(packet.slot).worms[packet.worm as usize].way;
+        state.length_onward = packet.length - self.router.stripped(way, packet.progress);
+        self.router.branches(way, at, packet.progress, &mut self.branches);
+        debug_assert!(!self.branches.is_empty(), "a worm goes on from every switch that it comes to");
+        let copy = |branch| Copy { branch, is_listed: false, output: None };
+        state.copies.extend(self.branches.drain(..).map(copy));
+        state.waiting = state.copies.len() as u32;
+        // Where it does not count who came first, all came at once.
+        let since = match self.parameters.arbitration {
+            Arbitration::OldestFirst => now,
+            Arbitration::LowestLink | Arbitration::RoundRobin => Cycles::ZERO,
+        };
+        self.arrived.extend((0..state.waiting).map(|copy| Place { since, input, copy }));
+    }
+
+    /// The packet at the head of a buffer begins to leave it.
+    fn leave(&mut self, agenda: &mut Agenda, live: &Live, input: InputId, stripped: Flits) {
+        let now = agenda.now;
+        let state = &mut self.inputs[input.index()];
+        let packet = state.queue.pop_front().expect("a packet that leaves was at the head");
+        if let Some(before) = state.leaving.replace(Leaving { since: now, length: packet.length, stripped }) {
+            debug_assert!(before.gone() <= now, "a packet is routed when the one before it is gone");
+            state.taken = state.taken - before.length;
+        }
+        if !state.queue.is_empty() {
+            self.plan_routing(agenda, live, input);
+        }
+        // Whoever waits for room looks again a cycle later; who waits for the link, when it comes free.
+        let link = self.link_of(input);
+        let Output { free_at, waiting, .. } = &self.outputs[link.index()];
+        if *free_at > now + Cycles(1) {
+            return;
+        }
+        match self.topology.link(link).from {
+            Vertex::Host(host) if !self.injections[host.index()].queue.is_empty() => {
+                self.plan_injection(agenda, host, now + Cycles(1));
+            }
+            Vertex::Switch(_) if !waiting.is_empty() => self.plan_output(agenda, link, now + Cycles(1)),
+            _ => {}
+        }
+    }
+
+    /// Plans when the packet at the head of a buffer will be routed: when the one before it is gone and its header is
+    /// there; and what the switch takes off must have come before what follows it can leave.
+    fn plan_routing(&mut self, agenda: &mut Agenda, live: &Live, input: InputId) {
+        let state = &self.inputs[input.index()];
+        let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
+        let gone = state.leaving.map_or(Cycles::ZERO, |leaving| leaving.gone());
+        let way = &live[slot].worms[worm as usize].way;
+        let read = arrival + Cycles(self.router.fields(way, progress).0 - 1);
+        let stripped = arrival + Cycles(self.router.stripped(way, progress).0);
+        agenda.at((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
+    }
+
+    /// Sends a packet over a channel: it holds the link until its tail has gone, and takes room at the far end.
+    fn send(
+        &mut self,
+        agenda: &mut Agenda,
+        live: &Live,
+        observer: &mut impl Observer,
+        channel: Channel,
+        packet: Packet,
+        crossbar: Cycles,
+    ) {
+        let Packet { slot, worm, packet: number, length, .. } = packet;
+        let (from, to) = (agenda.now, agenda.now + Cycles(length.0));
+        self.outputs[channel.link.index()].free_at = to;
+        let multicast = live[slot].occasion.number;
+        let track = Track::Link(channel);
+        observer.carried(
+            &Slice { track, from, to, work: Work::Transfer, multicast, worm, packet: number },
+            length,
+        );
+        let inside = self.topology.is_internal(channel.link);
+        let arrival = from + crossbar + if inside { Cycles::ZERO } else { self.parameters.link_delay };
+        match self.topology.link(channel.link).to {
+            Vertex::Host(host) => {
+                let copy = PacketCopy { slot, worm, packet: number };
+                agenda.at(arrival + Cycles(length.0 - 1), Event::PacketArrived { host, copy });
+            }
+            Vertex::Switch(_) => {
+                let input = self.input_at(channel);
+                let state = &mut self.inputs[input.index()];
+                state.taken += length;
+                state.queue.push_back(Packet { arrival, ..packet });
+                if state.queue.len() == 1 {
+                    self.plan_routing(agenda, live, input);
+                }
+            }
+        }
+    }
+
+    /// When it is worth while to look whether a packet can go over a channel: now only if it can. `None` where that depends
+    /// on packets that wait themselves.
+    fn available(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
+        match self.outputs[channel.link.index()].free_at {
+            HELD => None,
+            free_at if free_at > now => Some(free_at),
+            _ => self.room_at(channel, length).map(|time| time.max(now)),
+        }
+    }
+
+    /// From when on the buffer behind a channel has room for a packet; `None` where that depends on packets that wait.
+    fn room_at(&self, channel: Channel, length: Flits) -> Option<Cycles> {
+        let Vertex::Switch(_) = self.topology.link(channel.link).to else { return Some(Cycles::ZERO) };
+        let state = &self.inputs[self.input_at(channel).index()];
+        let missing = Flits((state.taken + length).0.saturating_sub(self.parameters.buffer_flits.0));
+        if missing == Flits::ZERO {
+            return Some(Cycles::ZERO);
+        }
+        let leaving = state.leaving.filter(|leaving| missing <= leaving.length)?;
+        Some(leaving.left(missing))
+    }
+
+    fn input_at(&self, channel: Channel) -> InputId {
+        InputId(channel.link.0 * self.virtual_channels + u32::from(channel.virtual_channel))
+    }
+
+    fn link_of(&self, input: InputId) -> LinkId {
+        LinkId(input.0 / self.virtual_channels)
+    }
+
+    fn channel_of(&self, input: InputId) -> Channel {
+        let virtual_channel = (input.0 % self.virtual_channels) as u8;
+        Channel { link: self.link_of(input), virtual_channel }
+    }
+
+    fn switch_of(&self, input: InputId) -> SwitchId {
+        self.topology.link(self.link_of(input)).to.switch().expect("input buffers are at switches")
+    }
+}
