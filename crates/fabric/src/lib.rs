@@ -35,8 +35,8 @@ pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId};
 pub use routing::{
-    Ascent, Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath,
-    UpDown, VirtualChannels,
+    Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, UpDown,
+    VirtualChannels,
 };
 pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint};
 pub use summary::Summary;

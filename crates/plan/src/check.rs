@@ -53,7 +53,7 @@ fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(),
     let hosts = placement.hosts_of(&worm.to);
     let targets = UpDown::switches_of(topology, &hosts);
     let origin = topology.switch_of(source);
-    if routing.ascent(topology, origin, &targets).from(origin).is_none() {
+    if routing.ascent(topology, origin, &targets).is_none() {
         return Err(format!("no switch above {source} reaches every receiver by going down"));
     }
     if worm.route.is_empty() {

@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 counts=crates/sim/benches/instructions.tsv
 command -v valgrind >/dev/null || { echo "skipped: no valgrind, so nobody counts instructions"; exit 0; }
-cargo build --quiet --package treecast-sim --example instructions
+# The whole workspace, as its tests: so nothing is built for this alone.
+cargo build --quiet --workspace --example instructions
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 count() {

@@ -1,6 +1,8 @@
-//! Three short runs whose instructions are counted: `cargo run -p treecast-sim --example instructions CASE`.
+//! Short runs whose instructions are counted: `cargo run -p treecast-sim --example instructions CASE`.
 //!
-//! `make instructions` runs each under callgrind and holds the counts to those kept in benches/instructions.tsv.
+//! `make instructions` runs three of them under callgrind and holds the counts to those kept in benches/instructions.tsv. The
+//! others tell how the cost of a run grows with the hosts: `fat-tree-16-tree` is three-way multicasts by tree worms on
+//! `fat-tree:k=16`, `fat-tree-16-ni` by network interfaces.
 
 #![expect(clippy::disallowed_methods, reason = "a case is named on the command line")]
 
@@ -10,28 +12,75 @@ use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};
 use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator, Status};
 
-/// Multicasts forwarded by network interfaces on the default system, or unicasts with nothing in the way but the wire.
-fn load(scheme: &str, degree: u32, load: f64, settings: &str) -> Result<Status, Box<dyn Error>> {
-    let fabric = Fabric::from_spec(&"icpp98".parse::<FabricSpec>()?)?;
-    let (scheme, parameters) = (scheme.parse()?, settings.parse::<Parameters>()?);
+/// A run under load.
+struct Load<'a> {
+    fabric: &'a str,
+    scheme: &'a str,
+    order: Option<Order>,
+    offload: Offload,
+    degree: u32,
+    load: f64,
+    cycles: u64,
+    settings: &'a str,
+}
+
+/// Multicasts forwarded by network interfaces on the default system.
+const NI: Load = Load {
+    fabric: "icpp98",
+    scheme: "k-binomial",
+    order: Some(Order::Cco),
+    offload: Offload::Nic,
+    degree: 3,
+    load: 0.01,
+    cycles: 200_000,
+    settings: "",
+};
+
+/// Unicasts with nothing in the way but the wire.
+const WIRE: Load = Load {
+    scheme: "separate",
+    degree: 1,
+    load: 0.05,
+    settings: "host_overhead=0,nic_overhead=0,bus_mb_per_s=0",
+    ..NI
+};
+
+fn load(case: &Load) -> Result<Status, Box<dyn Error>> {
+    let fabric = Fabric::from_spec(&case.fabric.parse::<FabricSpec>()?)?;
+    let (scheme, parameters) = (case.scheme.parse()?, case.settings.parse::<Parameters>()?);
     let run = LoadRun {
         fabric: &fabric,
         scheme: &scheme,
-        order: Some(Order::Cco),
-        offload: Offload::Nic,
+        order: case.order,
+        offload: case.offload,
         message: Flits(128),
-        degree,
-        load,
+        degree: case.degree,
+        load: case.load,
         arrivals: Arrivals::Exponential,
         sets: DestinationSets::Random,
-        cycles: Cycles(200_000),
-        warmup: Cycles(50_000),
+        cycles: Cycles(case.cycles),
+        warmup: Cycles(case.cycles / 4),
         backlog_max: None,
         parameters: &parameters,
         seed: 1,
         simulator: Simulator::Event,
     };
     Ok(run.simulate()?.status)
+}
+
+/// The same load a host on fat trees of any size.
+fn growth(case: &str) -> Option<Result<Status, Box<dyn Error>>> {
+    let (k, way) = case.strip_prefix("fat-tree-")?.split_once('-')?;
+    let fabric = format!("fat-tree:k={k}");
+    let growing = Load { fabric: &fabric, order: None, cycles: 50_000, ..NI };
+    match way {
+        "ni" => Some(load(&growing)),
+        "tree" => {
+            let (scheme, settings) = ("tree-worm", "headers=free");
+            Some(load(&Load { scheme, offload: Offload::Host, settings, ..growing }))
+        }
+        _ => None,
+    }
 }
 
 /// One broadcast to 1,024 hosts of a fat tree.
@@ -55,12 +104,15 @@ fn broadcast() -> Result<Status, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let case = std::env::args().nth(1).ok_or("name a case: ni-load, wire-load, broadcast")?;
+    const CASES: &str = "ni-load, wire-load, broadcast, fat-tree-K-ni, fat-tree-K-tree";
+    let case = std::env::args().nth(1).ok_or_else(|| format!("name a case: {CASES}"))?;
     let status = match case.as_str() {
-        "ni-load" => load("k-binomial", 3, 0.01, "")?,
-        "wire-load" => load("separate", 1, 0.05, "host_overhead=0,nic_overhead=0,bus_mb_per_s=0")?,
+        "ni-load" => load(&NI)?,
+        "wire-load" => load(&WIRE)?,
         "broadcast" => broadcast()?,
-        other => return Err(format!("no case '{other}': there are ni-load, wire-load, broadcast").into()),
+        other => {
+            growth(other).unwrap_or_else(|| Err(format!("no case '{other}': there are {CASES}").into()))?
+        }
     };
     if status != Status::Complete {
         return Err(format!("the run ended {}", status.name()).into());

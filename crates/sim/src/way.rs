@@ -6,8 +6,8 @@ use fixedbitset::FixedBitSet;
 use rand_pcg::Pcg64;
 use smallvec::SmallVec;
 use treecast_fabric::{
-    Ascent, Channel, Fabric, Flits, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology,
-    UpDown, Vertex,
+    Channel, Fabric, Flits, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology, UpDown,
+    Vertex,
 };
 use treecast_plan::{Placement, Plan, Worm, WormKind};
 
@@ -20,8 +20,8 @@ pub(crate) enum Progress {
     Adaptive { gone_down: bool },
     /// Along a given path: how many switches it has passed.
     Fixed { passed: u32 },
-    /// Up to a switch above all destinations.
-    Ascending,
+    /// Up to a switch above all destinations, so many links away.
+    Ascending { links_left: u16 },
     /// Down a branch of its tree.
     Descending { branch: u32 },
     /// To a host: the way ends there.
@@ -53,7 +53,7 @@ impl Way {
             Course::Local => unreachable!("local worms are not put into the fabric"),
             Course::Adaptive { .. } => Progress::Adaptive { gone_down: false },
             Course::Fixed { .. } => Progress::Fixed { passed: 0 },
-            Course::Tree(_) => Progress::Ascending,
+            Course::Tree(tree) => Progress::Ascending { links_left: tree.links_up },
         }
     }
 }
@@ -87,7 +87,8 @@ struct Stop {
 /// The way of a tree worm.
 #[derive(Debug)]
 struct Tree {
-    ascent: Ascent,
+    /// How many links it goes up.
+    links_up: u16,
     targets: FixedBitSet,
     hosts: BTreeMap<SwitchId, Vec<LinkId>>,
     /// The branches found so far, and the one at each switch where the worm has turned down.
@@ -165,7 +166,7 @@ impl<'a> WayFinder<'a> {
         }
         let source = topology.switch_of(self.placement.host_of(worm.from));
         Tree {
-            ascent: routing.ascent(topology, source, &targets),
+            links_up: routing.ascent(topology, source, &targets).expect("a planned tree worm has a way up"),
             targets,
             hosts,
             branches: Vec::new(),
@@ -222,8 +223,12 @@ impl Leeway<'_> {
     }
 
     /// Any channel of several links, the lowest link first; of the first link alone where the choice is not adaptive.
-    fn any_of(self, links: impl Iterator<Item = LinkId>) -> Outputs {
-        links.take(self.links_max).flat_map(|link| self.link(link)).collect()
+    fn any_of(self, links: &[LinkId]) -> Outputs {
+        let links = &links[..links.len().min(self.links_max)];
+        if self.channels == 1 {
+            return links.iter().map(|&link| Channel { link, virtual_channel: 0 }).collect();
+        }
+        links.iter().flat_map(|&link| self.link(link)).collect()
     }
 }
 
@@ -283,8 +288,8 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// The copies that a switch makes of a packet, into an empty list. The order of a packet's copies is that of their
-    /// ports: those to hosts first.
+    /// The copies that a switch makes of a packet, into an empty list: those to hosts first, as the plan names them, then
+    /// those to switches, in the order of their ports or of [`Parameters::overlap`].
     pub fn branches(&mut self, way: &mut Way, at: SwitchId, progress: Progress, copies: &mut Vec<Branch>) {
         let topology = self.fabric.topology();
         match (&mut way.course, progress) {
@@ -311,14 +316,14 @@ impl<'a> Router<'a> {
                     progress: Progress::Fixed { passed: passed + 1 },
                 }));
             }
-            (Course::Tree(tree), Progress::Ascending) if tree.ascent.from(at) != Some(0) => {
-                let up_down = self.up_down();
-                let outputs = self.leeway.any_of(up_down.ascending_links(topology, &tree.ascent, at));
-                copies.push(Branch { outputs, progress });
-            }
-            (Course::Tree(tree), Progress::Ascending) => {
+            (Course::Tree(tree), Progress::Ascending { links_left: 0 }) => {
                 let top = tree.top(at);
                 self.descend(tree, at, top, copies);
+            }
+            (Course::Tree(tree), Progress::Ascending { links_left }) => {
+                let links = self.up_down().ascending_links(topology, at, &tree.targets, links_left);
+                let outputs = self.leeway.any_of(&links);
+                copies.push(Branch { outputs, progress: Progress::Ascending { links_left: links_left - 1 } });
             }
             (Course::Tree(tree), Progress::Descending { branch }) => self.descend(tree, at, branch, copies),
             _ => unreachable!("a packet's progress is of its way's kind"),
@@ -342,7 +347,7 @@ impl<'a> Router<'a> {
     fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> Outputs {
         let leeway = self.leeway;
         let next = self.next.as_mut().expect("adaptive ways are made where routing is adaptive");
-        leeway.any_of(next.towards(target, at, gone_down).iter().copied())
+        leeway.any_of(next.towards(target, at, gone_down))
     }
 
     fn descend(&self, tree: &mut Tree, at: SwitchId, branch: u32, copies: &mut Vec<Branch>) {

@@ -2,6 +2,7 @@
 
 mod dimension_order;
 mod next_links;
+mod ports;
 mod route_finder;
 mod shortest_path;
 mod tree_worm;
@@ -11,7 +12,7 @@ pub use dimension_order::{DimensionOrder, VirtualChannels};
 pub use next_links::NextLinks;
 pub use route_finder::RouteFinder;
 pub use shortest_path::ShortestPath;
-pub use tree_worm::{Ascent, Overlap};
+pub use tree_worm::Overlap;
 pub use up_down::{Distances, UpDown};
 
 use crate::{FabricError, HostId, LinkId, SwitchId, Topology};

@@ -1,26 +1,11 @@
 //! How a tree worm finds its way: up to a switch above all destinations, then down a copy a port.
 
+use std::collections::BTreeSet;
+
 use fixedbitset::FixedBitSet;
 
 use super::{Channel, UpDown};
 use crate::{HostId, LinkId, SwitchId, Topology};
-
-/// The shortest ways up from a tree worm's sender to a switch that reaches all destinations downwards.
-#[derive(Debug, Clone)]
-pub struct Ascent {
-    /// The switches on these ways by their links from the sender, each list sorted. A switch is on one list only: a way
-    /// that comes to it over more links is not a shortest one. Empty where there is no such way.
-    layers: Vec<Vec<SwitchId>>,
-}
-
-impl Ascent {
-    /// How many links up it is from a switch on one of these ways to where it ends; `None` for any other switch, and so
-    /// for the sender's if no switch above it reaches all destinations.
-    pub fn from(&self, switch: SwitchId) -> Option<u16> {
-        let layer = self.layers.iter().position(|layer| layer.binary_search(&switch).is_ok())?;
-        Some((self.layers.len() - 1 - layer) as u16)
-    }
-}
 
 impl UpDown {
     /// The switches of some hosts: a bit a switch.
@@ -43,11 +28,9 @@ impl UpDown {
     ) -> Option<Vec<Channel>> {
         let targets = Self::switches_of(topology, to);
         let mut at = topology.switch_of(from);
-        let ascent = self.ascent(topology, at, &targets);
-        ascent.from(at)?;
         let mut links = vec![topology.injection(from)];
-        while ascent.from(at) != Some(0) {
-            let link = self.ascending_links(topology, &ascent, at).next()?;
+        for links_left in (1..=self.ascent(topology, at, &targets)?).rev() {
+            let link = self.ascending_links(topology, at, &targets, links_left)[0];
             links.push(link);
             at = super::end(topology, link);
         }
@@ -68,54 +51,33 @@ impl UpDown {
         Some(links.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect())
     }
 
-    /// Where a worm from a switch for these destination switches (a bit a switch) stops going up. Cost: the links up out
-    /// of the switches above the sender that are no higher than where it stops, and a comparison of bit strings for each
-    /// such switch.
-    pub fn ascent(&self, topology: &Topology, from: SwitchId, targets: &FixedBitSet) -> Ascent {
-        let reach = self.reach(topology);
-        let above = |switch| {
-            let up = topology.neighbours(switch).filter(|&(link, _)| self.is_up(topology, link));
-            up.map(|(_, next)| next)
-        };
-        let mut layers = Vec::new();
-        let mut layer = vec![from];
-        loop {
-            let reaching = |switch: &SwitchId| targets.is_subset(&reach[switch.index()]);
-            let ends: Vec<SwitchId> = layer.iter().copied().filter(reaching).collect();
-            if !ends.is_empty() {
-                layers.push(ends);
+    /// How many links a worm for these destination switches (a bit a switch) goes up from a switch: to the nearest switch
+    /// that reaches all of them by going down. `None` where no switch above does.
+    pub fn ascent(&self, topology: &Topology, from: SwitchId, targets: &FixedBitSet) -> Option<u16> {
+        for links in 0.. {
+            let mut climb = Climb::new(self, topology, targets);
+            if climb.ends_at(from, links) {
+                return Some(links);
+            }
+            if !climb.goes_on {
                 break;
             }
-            if layer.is_empty() {
-                return Ascent { layers: Vec::new() };
-            }
-            let mut next: Vec<SwitchId> = layer.iter().flat_map(|&switch| above(switch)).collect();
-            next.sort_unstable();
-            next.dedup();
-            layers.push(std::mem::replace(&mut layer, next));
         }
-        // What does not lead on to an end is left out, from the ends downwards.
-        for lower in (0..layers.len() - 1).rev() {
-            let (here, higher) = layers.split_at_mut(lower + 1);
-            here[lower].retain(|&switch| above(switch).any(|next| higher[0].binary_search(&next).is_ok()));
-        }
-        Ascent { layers }
+        None
     }
 
-    /// The links up that lie on a shortest way to where the worm stops going up, in the order of their ports.
-    pub fn ascending_links<'a>(
-        &'a self,
-        topology: &'a Topology,
-        ascent: &'a Ascent,
+    /// The links up out of a switch, in the order of their ports, that lie on a shortest way to where such a worm stops
+    /// going up, so many links above the switch.
+    pub fn ascending_links(
+        &self,
+        topology: &Topology,
         at: SwitchId,
-    ) -> impl Iterator<Item = LinkId> + 'a {
-        let here = ascent.from(at);
-        topology
-            .neighbours(at)
-            .filter(move |&(link, next)| {
-                self.is_up(topology, link) && ascent.from(next).map(|left| left + 1) == here
-            })
-            .map(|(link, _)| link)
+        targets: &FixedBitSet,
+        links_left: u16,
+    ) -> Vec<LinkId> {
+        let mut climb = Climb::new(self, topology, targets);
+        let leads_on = |&&(_, above): &&(LinkId, SwitchId)| climb.ends_at(above, links_left - 1);
+        self.links_up(at).iter().filter(leads_on).map(|&(link, _)| link).collect()
     }
 
     /// The copies that a worm going down makes at a switch: each link down with the destination switches its copy goes
@@ -131,8 +93,7 @@ impl UpDown {
         overlap: Overlap,
     ) -> Vec<(LinkId, FixedBitSet)> {
         let reach = self.reach(topology);
-        let mut ports: Vec<(LinkId, SwitchId)> =
-            topology.neighbours(at).filter(|&(link, _)| !self.is_up(topology, link)).collect();
+        let mut ports = self.links_down(at).to_vec();
         if overlap == Overlap::WidestFirst {
             let width = |switch: SwitchId| targets.intersection_count(&reach[switch.index()]);
             ports.sort_by_key(|&(_, below)| std::cmp::Reverse(width(below)));
@@ -150,6 +111,42 @@ impl UpDown {
             copies.push((link, copy));
         }
         copies
+    }
+}
+
+/// The search for a switch that reaches all targets, a given number of links up. It ends at the first one, and where there
+/// are many it looks at few.
+struct Climb<'a> {
+    routing: &'a UpDown,
+    reach: &'a [FixedBitSet],
+    targets: &'a FixedBitSet,
+    /// From where, and how many links up, there is none.
+    failed: BTreeSet<(SwitchId, u16)>,
+    /// Whether it would have gone on, had it had more links.
+    goes_on: bool,
+}
+
+impl<'a> Climb<'a> {
+    fn new(routing: &'a UpDown, topology: &Topology, targets: &'a FixedBitSet) -> Self {
+        let reach = routing.reach(topology);
+        Self { routing, reach, targets, failed: BTreeSet::new(), goes_on: false }
+    }
+
+    /// Whether a switch so many links up from another reaches all targets.
+    fn ends_at(&mut self, from: SwitchId, links_left: u16) -> bool {
+        let above = self.routing.links_up(from);
+        if links_left == 0 {
+            self.goes_on |= !above.is_empty();
+            return self.targets.is_subset(&self.reach[from.index()]);
+        }
+        if self.failed.contains(&(from, links_left)) {
+            return false;
+        }
+        let found = above.iter().any(|&(_, above)| self.ends_at(above, links_left - 1));
+        if !found {
+            self.failed.insert((from, links_left));
+        }
+        found
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use fixedbitset::FixedBitSet;
 
+use super::ports::Ports;
 use super::{checked_channels, end};
 use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 
@@ -18,6 +19,8 @@ use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 #[derive(Debug, Clone)]
 pub struct UpDown {
     levels: Vec<u32>,
+    up: Ports,
+    down: Ports,
     virtual_channels: u8,
     /// For each switch the switches that are reached by links down, itself included. Made when first asked for:
     /// one bit a pair of switches.
@@ -112,7 +115,10 @@ impl UpDown {
                 reason: format!("{} switches are more than {}", topology.switch_count(), Self::SWITCHES_MAX),
             });
         }
-        let routing = Self { levels, virtual_channels: 1, reach: OnceLock::new() };
+        let is_up = |from: SwitchId, to: SwitchId| key(&levels, to) < key(&levels, from);
+        let up = Ports::new(topology, is_up);
+        let down = Ports::new(topology, |from, to| !is_up(from, to));
+        let routing = Self { levels, up, down, virtual_channels: 1, reach: OnceLock::new() };
         if let Some((from, to)) = routing.hosts_apart(topology) {
             return Err(FabricError::RoutingMismatch {
                 routing: "up-down",
@@ -144,10 +150,8 @@ impl UpDown {
         let mut top_count = 0;
         for switch in self.top_down() {
             let mut mine = FixedBitSet::new();
-            for (link, neighbour) in topology.neighbours(switch) {
-                if self.is_up(topology, link) {
-                    mine.union_with(&tops[neighbour.index()]);
-                }
+            for &(_, above) in self.links_up(switch) {
+                mine.union_with(&tops[above.index()]);
             }
             if mine.is_clear() {
                 mine.grow_and_insert(top_count);
@@ -177,18 +181,23 @@ impl UpDown {
     /// Whether a link between switches goes up.
     pub fn is_up(&self, topology: &Topology, link: LinkId) -> bool {
         let from = topology.link(link).from.switch().expect("a link between switches");
-        self.key(end(topology, link)) < self.key(from)
+        key(&self.levels, end(topology, link)) < key(&self.levels, from)
     }
 
-    /// The total order that tells up from down.
-    fn key(&self, switch: SwitchId) -> (u32, SwitchId) {
-        (self.level(switch), switch)
+    /// The links up out of a switch with the switches at their ends, in the order of their ports.
+    pub fn links_up(&self, switch: SwitchId) -> &[(LinkId, SwitchId)] {
+        self.up.of(switch)
+    }
+
+    /// The links down out of a switch with the switches at their ends, in the order of their ports.
+    pub fn links_down(&self, switch: SwitchId) -> &[(LinkId, SwitchId)] {
+        self.down.of(switch)
     }
 
     /// The switches, the uppermost first: every link up leads to an earlier one.
     pub fn top_down(&self) -> Vec<SwitchId> {
         let mut order: Vec<SwitchId> = (0..self.levels.len() as u32).map(SwitchId).collect();
-        order.sort_by_key(|&switch| self.key(switch));
+        order.sort_by_key(|&switch| key(&self.levels, switch));
         order
     }
 
@@ -200,10 +209,8 @@ impl UpDown {
             for &switch in self.top_down().iter().rev() {
                 let mut mine = FixedBitSet::with_capacity(count);
                 mine.insert(switch.index());
-                for (link, neighbour) in topology.neighbours(switch) {
-                    if !self.is_up(topology, link) {
-                        mine.union_with(&reach[neighbour.index()]);
-                    }
+                for &(_, below) in self.links_down(switch) {
+                    mine.union_with(&reach[below.index()]);
                 }
                 reach[switch.index()] = mine;
             }
@@ -305,4 +312,9 @@ impl UpDown {
             distances.from(next, !up).map(|left| (link, left))
         })
     }
+}
+
+/// The total order that tells up from down.
+fn key(levels: &[u32], switch: SwitchId) -> (u32, SwitchId) {
+    (levels[switch.index()], switch)
 }

@@ -89,7 +89,7 @@ impl<'a> TreeWormMaker<'a> {
             let hosts = group.placement().hosts_of(&far);
             let origin = topology.switch_of(home);
             let targets = UpDown::switches_of(topology, &hosts);
-            if routing.ascent(topology, origin, &targets).from(origin).is_none() {
+            if routing.ascent(topology, origin, &targets).is_none() {
                 return Err(PlanError::NoCoveringSwitch { from: origin });
             }
             let route = if sender.finder.is_some() {

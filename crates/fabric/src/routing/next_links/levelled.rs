@@ -17,10 +17,9 @@ use crate::{LinkId, SwitchId, Topology};
 
 #[derive(Debug)]
 pub(super) struct Levelled<'a> {
+    routing: &'a UpDown,
     reach: &'a [FixedBitSet],
     levels: Vec<u32>,
-    down: Ports,
-    up: Ports,
     /// The last round of the search that came to a switch in vain.
     failed: Vec<u64>,
     round: u64,
@@ -45,9 +44,8 @@ impl<'a> Levelled<'a> {
             return None;
         }
         Some(Self {
+            routing,
             reach: routing.reach(topology),
-            down: Ports::new(topology, |link| !routing.is_up(topology, link)),
-            up: Ports::new(topology, |link| routing.is_up(topology, link)),
             failed: vec![0; levels.len()],
             levels,
             round: 0,
@@ -62,15 +60,14 @@ impl<'a> Levelled<'a> {
         }
         if gone_down || self.reaches(at, target) {
             let reaches = |next: SwitchId| self.reach[next.index()][target.index()];
-            let reaching = self.down.of(at).iter().filter(|&&(_, next)| reaches(next));
+            let reaching = self.routing.links_down(at).iter().filter(|&&(_, next)| reaches(next));
             self.answer.extend(reaching.map(|&(link, _)| link));
             return &self.answer;
         }
         // Whatever is above stands on a level from 0 on.
         for links_left in 0..self.levels[at.index()] {
             self.round += 1;
-            for port in self.up.range(at) {
-                let (link, next) = self.up.ports[port];
+            for &(link, next) in self.routing.links_up(at) {
                 if self.rises(next, target, links_left) {
                     self.answer.push(link);
                 }
@@ -95,40 +92,13 @@ impl<'a> Levelled<'a> {
         if self.failed[from.index()] == self.round {
             return false;
         }
-        for port in self.up.range(from) {
-            if self.rises(self.up.ports[port].1, target, links_left - 1) {
+        for &(_, above) in self.routing.links_up(from) {
+            if self.rises(above, target, links_left - 1) {
                 return true;
             }
         }
         self.failed[from.index()] = self.round;
         false
-    }
-}
-
-/// Some of the links out of each switch with the switches at their ends, in the order of their ports.
-#[derive(Debug)]
-struct Ports {
-    start: Vec<u32>,
-    ports: Vec<(LinkId, SwitchId)>,
-}
-
-impl Ports {
-    fn new(topology: &Topology, keep: impl Fn(LinkId) -> bool) -> Self {
-        let mut start = vec![0];
-        let mut ports = Vec::new();
-        for switch in topology.switches() {
-            ports.extend(topology.neighbours(switch).filter(|&(link, _)| keep(link)));
-            start.push(ports.len() as u32);
-        }
-        Self { start, ports }
-    }
-
-    fn range(&self, switch: SwitchId) -> std::ops::Range<usize> {
-        self.start[switch.index()] as usize..self.start[switch.index() + 1] as usize
-    }
-
-    fn of(&self, switch: SwitchId) -> &[(LinkId, SwitchId)] {
-        &self.ports[self.range(switch)]
     }
 }
 
