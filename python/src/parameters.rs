@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
-use treecast_fabric::SpecError;
+use treecast_fabric::{Keyed as _, SpecError};
 use treecast_sim::Key;
 
 use crate::error::refused;

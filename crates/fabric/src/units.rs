@@ -63,6 +63,10 @@ unit!(
     Flits, "flits"
 );
 unit!(
-    /// A span of real time in picoseconds: the length of a cycle.
+    /// A span of real time, or a point in it, in picoseconds.
     Picoseconds, "ps"
+);
+unit!(
+    /// A length in bytes.
+    Bytes, "bytes"
 );

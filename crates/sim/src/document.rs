@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::Fabric;
+use treecast_fabric::{Fabric, Keyed as _};
 use treecast_plan::MemberId;
 use treecast_plan::render::PlacementDocument;
 

@@ -1,9 +1,8 @@
 //! The parameters of hosts, network interfaces and switches, each known by one key everywhere.
 
-use std::fmt;
 use std::str::FromStr;
 
-use treecast_fabric::{Cycles, Flits, Overlap, Picoseconds, SpecError};
+use treecast_fabric::{Cycles, Flits, Keyed, Overlap, Picoseconds, SpecError, parameter, positive_parameter};
 
 /// Which of several shortest legal next links a worm takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -149,42 +148,8 @@ impl Default for Parameters {
     }
 }
 
-/// A key that a parameter is known by, on the command line and in data files.
-#[derive(Clone, Copy)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// What it may be.
-    pub expected: &'static str,
-    /// What it means.
-    pub about: &'static str,
-    get: fn(&Parameters) -> String,
-    set: fn(&mut Parameters, &str) -> Option<()>,
-}
-
-impl Key {
-    /// The value that some parameters have for it, as [`Parameters::set`] reads it.
-    pub fn value(&self, parameters: &Parameters) -> String {
-        (self.get)(parameters)
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name)
-    }
-}
-
-/// No parameter may be so large that times computed from it overflow.
-const VALUE_MAX: u64 = 1 << 40;
-
-fn number(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|&value| value <= VALUE_MAX)
-}
-
-fn positive(text: &str) -> Option<u64> {
-    number(text).filter(|&value| value > 0)
-}
+/// A key that a parameter of a simulation is known by.
+pub type Key = treecast_fabric::Key<Parameters>;
 
 const CYCLES: &str = "a number of cycles";
 const FLITS: &str = "a number of flits from 1";
@@ -221,7 +186,7 @@ const KEYS: [Key; 22] = [
         "host_send_overhead",
         "CPU time to send a message",
         CYCLES,
-        number,
+        parameter,
         host_send_overhead,
         Cycles
     ),
@@ -229,7 +194,7 @@ const KEYS: [Key; 22] = [
         "host_receive_overhead",
         "CPU time to receive a message",
         CYCLES,
-        number,
+        parameter,
         host_receive_overhead,
         Cycles
     ),
@@ -237,7 +202,7 @@ const KEYS: [Key; 22] = [
         "nic_send_overhead",
         "NIC time for each packet and copy sent",
         CYCLES,
-        number,
+        parameter,
         nic_send_overhead,
         Cycles
     ),
@@ -245,16 +210,16 @@ const KEYS: [Key; 22] = [
         "nic_receive_overhead",
         "NIC time for each packet received",
         CYCLES,
-        number,
+        parameter,
         nic_receive_overhead,
         Cycles
     ),
-    number_key!("packet_flits", "payload of a packet", FLITS, positive, packet_flits, Flits),
+    number_key!("packet_flits", "payload of a packet", FLITS, positive_parameter, packet_flits, Flits),
     number_key!(
         "unicast_header_flits",
         "header of a unicast packet",
         FLITS,
-        positive,
+        positive_parameter,
         unicast_header_flits,
         Flits
     ),
@@ -262,7 +227,7 @@ const KEYS: [Key; 22] = [
         "buffer_flits",
         "room in each input buffer of a switch",
         FLITS,
-        positive,
+        positive_parameter,
         buffer_flits,
         Flits
     ),
@@ -271,7 +236,7 @@ const KEYS: [Key; 22] = [
         expected: "a number of MB/s; 0 for a bus that takes no time",
         about: "I/O bus of a host, shared by both directions",
         get: |parameters| parameters.bus_mb_per_s.to_string(),
-        set: |parameters, text| number(text).map(|value| parameters.bus_mb_per_s = value),
+        set: |parameters, text| parameter(text).map(|value| parameters.bus_mb_per_s = value),
     },
     Key {
         name: "cycle_ns",
@@ -288,7 +253,7 @@ const KEYS: [Key; 22] = [
         "routing_delay",
         "from a header in place to a request for an output",
         CYCLES,
-        number,
+        parameter,
         routing_delay,
         Cycles
     ),
@@ -296,16 +261,16 @@ const KEYS: [Key; 22] = [
         "crossbar_delay",
         "through the crossbar",
         "a number of cycles from 1",
-        positive,
+        positive_parameter,
         crossbar_delay,
         Cycles
     ),
-    number_key!("link_delay", "over a link", CYCLES, number, link_delay, Cycles),
+    number_key!("link_delay", "over a link", CYCLES, parameter, link_delay, Cycles),
     number_key!(
         "local_overhead",
         "CPU time at either end of a message inside a host",
         CYCLES,
-        number,
+        parameter,
         local_overhead,
         Cycles
     ),
@@ -314,7 +279,7 @@ const KEYS: [Key; 22] = [
         expected: "a number of MB/s; 0 for copies that take no time",
         about: "copying into or out of shared memory",
         get: |parameters| parameters.local_mb_per_s.to_string(),
-        set: |parameters, text| number(text).map(|value| parameters.local_mb_per_s = value),
+        set: |parameters, text| parameter(text).map(|value| parameters.local_mb_per_s = value),
     },
     policy_key!("adaptive", "which of several shortest next links", "first-free, random or lowest", adaptive,
         ["first-free" => Adaptive::FirstFree, "random" => Adaptive::Random, "lowest" => Adaptive::Lowest]),
@@ -335,7 +300,7 @@ const KEYS: [Key; 22] = [
         "cycles_max",
         "when a run ends whatever is left",
         "a number of cycles from 1",
-        positive,
+        positive_parameter,
         cycles_max,
         Cycles
     ),
@@ -347,17 +312,13 @@ const BOTH_ENDS: [(&str, [&str; 2]); 2] = [
     ("nic_overhead", ["nic_send_overhead", "nic_receive_overhead"]),
 ];
 
-impl Parameters {
-    /// All keys, in the order in which they are printed.
-    pub fn keys() -> &'static [Key] {
+impl Keyed for Parameters {
+    fn keys() -> &'static [Key] {
         &KEYS
     }
+}
 
-    /// Every key with its value as text.
-    pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
-        KEYS.iter().map(|key| (key.name, key.value(self)))
-    }
-
+impl Parameters {
     /// Sets a parameter by its key; `host_overhead` and `nic_overhead` set both ends.
     ///
     /// ```
@@ -383,18 +344,12 @@ impl Parameters {
                 other => other,
             });
         }
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            let both = BOTH_ENDS.iter().map(|(both, _)| (*both).to_string());
-            return Err(SpecError::UnknownKey {
-                name: "--set".into(),
-                given: name.into(),
-                known: both.chain(KEYS.iter().map(|key| key.name.to_string())).collect(),
-            });
-        };
-        (key.set)(self, value).ok_or_else(|| SpecError::BadValue {
-            key: name.into(),
-            value: value.into(),
-            expected: key.expected.into(),
+        self.set_key(name, value).map_err(|error| match error {
+            SpecError::UnknownKey { name, given, known } => {
+                let both = BOTH_ENDS.iter().map(|(both, _)| (*both).to_string());
+                SpecError::UnknownKey { name, given, known: both.chain(known).collect() }
+            }
+            other => other,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use treecast_fabric::Keyed as _;
 use treecast_plan::MemberId;
 use treecast_sim::{Key, Parameters};
 

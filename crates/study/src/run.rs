@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rand::{Rng, RngExt};
 use rand_pcg::Pcg64;
 use treecast_fabric::generate::Irregular;
-use treecast_fabric::{Cycles, Fabric, FabricSpec};
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Keyed as _};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_sim::{LoadFigures, LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
 

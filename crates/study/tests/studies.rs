@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, Keyed as _};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_sim::{Parameters, Run, Simulator, Status, packet_count};
 use treecast_study::journal::Journal;

@@ -6,6 +6,7 @@ mod single;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use treecast_fabric::Keyed as _;
 use treecast_sim::{Offload, Parameters, Simulator, Trace};
 
 use crate::arguments::{FabricArguments, PlanArguments, whole_number};

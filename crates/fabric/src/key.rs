@@ -1,0 +1,107 @@
+//! Parameters by their keys: one name for each, on the command line, in data files and in what is printed.
+
+use std::fmt;
+
+use crate::{Bytes, Picoseconds, SpecError};
+
+/// A key that a parameter of some `P` is known by.
+pub struct Key<P> {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may be.
+    pub expected: &'static str,
+    /// What it means.
+    pub about: &'static str,
+    /// Its value as [`Key::set`] reads it.
+    pub get: fn(&P) -> String,
+    /// Sets it, if the text fits.
+    pub set: fn(&mut P, &str) -> Option<()>,
+}
+
+impl<P> Key<P> {
+    /// The value that some parameters have for it, as text.
+    pub fn value(&self, parameters: &P) -> String {
+        (self.get)(parameters)
+    }
+}
+
+impl<P> fmt::Debug for Key<P> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// Parameters that have keys.
+pub trait Keyed: Sized + 'static {
+    /// All keys, in the order in which they are printed.
+    fn keys() -> &'static [Key<Self>];
+
+    /// Every key with its value as text.
+    fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
+        Self::keys().iter().map(|key| (key.name, key.value(self)))
+    }
+
+    /// Sets a parameter by its key.
+    ///
+    /// # Errors
+    /// [`SpecError::UnknownKey`] with the keys that there are, [`SpecError::BadValue`] with what fits.
+    fn set_key(&mut self, name: &str, value: &str) -> Result<(), SpecError> {
+        let Some(key) = Self::keys().iter().find(|key| key.name == name) else {
+            let known = Self::keys().iter().map(|key| key.name.to_string()).collect();
+            return Err(SpecError::UnknownKey { name: "--set".into(), given: name.into(), known });
+        };
+        (key.set)(self, value).ok_or_else(|| SpecError::BadValue {
+            key: name.into(),
+            value: value.into(),
+            expected: key.expected.into(),
+        })
+    }
+}
+
+/// No parameter may be so large that times computed from it overflow.
+pub const PARAMETER_MAX: u64 = 1 << 40;
+
+/// A whole number that a parameter may be.
+pub fn parameter(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|&value| value <= PARAMETER_MAX)
+}
+
+/// A whole number from 1 that a parameter may be.
+pub fn positive_parameter(text: &str) -> Option<u64> {
+    parameter(text).filter(|&value| value > 0)
+}
+
+impl Picoseconds {
+    /// A time from a number of microseconds with at most six decimals, up to 2^40 picoseconds (1.1 s).
+    ///
+    /// ```
+    /// # use treecast_fabric::Picoseconds;
+    /// assert_eq!(Picoseconds::from_us("0.95"), Some(Picoseconds(950_000)));
+    /// assert_eq!(Picoseconds::from_us("-1"), None);
+    /// assert_eq!(Picoseconds(950_000).us().to_string(), "0.95");
+    /// ```
+    pub fn from_us(text: &str) -> Option<Self> {
+        let picoseconds = (text.parse::<f64>().ok()? * 1e6).round();
+        (0.0..=PARAMETER_MAX as f64).contains(&picoseconds).then_some(Self(picoseconds as u64))
+    }
+
+    /// In microseconds.
+    pub fn us(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl Bytes {
+    /// How long they take at so many millions of bytes a second, rounded up to picoseconds; no time at 0, for a part that
+    /// is not in the way.
+    ///
+    /// ```
+    /// # use treecast_fabric::{Bytes, Picoseconds};
+    /// assert_eq!(Bytes(4096).time_at(250), Picoseconds(16_384_000));
+    /// assert_eq!(Bytes(4096).time_at(0), Picoseconds::ZERO);
+    /// ```
+    pub fn time_at(self, mb_per_s: u64) -> Picoseconds {
+        let (bytes, rate) = (u128::from(self.0), u128::from(mb_per_s));
+        Picoseconds(if rate == 0 { 0 } else { (bytes * 1_000_000).div_ceil(rate) as u64 })
+    }
+}

@@ -1,0 +1,72 @@
+//! Models of published hardware: what its parts do, how long each takes, and what they wait for.
+//!
+//! A plan says who sends which copy to whom; a model carries it out with the mechanisms of one kind of hardware, over the same
+//! fabrics. The parts are built from a [`kernel`]; what a testbed's parts cost are its parameters, known by keys. Nothing is
+//! computed by a formula that the run could show.
+//!
+//! The crate is pure: no clock, no environment, no file, no entropy. One seed makes one run.
+
+pub mod kernel;
+
+use thiserror::Error;
+use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};
+use treecast_plan::{Group, Order, PlanError, Scheme};
+use treecast_sim::{Offload, Status};
+
+/// What a model carries out: one operation of a group on a fabric.
+#[derive(Debug, Clone, Copy)]
+pub struct Task<'a> {
+    /// Where.
+    pub fabric: &'a Fabric,
+    /// Who.
+    pub group: &'a Group,
+    /// By which plan.
+    pub scheme: &'a Scheme,
+    /// Over which order of the destinations, where the scheme takes one.
+    pub order: Option<Order>,
+    /// Who forwards.
+    pub offload: Offload,
+    /// How much.
+    pub message: Bytes,
+    /// What random choices come from.
+    pub seed: u64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// How long the operation took, as the study defines it; `None` unless complete.
+    pub latency: Option<Picoseconds>,
+    /// What else the model measured: a name of its list of [`Measure`]s, and the value.
+    pub measured: Vec<(&'static str, f64)>,
+    /// Who waits for whom, where it ended deadlocked: a line each.
+    pub deadlock: Vec<String>,
+}
+
+/// Something that a model measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measure {
+    /// Its name, with its unit at the end.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+}
+
+/// Why a task could not be carried out.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ModelError {
+    /// A parameter does not fit.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The fabric cannot be made.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The plan cannot be made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The model does not do that, with what it does.
+    #[error("{0}")]
+    Unsupported(String),
+}
