@@ -28,7 +28,7 @@ pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Re
 pub struct FabricArguments {
     /// The fabric: a line such as star:16, or a file (.toml, .graphml, or what ibnetdiscover prints)
     ///
-    /// Lines: icpp98, star:16, fat-tree:k=8, mesh:k=4,n=2, torus:k=4,n=2,uni,
+    /// Lines: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
     /// irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,

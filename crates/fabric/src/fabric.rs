@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, star};
+use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine, star};
 use crate::{
     DimensionOrder, FabricError, NameAndOptions, Routing, ShortestPath, SpecError, SwitchId, Topology,
     UpDown, VirtualChannels,
@@ -160,7 +160,7 @@ impl fmt::Display for RoutingPolicy {
 ///
 /// `icpp98` (the default system of that study; takes the keys of `irregular`),
 /// `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`, `star:16`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
-/// `fat-tree:k=8`.
+/// `fat-tree:k=8`, `leaf-spine:leaves=8,spines=4,hosts=64`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FabricSpec {
     /// A random irregular network.
@@ -171,11 +171,20 @@ pub enum FabricSpec {
     Grid(GridShape, u32, u32),
     /// A k-ary fat tree.
     FatTree(u32),
+    /// Two tiers of switches.
+    LeafSpine {
+        /// Switches with hosts.
+        leaves: u32,
+        /// Switches that every leaf is linked to.
+        spines: u32,
+        /// Hosts in all.
+        hosts: u32,
+    },
 }
 
 impl FabricSpec {
     /// The names it is read from.
-    pub const NAMES: [&str; 6] = ["icpp98", "irregular", "star", "torus", "mesh", "fat-tree"];
+    pub const NAMES: [&str; 7] = ["icpp98", "irregular", "star", "torus", "mesh", "fat-tree", "leaf-spine"];
 
     /// The topology it describes.
     ///
@@ -187,6 +196,7 @@ impl FabricSpec {
             Self::Star(hosts) => star(hosts),
             Self::Grid(shape, radix, dimensions) => grid(shape, radix, dimensions),
             Self::FatTree(k) => fat_tree(k),
+            Self::LeafSpine { leaves, spines, hosts } => leaf_spine(leaves, spines, hosts),
         }
     }
 }
@@ -229,6 +239,14 @@ impl FromStr for FabricSpec {
                 spec.only(&["k"])?;
                 Ok(Self::FatTree(spec.required("k", "an even number of ports")?))
             }
+            "leaf-spine" => {
+                spec.only(&["leaves", "spines", "hosts"])?;
+                Ok(Self::LeafSpine {
+                    leaves: spec.required("leaves", "a number of switches")?,
+                    spines: spec.required("spines", "a number of switches")?,
+                    hosts: spec.required("hosts", "a number of hosts")?,
+                })
+            }
             other => Err(unknown("fabric", other, &Self::NAMES)),
         }
     }
@@ -268,6 +286,9 @@ impl fmt::Display for FabricSpec {
             Self::Grid(GridShape::UnidirectionalTorus, k, n) => write!(formatter, "torus:k={k},n={n},uni"),
             Self::Grid(GridShape::Mesh, k, n) => write!(formatter, "mesh:k={k},n={n}"),
             Self::FatTree(k) => write!(formatter, "fat-tree:k={k}"),
+            Self::LeafSpine { leaves, spines, hosts } => {
+                write!(formatter, "leaf-spine:leaves={leaves},spines={spines},hosts={hosts}")
+            }
         }
     }
 }
@@ -285,6 +306,7 @@ mod tests {
             "torus:k=4,n=3",
             "mesh:k=4,n=2",
             "fat-tree:k=8",
+            "leaf-spine:leaves=8,spines=4,hosts=64",
         ] {
             assert_eq!(text.parse::<FabricSpec>().unwrap().to_string(), text);
         }

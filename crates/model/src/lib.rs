@@ -7,11 +7,15 @@
 //! The crate is pure: no clock, no environment, no file, no entropy. One seed makes one run.
 
 pub mod kernel;
+mod model;
+pub mod sci;
 
 use thiserror::Error;
 use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};
 use treecast_plan::{Group, Order, PlanError, Scheme};
 use treecast_sim::{Offload, Status};
+
+pub use model::Model;
 
 /// What a model carries out: one operation of a group on a fabric.
 #[derive(Debug, Clone, Copy)]

@@ -43,6 +43,15 @@ pub enum Arrangement {
     Cyclic,
 }
 
+impl fmt::Display for Arrangement {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Block => "block",
+            Self::Cyclic => "cyclic",
+        })
+    }
+}
+
 impl FromStr for Arrangement {
     type Err = SpecError;
 

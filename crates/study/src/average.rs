@@ -6,10 +6,14 @@ use std::fmt::Write as _;
 use treecast_sim::Status;
 
 use crate::figure::{Best, Curve, Figure, Missing, Panel, Point};
+use crate::spec::Unit;
 use crate::{FigureSpec, Kind, Measure, Row};
 
 /// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.
 const LEFT_OUT_PARTS: usize = 10;
+
+/// Units that names of measures may end in.
+const UNITS: [&str; 4] = ["us", "ns", "bytes", "cycles"];
 
 impl FigureSpec {
     /// The figure that rows of it make.
@@ -20,7 +24,12 @@ impl FigureSpec {
     /// is not so.
     pub fn figure(&self, rows: &[Row]) -> Figure {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.spec.figure.name == self.name).collect();
-        let curves = self.curves(&rows);
+        let mut curves = self.curves(&rows);
+        if let Some(base) = self.relative_to {
+            for panel in &mut curves {
+                relate(panel, &self.series[base].name);
+            }
+        }
         let panel =
             |(index, curves): (usize, Vec<Curve>)| Panel { title: self.panels[index].label.clone(), curves };
         Figure {
@@ -31,7 +40,8 @@ impl FigureSpec {
             y_label: self.y_label(&rows),
             row_label: self.y.as_ref().map(|y| y.label.clone()),
             best: match self.measure {
-                Measure::Latency | Measure::Winner => Best::Lowest,
+                _ if self.relative_to.is_some() => Best::Highest,
+                Measure::Latency | Measure::Winner | Measure::Of(_) => Best::Lowest,
                 Measure::AcceptedLoad | Measure::Saturation => Best::Highest,
             },
             x_scale: self.x.scale,
@@ -84,7 +94,7 @@ impl FigureSpec {
     /// Why runs make no point, if they make none.
     fn missing(&self, rows: &[&Row]) -> Option<&'static str> {
         let count = |status| rows.iter().filter(|row| row.measured.status == status).count();
-        let is_load = rows.iter().any(|row| row.spec.kind() != Kind::Multicast);
+        let is_load = rows.iter().any(|row| is_under_load(row.spec.kind()));
         let is_latency = matches!(self.measure, Measure::Latency | Measure::Winner);
         let enough = if is_load && is_latency {
             let left_out = count(Status::Saturated) + count(Status::Incomplete);
@@ -100,7 +110,15 @@ impl FigureSpec {
     /// What a row adds to its point.
     fn value(&self, row: &Row) -> Option<f64> {
         match self.measure {
-            Measure::Latency | Measure::Winner => row.measured.latency_cycles(),
+            Measure::Latency | Measure::Winner => {
+                let latency = row.measured.latency()?;
+                let cycle = row.spec.setup().parameters().map(|parameters| parameters.cycle);
+                Some(match (self.unit, cycle) {
+                    (Unit::Us, Some(cycle)) => latency * cycle.us(),
+                    _ => latency,
+                })
+            }
+            Measure::Of(measure) => row.measured.modelled()?.measured.get(measure.name).copied(),
             Measure::AcceptedLoad => row.measured.load().and_then(|load| load.accepted_load),
             Measure::Saturation => row
                 .measured
@@ -126,20 +144,55 @@ impl FigureSpec {
 
     /// What is measured, and for latencies how long a cycle is where all runs agree.
     fn y_label(&self, rows: &[&Row]) -> String {
+        if let Some(base) = self.relative_to {
+            return format!("improvement factor over {}", self.series[base].name);
+        }
         match self.measure {
+            Measure::Of(measure) => return labelled(measure.name),
             Measure::AcceptedLoad => return "accepted load (flits a host and cycle)".into(),
             Measure::Saturation => return "effective load at saturation (flits a host and cycle)".into(),
             Measure::Latency | Measure::Winner => {}
         }
-        let is_load = rows.iter().any(|row| row.spec.kind() != Kind::Multicast);
+        let is_load = rows.iter().any(|row| is_under_load(row.spec.kind()));
         let latency = if is_load { "mean latency" } else { "latency" };
-        let cycles: BTreeSet<u64> = rows.iter().map(|row| row.spec.setup().parameters.cycle.0).collect();
+        if self.unit == Unit::Us || rows.iter().any(|row| row.spec.kind() == Kind::Model) {
+            return format!("{latency} (us)");
+        }
+        let parameters = rows.iter().filter_map(|row| row.spec.setup().parameters());
+        let cycles: BTreeSet<u64> = parameters.map(|parameters| parameters.cycle.0).collect();
         match cycles.first() {
             Some(&picoseconds) if cycles.len() == 1 => {
                 format!("{latency} (cycles of {} ns)", picoseconds as f64 / 1000.0)
             }
             _ => format!("{latency} (cycles)"),
         }
+    }
+}
+
+fn is_under_load(kind: Kind) -> bool {
+    matches!(kind, Kind::Load { .. } | Kind::Saturation)
+}
+
+/// Makes factors of a panel's curves: how many times as much one of them takes, which is left out itself.
+fn relate(curves: &mut Vec<Curve>, base: &str) {
+    let Some(place) = curves.iter().position(|curve| curve.name == base) else { return };
+    let base = curves.remove(place);
+    for curve in curves {
+        let factor = |point: &Point| {
+            let base = base.at(point.x)?;
+            let (low, high) = (base.low / point.high, base.high / point.low);
+            Some(Point { x: point.x, mean: base.mean / point.mean, low, high, runs: point.runs })
+        };
+        curve.points = curve.points.iter().filter_map(factor).collect();
+        curve.missing.extend(base.missing.iter().cloned());
+    }
+}
+
+/// The label of an axis from a name with its unit at the end: `host_cpu_us` becomes `host cpu (us)`.
+fn labelled(name: &str) -> String {
+    match name.rsplit_once('_') {
+        Some((what, unit)) if UNITS.contains(&unit) => format!("{} ({unit})", what.replace('_', " ")),
+        _ => name.replace('_', " "),
     }
 }
 
@@ -153,7 +206,7 @@ fn averaging(rows: &[&Row], measure: Measure) -> String {
     let of_kind = |is_kind: fn(Kind) -> bool| rows.iter().any(|row| is_kind(row.spec.kind()));
     let topologies: BTreeSet<Option<u64>> = rows.iter().map(|row| row.spec.topology_seed()).collect();
     let groups = rows.iter().map(|row| row.spec.group_index()).max().map_or(0, |last| last + 1);
-    let each = match (of_kind(|kind| kind == Kind::Multicast), of_kind(|kind| kind != Kind::Multicast)) {
+    let each = match (of_kind(|kind| !is_under_load(kind)), of_kind(is_under_load)) {
         (_, false) => format!("{groups} random groups"),
         (true, true) => format!("{groups} random groups or runs under load"),
         (false, true) => format!("{groups} {} of random traffic", if groups == 1 { "run" } else { "runs" }),

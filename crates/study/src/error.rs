@@ -30,6 +30,12 @@ pub enum StudyError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A figure that compares nothing with anything.
+    #[error("{figure} shows no factors: 'relative_to' in its file names the series to compare with")]
+    NoFactors {
+        /// Its name.
+        figure: String,
+    },
     /// Rows that could not be written.
     #[error("the rows could not be written as {format}: {reason}")]
     Rows {

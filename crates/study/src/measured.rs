@@ -1,7 +1,9 @@
 //! What runs give.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use treecast_fabric::Cycles;
+use treecast_fabric::{Cycles, Picoseconds};
 use treecast_plan::{Label, MemberId};
 use treecast_sim::Status;
 
@@ -25,6 +27,8 @@ pub struct Measured {
 pub enum Quantities {
     /// Of one multicast on an idle fabric.
     Multicast(Multicast),
+    /// Of an operation of a model.
+    Modelled(Modelled),
     /// Of a run under load.
     Load(Load),
     /// Of a search for saturation.
@@ -52,6 +56,20 @@ pub struct Multicast {
     pub worms: u32,
     /// What all CPUs together spent on sending and receiving.
     pub cpu_busy: Cycles,
+}
+
+/// Of an operation of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Modelled {
+    /// The root.
+    pub root: MemberId,
+    /// How long it took; `None` unless complete.
+    pub latency: Option<Picoseconds>,
+    /// What the model measured besides.
+    pub measured: BTreeMap<String, f64>,
+    /// Who waits for whom, where it ended deadlocked.
+    pub deadlock: Vec<String>,
 }
 
 /// Of a run under load: see [`LoadFigures`](treecast_sim::LoadFigures).
@@ -83,11 +101,13 @@ pub struct Load {
 }
 
 impl Measured {
-    /// The latency in cycles: of one multicast, or the mean under load. `None` where the run did not end complete.
-    pub fn latency_cycles(&self) -> Option<f64> {
+    /// The latency: of one multicast or the mean under load in cycles, of an operation of a model in microseconds. `None`
+    /// where the run did not end complete.
+    pub fn latency(&self) -> Option<f64> {
         let latency = match &self.quantities {
             Quantities::Multicast(multicast) => multicast.latency.map(|latency| latency.0 as f64),
             Quantities::Load(load) => load.latency_mean_cycles,
+            Quantities::Modelled(modelled) => modelled.latency.map(Picoseconds::us),
             Quantities::Saturation { .. } => None,
         };
         latency.filter(|_| self.status == Status::Complete)
@@ -97,6 +117,14 @@ impl Measured {
     pub fn multicast(&self) -> Option<&Multicast> {
         match &self.quantities {
             Quantities::Multicast(multicast) => Some(multicast),
+            _ => None,
+        }
+    }
+
+    /// What an operation of a model gave; `None` of a run of another kind.
+    pub fn modelled(&self) -> Option<&Modelled> {
+        match &self.quantities {
+            Quantities::Modelled(modelled) => Some(modelled),
             _ => None,
         }
     }

@@ -1,9 +1,11 @@
 //! Rows: one tidy row a run, as CSV and as Parquet.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use treecast_fabric::Keyed as _;
+use treecast_fabric::{Keyed as _, Picoseconds};
+use treecast_model::{Measure, Model};
 use treecast_plan::MemberId;
 use treecast_sim::{Key, Parameters};
 
@@ -23,8 +25,22 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn value_of(&self, key: &Key) -> String {
-        key.value(&self.spec.setup().parameters)
+    fn value_of(&self, key: &Key) -> Option<String> {
+        Some(key.value(self.spec.setup().parameters()?))
+    }
+
+    fn model_value(&self, key: &str) -> Option<String> {
+        let values = self.spec.setup().model()?.values();
+        values.into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    fn model_measure(&self, name: &str) -> Option<f64> {
+        self.measured.modelled()?.measured.get(name).copied()
+    }
+
+    fn root(&self) -> Option<MemberId> {
+        let of_multicast = self.multicast().map(|multicast| multicast.root);
+        of_multicast.or_else(|| self.measured.modelled().map(|modelled| modelled.root))
     }
 
     fn multicast(&self) -> Option<&Multicast> {
@@ -37,7 +53,7 @@ impl Row<'_> {
 
     /// What a run under load, and a search for saturation, depend on besides the load.
     fn traffic(&self) -> Option<&Traffic> {
-        (self.spec.kind() != Kind::Multicast).then_some(&self.spec.setup().traffic)
+        matches!(self.spec.kind(), Kind::Load { .. } | Kind::Saturation).then_some(&self.spec.setup().traffic)
     }
 
     fn effective(&self, applied_load: f64) -> f64 {
@@ -51,7 +67,7 @@ impl Row<'_> {
 /// [`StudyError::Rows`]; no rows are known to bring it about.
 pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     let failed = |reason: String| StudyError::Rows { format: "CSV", reason };
-    let columns = columns();
+    let columns = columns(rows);
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     writer
         .write_record(columns.iter().map(|column| column.name))
@@ -68,7 +84,7 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
 /// # Errors
 /// [`StudyError::Rows`]; no rows are known to bring it about.
 pub fn batch(rows: &[Row]) -> Result<RecordBatch, StudyError> {
-    let arrays = columns().into_iter().map(|column| (column.name, column.array(rows), true));
+    let arrays = columns(rows).into_iter().map(|column| (column.name, column.array(rows), true));
     RecordBatch::try_from_iter_with_nullable(arrays)
         .map_err(|error| StudyError::Rows { format: "Arrow", reason: error.to_string() })
 }
@@ -109,10 +125,13 @@ enum Cells {
     WholeParameter(&'static Key),
     RealParameter(&'static Key),
     TextParameter(&'static Key),
+    RealOfModel(&'static str),
+    TextOfModel(&'static str),
+    Measure(&'static str),
 }
 
 /// The columns before the parameters.
-const INPUTS: [(&str, Cells); 28] = [
+const INPUTS: [(&str, Cells); 30] = [
     ("study", Text(|row| Some(row.spec.figure.study.clone()))),
     ("figure", Text(|row| Some(row.spec.figure.name.clone()))),
     ("panel", Text(|row| Some(row.spec.panel().label.clone()))),
@@ -126,11 +145,13 @@ const INPUTS: [(&str, Cells); 28] = [
     ("seed", Whole(|row| Some(row.measured.seed))),
     ("fabric", Text(|row| Some(row.spec.fabric().to_string()))),
     ("routing", Text(|row| Some(row.spec.setup().routing.to_string()))),
+    ("processes", Whole(|row| Some(row.spec.setup().processes.into()))),
+    ("placement", Text(|row| Some(row.spec.setup().arrangement.to_string()))),
     ("scheme", Text(|row| Some(row.spec.series().scheme.to_string()))),
     ("order", Text(|row| row.spec.series().order_used().map(|order| order.to_string()))),
     ("offload", Text(|row| Some(row.spec.series().offload.to_string()))),
     ("label", Text(|row| Some(row.measured.label.to_string()))),
-    ("root", Whole(|row| row.multicast().map(|multicast| multicast.root.0.into()))),
+    ("root", Whole(|row| row.root().map(|root| root.0.into()))),
     ("destination_count", Whole(|row| Some(row.spec.setup().destinations.into()))),
     ("destinations", Text(|row| row.multicast().map(|multicast| listed(&multicast.destinations)))),
     ("message_flits", Whole(|row| Some(row.spec.setup().message.0))),
@@ -147,7 +168,7 @@ const INPUTS: [(&str, Cells); 28] = [
 const OUTPUTS: [(&str, Cells); 18] = [
     ("status", Text(|row| Some(row.measured.status.name().into()))),
     ("latency_cycles", Whole(|row| Some(row.multicast()?.latency?.0))),
-    ("latency_ns", Real(|row| Some(row.spec.setup().parameters.nanoseconds(row.multicast()?.latency?)))),
+    ("latency_ns", Real(|row| Some(row.spec.setup().parameters()?.nanoseconds(row.multicast()?.latency?)))),
     ("worms", Whole(|row| Some(row.multicast()?.worms.into()))),
     ("cpu_busy_cycles", Whole(|row| Some(row.multicast()?.cpu_busy.0))),
     ("accepted_load", Real(|row| row.load()?.accepted_load)),
@@ -176,10 +197,45 @@ fn listed(members: &[MemberId]) -> String {
     members.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn columns() -> Vec<Column> {
+/// The columns that only rows of models have.
+const OUTPUTS_OF_MODELS: [(&str, Cells); 3] = [
+    ("testbed", Text(|row| Some(row.spec.setup().testbed()?.name.clone()))),
+    ("latency_us", Real(|row| row.measured.modelled()?.latency.map(Picoseconds::us))),
+    (
+        "deadlock",
+        Text(|row| Some(row.measured.modelled()?.deadlock.join("; ")).filter(|text| !text.is_empty())),
+    ),
+];
+
+/// The columns of rows: parameters and measures of what ran them.
+fn columns(rows: &[Row]) -> Vec<Column> {
     let column = |&(name, cells): &(&'static str, Cells)| Column { name, cells };
-    let parameters = Parameters::keys().iter().map(|key| Column { name: key.name, cells: parameter(key) });
-    INPUTS.iter().map(column).chain(parameters).chain(OUTPUTS.iter().map(column)).collect()
+    let mut columns: Vec<Column> = INPUTS.iter().map(column).collect();
+    let mut models: Vec<&Model> = Vec::new();
+    for model in rows.iter().filter_map(|row| row.spec.setup().model()) {
+        if models.iter().all(|other| other.name() != model.name()) {
+            models.push(model);
+        }
+    }
+    if models.is_empty() || rows.iter().any(|row| row.spec.setup().model().is_none()) {
+        columns.extend(Parameters::keys().iter().map(|key| Column { name: key.name, cells: parameter(key) }));
+    }
+    let values = models.iter().flat_map(|model| model.values());
+    columns.extend(values.map(|(name, value)| {
+        let is_number = value.parse::<f64>().is_ok();
+        let cells = if is_number { Cells::RealOfModel(name) } else { Cells::TextOfModel(name) };
+        Column { name, cells }
+    }));
+    columns.extend(OUTPUTS.iter().map(column));
+    if !models.is_empty() {
+        columns.extend(OUTPUTS_OF_MODELS.iter().map(column));
+    }
+    let measures = models.iter().flat_map(|model| model.measures());
+    columns.extend(measures.map(|&Measure { name, .. }| Column { name, cells: Cells::Measure(name) }));
+    // What two models have under one name is one column.
+    let mut seen = BTreeSet::new();
+    columns.retain(|column| seen.insert(column.name));
+    columns
 }
 
 /// Times in nanoseconds may be fractions; other numbers are whole.
@@ -200,8 +256,10 @@ impl Column {
             Whole(number) => number(row).map(|number| number.to_string()),
             Real(number) => number(row).map(|number| number.to_string()),
             Cells::WholeParameter(key) | Cells::RealParameter(key) | Cells::TextParameter(key) => {
-                Some(row.value_of(key))
+                row.value_of(key)
             }
+            Cells::RealOfModel(key) | Cells::TextOfModel(key) => row.model_value(key),
+            Cells::Measure(name) => row.model_measure(name).map(|value| value.to_string()),
         };
         text.unwrap_or_default()
     }
@@ -212,13 +270,22 @@ impl Column {
             Whole(number) => Arc::new(rows.iter().map(number).collect::<UInt64Array>()),
             Real(number) => Arc::new(rows.iter().map(number).collect::<Float64Array>()),
             Cells::WholeParameter(key) => Arc::new(
-                rows.iter().map(|row| row.value_of(key).parse::<u64>().ok()).collect::<UInt64Array>(),
+                rows.iter().map(|row| row.value_of(key)?.parse::<u64>().ok()).collect::<UInt64Array>(),
             ),
             Cells::RealParameter(key) => Arc::new(
-                rows.iter().map(|row| row.value_of(key).parse::<f64>().ok()).collect::<Float64Array>(),
+                rows.iter().map(|row| row.value_of(key)?.parse::<f64>().ok()).collect::<Float64Array>(),
             ),
             Cells::TextParameter(key) => {
-                Arc::new(rows.iter().map(|row| Some(row.value_of(key))).collect::<StringArray>())
+                Arc::new(rows.iter().map(|row| row.value_of(key)).collect::<StringArray>())
+            }
+            Cells::RealOfModel(key) => Arc::new(
+                rows.iter().map(|row| row.model_value(key)?.parse::<f64>().ok()).collect::<Float64Array>(),
+            ),
+            Cells::TextOfModel(key) => {
+                Arc::new(rows.iter().map(|row| row.model_value(key)).collect::<StringArray>())
+            }
+            Cells::Measure(name) => {
+                Arc::new(rows.iter().map(|row| row.model_measure(name)).collect::<Float64Array>())
             }
         }
     }

@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use rand::{Rng, RngExt};
 use rand_pcg::Pcg64;
-use treecast_fabric::generate::Irregular;
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Keyed as _};
-use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
+use treecast_fabric::{Bytes, Cycles, Fabric, FabricSpec, Flits, Keyed as _};
+use treecast_model::{Model, ModelError, Task};
+use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptions, plan};
 use treecast_sim::{LoadFigures, LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
 
 use crate::journal::digest;
-use crate::measured::{Load, Measured, Multicast, Quantities};
+use crate::measured::{Load, Measured, Modelled, Multicast, Quantities};
+use crate::setup::{Hardware, Testbed, hosts};
 use crate::spec::{FigureSpec, Measure, PanelSpec, Point, SeriesSpec};
 use crate::{Row, Setup, StudyError};
 
@@ -21,6 +22,8 @@ const GROUP_STREAM: u128 = 0x6772_6f75;
 /// for guesses at what runs cost.
 const PROBES: u64 = 10;
 const SATURATION_GUESS: f64 = 0.05;
+/// About what models send in a packet, likewise.
+const MODEL_PACKET: Flits = Flits(2048);
 
 /// What a run simulates.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,6 +37,8 @@ pub enum Kind {
     },
     /// Many at once, at one load after the other, in search of the highest that is sustained.
     Saturation,
+    /// One operation of a model.
+    Model,
 }
 
 /// One run of a figure.
@@ -92,15 +97,15 @@ impl<'a> RunSpec<'a> {
         self.setup().fabrics[self.topology_index].1
     }
 
-    /// The seed of its group and of its random choices, and its root among so many hosts.
+    /// The seed of its group and of its random choices, and its root among so many members.
     ///
     /// They depend on the topology's seed, the number of the group and the number of destinations alone: all series and
     /// panels multicast among the same hosts.
-    fn draw(&self, hosts: u32) -> (u64, MemberId) {
+    fn draw(&self, members: u32) -> (u64, MemberId) {
         let topology = u128::from(self.topology_seed().unwrap_or(0)) << 64;
         let group = u128::from(self.group_index) << 32 | u128::from(self.setup().destinations);
         let mut random = Pcg64::new(topology | group, GROUP_STREAM);
-        (random.next_u64(), MemberId(random.random_range(0..hosts)))
+        (random.next_u64(), MemberId(random.random_range(0..members)))
     }
 
     /// The fabric with its routing, in a line.
@@ -111,6 +116,7 @@ impl<'a> RunSpec<'a> {
     /// What is simulated.
     pub fn kind(&self) -> Kind {
         match (self.figure.measure, self.setup().applied_load) {
+            _ if self.setup().model().is_some() => Kind::Model,
             (Measure::Saturation, _) => Kind::Saturation,
             (_, Some(applied_load)) => Kind::Load { applied_load },
             (_, None) => Kind::Multicast,
@@ -119,13 +125,14 @@ impl<'a> RunSpec<'a> {
 
     /// About how long it takes beside other runs: the packets that it brings to hosts.
     pub fn cost(&self) -> u64 {
-        let Setup { message, destinations, parameters, traffic, .. } = self.setup();
+        let Setup { message, destinations, traffic, .. } = self.setup();
+        let packet = self.setup().parameters().map_or(MODEL_PACKET, |parameters| parameters.packet_flits);
         let packets = |load: f64| {
             let flits = load * f64::from(*destinations) * hosts(&self.fabric()) * traffic.cycles.0 as f64;
-            (flits / parameters.packet_flits.min(*message).0 as f64) as u64
+            (flits / packet.min(*message).0 as f64) as u64
         };
         match self.kind() {
-            Kind::Multicast => message.0.div_ceil(parameters.packet_flits.0) * u64::from(*destinations),
+            Kind::Multicast | Kind::Model => message.0.div_ceil(packet.0) * u64::from(*destinations),
             Kind::Load { applied_load } => packets(applied_load).max(1),
             Kind::Saturation => PROBES * packets(SATURATION_GUESS / f64::from(*destinations)).max(1),
         }
@@ -146,29 +153,66 @@ impl<'a> RunSpec<'a> {
     }
 
     pub(crate) fn run_on(&self, fabric: &Fabric) -> Result<Row<'a>, StudyError> {
-        let (seed, root) = self.draw(fabric.topology().host_count());
+        let Setup { processes, arrangement, hardware, .. } = self.setup();
+        let placement = Placement::new(fabric.topology().host_count(), *processes, *arrangement);
+        let placement = placement.map_err(|error| self.error(&error))?;
+        let (seed, root) = self.draw(placement.member_count());
         let label = self.series().scheme.label_on(fabric, self.series().order);
-        let ran = match self.kind() {
-            Kind::Multicast => self.multicast(fabric, seed, root),
-            Kind::Load { applied_load } => self.load(fabric, seed, applied_load),
-            Kind::Saturation => self.saturation(fabric, seed),
+        let (status, quantities) = match (hardware, self.kind()) {
+            (Hardware::Testbed(testbed), _) => self
+                .modelled(&testbed.model, fabric, placement, seed, root)
+                .map_err(|error| self.error(&error))?,
+            (Hardware::Cycles(parameters), kind) => {
+                let ran = match kind {
+                    Kind::Load { applied_load } => self.load(parameters, fabric, seed, applied_load),
+                    Kind::Saturation => self.saturation(parameters, fabric, seed),
+                    _ => self.multicast(parameters, fabric, placement, seed, root),
+                };
+                ran.map_err(|error| self.error(&error))?
+            }
         };
-        let (status, quantities) = ran.map_err(|error| self.error(&error))?;
         Ok(Row { spec: *self, measured: Measured { seed, label, status, quantities } })
+    }
+
+    fn group(&self, placement: Placement, seed: u64, root: MemberId) -> Result<Group, PlanError> {
+        let destinations = MemberList::Random(self.setup().destinations).resolve(&placement, root, seed)?;
+        Group::new(placement, root, destinations)
+    }
+
+    fn modelled(
+        &self,
+        model: &Model,
+        fabric: &Fabric,
+        placement: Placement,
+        seed: u64,
+        root: MemberId,
+    ) -> Result<(Status, Quantities), ModelError> {
+        let SeriesSpec { scheme, order, offload, .. } = self.series();
+        let group = self.group(placement, seed, root)?;
+        let message = Bytes(self.setup().message.0);
+        let task = Task { fabric, group: &group, scheme, order: *order, offload: *offload, message, seed };
+        let outcome = model.run(&task)?;
+        let quantities = Quantities::Modelled(Modelled {
+            root,
+            latency: outcome.latency,
+            measured: outcome.measured.into_iter().map(|(name, value)| (name.to_string(), value)).collect(),
+            deadlock: outcome.deadlock,
+        });
+        Ok((outcome.status, quantities))
     }
 
     fn multicast(
         &self,
+        parameters: &Parameters,
         fabric: &Fabric,
+        placement: Placement,
         seed: u64,
         root: MemberId,
     ) -> Result<(Status, Quantities), SimError> {
-        let Setup { message, destinations, parameters, .. } = self.setup();
+        let Setup { message, .. } = self.setup();
         let SeriesSpec { scheme, order, offload, .. } = self.series();
-        let placement = Placement::one_per_host(fabric.topology().host_count());
         let packets = packet_count(*message, parameters.packet_flits)?;
-        let destinations = MemberList::Random(*destinations).resolve(&placement, root, seed)?;
-        let group = Group::new(placement, root, destinations)?;
+        let group = self.group(placement, seed, root)?;
         let plan = plan(fabric, &group, scheme, &PlanOptions { order: *order, packets })?;
         let run = Run {
             fabric,
@@ -190,8 +234,14 @@ impl<'a> RunSpec<'a> {
         Ok((outcome.status, quantities))
     }
 
-    fn load(&self, fabric: &Fabric, seed: u64, load: f64) -> Result<(Status, Quantities), SimError> {
-        let outcome = LoadRun { load, ..self.load_run(fabric, seed) }.simulate()?;
+    fn load(
+        &self,
+        parameters: &Parameters,
+        fabric: &Fabric,
+        seed: u64,
+        load: f64,
+    ) -> Result<(Status, Quantities), SimError> {
+        let outcome = LoadRun { load, ..self.load_run(parameters, fabric, seed) }.simulate()?;
         let LoadFigures { link_utilization, .. } = outcome.figures;
         let quantities = Quantities::Load(Load {
             accepted_load: outcome.figures.accepted_load,
@@ -209,8 +259,14 @@ impl<'a> RunSpec<'a> {
         Ok((outcome.status, quantities))
     }
 
-    fn saturation(&self, fabric: &Fabric, seed: u64) -> Result<(Status, Quantities), SimError> {
-        let found = self.load_run(fabric, seed).find_saturation(self.setup().traffic.precision)?;
+    fn saturation(
+        &self,
+        parameters: &Parameters,
+        fabric: &Fabric,
+        seed: u64,
+    ) -> Result<(Status, Quantities), SimError> {
+        let found =
+            self.load_run(parameters, fabric, seed).find_saturation(self.setup().traffic.precision)?;
         let status = if found.applied_load.is_some() { Status::Complete } else { Status::Saturated };
         let quantities = Quantities::Saturation {
             applied_load: found.applied_load,
@@ -221,8 +277,11 @@ impl<'a> RunSpec<'a> {
     }
 
     /// Its run under load, but for the load.
-    fn load_run(&self, fabric: &'a Fabric, seed: u64) -> LoadRun<'a> {
-        let Setup { message, destinations, parameters, traffic, .. } = self.setup();
+    fn load_run<'b>(&self, parameters: &'b Parameters, fabric: &'b Fabric, seed: u64) -> LoadRun<'b>
+    where
+        'a: 'b,
+    {
+        let Setup { message, destinations, traffic, .. } = self.setup();
         let SeriesSpec { scheme, order, offload, .. } = self.series();
         LoadRun {
             fabric,
@@ -247,14 +306,24 @@ impl<'a> RunSpec<'a> {
     pub(crate) fn digest(&self) -> u128 {
         // What the runs of a point share is put together once.
         let of_point = self.point.digest.get_or_init(|| {
-            let Setup { fabrics: _, routing, message, destinations, parameters, .. } = self.setup();
+            let Setup { fabrics: _, routing, message, destinations, processes, arrangement, .. } =
+                self.setup();
             let SeriesSpec { scheme, offload, .. } = self.series();
             let order = self.series().order_used().map(|order| order.to_string());
-            let mut text = format!("{routing} {scheme} {order:?} {offload} {message} {destinations}");
-            for key in Parameters::keys() {
-                let _ = write!(text, " {}={}", key.name, key.value(parameters));
+            let mut text = format!(
+                "{routing} {scheme} {order:?} {offload} {message} {destinations} {processes} {arrangement:?}"
+            );
+            let values = match &self.setup().hardware {
+                Hardware::Cycles(parameters) => parameters.values().collect(),
+                Hardware::Testbed(Testbed { model, .. }) => {
+                    text += model.name();
+                    model.values()
+                }
+            };
+            for (key, value) in values {
+                let _ = write!(text, " {key}={value}");
             }
-            if self.kind() != Kind::Multicast {
+            if matches!(self.kind(), Kind::Load { .. } | Kind::Saturation) {
                 let _ = write!(text, " {:?} {:?}", self.kind(), self.setup().traffic);
             }
             digest(text.as_bytes())
@@ -277,14 +346,5 @@ impl<'a> RunSpec<'a> {
             self.fabric()
         );
         StudyError::Run { run, reason: reason.to_string() }
-    }
-}
-
-/// How many hosts a fabric has.
-fn hosts(fabric: &FabricSpec) -> f64 {
-    match *fabric {
-        FabricSpec::Irregular(Irregular { hosts, .. }) | FabricSpec::Star(hosts) => f64::from(hosts),
-        FabricSpec::Grid(_, radix, dimensions) => f64::from(radix).powf(f64::from(dimensions)),
-        FabricSpec::FatTree(k) => f64::from(k).powf(3.0) / 4.0,
     }
 }

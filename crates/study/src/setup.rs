@@ -1,23 +1,32 @@
 //! What a run depends on besides its scheme and its group, put together from settings.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use treecast_fabric::generate::Irregular;
 use treecast_fabric::{Cycles, FabricSpec, Flits, NameAndOptions, RoutingPolicy, SpecError};
+use treecast_model::Model;
+use treecast_plan::Arrangement;
 use treecast_sim::{Arrivals, DestinationSets, Parameters};
 
 const FABRIC: &str = "a fabric such as irregular:switches=8,hosts=32";
-const DESTINATIONS: &str = "a whole number from 1";
+const DESTINATIONS: &str = "a whole number from 1, or all";
+const FROM_1: &str = "a whole number from 1";
 const MESSAGE: &str = "a number of flits from 1";
 const CYCLES: &str = "a number of cycles";
 const LOAD: &str = "flits a host and cycle, above 0";
 const PRECISION: &str = "a share from 0.001 to 0.5";
 
 /// What can be set besides parameters and the fabric's options.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 15] = [
     "fabric",
     "routing",
     "message",
     "destinations",
+    "processes",
+    "placement",
+    "testbed",
     "load",
     "effective_load",
     "arrivals",
@@ -39,13 +48,60 @@ pub struct Setup {
     pub message: Flits,
     /// How many destinations are drawn: the degree of a run under load.
     pub destinations: u32,
-    /// How fast everything is.
-    pub parameters: Parameters,
+    /// How many processes every host has.
+    pub processes: u32,
+    /// How they are numbered.
+    pub arrangement: Arrangement,
+    /// What runs it, and how fast everything is.
+    pub hardware: Hardware,
     /// The load that every host applies, in flits of messages a cycle; without one the fabric is idle but for one
     /// multicast.
     pub applied_load: Option<f64>,
     /// What else a run under load depends on.
     pub traffic: Traffic,
+}
+
+/// What carries a multicast out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hardware {
+    /// Hosts, interfaces and switches of the simulators, cycle by cycle.
+    Cycles(Parameters),
+    /// A model of published hardware.
+    Testbed(Testbed),
+}
+
+impl Setup {
+    /// The parameters of the simulator; `None` where a model runs.
+    pub fn parameters(&self) -> Option<&Parameters> {
+        match &self.hardware {
+            Hardware::Cycles(parameters) => Some(parameters),
+            Hardware::Testbed(_) => None,
+        }
+    }
+
+    /// The model; `None` where the simulator runs.
+    pub fn model(&self) -> Option<&Model> {
+        self.testbed().map(|testbed| &testbed.model)
+    }
+
+    /// The testbed; `None` where the simulator runs.
+    pub fn testbed(&self) -> Option<&Testbed> {
+        match &self.hardware {
+            Hardware::Cycles(_) => None,
+            Hardware::Testbed(testbed) => Some(testbed),
+        }
+    }
+}
+
+/// Published hardware as a study's file `testbed-NAME.toml` describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Testbed {
+    /// Its name.
+    pub name: String,
+    /// The model with its parameters.
+    pub model: Model,
+    /// The keys of parameters that nobody has published: guesses, or calibrated.
+    pub guessed: Vec<String>,
 }
 
 /// What a run under load depends on besides its load.
@@ -87,18 +143,44 @@ enum Load {
 }
 
 /// A setup in the making: later settings replace earlier ones.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Draft {
+    testbeds: Arc<BTreeMap<String, Testbed>>,
     fabric: Option<NameAndOptions>,
     routing: RoutingPolicy,
     message: Option<Flits>,
-    destinations: Option<u32>,
-    parameters: Parameters,
+    destinations: Option<Destinations>,
+    processes: u32,
+    arrangement: Arrangement,
+    hardware: Hardware,
     load: Option<Load>,
     traffic: Traffic,
 }
 
+/// How many destinations there are, as it was set.
+#[derive(Debug, Clone, Copy)]
+enum Destinations {
+    All,
+    Count(u32),
+}
+
 impl Draft {
+    /// Nothing set yet, of a study with these testbeds.
+    pub fn new(testbeds: Arc<BTreeMap<String, Testbed>>) -> Self {
+        Self {
+            testbeds,
+            fabric: None,
+            routing: RoutingPolicy::default(),
+            message: None,
+            destinations: None,
+            processes: 1,
+            arrangement: Arrangement::default(),
+            hardware: Hardware::Cycles(Parameters::default()),
+            load: None,
+            traffic: Traffic::default(),
+        }
+    }
+
     /// Applies one setting: one of [`KEYS`], a key of the parameters, or an option of the fabric.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
         let positive = |number: &f64| number.is_finite() && *number > 0.0;
@@ -109,8 +191,20 @@ impl Draft {
             }
             "routing" => self.routing = value.parse()?,
             "message" => self.message = Some(Flits(read(key, value, MESSAGE, |flits| *flits > 0)?)),
+            "destinations" if value == "all" => self.destinations = Some(Destinations::All),
             "destinations" => {
-                self.destinations = Some(read(key, value, DESTINATIONS, |number| *number > 0)?);
+                let count = read(key, value, DESTINATIONS, |number| *number > 0)?;
+                self.destinations = Some(Destinations::Count(count));
+            }
+            "processes" => self.processes = read(key, value, FROM_1, |number| *number > 0)?,
+            "placement" => self.arrangement = value.parse()?,
+            "testbed" => {
+                let testbed = self.testbeds.get(value).ok_or_else(|| SpecError::UnknownName {
+                    what: "testbed",
+                    given: value.into(),
+                    known: self.testbeds.keys().cloned().collect(),
+                })?;
+                self.hardware = Hardware::Testbed(testbed.clone());
             }
             "load" => self.load = Some(Load::Applied(read(key, value, LOAD, positive)?)),
             "effective_load" => self.load = Some(Load::Effective(read(key, value, LOAD, positive)?)),
@@ -119,17 +213,24 @@ impl Draft {
             "cycles" => self.traffic.cycles = Cycles(read(key, value, CYCLES, |_| true)?),
             "warmup" => self.traffic.warmup = Cycles(read(key, value, CYCLES, |_| true)?),
             "backlog_max" => {
-                self.traffic.backlog_max = Some(read(key, value, DESTINATIONS, |number| *number > 0)?);
+                self.traffic.backlog_max = Some(read(key, value, FROM_1, |number| *number > 0)?);
             }
             "precision" => {
                 self.traffic.precision = read(key, value, PRECISION, |share| (0.001..=0.5).contains(share))?;
             }
-            _ => match self.parameters.set(key, value) {
+            _ => match self.set_parameter(key, value) {
                 Err(SpecError::UnknownKey { known, .. }) => self.set_fabric_option(key, value, known)?,
                 other => other?,
             },
         }
         Ok(())
+    }
+
+    fn set_parameter(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
+        match &mut self.hardware {
+            Hardware::Cycles(parameters) => parameters.set(key, value),
+            Hardware::Testbed(testbed) => testbed.model.set(key, value),
+        }
     }
 
     fn set_fabric_option(&mut self, key: &str, value: &str, mut known: Vec<String>) -> Result<(), SpecError> {
@@ -150,13 +251,21 @@ impl Draft {
 
     /// The setup on topologies with these seeds; without seeds on the fabric as it is.
     pub fn finish(&self, topologies: &[u64]) -> Result<Setup, SpecError> {
-        let destinations = self.destinations.ok_or_else(|| missing("destinations", DESTINATIONS))?;
+        let fabrics = self.fabrics(topologies)?;
+        let destinations = match self.destinations {
+            Some(Destinations::Count(count)) => count,
+            // The topologies of a figure have as many hosts as one another.
+            Some(Destinations::All) => (hosts(&fabrics[0].1) as u32 * self.processes).saturating_sub(1),
+            None => return Err(missing("destinations", DESTINATIONS)),
+        };
         Ok(Setup {
-            fabrics: self.fabrics(topologies)?,
+            fabrics,
             routing: self.routing,
             message: self.message.ok_or_else(|| missing("message", MESSAGE))?,
             destinations,
-            parameters: self.parameters.clone(),
+            processes: self.processes,
+            arrangement: self.arrangement,
+            hardware: self.hardware.clone(),
             applied_load: self.load.map(|load| match load {
                 Load::Applied(load) => load,
                 Load::Effective(load) => load / f64::from(destinations),
@@ -202,4 +311,15 @@ fn read<T: FromStr>(
         value: value.into(),
         expected: expected.into(),
     })
+}
+
+/// How many hosts a fabric has.
+pub(crate) fn hosts(fabric: &FabricSpec) -> f64 {
+    match *fabric {
+        FabricSpec::Irregular(Irregular { hosts, .. })
+        | FabricSpec::Star(hosts)
+        | FabricSpec::LeafSpine { hosts, .. } => f64::from(hosts),
+        FabricSpec::Grid(_, radix, dimensions) => f64::from(radix).powf(f64::from(dimensions)),
+        FabricSpec::FatTree(k) => f64::from(k).powf(3.0) / 4.0,
+    }
 }

@@ -1,10 +1,12 @@
 //! A study as it was read: its figures, and the runs that each is made of.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use serde::Deserialize;
 use treecast_fabric::SpecError;
+use treecast_model::Model;
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
 
@@ -122,6 +124,9 @@ pub struct FigureSpec {
     pub(crate) title: String,
     pub(crate) question: String,
     pub(crate) measure: Measure,
+    pub(crate) unit: Unit,
+    /// The series that the others are compared with, where a figure shows factors.
+    pub(crate) relative_to: Option<usize>,
     pub(crate) shared_y: bool,
     pub(crate) y_scale: Scale,
     pub(crate) columns: usize,
@@ -135,9 +140,19 @@ pub struct FigureSpec {
     pub(crate) quick: Sweep,
 }
 
-/// What a figure shows of its runs.
+/// What latencies are shown in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Cycles of the simulator; of models, which have none, microseconds.
+    #[default]
+    Cycles,
+    /// Microseconds.
+    Us,
+}
+
+/// What a figure shows of its runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Measure {
     /// The latency; of runs under load the mean one, up to the load at which a scheme saturates.
     #[default]
@@ -148,16 +163,43 @@ pub enum Measure {
     Saturation,
     /// Which series has the lowest latency: a map over x and y.
     Winner,
+    /// Something that a model measures besides the latency.
+    Of(treecast_model::Measure),
+}
+
+impl FromStr for Measure {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        const NAMES: [(&str, Measure); 4] = [
+            ("latency", Measure::Latency),
+            ("accepted_load", Measure::AcceptedLoad),
+            ("saturation", Measure::Saturation),
+            ("winner", Measure::Winner),
+        ];
+        if let Some((_, measure)) = NAMES.iter().find(|(name, _)| *name == text) {
+            return Ok(*measure);
+        }
+        Model::measure(text).map(Self::Of).map_err(|error| match error {
+            SpecError::UnknownName { what, given, known } => {
+                let names = NAMES.iter().map(|(name, _)| (*name).to_string());
+                SpecError::UnknownName { what, given, known: names.chain(known).collect() }
+            }
+            other => other,
+        })
+    }
 }
 
 impl Measure {
-    fn describe(self) -> Option<&'static str> {
-        match self {
-            Self::Latency => None,
-            Self::AcceptedLoad => Some("Measured: the accepted load, which compares with the effective load"),
-            Self::Saturation => Some("Measured: the highest effective load that is sustained, by bisection"),
-            Self::Winner => Some("Measured: which series has the lowest latency"),
-        }
+    fn describe(self) -> Option<String> {
+        let what = match self {
+            Self::Latency => return None,
+            Self::AcceptedLoad => "the accepted load, which compares with the effective load".into(),
+            Self::Saturation => "the highest effective load that is sustained, by bisection".into(),
+            Self::Winner => "which series has the lowest latency".into(),
+            Self::Of(measure) => format!("{}, {}", measure.name, measure.about),
+        };
+        Some(format!("Measured: {what}"))
     }
 }
 
@@ -320,6 +362,16 @@ impl FigureSpec {
         &self.title
     }
 
+    /// What x is, with its unit.
+    pub fn x_label(&self) -> &str {
+        &self.x.label
+    }
+
+    /// Whether it shows improvement factors, one series over the others.
+    pub fn shows_factors(&self) -> bool {
+        self.relative_to.is_some()
+    }
+
     /// What it shows of its runs.
     pub fn measure(&self) -> Measure {
         self.measure
@@ -339,7 +391,11 @@ impl FigureSpec {
             paragraph(&self.x.describe("x")),
         ];
         parts.extend(self.y.as_ref().map(|y| paragraph(&y.describe("y"))));
-        parts.extend(self.measure.describe().map(paragraph));
+        parts.extend(self.measure.describe().as_deref().map(paragraph));
+        parts.extend(self.relative_to.map(|series| {
+            let name = &self.series[series].name;
+            paragraph(&format!("Shown: how many times {name} takes as much, the improvement factor over it"))
+        }));
         if !self.settings.is_empty() {
             parts.push("Settings of all panels:\n".to_owned() + &settings(&self.settings));
         }

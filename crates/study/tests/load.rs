@@ -155,7 +155,7 @@ fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
         assert_eq!(cell("status"), outcome.status.name());
         let mean = outcome.figures.latency_mean_cycles;
         assert_eq!(cell("latency_mean_cycles"), mean.map(|mean| mean.to_string()).unwrap_or_default());
-        assert_eq!(row.measured.latency_cycles(), mean.filter(|_| outcome.status == Status::Complete));
+        assert_eq!(row.measured.latency(), mean.filter(|_| outcome.status == Status::Complete));
         assert_eq!(cell("multicasts_measured"), outcome.figures.multicasts_measured.to_string());
         assert!(
             ["root", "destinations", "latency_cycles", "saturation_applied_load"]
@@ -274,7 +274,7 @@ fn saturation_is_searched_for() {
             cycles: Cycles(60_000),
             warmup: Cycles(20_000),
             backlog_max: None,
-            parameters: &row.spec.setup().parameters,
+            parameters: row.spec.setup().parameters().unwrap(),
             seed: row.measured.seed,
             simulator: Simulator::Event,
         };
@@ -326,7 +326,7 @@ fn a_map_says_who_wins_each_cell() {
 #[test]
 fn what_does_not_fit_is_named() {
     let measure = |name: &str| error("question", &format!("measure = \"{name}\"\nquestion"));
-    assert_eq!(measure("latncy"), "load.toml:3: unknown value 'latncy': did you mean latency?");
+    assert_eq!(measure("latncy"), "load.toml:3: unknown measure 'latncy': did you mean latency?");
     assert_eq!(measure("winner"), "load.toml:1: measure = 'winner' and the table [y] belong together");
     assert_eq!(
         error("[[panels]]", "[y]\nvary = \"message\"\nlabel = \"y\"\nvalues = [1]\n\n[[panels]]"),

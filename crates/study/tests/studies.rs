@@ -197,7 +197,7 @@ fn a_figure_is_the_cross_product_of_all_that_it_lists() {
     let last = runs.last().unwrap();
     assert_eq!((last.panel().label.as_str(), last.series().name.as_str(), last.x()), ("long", "tree", 7.0));
     assert_eq!((last.topology_seed(), last.group_index()), (Some(3), 1));
-    let parameters = &last.setup().parameters;
+    let parameters = last.setup().parameters().unwrap();
     assert_eq!((last.setup().message.0, parameters.nic_send_overhead.0), (512, 500));
     assert_eq!(parameters.host_receive_overhead.0, 1000);
     assert!(last.fabric().to_string().ends_with("connectivity=0.75,seed=3"));

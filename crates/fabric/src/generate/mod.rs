@@ -3,11 +3,13 @@
 mod fat_tree;
 mod grid;
 mod irregular;
+mod leaf_spine;
 
 pub use fat_tree::fat_tree;
 pub(crate) use grid::recognise;
 pub use grid::{GridShape, grid};
 pub use irregular::{Irregular, irregular};
+pub use leaf_spine::leaf_spine;
 
 use crate::{FabricError, PortNumber, Topology, TopologyBuilder};
 

@@ -1,7 +1,7 @@
 //! Random fabrics for the property tests.
 
 use proptest::prelude::*;
-use treecast_fabric::generate::{GridShape, Irregular, fat_tree, grid, irregular};
+use treecast_fabric::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine};
 use treecast_fabric::{FabricError, Topology};
 
 /// An irregular fabric that the generator can make: 1 to 24 switches with 3 to 12 ports.
@@ -26,9 +26,11 @@ pub fn grid_fabric() -> impl Strategy<Value = Topology> {
     (shapes, 2..=5_u32, 1..=3_u32).prop_map(|(shape, k, n)| grid(shape, k, n).unwrap())
 }
 
-/// A fat tree of at most 54 hosts.
-pub fn fat_tree_fabric() -> impl Strategy<Value = Topology> {
-    (1..=3_u32).prop_map(|half| fat_tree(2 * half).unwrap())
+/// A fat tree of at most 54 hosts, or two tiers with at most 18.
+pub fn tiered_fabric() -> impl Strategy<Value = Topology> {
+    let two_tiers = (1..6_u32, 1..4_u32, 1..4_u32)
+        .prop_map(|(leaves, spines, down)| leaf_spine(leaves, spines, leaves * down).unwrap());
+    prop_oneof![(1..=3_u32).prop_map(|half| fat_tree(2 * half).unwrap()), two_tiers]
 }
 
 /// Any fabric whose links all go both ways.
@@ -36,5 +38,5 @@ pub fn two_way_fabric() -> impl Strategy<Value = Topology> {
     let two_way = grid_fabric().prop_filter("one-way links", |topology| {
         topology.grid().is_some_and(treecast_fabric::Grid::is_bidirectional)
     });
-    prop_oneof![4 => irregular_fabric(), 1 => fat_tree_fabric(), 1 => two_way]
+    prop_oneof![4 => irregular_fabric(), 1 => tiered_fabric(), 1 => two_way]
 }

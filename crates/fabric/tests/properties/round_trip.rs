@@ -6,7 +6,7 @@ use treecast_fabric::generate::{GridShape, grid};
 use treecast_fabric::{HostId, PortNumber, SwitchId, Topology, TopologyBuilder, read};
 
 fn any_fabric() -> impl Strategy<Value = Topology> {
-    prop_oneof![fabrics::irregular_fabric(), fabrics::grid_fabric(), fabrics::fat_tree_fabric(), pieced()]
+    prop_oneof![fabrics::irregular_fabric(), fabrics::grid_fabric(), fabrics::tiered_fabric(), pieced()]
 }
 
 /// A ring of switches put together in random order, with names, ranks and one-way links.

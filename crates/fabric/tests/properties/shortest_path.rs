@@ -11,7 +11,7 @@ use crate::up_down::{check_joined, dependencies, plain, switches};
 use crate::{cases, fabrics};
 
 fn any_fabric() -> impl Strategy<Value = Topology> {
-    prop_oneof![fabrics::irregular_fabric(), fabrics::fat_tree_fabric(), fabrics::grid_fabric()]
+    prop_oneof![fabrics::irregular_fabric(), fabrics::tiered_fabric(), fabrics::grid_fabric()]
 }
 
 fn routed(topology: Topology) -> Fabric {

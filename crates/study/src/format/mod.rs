@@ -1,184 +1,29 @@
 //! The files of a study: what they look like in TOML, and how they are read. docs/studies.md describes every key.
 
+mod cross;
+mod tables;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use treecast_fabric::SpecError;
+use treecast_model::Model;
 use treecast_plan::PlanError;
 
-use crate::figure::Scale;
-use crate::setup::Draft;
-use crate::spec::{Factors, FigureSpec, Measure, PanelSpec, Point, SeriesSpec, Settings, Study, Sweep, Vary};
-use crate::{Setup, StudyError};
+use crate::StudyError;
+use crate::setup::{Draft, Testbed};
+use crate::spec::{FigureSpec, Measure, PanelSpec, SeriesSpec, Settings, Study, Vary};
+use cross::{Axes, Cross};
+use tables::{FigureFile, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VaryTable};
 
 const STUDY_FILE: &str = "study.toml";
-/// The most values of x.
-const VALUES_MAX: usize = 10_000;
-/// The most runs of a figure.
-const RUNS_MAX: usize = 10_000_000;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StudyFile {
-    name: Spanned<String>,
-    title: String,
-    source: String,
-    summary: String,
-    #[serde(default)]
-    defaults: Table,
-    #[serde(default)]
-    repeat: Repeat,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FigureFile {
-    title: String,
-    question: String,
-    #[serde(default)]
-    measure: Measure,
-    #[serde(default = "yes")]
-    shared_y: bool,
-    #[serde(default)]
-    y_scale: Scale,
-    #[serde(default = "two")]
-    columns: usize,
-    #[serde(default)]
-    set: Table,
-    x: VaryTable,
-    y: Option<Spanned<VaryTable>>,
-    #[serde(default)]
-    panels: Vec<Spanned<PanelTable>>,
-    series: Spanned<Vec<Spanned<SeriesTable>>>,
-    #[serde(default)]
-    repeat: Repeat,
-    #[serde(default)]
-    quick: Quick,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VaryTable {
-    vary: String,
-    #[serde(default)]
-    with: BTreeMap<String, f64>,
-    label: String,
-    values: Spanned<Values>,
-    #[serde(default)]
-    scale: Scale,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PanelTable {
-    label: String,
-    #[serde(default)]
-    set: Table,
-    #[serde(default)]
-    with: BTreeMap<String, f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SeriesTable {
-    name: String,
-    description: String,
-    scheme: Spanned<String>,
-    order: Option<Spanned<String>>,
-    offload: Option<Spanned<String>>,
-    #[serde(default)]
-    set: Table,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Repeat {
-    topologies: Option<Vec<u64>>,
-    groups: Option<Spanned<u32>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Quick {
-    values: Option<Spanned<Values>>,
-    y_values: Option<Spanned<Values>>,
-    #[serde(default)]
-    set: Table,
-    topologies: Option<Vec<u64>>,
-    groups: Option<Spanned<u32>>,
-}
-
-type Table = BTreeMap<String, Spanned<Scalar>>;
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a number or a text")]
-enum Scalar {
-    Number(f64),
-    Text(String),
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(untagged, expecting = "a list of numbers, or { from = 1, to = 31, step = 1 }")]
-enum Values {
-    List(Vec<f64>),
-    Steps(Steps),
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Steps {
-    from: f64,
-    to: f64,
-    #[serde(default = "one")]
-    step: f64,
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn two() -> usize {
-    2
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-impl fmt::Display for Scalar {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(formatter),
-            Self::Text(text) => text.fmt(formatter),
-        }
-    }
-}
-
-impl Values {
-    /// All values; `None` where there are none, or too many.
-    fn all(&self) -> Option<Vec<f64>> {
-        let values = match *self {
-            Self::List(ref values) => values.clone(),
-            Self::Steps(Steps { from, to, step }) => {
-                let count = ((to - from) / step + 1e-9).floor();
-                if !(0.0..VALUES_MAX as f64).contains(&count) {
-                    return None;
-                }
-                // Nine decimals hide the rounding of steps such as 3 * 0.1.
-                let at = |i| ((from + f64::from(i) * step) * 1e9).round() / 1e9;
-                (0..=count as u32).map(at).collect()
-            }
-        };
-        let fits = (1..=VALUES_MAX).contains(&values.len()) && values.iter().all(|value| value.is_finite());
-        fits.then_some(values)
-    }
-}
+/// What the names of files begin with that describe testbeds.
+const TESTBED_PREFIX: &str = "testbed-";
 
 /// Reads a study from its files, in any order.
 pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
@@ -186,19 +31,46 @@ pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
     let file = File { name, text };
     let study: StudyFile = file.read()?;
     check_name(&file, &study.name)?;
-    let mut defaults = Draft::default();
+    let mut testbeds = BTreeMap::new();
+    let mut of_figures = Vec::new();
+    for &(name, text) in files.iter().filter(|(name, _)| *name != STUDY_FILE) {
+        let file = File { name, text };
+        match name.strip_prefix(TESTBED_PREFIX) {
+            Some(name) => {
+                let name = name.trim_end_matches(".toml");
+                testbeds.insert(name.into(), testbed(&file, name)?);
+            }
+            None => of_figures.push(file),
+        }
+    }
+    let mut defaults = Draft::new(Arc::new(testbeds));
     file.apply(&mut defaults, &study.defaults)?;
     let base = Base { study: &study, defaults: &defaults, file: &file };
-    let mut figures = Vec::new();
-    for &(name, text) in files.iter().filter(|(name, _)| *name != STUDY_FILE) {
-        figures.push(base.figure(&File { name, text })?);
-    }
+    let mut figures: Vec<FigureSpec> =
+        of_figures.iter().map(|file| base.figure(file)).collect::<Result<_, _>>()?;
     figures.sort_by_cached_key(|figure| natural(figure.name()));
     Ok(Study::new(
         [study.name.into_inner(), study.title, study.source, study.summary],
         texts(&study.defaults),
         figures,
     ))
+}
+
+/// Reads the description of a testbed.
+fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
+    let TestbedFile { model, guessed, set } = file.read()?;
+    let mut model = Model::named(model.get_ref()).map_err(|error| file.error(&model.span(), error))?;
+    for (key, value) in &set {
+        let applied = model.set(key, &value.get_ref().to_string());
+        applied.map_err(|error| file.error(&value.span(), error))?;
+    }
+    for key in &guessed {
+        if !set.contains_key(key.get_ref()) {
+            let reason = format_args!("'{}' is guessed, but [set] does not set it", key.get_ref());
+            return Err(file.error(&key.span(), reason));
+        }
+    }
+    Ok(Testbed { name: name.into(), model, guessed: guessed.into_iter().map(Spanned::into_inner).collect() })
 }
 
 /// A study's name becomes that of a folder and of a file.
@@ -244,14 +116,23 @@ impl Base<'_> {
         }
         distinct(file, "panel", panels.iter().map(|panel| (&panel.spec.label, &panel.span)))?;
         distinct(file, "series", series.iter().map(|series| (&series.spec.name, &series.span)))?;
-        if figure.y.is_some() != (figure.measure == Measure::Winner) {
+        let measure = figure.measure.as_ref().map_or(Ok(Measure::default()), |text| file.parsed(text))?;
+        let relative_to = figure.relative_to.as_ref().map(|name| {
+            let found = series.iter().position(|series| series.spec.name == *name.get_ref());
+            found.ok_or_else(|| {
+                let known = series.iter().map(|series| series.spec.name.clone()).collect();
+                let given = name.get_ref().clone();
+                file.error(&name.span(), SpecError::UnknownName { what: "series", given, known })
+            })
+        });
+        if figure.y.is_some() != (measure == Measure::Winner) {
             let span = figure.y.as_ref().map_or(0..0, Spanned::span);
             return Err(file.error(&span, "measure = 'winner' and the table [y] belong together"));
         }
         let y = figure.y.as_ref().map(Spanned::get_ref);
         let (x_spec, y_spec) = (vary(&figure.x), y.map(vary));
         let axes = Axes { x: &x_spec, y: y_spec.as_ref() };
-        let cross = Cross { file, measure: figure.measure, axes, draft, panels, series };
+        let cross = Cross { file, measure, axes, draft, panels, series };
         let repeat = &figure.repeat;
         let topologies = repeat.topologies.as_ref().or(self.study.repeat.topologies.as_ref());
         let topologies = topologies.map_or(&[][..], Vec::as_slice);
@@ -280,7 +161,9 @@ impl Base<'_> {
             name: file.name.trim_end_matches(".toml").into(),
             title: figure.title,
             question: figure.question,
-            measure: figure.measure,
+            measure,
+            unit: self.study.unit,
+            relative_to: relative_to.transpose()?,
             shared_y: figure.shared_y,
             y_scale: figure.y_scale,
             columns: figure.columns,
@@ -360,96 +243,6 @@ fn vary(table: &VaryTable) -> Vary {
     Vary { varies: table.vary.clone(), with, label: table.label.clone(), scale: table.scale }
 }
 
-/// What varies.
-#[derive(Clone, Copy)]
-struct Axes<'a> {
-    x: &'a Vary,
-    y: Option<&'a Vary>,
-}
-
-/// The cross-product of a figure: panels, series and values of x and y.
-struct Cross<'a> {
-    file: &'a File<'a>,
-    measure: Measure,
-    axes: Axes<'a>,
-    draft: Draft,
-    panels: Vec<Layer<'a, PanelSpec>>,
-    series: Vec<Layer<'a, SeriesSpec>>,
-}
-
-impl Cross<'_> {
-    /// The sweep over values of x, and of y if there is one, with what it sets besides.
-    fn sweep(
-        &self,
-        values: [Option<&Spanned<Values>>; 2],
-        besides: &Table,
-        topologies: &[u64],
-        groups: u32,
-    ) -> Result<Sweep, StudyError> {
-        let [xs, ys] = values.map(|values| values.map_or(Ok(Vec::new()), |values| self.values(values)));
-        let (xs, ys) = (xs?, ys?);
-        let span = values[0].map(Spanned::span).unwrap_or_default();
-        let factors = [
-            self.panels.len(),
-            self.series.len(),
-            xs.len(),
-            ys.len().max(1),
-            topologies.len().max(1),
-            groups as usize,
-        ];
-        let runs = factors.iter().try_fold(1_usize, |runs, &factor| runs.checked_mul(factor));
-        if runs.is_none_or(|runs| runs > RUNS_MAX) {
-            return Err(self.file.error(&span, format_args!("a figure has at most {RUNS_MAX} runs")));
-        }
-        let mut points = Vec::new();
-        for (panel_index, panel) in self.panels.iter().enumerate() {
-            for (series_index, series) in self.series.iter().enumerate() {
-                let mut draft = self.draft.clone();
-                self.file.apply(&mut draft, panel.table)?;
-                self.file.apply(&mut draft, series.table)?;
-                self.file.apply(&mut draft, besides)?;
-                let rows: Vec<Option<f64>> =
-                    if ys.is_empty() { vec![None] } else { ys.iter().copied().map(Some).collect() };
-                for (y, x) in rows.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))) {
-                    let setup = self.setup(draft.clone(), &panel.spec.with, x, y, topologies);
-                    let setup = setup.map_err(|error| self.file.error(&span, error))?;
-                    points.push(Point { panel_index, series_index, y, x, setup, digest: OnceLock::new() });
-                }
-            }
-        }
-        let (topologies, settings) = (topologies.to_vec(), texts(besides));
-        Ok(Sweep { points, values: xs, y_values: ys, settings, topologies, groups })
-    }
-
-    fn values(&self, values: &Spanned<Values>) -> Result<Vec<f64>, StudyError> {
-        let wrong =
-            || format!("values are 1 to {VALUES_MAX} numbers, and steps lead from one end to the other");
-        values.get_ref().all().ok_or_else(|| self.file.error(&values.span(), wrong()))
-    }
-
-    fn setup(
-        &self,
-        mut draft: Draft,
-        with: &Factors,
-        x: f64,
-        y: Option<f64>,
-        topologies: &[u64],
-    ) -> Result<Setup, Box<dyn std::error::Error>> {
-        let along_y = self.axes.y.zip(y).into_iter().flat_map(|(vary, y)| vary.settings(y, &[]));
-        for (key, value) in along_y.chain(self.axes.x.settings(x, with)) {
-            draft.set(key, &value.to_string())?;
-        }
-        let setup = draft.finish(topologies)?;
-        match (self.measure, setup.applied_load) {
-            (Measure::AcceptedLoad, None) => Err("an accepted load needs load or effective_load".into()),
-            (Measure::Saturation, Some(_)) => {
-                Err("where saturation is searched for, load and effective_load are not set".into())
-            }
-            _ => Ok(setup),
-        }
-    }
-}
-
 /// A file of a study.
 struct File<'a> {
     name: &'a str,
@@ -472,10 +265,11 @@ impl File<'_> {
         text.get_ref().parse().map_err(|error| self.error(&text.span(), error))
     }
 
-    /// Applies settings: the fabric first, for its options are laid over it.
+    /// Applies settings: testbed and fabric first, for others are laid over them.
     fn apply(&self, draft: &mut Draft, table: &Table) -> Result<(), StudyError> {
-        let (fabric, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "fabric");
-        for (key, value) in fabric.into_iter().chain(rest) {
+        let (bases, rest): (Vec<_>, Vec<_>) =
+            table.iter().partition(|(key, _)| ["fabric", "testbed"].contains(&key.as_str()));
+        for (key, value) in bases.into_iter().chain(rest) {
             let set = draft.set(key, &value.get_ref().to_string());
             set.map_err(|error| self.error(&value.span(), error))?;
         }

@@ -1,5 +1,7 @@
 //! `treecast paper`: list, show and run published studies.
 
+mod sensitivity;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,8 @@ use crate::sweep::Sweep;
   treecast paper show icpp98 fig6
   treecast paper run icpp98 fig6
   treecast paper run icpp98 --quick --jobs 1 --out /tmp/icpp98
+  treecast paper run all --quick
+  treecast paper sensitivity gm
 
 STUDY is the name of a study that 'list' shows, or a folder with a study of your own:
 docs/studies.md says how to write one.")]
@@ -43,20 +47,25 @@ enum Action {
     },
     /// Run figures: prints tables and charts, and writes every run and the pictures
     Run(RunArguments),
+    /// How far factors move when a guessed parameter of a testbed moves
+    Sensitivity(sensitivity::SensitivityArguments),
 }
+
+/// What stands for all studies.
+const ALL: &str = "all";
 
 /// More threads than that take longer to start than they save.
 const JOBS_MAX: u64 = 1024;
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// A study's name, or a folder
+    /// A study's name, a folder, or all
     study: String,
 
     /// Its figures; all if none is named
     figures: Vec<String>,
 
-    /// The folder for rows and pictures; out/STUDY if not given
+    /// The folder for rows and pictures; out/STUDY if not given. With 'all' each study has a folder in it
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -85,7 +94,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             emit(None, &text)?;
             Ok(0)
         }
-        Action::Run(arguments) => run_figures(arguments),
+        Action::Run(arguments) if arguments.study == ALL => run_all_studies(arguments),
+        Action::Run(arguments) => {
+            let study = load(&arguments.study)?;
+            let folder = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
+            run_figures(&study, &folder, arguments)
+        }
+        Action::Sensitivity(arguments) => sensitivity::run(arguments),
     }
 }
 
@@ -130,22 +145,33 @@ fn toml_name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str().filter(|_| path.extension().is_some_and(|extension| extension == "toml"))
 }
 
-fn run_figures(arguments: &RunArguments) -> anyhow::Result<u8> {
-    let study = load(&arguments.study)?;
+/// Every study that comes with the program, one after the other.
+fn run_all_studies(arguments: &RunArguments) -> anyhow::Result<u8> {
+    if let Some(figure) = arguments.figures.first() {
+        bail!("'{ALL}' runs every figure of every study: name the study of '{figure}' instead");
+    }
+    let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from("out"));
+    for name in builtin::names() {
+        let study = load(name)?;
+        run_figures(&study, &out.join(name), arguments)?;
+    }
+    Ok(0)
+}
+
+fn run_figures(study: &Study, folder: &Path, arguments: &RunArguments) -> anyhow::Result<u8> {
     let specs: Vec<&FigureSpec> = if arguments.figures.is_empty() {
         study.figures().iter().collect()
     } else {
-        chosen(&study, &arguments.figures)?
+        chosen(study, &arguments.figures)?
     };
-    let folder = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
-    make_folder(&folder)?;
+    make_folder(folder)?;
     let runs: Vec<_> = specs.iter().map(|spec| spec.runs(arguments.quick)).collect();
-    let mut sweep = Sweep::new(&folder, runs.iter().flatten(), arguments.jobs, arguments.fresh)?;
+    let mut sweep = Sweep::new(folder, runs.iter().flatten(), arguments.jobs, arguments.fresh)?;
     let mut figures = Vec::new();
     for (spec, runs) in specs.iter().zip(&runs) {
         let rows = sweep.run(spec.name(), runs)?;
         let figure = spec.figure(&rows);
-        sweep.aside(|| show(&figure, &rows, &folder))?;
+        sweep.aside(|| show(&figure, &rows, folder))?;
         figures.push(figure);
     }
     if figures.len() > 1 {

@@ -1,0 +1,120 @@
+//! The cross-product of a figure: panels, series and values of x and y.
+
+use std::sync::OnceLock;
+
+use toml::Spanned;
+use treecast_model::Model;
+
+use super::tables::{Table, VALUES_MAX, Values};
+use super::{File, Layer, texts};
+use crate::setup::Draft;
+use crate::spec::{Factors, Measure, PanelSpec, Point, SeriesSpec, Sweep, Vary};
+use crate::{Setup, StudyError};
+
+/// The most runs of a figure.
+const RUNS_MAX: usize = 10_000_000;
+
+/// What varies.
+#[derive(Clone, Copy)]
+pub(super) struct Axes<'a> {
+    pub x: &'a Vary,
+    pub y: Option<&'a Vary>,
+}
+
+/// The cross-product of a figure: panels, series and values of x and y.
+pub(super) struct Cross<'a> {
+    pub file: &'a File<'a>,
+    pub measure: Measure,
+    pub axes: Axes<'a>,
+    pub draft: Draft,
+    pub panels: Vec<Layer<'a, PanelSpec>>,
+    pub series: Vec<Layer<'a, SeriesSpec>>,
+}
+
+impl Cross<'_> {
+    /// The sweep over values of x, and of y if there is one, with what it sets besides.
+    pub fn sweep(
+        &self,
+        values: [Option<&Spanned<Values>>; 2],
+        besides: &Table,
+        topologies: &[u64],
+        groups: u32,
+    ) -> Result<Sweep, StudyError> {
+        let [xs, ys] = values.map(|values| values.map_or(Ok(Vec::new()), |values| self.values(values)));
+        let (xs, ys) = (xs?, ys?);
+        let span = values[0].map(Spanned::span).unwrap_or_default();
+        let factors = [
+            self.panels.len(),
+            self.series.len(),
+            xs.len(),
+            ys.len().max(1),
+            topologies.len().max(1),
+            groups as usize,
+        ];
+        let runs = factors.iter().try_fold(1_usize, |runs, &factor| runs.checked_mul(factor));
+        if runs.is_none_or(|runs| runs > RUNS_MAX) {
+            return Err(self.file.error(&span, format_args!("a figure has at most {RUNS_MAX} runs")));
+        }
+        let mut points = Vec::new();
+        for (panel_index, panel) in self.panels.iter().enumerate() {
+            for (series_index, series) in self.series.iter().enumerate() {
+                let mut draft = self.draft.clone();
+                self.file.apply(&mut draft, panel.table)?;
+                self.file.apply(&mut draft, series.table)?;
+                self.file.apply(&mut draft, besides)?;
+                let rows: Vec<Option<f64>> =
+                    if ys.is_empty() { vec![None] } else { ys.iter().copied().map(Some).collect() };
+                for (y, x) in rows.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))) {
+                    let setup = self.setup(draft.clone(), &panel.spec.with, x, y, topologies);
+                    let setup = setup.map_err(|error| self.file.error(&span, error))?;
+                    points.push(Point { panel_index, series_index, y, x, setup, digest: OnceLock::new() });
+                }
+            }
+        }
+        let (topologies, settings) = (topologies.to_vec(), texts(besides));
+        Ok(Sweep { points, values: xs, y_values: ys, settings, topologies, groups })
+    }
+
+    fn values(&self, values: &Spanned<Values>) -> Result<Vec<f64>, StudyError> {
+        let wrong =
+            || format!("values are 1 to {VALUES_MAX} numbers, and steps lead from one end to the other");
+        values.get_ref().all().ok_or_else(|| self.file.error(&values.span(), wrong()))
+    }
+
+    fn setup(
+        &self,
+        mut draft: Draft,
+        with: &Factors,
+        x: f64,
+        y: Option<f64>,
+        topologies: &[u64],
+    ) -> Result<Setup, Box<dyn std::error::Error>> {
+        let along_y = self.axes.y.zip(y).into_iter().flat_map(|(vary, y)| vary.settings(y, &[]));
+        for (key, value) in along_y.chain(self.axes.x.settings(x, with)) {
+            draft.set(key, &value.to_string())?;
+        }
+        let setup = draft.finish(topologies)?;
+        match (self.measure, setup.applied_load) {
+            (Measure::AcceptedLoad, None) => Err("an accepted load needs load or effective_load".into()),
+            _ if setup.applied_load.is_some() && (setup.processes > 1 || setup.model().is_some()) => {
+                Err("runs under load have one process a host, and no testbed".into())
+            }
+            (Measure::Saturation, _) if setup.model().is_some() => {
+                Err("saturation is searched for without a testbed".into())
+            }
+            (Measure::Of(measure), _) if !measures(&setup).contains(&measure) => {
+                Err(format!("{} is not measured here: set the testbed of a model that does", measure.name)
+                    .into())
+            }
+            (Measure::Saturation, Some(_)) => {
+                Err("where saturation is searched for, load and effective_load are not set".into())
+            }
+            _ => Ok(setup),
+        }
+    }
+}
+
+/// What the model of a setup measures besides the latency.
+fn measures(setup: &Setup) -> &'static [treecast_model::Measure] {
+    setup.model().map_or(&[], Model::measures)
+}

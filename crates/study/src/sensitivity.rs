@@ -1,0 +1,105 @@
+//! How far results rest on guesses: each guessed parameter is moved, and the headline factors are looked at again.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use treecast_fabric::SpecError;
+
+use crate::figure::Figure;
+use crate::setup::{Hardware, Testbed};
+use crate::{FigureSpec, StudyError, run_all};
+
+/// By how much guesses are moved, either way.
+pub const SHARE: f64 = 0.2;
+
+/// The best improvement factor of one curve: what a study would quote.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Headline {
+    /// Its panel; empty where there is one only.
+    pub panel: String,
+    /// Its series.
+    pub series: String,
+    /// The factor.
+    pub factor: f64,
+    /// The x at which it is reached.
+    pub x: f64,
+}
+
+/// The headlines of a figure, and what becomes of them when a guess is wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sensitivity {
+    /// As the testbeds have it.
+    pub headlines: Vec<Headline>,
+    /// For each guessed parameter, by its key, the factors in the order of the headlines with a fifth less of it and with a
+    /// fifth more; `None` where a curve has no point any more.
+    pub moved: Vec<(String, [Vec<Option<f64>>; 2])>,
+}
+
+impl FigureSpec {
+    /// The keys of parameters that its testbeds have guessed.
+    pub fn guessed(&self) -> Vec<String> {
+        let testbeds = self.quick.points.iter().filter_map(|point| point.setup.testbed());
+        let keys: BTreeSet<&String> = testbeds.flat_map(|testbed| &testbed.guessed).collect();
+        keys.into_iter().cloned().collect()
+    }
+
+    /// Runs the figure's smaller sweep as it is, and with each guess a fifth lower and higher; `done` is told each time that
+    /// one of these `1 + 2 * guesses` sweeps is done.
+    ///
+    /// # Errors
+    /// [`StudyError::NoFactors`] where the figure shows no factors; [`StudyError::Run`] where a run is not possible.
+    pub fn sensitivity(&self, done: &dyn Fn()) -> Result<Sensitivity, StudyError> {
+        if self.relative_to.is_none() {
+            return Err(StudyError::NoFactors { figure: self.name.clone() });
+        }
+        let figure = |spec: &Self| -> Result<Figure, StudyError> {
+            let rows = run_all(&spec.runs(true), &|_| ())?;
+            done();
+            Ok(spec.figure(&rows))
+        };
+        let headlines = headlines(&figure(self)?);
+        let mut moved = Vec::new();
+        for key in self.guessed() {
+            let mut factors = [Vec::new(), Vec::new()];
+            for (side, factor) in [1.0 - SHARE, 1.0 + SHARE].into_iter().enumerate() {
+                let figure = figure(&self.with_guess(&key, factor)?)?;
+                let found = self::headlines(&figure);
+                let same = |wanted: &Headline| {
+                    let mut found = found.iter();
+                    found.find(|other| (&other.panel, &other.series) == (&wanted.panel, &wanted.series))
+                };
+                factors[side] =
+                    headlines.iter().map(|wanted| same(wanted).map(|found| found.factor)).collect();
+            }
+            moved.push((key, factors));
+        }
+        Ok(Sensitivity { headlines, moved })
+    }
+
+    /// The figure with a guessed parameter multiplied wherever a testbed has it, and a panel or series has not set it.
+    fn with_guess(&self, key: &str, factor: f64) -> Result<Self, SpecError> {
+        let mut moved = self.clone();
+        for point in &mut moved.quick.points {
+            let Hardware::Testbed(Testbed { model, guessed, .. }) = &mut point.setup.hardware else {
+                continue;
+            };
+            if guessed.iter().any(|guess| guess == key) {
+                model.scale(key, factor)?;
+                point.digest = OnceLock::new();
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// The highest factor of each curve.
+fn headlines(figure: &Figure) -> Vec<Headline> {
+    let of_panel = figure.panels.iter().flat_map(|panel| {
+        panel.curves.iter().filter_map(|curve| {
+            let best = curve.points.iter().max_by(|a, b| a.mean.total_cmp(&b.mean))?;
+            let (panel, series) = (panel.title.clone(), curve.name.clone());
+            Some(Headline { panel, series, factor: best.mean, x: best.x })
+        })
+    });
+    of_panel.collect()
+}
