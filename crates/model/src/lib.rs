@@ -7,6 +7,8 @@
 //! The crate is pure: no clock, no environment, no file, no entropy. One seed makes one run.
 
 pub mod kernel;
+mod keys;
+pub mod sci;
 
 use thiserror::Error;
 use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};
