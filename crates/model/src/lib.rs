@@ -7,6 +7,7 @@
 //! The crate is pure: no clock, no environment, no file, no entropy. One seed makes one run.
 
 pub mod kernel;
+mod keys;
 mod model;
 pub mod sci;
 

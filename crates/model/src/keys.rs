@@ -1,0 +1,72 @@
+//! How the models' parameters are read and printed by their keys.
+
+/// A span of time, given in microseconds.
+macro_rules! span_key {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: "a number of microseconds, up to 1,099,511 (1.1 s)",
+            about: $about,
+            get: |parameters| parameters.$field.us().to_string(),
+            set: |parameters, text| Picoseconds::from_us(text).map(|span| parameters.$field = span),
+        }
+    };
+}
+
+/// A rate in millions of bytes a second; 0: it takes no time.
+macro_rules! rate_key {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: "a number of MB/s; 0 for what takes no time",
+            about: $about,
+            get: |parameters| parameters.$field.to_string(),
+            set: |parameters, text| parameter(text).map(|rate| parameters.$field = rate),
+        }
+    };
+}
+
+/// A length in bytes from a least one up to 1 MiB.
+macro_rules! bytes_key {
+    ($name:literal, $field:ident, $least:literal, $about:literal) => {
+        Key {
+            name: $name,
+            expected: concat!("a number of bytes from ", $least, " to 1048576"),
+            about: $about,
+            get: |parameters| parameters.$field.0.to_string(),
+            set: |parameters, text| {
+                let bytes = parameter(text).filter(|bytes| ($least..=1 << 20).contains(bytes))?;
+                parameters.$field = Bytes(bytes);
+                Some(())
+            },
+        }
+    };
+}
+
+/// A whole number in a range.
+macro_rules! count_key {
+    ($name:literal, $field:ident, $least:literal, $most:literal, $about:literal) => {
+        Key {
+            name: $name,
+            expected: concat!("a whole number from ", $least, " to ", $most),
+            about: $about,
+            get: |parameters| parameters.$field.to_string(),
+            set: |parameters, text| {
+                parameters.$field = text.parse().ok().filter(|count| ($least..=$most).contains(count))?;
+                Some(())
+            },
+        }
+    };
+}
+
+pub(crate) use {bytes_key, count_key, rate_key, span_key};
+
+/// Sets parameters from a testbed file's lines `key = value`.
+#[cfg(test)]
+pub(crate) fn set_from_lines(parameters: &mut impl treecast_fabric::Keyed, text: &str) {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (key, value) = line.split_once('=').expect("a line is a comment or key = value");
+        let value = value.split('#').next().unwrap_or_default().trim().trim_matches('"');
+        parameters.set_key(key.trim(), value).expect("a testbed's keys and values fit");
+    }
+}

@@ -1,0 +1,108 @@
+//! SCI ringlets on unidirectional tori, after Oral and George: A user-level multicast performance comparison of SCI and
+//! Myrinet interconnects (2003).
+//!
+//! A process writes a message into the memory of another, a transaction for each piece of up to 64 bytes: the CPU copies the
+//! piece, the I/O bus and the adapter take it to the ringlet. On every ringlet that it crosses, a packet is a subaction of
+//! its own: it goes over the links to where it leaves, is stripped there, and an echo goes over the others back to where it
+//! came from, so that every link of the ringlet is used once. The node at the corner keeps the whole packet and sends it on.
+//! When the piece is in memory, the adapter there answers by a response, which goes home by its own route, in dimension
+//! order as well, with an echo on each ringlet. At a node what passes goes before what it sends itself, and waits in the
+//! bypass only while it is sending.
+//!
+//! Our readings, where the study leaves them open:
+//! - request and response are end to end, packet and echo for each ringlet (IEEE 1596 has it so); a corner's queue is never
+//!   full, so no echo asks for a retry;
+//! - a message and its flag go as one piece if they fit; else the flag is a piece by itself, written when all pieces before
+//!   it are answered;
+//! - the next message is begun when the last piece of this one is written, answered or not, as long as not too many
+//!   transactions are outstanding; a stalled CPU is busy;
+//! - worms are hypothetical hardware: a request with an address for each receiver, which adapters copy as it passes and
+//!   which loses an address at each; its last receiver answers for all.
+
+mod engine;
+mod links;
+mod parameters;
+mod process;
+#[cfg(test)]
+mod tests;
+mod way;
+
+use treecast_fabric::{Bytes, Grid, Routing};
+use treecast_plan::{PACKETS_MAX, PlanOptions, WormKind, plan};
+use treecast_sim::Offload;
+
+pub use parameters::Parameters;
+
+use crate::{Measure, ModelError, Outcome, Task};
+use engine::Engine;
+use process::Pieces;
+
+/// What a run measures.
+pub const MEASURES: &[Measure] = &[
+    Measure {
+        name: "root_cpu_utilization",
+        about: "share of the latency in which the root's CPU prepares, copies or stalls",
+    },
+    Measure {
+        name: "link_concentration_run",
+        about: "link visits of messages over distinct links visited, counted in the run; echoes and responses apart",
+    },
+    Measure { name: "link_concentration_plan", about: "the same as the plan has it" },
+    Measure {
+        name: "link_concurrency_run",
+        about: "the most messages in transit at a time in the run, from the first byte on a link to the last one off it",
+    },
+    Measure {
+        name: "link_concurrency_plan",
+        about: "the most messages that the plan puts into one step, where a sender starts one message a step",
+    },
+];
+
+/// Carries out one multicast. Its latency is from the call at the root until the last destination has seen the message.
+///
+/// # Errors
+/// [`ModelError::Unsupported`] for what is no unidirectional torus without virtual channels, for several processes a node,
+/// for an offload, for an empty or too long message; [`ModelError::Plan`] where the scheme does not fit.
+pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
+    let grid = checked_grid(task)?;
+    let packets = task.message.0.div_ceil(parameters.data.0);
+    if !(1..u64::from(PACKETS_MAX)).contains(&packets) {
+        let most = Bytes(u64::from(PACKETS_MAX - 1) * parameters.data.0);
+        return Err(ModelError::Unsupported(format!(
+            "a message has from 1 byte to {most}, not {}: shorten it, or raise data_bytes",
+            task.message
+        )));
+    }
+    let options = PlanOptions { order: task.order, packets: packets as u32 };
+    let plan = plan(task.fabric, task.group, task.scheme, &options)?;
+    if let Some(worm) = plan.worms().iter().find(|worm| worm.kind == WormKind::Local) {
+        let reason = format!("{} and {} share a node: SCI nodes run one process each", worm.from, worm.to[0]);
+        return Err(ModelError::Unsupported(reason));
+    }
+    let pieces = Pieces::new(task.message, parameters);
+    let mut engine = Engine::new(task.fabric, grid, &plan, parameters, pieces);
+    engine.run();
+    let analysis = plan.analyse(task.fabric, 1)?;
+    Ok(engine.outcome(&analysis))
+}
+
+fn checked_grid<'a>(task: &Task<'a>) -> Result<&'a Grid, ModelError> {
+    let refused = |reason: String| Err(ModelError::Unsupported(reason));
+    let routing = task.fabric.routing();
+    let grid = task.fabric.topology().grid().filter(|grid| grid.wraps() && !grid.is_bidirectional());
+    let Some(grid) = grid else {
+        return refused("SCI needs a unidirectional torus, such as torus:k=4,n=2,uni".into());
+    };
+    if !matches!(routing, Routing::DimensionOrder(_)) || routing.virtual_channel_count() > 1 {
+        return refused(
+            "ringlets have no virtual channels: choose the routing dimension-order:channels=none".into(),
+        );
+    }
+    if task.offload != Offload::Host {
+        return refused(format!(
+            "offload {} is not for SCI: hosts forward, or worms (form=worm)",
+            task.offload
+        ));
+    }
+    Ok(grid)
+}

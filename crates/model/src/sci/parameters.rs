@@ -1,0 +1,97 @@
+//! What the parts of an SCI torus cost.
+
+use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
+
+use crate::keys::{bytes_key, count_key, rate_key, span_key};
+
+/// How fast everything is. The defaults are those of the testbed of the SCI study (papers/sci/testbed-sci.toml says which
+/// of them are published).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameters {
+    /// What a ringlet's links carry, in millions of bytes a second, at least 1.
+    pub link_mb_per_s: u64,
+    /// From a packet's head on a link to the next node's output: cable, address lookup, bypass.
+    pub hop: Picoseconds,
+    /// From the tail of a packet that has left a ringlet to its request for the other one.
+    pub corner: Picoseconds,
+    /// Header of a request, without data.
+    pub header: Bytes,
+    /// The most data of a request, at least 1.
+    pub data: Bytes,
+    /// An echo.
+    pub echo: Bytes,
+    /// A response, which carries no data.
+    pub response: Bytes,
+    /// What each further address adds to the header of a worm.
+    pub address: Bytes,
+    /// What a sender writes behind a message, for the receiver to see that it is there.
+    pub flag: Bytes,
+    /// CPU time of a sender for each message, before it copies.
+    pub send: Picoseconds,
+    /// The CPU's writes into the memory of others, in millions of bytes a second.
+    pub write_mb_per_s: u64,
+    /// The I/O bus of a node, shared by both directions, in millions of bytes a second.
+    pub bus_mb_per_s: u64,
+    /// From the bus through the adapter to the request for a link.
+    pub adapter_send: Picoseconds,
+    /// From the tail of a packet through the adapter to the bus.
+    pub adapter_receive: Picoseconds,
+    /// From a flag in memory until the process that looks for it has seen it.
+    pub poll: Picoseconds,
+    /// How many transactions of a node may be without response; the CPU's next write stalls.
+    pub outstanding: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            link_mb_per_s: 663,
+            hop: Picoseconds(70_000),
+            corner: Picoseconds(250_000),
+            header: Bytes(16),
+            data: Bytes(64),
+            echo: Bytes(8),
+            response: Bytes(16),
+            address: Bytes(2),
+            flag: Bytes(4),
+            send: Picoseconds(100_000),
+            write_mb_per_s: 170,
+            bus_mb_per_s: 528,
+            adapter_send: Picoseconds(830_000),
+            adapter_receive: Picoseconds(830_000),
+            poll: Picoseconds(100_000),
+            outstanding: 16,
+        }
+    }
+}
+
+const KEYS: [Key<Parameters>; 16] = [
+    Key {
+        name: "link_mb_per_s",
+        expected: "a number of MB/s from 1",
+        about: "what a ringlet's links carry",
+        get: |parameters| parameters.link_mb_per_s.to_string(),
+        set: |parameters, text| positive_parameter(text).map(|rate| parameters.link_mb_per_s = rate),
+    },
+    span_key!("hop_us", hop, "from a packet's head on a link to the next node's output"),
+    span_key!("corner_us", corner, "from one ringlet to the other, in the node at the corner"),
+    bytes_key!("header_bytes", header, 1, "header of a request"),
+    bytes_key!("data_bytes", data, 1, "the most data of a request"),
+    bytes_key!("echo_bytes", echo, 1, "an echo"),
+    bytes_key!("response_bytes", response, 1, "a response"),
+    bytes_key!("address_bytes", address, 0, "each further address in the header of a worm"),
+    bytes_key!("flag_bytes", flag, 0, "what is written behind a message for the receiver to see"),
+    span_key!("send_us", send, "CPU time of a sender for each message"),
+    rate_key!("write_mb_per_s", write_mb_per_s, "the CPU's writes into the memory of others"),
+    rate_key!("bus_mb_per_s", bus_mb_per_s, "I/O bus of a node, shared by both directions"),
+    span_key!("adapter_send_us", adapter_send, "from the bus through the adapter to the link"),
+    span_key!("adapter_receive_us", adapter_receive, "from the link through the adapter to the bus"),
+    span_key!("poll_us", poll, "from a flag in memory until its process has seen it"),
+    count_key!("outstanding_transactions", outstanding, 1, 65536, "transactions of a node without response"),
+];
+
+impl Keyed for Parameters {
+    fn keys() -> &'static [Key<Self>] {
+        &KEYS
+    }
+}

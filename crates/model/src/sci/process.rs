@@ -1,0 +1,143 @@
+//! The process of a node: its CPU copies, and stalls where too much is outstanding.
+
+use treecast_fabric::{Bytes, Picoseconds};
+
+use super::Parameters;
+
+/// How a message is cut: what it is written in, one transaction each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pieces {
+    message: Bytes,
+    flag: Bytes,
+    data: Bytes,
+}
+
+impl Pieces {
+    pub fn new(message: Bytes, parameters: &Parameters) -> Self {
+        Self { message, flag: parameters.flag, data: parameters.data }
+    }
+
+    /// Whether flag and message travel as one.
+    fn is_one(self) -> bool {
+        self.message + self.flag <= self.data
+    }
+
+    /// How many there are; the last one holds the flag.
+    pub fn count(self) -> u32 {
+        if self.is_one() { 1 } else { self.message.0.div_ceil(self.data.0) as u32 + 1 }
+    }
+
+    /// How long one is.
+    pub fn length(self, piece: u32) -> Bytes {
+        if self.is_one() {
+            self.message + self.flag
+        } else if piece + 1 == self.count() {
+            self.flag
+        } else {
+            self.data.min(self.message - Bytes(u64::from(piece) * self.data.0))
+        }
+    }
+
+    /// Whether one may be written only when all before it are answered: a flag by itself, since nothing else keeps it
+    /// from overtaking.
+    fn is_behind_barrier(self, piece: u32) -> bool {
+        piece > 0 && piece + 1 == self.count()
+    }
+}
+
+/// What a process is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It has nothing to send, or not yet.
+    Idle,
+    /// It prepares a message.
+    Preparing,
+    /// It writes a piece.
+    Writing(u32),
+    /// It would write a piece, and stalls.
+    Stalled(u32),
+}
+
+/// A process that sends its messages one after another.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    state: State,
+    /// How many messages it has to send, and which it is at.
+    messages: u32,
+    message: u32,
+    outstanding: u32,
+    busy: Picoseconds,
+    began: Picoseconds,
+}
+
+impl Process {
+    pub fn new(messages: u32) -> Self {
+        Self {
+            state: State::Idle,
+            messages,
+            message: 0,
+            outstanding: 0,
+            busy: Picoseconds::ZERO,
+            began: Picoseconds::ZERO,
+        }
+    }
+
+    /// It has the message, and begins to send: how long its first work takes, if it has any.
+    pub fn begin(&mut self, now: Picoseconds, parameters: &Parameters) -> Option<Picoseconds> {
+        if self.message == self.messages {
+            self.state = State::Idle;
+            return None;
+        }
+        self.state = State::Preparing;
+        self.began = now;
+        Some(parameters.send)
+    }
+
+    /// It has done what it was at: the message and piece that it has written, if any, and how long its next work takes.
+    pub fn done(
+        &mut self,
+        now: Picoseconds,
+        pieces: Pieces,
+        parameters: &Parameters,
+    ) -> (Option<(u32, u32)>, Option<Picoseconds>) {
+        match self.state {
+            State::Preparing => (None, self.write(0, pieces, parameters)),
+            State::Writing(piece) => {
+                let written = (self.message, piece);
+                if piece + 1 < pieces.count() {
+                    return (Some(written), self.write(piece + 1, pieces, parameters));
+                }
+                self.busy += now - self.began;
+                self.message += 1;
+                (Some(written), self.begin(now, parameters))
+            }
+            State::Idle | State::Stalled(_) => unreachable!("it is not at work"),
+        }
+    }
+
+    /// A transaction of its has been answered: how long its next work takes, if it had stalled and goes on.
+    pub fn answered(&mut self, pieces: Pieces, parameters: &Parameters) -> Option<Picoseconds> {
+        self.outstanding -= 1;
+        match self.state {
+            State::Stalled(piece) => self.write(piece, pieces, parameters),
+            _ => None,
+        }
+    }
+
+    /// Begins to write a piece, or stalls.
+    fn write(&mut self, piece: u32, pieces: Pieces, parameters: &Parameters) -> Option<Picoseconds> {
+        let barred = pieces.is_behind_barrier(piece) && self.outstanding > 0;
+        if barred || self.outstanding == parameters.outstanding {
+            self.state = State::Stalled(piece);
+            return None;
+        }
+        self.outstanding += 1;
+        self.state = State::Writing(piece);
+        Some(pieces.length(piece).time_at(parameters.write_mb_per_s))
+    }
+
+    /// How long it has been at sending, stalls included.
+    pub fn busy(&self) -> Picoseconds {
+        self.busy
+    }
+}

@@ -1,0 +1,257 @@
+use treecast_fabric::{Bytes, Fabric, FabricSpec, Keyed, Picoseconds};
+use treecast_plan::{Group, MemberId, Placement};
+use treecast_sim::{Offload, Status};
+
+use super::{MEASURES, Parameters, run};
+use crate::{ModelError, Outcome, Task};
+
+fn torus(spec: &str) -> Fabric {
+    let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
+    Fabric::new(topology, "dimension-order:channels=none".parse().unwrap()).unwrap()
+}
+
+fn try_run(
+    spec: &str,
+    destinations: impl IntoIterator<Item = u32>,
+    scheme: &str,
+    message: u64,
+    parameters: &Parameters,
+) -> Result<Outcome, ModelError> {
+    let fabric = torus(spec);
+    let placement = Placement::one_per_host(fabric.topology().host_count());
+    let destinations = destinations.into_iter().map(MemberId).collect();
+    let group = Group::new(placement, MemberId(0), destinations).unwrap();
+    let task = Task {
+        fabric: &fabric,
+        group: &group,
+        scheme: &scheme.parse().unwrap(),
+        order: None,
+        offload: Offload::Host,
+        message: Bytes(message),
+        seed: 1,
+    };
+    run(parameters, &task)
+}
+
+fn ran(destinations: impl IntoIterator<Item = u32>, scheme: &str, message: u64) -> Outcome {
+    try_run("torus:k=4,n=2,uni", destinations, scheme, message, &Parameters::default()).unwrap()
+}
+
+fn measured(outcome: &Outcome, name: &str) -> f64 {
+    outcome.measured.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+const SCHEMES: [&str; 8] = [
+    "separate",
+    "u-torus",
+    "s-torus",
+    "md-torus",
+    "mu-torus:r=4",
+    "s-torus:form=worm",
+    "md-torus:form=worm",
+    "mu-torus:r=4,form=worm",
+];
+
+/// Step by step: the CPU prepares and copies, bus and adapter, the heads' hops, the whole packet on each ringlet, the corner,
+/// adapter and bus, and a look at the flag.
+fn one_way(parameters: &Parameters, bytes: u64, links: u64, ringlets: u64) -> Picoseconds {
+    let bytes = Bytes(bytes);
+    let bus = bytes.time_at(parameters.bus_mb_per_s);
+    let wire = (parameters.header + bytes).time_at(parameters.link_mb_per_s);
+    let times = |count: u64, span: Picoseconds| Picoseconds(count * span.0);
+    parameters.send
+        + bytes.time_at(parameters.write_mb_per_s)
+        + bus
+        + parameters.adapter_send
+        + times(links, parameters.hop)
+        + times(ringlets, wire)
+        + times(ringlets - 1, parameters.corner)
+        + parameters.adapter_receive
+        + bus
+        + parameters.poll
+}
+
+#[test]
+fn a_small_message_takes_the_sum_of_its_steps() {
+    let parameters = Parameters::default();
+    // Two bytes and a flag of four; node 3 is three links along one ringlet, node 5 one link on each of two.
+    for (to, links, ringlets) in [(1, 1, 1), (3, 3, 1), (4, 1, 1), (5, 2, 2), (15, 6, 2)] {
+        let outcome = ran([to], "separate", 2);
+        assert_eq!(outcome.latency, Some(one_way(&parameters, 6, links, ringlets)), "to {to}");
+        assert_eq!(outcome.status, Status::Complete);
+    }
+}
+
+#[test]
+fn the_calibration_is_reached() {
+    let parameters = Parameters::default();
+    let user = ran([1], "separate", 2).latency.unwrap();
+    let hardware = user - parameters.send - parameters.poll;
+    assert!((1.7..2.0).contains(&hardware.us()), "a little under 2 us, not {hardware}");
+    assert!((17.0 / 12.0..17.0 / 8.0).contains(&user.us()), "a tenth of 17 us or so, not {user}");
+}
+
+#[test]
+fn a_long_message_is_cut_and_its_flag_waits_for_all_answers() {
+    let mut parameters = Parameters::default();
+    // With one transaction outstanding every piece waits for the answer to the one before it.
+    parameters.set_key("outstanding_transactions", "1").unwrap();
+    let piece = |bytes: u64| one_way(&parameters, bytes, 1, 1) - parameters.send - parameters.poll;
+    // A response goes back over the other three links.
+    let response = parameters.response.time_at(parameters.link_mb_per_s);
+    let answer = Picoseconds(3 * parameters.hop.0) + response;
+    let expected = parameters.send
+        + Picoseconds(3 * (piece(64) + answer).0)
+        + (piece(8) + answer)
+        + piece(4)
+        + parameters.poll;
+    let outcome = try_run("torus:k=4,n=2,uni", [1], "separate", 200, &parameters).unwrap();
+    assert_eq!(outcome.latency, Some(expected));
+    // With many, only the flag waits.
+    let many = ran([1], "separate", 200).latency.unwrap();
+    assert!(many < expected && many > expected - piece(64) - piece(64) - piece(64));
+}
+
+#[test]
+fn a_relayed_message_takes_one_way_after_another() {
+    let parameters = Parameters::default();
+    let hop = |links, ringlets| one_way(&parameters, 6, links, ringlets);
+    // The chain 0, 1, 2: each hop's echo and response do not meet the next hop's packets.
+    let outcome = ran([1, 2], "s-torus", 2);
+    assert_eq!(outcome.latency, Some(hop(1, 1) + hop(1, 1)));
+}
+
+#[test]
+fn echoes_and_responses_take_their_share_of_the_links() {
+    // 0 sends 64 KB to 2 on one ringlet. The CPU and the bus take no time, so slow links are what limits.
+    let mut parameters = Parameters::default();
+    for (key, value) in [("link_mb_per_s", "20"), ("write_mb_per_s", "0"), ("bus_mb_per_s", "0")] {
+        parameters.set_key(key, value).unwrap();
+    }
+    let run = |destinations: &[u32]| {
+        let outcome = try_run("torus:k=4,n=1,uni", destinations.to_vec(), "separate", 65536, &parameters);
+        outcome.unwrap().latency.unwrap().us()
+    };
+    // Each of the first two links carries a request and the echo of its response for each piece.
+    let link_us = 1024.0 * (16.0 + 64.0 + 8.0) / 20.0;
+    let alone = run(&[2]);
+    assert!(alone > link_us && alone < 1.02 * link_us, "{alone} {link_us}");
+}
+
+#[test]
+fn concentration_in_the_run_is_that_of_the_plan() {
+    for scheme in SCHEMES {
+        for message in [2, 1000] {
+            let outcome = ran([1, 2, 5, 6, 7, 10, 11, 12, 15], scheme, message);
+            let [run, plan] =
+                ["link_concentration_run", "link_concentration_plan"].map(|name| measured(&outcome, name));
+            assert!((run - plan).abs() < 1e-9, "{scheme} {message}: {run} {plan}");
+        }
+    }
+}
+
+/// A plan's step lasts as long as a message is in transit. A sender here starts its next message once it has copied this
+/// one: so more are in transit than the plan says where a sender has several, and as many where it has one, or must
+/// wait for its answer.
+#[test]
+fn concurrency_in_the_run_is_that_of_the_plan_where_nobody_sends_ahead() {
+    let both = |outcome: &Outcome| {
+        ["link_concurrency_run", "link_concurrency_plan"].map(|name| measured(outcome, name) as u32)
+    };
+    for message in [2, 65536] {
+        assert_eq!(both(&ran(1..16, "s-torus", message)), [1, 1]);
+        assert_eq!(both(&ran(1..16, "s-torus:form=worm", message)), [1, 1]);
+    }
+    let mut parameters = Parameters::default();
+    assert_eq!(both(&ran(1..16, "separate", 2))[1], 1);
+    assert!(both(&ran(1..16, "separate", 2))[0] > 1);
+    parameters.set_key("outstanding_transactions", "1").unwrap();
+    let one = try_run("torus:k=4,n=2,uni", 1..16, "separate", 2, &parameters).unwrap();
+    assert_eq!(both(&one), [1, 1]);
+}
+
+#[test]
+fn every_scheme_completes_with_any_group_and_length() {
+    for scheme in SCHEMES {
+        for count in [1, 3, 5, 15] {
+            let latencies =
+                [1, 60, 61, 64, 65, 4096].map(|message| ran(1..=count, scheme, message).latency.unwrap());
+            assert!(latencies.windows(2).all(|pair| pair[0] <= pair[1]), "{scheme} {count}: {latencies:?}");
+        }
+        let one_dimension = try_run("torus:k=5,n=1,uni", 1..5, scheme, 100, &Parameters::default()).unwrap();
+        let three = try_run("torus:k=3,n=3,uni", 1..27, scheme, 100, &Parameters::default()).unwrap();
+        assert!(one_dimension.latency < three.latency, "{scheme}");
+    }
+}
+
+#[test]
+fn one_task_has_one_outcome() {
+    assert_eq!(ran(1..16, "mu-torus:r=4", 1000), ran(1..16, "mu-torus:r=4", 1000));
+}
+
+#[test]
+fn the_root_is_busier_the_more_it_sends_itself() {
+    let utilization = |scheme| measured(&ran(1..16, scheme, 65536), "root_cpu_utilization");
+    let order = ["s-torus", "md-torus", "u-torus", "separate"].map(utilization);
+    assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{order:?}");
+    assert!(order[3] <= 1.0);
+}
+
+#[test]
+fn worms_take_fewer_steps_than_their_relays() {
+    for scheme in ["s-torus", "md-torus", "mu-torus:r=4"] {
+        let worm =
+            if scheme.contains(':') { format!("{scheme},form=worm") } else { format!("{scheme}:form=worm") };
+        for message in [2, 65536] {
+            assert!(ran(1..16, &worm, message).latency < ran(1..16, scheme, message).latency, "{scheme}");
+        }
+    }
+}
+
+#[test]
+fn large_tori_are_within_reach() {
+    let outcome = try_run("torus:k=64,n=2,uni", 1..4096, "md-torus", 2, &Parameters::default()).unwrap();
+    assert_eq!(outcome.status, Status::Complete);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let error = |outcome: Result<Outcome, ModelError>| outcome.unwrap_err().to_string();
+    let parameters = Parameters::default();
+    assert_eq!(
+        error(try_run("torus:k=4,n=2", [1], "separate", 2, &parameters)),
+        "SCI needs a unidirectional torus, such as torus:k=4,n=2,uni"
+    );
+    assert_eq!(
+        error(try_run("torus:k=4,n=2,uni", [1], "separate", 0, &parameters)),
+        "a message has from 1 byte to 67108800 bytes, not 0 bytes: shorten it, or raise data_bytes"
+    );
+    assert_eq!(
+        error(try_run("torus:k=4,n=2,uni", [1], "tree-worm", 2, &parameters)).split(';').next().unwrap(),
+        "scheme tree-worm needs up*/down* routing"
+    );
+}
+
+#[test]
+fn every_key_reads_back_what_it_prints() {
+    let mut parameters = Parameters::default();
+    for (key, value) in Parameters::default().values() {
+        parameters.set_key(key, &value).unwrap();
+    }
+    assert_eq!(parameters, Parameters::default());
+    assert!(parameters.set_key("link_mb_per_s", "0").is_err());
+    assert!(parameters.set_key("outstanding_transactions", "0").is_err());
+}
+
+#[test]
+fn the_testbed_file_holds_the_defaults() {
+    let mut parameters = Parameters::default();
+    crate::keys::set_from_lines(&mut parameters, include_str!("../../../../papers/sci/testbed-sci.toml"));
+    assert_eq!(parameters, Parameters::default());
+}
+
+#[test]
+fn what_is_measured_is_listed() {
+    let names: Vec<&str> = ran([1], "separate", 2).measured.iter().map(|(name, _)| *name).collect();
+    assert!(names.into_iter().eq(MEASURES.iter().map(|measure| measure.name)));
+}
