@@ -1,0 +1,212 @@
+//! Studies on testbeds: models run beside the simulator, factors, measures, and what guesses are worth.
+
+use treecast_study::figure::Figure;
+use treecast_study::{Row, Study, rows, run_all};
+
+const STUDY: &str = r#"
+name = "rings"
+title = "Rings"
+source = "ours"
+summary = "A torus of ringlets."
+
+[defaults]
+testbed = "sci"
+fabric = "torus:k=4,n=2,uni"
+routing = "dimension-order:channels=none"
+message = 64
+destinations = 15
+"#;
+
+const TESTBED: &str = r#"
+model = "sci"
+guessed = ["hop_us", "outstanding_transactions"]
+
+[set]
+hop_us = 0.07
+outstanding_transactions = 16
+"#;
+
+const FIGURE: &str = r#"
+title = "Latency"
+question = "Who is fast?"
+
+[x]
+vary = "destinations"
+label = "destinations"
+values = [3, 15]
+
+[[series]]
+name = "separate"
+description = "the root writes to everybody"
+scheme = "separate"
+
+[[series]]
+name = "U-torus"
+description = "recursive halving"
+scheme = "u-torus"
+"#;
+
+fn study(figure: &str) -> Study {
+    let files = [("study.toml", STUDY), ("testbed-sci.toml", TESTBED), ("latency.toml", figure)];
+    Study::parse(&files).unwrap()
+}
+
+fn figure(study: &Study) -> Figure {
+    let spec = study.figure("latency").unwrap();
+    spec.figure(&run_all(&spec.runs(false), &|_| ()).unwrap())
+}
+
+fn error(testbed: &str, figure: &str) -> String {
+    let files = [("study.toml", STUDY), ("testbed-sci.toml", testbed), ("latency.toml", figure)];
+    Study::parse(&files).unwrap_err().to_string()
+}
+
+#[test]
+fn latencies_of_models_are_in_microseconds() {
+    let study = study(FIGURE);
+    let figure = figure(&study);
+    assert_eq!(figure.y_label, "latency (us)");
+    for curve in &figure.panels[0].curves {
+        assert_eq!(curve.points.len(), 2);
+        assert!(curve.points.iter().all(|point| (1.0..200.0).contains(&point.mean)), "{curve:?}");
+    }
+}
+
+#[test]
+fn factors_are_how_many_times_as_much_the_other_series_takes() {
+    let latencies = figure(&study(FIGURE));
+    let factors = figure(&study(&format!("relative_to = 'separate'\n{FIGURE}")));
+    let [separate, u_torus] = &latencies.panels[0].curves[..] else { panic!("two curves") };
+    let [factor] = &factors.panels[0].curves[..] else { panic!("one curve") };
+    assert_eq!(factor.name, "U-torus");
+    for ((factor, base), of) in factor.points.iter().zip(&separate.points).zip(&u_torus.points) {
+        assert_eq!(factor.mean, base.mean / of.mean);
+    }
+}
+
+#[test]
+fn whatever_a_model_measures_is_shown() {
+    let study = study(&format!("measure = 'link_concentration_plan'\n{FIGURE}"));
+    let figure = figure(&study);
+    assert_eq!(figure.y_label, "link concentration plan");
+    assert!(figure.panels[0].curves[0].points[1].mean > 2.0, "15 messages share the root's links");
+}
+
+#[test]
+fn rows_hold_what_is_needed_to_run_them_again() {
+    let mixed = format!(
+        "{FIGURE}\n[[series]]\nname = 'other'\ndescription = 'guessed otherwise'\nscheme = 'u-torus'\n\
+         set = {{ hop_us = 0.5 }}"
+    );
+    let study = study(&mixed);
+    let spec = study.figure("latency").unwrap();
+    let runs = spec.runs(false);
+    let ran: Vec<Row> = run_all(&runs, &|_| ()).unwrap();
+    let text = String::from_utf8(rows::csv(&ran).unwrap()).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let column = |name: &str| head.iter().position(|column| *column == name).unwrap();
+    assert!(!head.contains(&"host_send_overhead"), "the simulator's parameters are not in use");
+    let hops: Vec<&str> = text.lines().skip(1).map(|line| line.rsplit(',').next().unwrap()).collect();
+    assert_eq!(hops.len(), 6);
+    assert_eq!(rows::batch(&ran).unwrap().num_columns(), head.len());
+    assert!(column("hop_us") < column("status") && column("status") < column("latency_us"));
+    assert!(column("testbed") < column("link_concentration_run"));
+}
+
+#[test]
+fn a_guess_that_moves_moves_what_rests_on_it() {
+    let study = study(&format!("relative_to = 'separate'\n{FIGURE}"));
+    let spec = study.figure("latency").unwrap();
+    assert_eq!(spec.guessed(), ["hop_us", "outstanding_transactions"]);
+    let sweeps = std::cell::Cell::new(0);
+    let sensitivity = spec.sensitivity(&|| sweeps.set(sweeps.get() + 1)).unwrap();
+    assert_eq!(sweeps.get(), 5);
+    let [headline] = &sensitivity.headlines[..] else { panic!("one curve") };
+    assert_eq!((headline.series.as_str(), headline.panel.as_str()), ("U-torus", ""));
+    // The same figure with the parameter set by hand.
+    let by_hand = study_with("hop_us = 0.084");
+    let by_hand =
+        figure(&by_hand).panels[0].curves[0].points.iter().map(|point| point.mean).fold(0.0, f64::max);
+    let (key, [less, more]) = &sensitivity.moved[0];
+    assert_eq!(key, "hop_us");
+    assert_eq!(more[0], Some(by_hand));
+    assert_ne!(less[0], more[0]);
+}
+
+fn study_with(setting: &str) -> Study {
+    let testbed = TESTBED.replace("hop_us = 0.07", setting);
+    let figure = format!("relative_to = 'separate'\n{FIGURE}");
+    Study::parse(&[("study.toml", STUDY), ("testbed-sci.toml", &testbed), ("latency.toml", &figure)]).unwrap()
+}
+
+#[test]
+fn what_does_not_fit_is_named_with_its_file_and_line() {
+    let cases = [
+        (
+            TESTBED.replace("model = \"sci\"", "model = \"scy\""),
+            FIGURE.to_string(),
+            "testbed-sci.toml:2: unknown model",
+        ),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = -1"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:6: hop_us=-1 does not fit",
+        ),
+        (
+            TESTBED.replace("\"hop_us\",", "\"corner_us\","),
+            FIGURE.to_string(),
+            "'corner_us' is guessed, but [set] does not",
+        ),
+        (
+            TESTBED.to_string(),
+            format!("measure = 'latncy'\n{FIGURE}"),
+            "latency.toml:1: unknown measure 'latncy'",
+        ),
+        (
+            TESTBED.to_string(),
+            format!("relative_to = 'flat'\n{FIGURE}"),
+            "latency.toml:1: unknown series 'flat'",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\ntestbed = 'x'\n[x]"),
+            "unknown testbed 'x': known are sci",
+        ),
+        (TESTBED.to_string(), FIGURE.replace("[x]", "[set]\nload = 0.1\n[x]"), "no testbed"),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nnic_overhead = 1\n[x]"),
+            "unknown setting 'nic_overhead'",
+        ),
+    ];
+    for (testbed, figure, expected) in cases {
+        let error = error(&testbed, &figure);
+        assert!(error.contains(expected), "{error}\nnot {expected}");
+    }
+}
+
+#[test]
+fn all_destinations_are_all_processes_of_all_hosts() {
+    let files = [
+        (
+            "study.toml",
+            "name = 'all'\ntitle = 'All'\nsource = 'ours'\nsummary = 'All.'\nunit = 'us'\n[defaults]\n\
+          fabric = 'leaf-spine:leaves=2,spines=2,hosts=8'\nmessage = 128\ndestinations = 'all'\nprocesses = 4\n\
+          placement = 'cyclic'",
+        ),
+        (
+            "latency.toml",
+            "title = 'L'\nquestion = 'Q'\n[x]\nvary = 'message'\nlabel = 'bytes'\nvalues = [64]\n[[series]]\n\
+          name = 'leader'\ndescription = 'D'\nscheme = 'leader:over=binomial,local=binomial'",
+        ),
+    ];
+    let study = Study::parse(&files).unwrap();
+    let spec = study.figure("latency").unwrap();
+    let runs = spec.runs(false);
+    let ran = run_all(&runs, &|_| ()).unwrap();
+    assert_eq!(ran[0].measured.multicast().unwrap().destinations.len(), 31);
+    let figure = spec.figure(&ran);
+    assert_eq!(figure.y_label, "latency (us)");
+    assert_eq!(figure.panels[0].curves[0].points[0].mean, ran[0].measured.latency().unwrap() * 0.005);
+}
