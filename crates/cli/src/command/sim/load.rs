@@ -199,9 +199,8 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     let load = |load: f64| format!("{load:.4}");
     let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
     let whole = |cycles: Option<Cycles>| cycles.map_or("-".into(), |cycles| cycles.0.to_string());
-    let link = figures.link_utilization;
-    let busiest =
-        link.link.map_or(String::new(), |name| format!(" {}", run.fabric.topology().link_name(name)));
+    let link = &figures.link_utilization;
+    let busiest = link.link.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let interval = figures.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rows: &[(&str, String)] = &[
