@@ -7,14 +7,18 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim
 TREECAST := target/debug/treecast
 
-.PHONY: demo test set-up format lint pure unit python python-tests bench instructions explore equality clean
+.PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality clean
 
 demo:
 	cargo build --package treecast-cli
+	@$(MAKE) --no-print-directory demonstration
+
+demonstration:
 	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
 	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
 
-test: set-up format lint pure demo unit instructions python
+# Everything is built once, as the tests need it.
+test: set-up format lint pure unit demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself (apt-get, if we are
 # root); the wasm32 target is for the pure crates (rustup).
@@ -45,7 +49,7 @@ unit:
 # The package is installed as users install it, but unoptimised, and not where they have theirs.
 VENV := target/python
 python:
-	cargo build --package treecast-cli
+	cargo build --workspace --bins --examples
 	@if $(CAN_MAKE_VENVS); then $(MAKE) --no-print-directory $(VENV)/ready python-tests; \
 	else echo "skipped: no Python 3.11 with venv, so the Python package is compiled by clippy alone"; fi
 

@@ -176,6 +176,17 @@ fn worms_whose_copies_go_together_can_hold_what_the_other_waits_for() {
 }
 
 #[test]
+fn copies_on_their_own_hold_each_other_up_only_where_a_buffer_is_smaller_than_a_packet() {
+    let world = |buffer: u32| {
+        let policies = "switching=wormhole,arbitration=round-robin,replication=asynchronous";
+        World::new("star:4", "up-down", 100, &format!("{policies},buffer_flits={buffer}"))
+    };
+    let deadlock = world(50).deadlock(&CROSSED);
+    assert_eq!((deadlock.stuck, deadlock.waits.len()), (2, 2));
+    assert_eq!(world(101).simulate(&CROSSED).1, Ok(Ending::Quiet));
+}
+
+#[test]
 fn each_arbitration_serves_those_that_wait_in_its_own_order() {
     let order = |arbitration: &str, sent: &[Sent]| {
         let world = World::new("star:5", "up-down", 100, &format!("arbitration={arbitration}"));
