@@ -26,7 +26,7 @@ mod sweep;
 pub mod table;
 
 pub use error::StudyError;
-pub use measured::{Load, Measured, Multicast, Quantities};
+pub use measured::{Measured, Multicast, Quantities};
 pub use rows::Row;
 pub use run::{Kind, RunSpec};
 pub use setup::{Setup, Traffic};
