@@ -1,11 +1,11 @@
 //! Many multicasts at once.
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use treecast_fabric::{Cycles, Flits};
 use treecast_plan::{Order, Placement, Scheme};
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadSetup, Offload, SaturationDocument, Simulator,
+    Trace,
 };
 
 use crate::error::refused;
@@ -14,7 +14,7 @@ use crate::json;
 use crate::number::Whole;
 use crate::parameters::{self, Parameters};
 use crate::table::{Table, optional_reals, reals, texts};
-use crate::trace::TraceFile;
+use crate::trace::traced;
 
 /// A run under load but for how much. `treecast.load` and `treecast.find_saturation` say what it is made of.
 #[pyclass(frozen, module = "treecast._treecast")]
@@ -84,10 +84,8 @@ impl LoadRun {
         let run = self.with(load);
         let fabric = self.fabric.get();
         let placement = Placement::one_per_host(fabric.topology().host_count());
-        let mut trace = TraceFile::new(trace, fabric, &placement, &self.parameters);
-        let recorder = trace.as_mut().map(|file| &mut file.trace);
-        let outcome = py.detach(|| run.simulate_traced(recorder)).map_err(refused)?;
-        trace.map_or(Ok(()), TraceFile::write)?;
+        let simulate = |trace: Option<&mut Trace>| run.simulate_traced(trace);
+        let outcome = traced(py, trace, fabric, &placement, &self.parameters, simulate)?;
         LoadResult::of(py, LoadDocument::new(&run, &outcome, self.context()))
     }
 
@@ -263,57 +261,57 @@ impl LoadResult {
     /// if the run ended before the measurement began.
     #[getter]
     fn accepted_load(&self) -> Option<f64> {
-        self.0.accepted_load
+        self.0.figures.accepted_load
     }
 
     /// How many multicasts were complete within the measurement.
     #[getter]
     fn multicasts_measured(&self) -> u64 {
-        self.0.multicasts_measured
+        self.0.figures.multicasts_measured
     }
 
     /// The mean of their latencies, in cycles: from when a process wants to send until the last destination has the message.
     /// None, as are the next ones, if nothing was measured.
     #[getter]
     fn latency_mean_cycles(&self) -> Option<f64> {
-        self.0.latency_mean_cycles
+        self.0.figures.latency_mean_cycles
     }
 
     /// The median, within 0.1 %.
     #[getter]
     fn latency_p50_cycles(&self) -> Option<u64> {
-        self.0.latency_p50_cycles
+        self.0.figures.latency_p50.map(|cycles| cycles.0)
     }
 
     /// The 99th percentile, within 0.1 %.
     #[getter]
     fn latency_p99_cycles(&self) -> Option<u64> {
-        self.0.latency_p99_cycles
+        self.0.figures.latency_p99.map(|cycles| cycles.0)
     }
 
     /// The longest.
     #[getter]
     fn latency_max_cycles(&self) -> Option<u64> {
-        self.0.latency_max_cycles
+        self.0.figures.latency_max.map(|cycles| cycles.0)
     }
 
     /// Half the width of the 95 % confidence interval of the mean, by batch means; None if a batch has no multicast.
     #[getter]
     fn latency_ci95_cycles(&self) -> Option<f64> {
-        self.0.latency_ci95_cycles
+        self.0.figures.latency_ci95_cycles
     }
 
     /// From the first destination that has the message to the last, in the mean.
     #[getter]
     fn first_last_spread_mean_cycles(&self) -> Option<f64> {
-        self.0.first_last_spread_mean_cycles
+        self.0.figures.first_last_spread_mean_cycles
     }
 
     /// How busy links were, as a dict of shares of the measured cycles: the `mean` over the links, the `max`, and the name
     /// of the busiest `link`, None if none carried anything.
     #[getter]
     fn link_utilization<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.0.link_utilization)
+        json::to_python(py, &self.0.figures.link_utilization)
     }
 
     /// The cycle before which the run ended.
@@ -343,9 +341,9 @@ impl LoadResult {
     }
 
     fn __repr__(&self) -> String {
-        let LoadDocument { setup, applied_load, latency_mean_cycles, .. } = &self.0;
+        let LoadDocument { setup, applied_load, figures, .. } = &self.0;
         let LoadSetup { scheme, offload, degree, .. } = setup;
-        let latency = latency_mean_cycles.map(|mean| format!(", mean latency {mean:.1} cycles"));
+        let latency = figures.latency_mean_cycles.map(|mean| format!(", mean latency {mean:.1} cycles"));
         let latency = latency.unwrap_or_default();
         let status = self.status();
         format!(
@@ -353,9 +351,8 @@ impl LoadResult {
         )
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        let arguments = (slf.get().to_json(),).into_pyobject(slf.py())?;
-        Ok((slf.get_type().getattr("from_json")?, arguments))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?, (slf.get().to_json(),)))
     }
 }
 
@@ -370,9 +367,9 @@ impl LoadResult {
 ///
 /// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
 /// >>> found
-/// <SaturationResult tree-worm, offload host, degree 3: sustains an applied load of 0.018229166666666664 after 8 runs>
+/// <SaturationResult tree-worm, offload host, degree 3: sustains an applied load of 0.03125 after 7 runs>
 /// >>> found.points.column("status")
-/// ['saturated', 'saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'complete']
+/// ['saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'saturated']
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]
 #[derive(PartialEq)]
 pub struct SaturationResult(SaturationDocument);
@@ -433,9 +430,8 @@ impl SaturationResult {
         format!("<SaturationResult {scheme}, offload {offload}, degree {degree}: {found} after {runs}>")
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        let arguments = (slf.get().to_json(),).into_pyobject(slf.py())?;
-        Ok((slf.get_type().getattr("from_json")?, arguments))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?, (slf.get().to_json(),)))
     }
 }
 

@@ -1,9 +1,8 @@
 //! Simulation.
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use treecast_fabric::Flits;
-use treecast_sim::{Offload, Run, RunContext, RunDocument};
+use treecast_sim::{Offload, Run, RunContext, RunDocument, Trace};
 
 use crate::error::refused;
 use crate::fabric::Fabric;
@@ -12,7 +11,7 @@ use crate::number::Whole;
 use crate::parameters::{self, Parameters};
 use crate::plan::Plan;
 use crate::table::{Table, numbers, times};
-use crate::trace::TraceFile;
+use crate::trace::traced;
 
 /// Simulates a plan on a fabric, cycle by cycle.
 ///
@@ -65,10 +64,8 @@ pub fn simulate(
         seed: seed.0,
         simulator: simulator.parse().map_err(refused)?,
     };
-    let mut trace = TraceFile::new(trace, fabric, plan.plan.placement(), &parameters);
-    let recorder = trace.as_mut().map(|file| &mut file.trace);
-    let outcome = py.detach(|| run.simulate_traced(recorder)).map_err(refused)?;
-    trace.map_or(Ok(()), TraceFile::write)?;
+    let simulate = |trace: Option<&mut Trace>| run.simulate_traced(trace);
+    let outcome = traced(py, trace, fabric, plan.plan.placement(), &parameters, simulate)?;
     let context = RunContext {
         fabric: fabric.source.clone(),
         routing: fabric.policy.to_string(),
@@ -235,8 +232,7 @@ impl Result {
         format!("<Result {ended}: {scheme}, offload {offload}, {message_flits} flits to {destinations}>")
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        let arguments = (slf.get().to_json(),).into_pyobject(slf.py())?;
-        Ok((slf.get_type().getattr("from_json")?, arguments))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?, (slf.get().to_json(),)))
     }
 }

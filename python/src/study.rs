@@ -1,12 +1,14 @@
 //! Published experiments.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use treecast_fabric::nearest_hint;
+use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
-use treecast_study::{FigureSpec, builtin, chart, rows, run_all};
+use treecast_study::{FigureSpec, Row, builtin, chart, rows, run_all};
 
 use crate::error::{TreecastError, refused};
 use crate::json;
@@ -89,13 +91,18 @@ impl Study {
     }
 
     /// Runs a figure. `quick` takes fewer points, topologies and groups. `threads` is how many run at once; None is one a
-    /// core. `progress` is called with the number of runs that are done and that of all, from the threads that run.
+    /// core. `progress` is called with the number of runs that are done and that of all: at the beginning, and whenever one
+    /// is done, from the thread that ran it.
+    ///
+    /// `resume` is the path of a file where each run that is done is kept: a figure that was interrupted goes on from there.
+    /// Several figures may keep their runs in one file, and a run that stands in two of them is made once. The file stays
+    /// when all is done.
     ///
     /// Other Python threads run meanwhile. Ctrl-C takes effect when the figure is done.
     ///
-    /// Raises TreecastError for a figure that there is not, naming the run where one is not possible; and what `progress`
-    /// raised first, when the figure is done.
-    #[pyo3(signature = (figure, quick = false, threads = None, progress = None))]
+    /// Raises TreecastError for a figure that there is not, and naming the run where one is not possible; OSError or
+    /// TreecastError for a file that cannot be used; and what `progress` raised first, when the figure is done.
+    #[pyo3(signature = (figure, quick = false, threads = None, progress = None, resume = None))]
     fn run(
         &self,
         py: Python<'_>,
@@ -103,19 +110,24 @@ impl Study {
         quick: bool,
         threads: Option<Whole<u32>>,
         progress: Option<Py<PyAny>>,
+        resume: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Figure> {
         let spec = self.0.figure(figure).map_err(refused)?;
         let threads = threads.map_or(Ok(0), checked_threads)?;
-        let told = Progress { call: progress, state: Mutex::default() };
+        let (file, journal) = resume.map(|path| open_journal(&path)).transpose()?.unzip();
+        let journal = journal.unwrap_or_default();
+        let watch = Watch { file, progress, state: Mutex::default() };
         let made = py.detach(|| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let pool = pool.map_err(|error| TreecastError::new_err(error.to_string()))?;
             let runs = spec.runs(quick);
-            let done = |_: &treecast_study::Row| told.one_more(runs.len());
-            let done = pool.install(|| run_all(&runs, &done)).map_err(refused)?;
-            Ok::<_, PyErr>(Figure { rows: rows::batch(&done).map_err(refused)?, figure: spec.figure(&done) })
-        })?;
-        told.raised().map_or(Ok(made), Err)
+            let recalled = journal.recall(&runs);
+            watch.begin(runs.len() - recalled.left().len(), runs.len());
+            let made = pool.install(|| run_all(recalled.left(), &|row| watch.done(row))).map_err(refused)?;
+            let made = recalled.joined(made);
+            Ok(Figure { rows: rows::batch(&made).map_err(refused)?, figure: spec.figure(&made) })
+        });
+        watch.end(py).and(made)
     }
 
     fn __repr__(&self) -> String {
@@ -133,27 +145,72 @@ fn checked_threads(Whole(threads): Whole<u32>) -> PyResult<usize> {
     Err(TreecastError::new_err(format!("{threads} threads are not possible: give 1 to {THREADS_MAX}")))
 }
 
-/// Tells how many runs are done, until that raises an error.
-struct Progress {
-    call: Option<Py<PyAny>>,
-    state: Mutex<(usize, Option<PyErr>)>,
+/// Opens the file of a journal, and reads what it holds.
+fn open_journal(path: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Journal)> {
+    let files = path.py().import("treecast._journal")?;
+    let build: String = files.call_method0("build")?.extract()?;
+    let file = files.getattr("JournalFile")?.call1((path, Journal::head(&build), "study"))?;
+    let journal = Journal::read(file.getattr("text")?.extract()?, &build);
+    Ok((file.unbind(), journal))
 }
 
-impl Progress {
-    fn one_more(&self, all: usize) {
-        let Some(call) = &self.call else { return };
-        // The lock of Python comes first: who waits for it holds no other.
+/// Keeps the runs that are done in the file of a journal, and tells how many they are until that raises an error.
+struct Watch {
+    file: Option<Py<PyAny>>,
+    progress: Option<Py<PyAny>>,
+    state: Mutex<WatchState>,
+}
+
+#[derive(Default)]
+struct WatchState {
+    done: usize,
+    all: usize,
+    raised: Option<PyErr>,
+}
+
+impl Watch {
+    fn begin(&self, done: usize, all: usize) {
         Python::attach(|py| {
-            let mut state = self.state.lock().expect("nobody panics while telling");
-            state.0 += 1;
-            if state.1.is_none() {
-                state.1 = call.call1(py, (state.0, all)).err();
-            }
+            let mut state = self.locked(py);
+            *state = WatchState { done, all, raised: None };
+            self.tell(py, &mut state);
         });
     }
 
-    fn raised(self) -> Option<PyErr> {
-        self.state.into_inner().expect("nobody panics while telling").1
+    fn done(&self, row: &Row) {
+        if self.file.is_none() && self.progress.is_none() {
+            return;
+        }
+        Python::attach(|py| {
+            let mut state = self.locked(py);
+            state.done += 1;
+            if let Some(file) = &self.file
+                && let Err(error) = file.call_method1(py, "write", (Journal::line(row),))
+            {
+                state.raised.get_or_insert(error);
+            }
+            self.tell(py, &mut state);
+        });
+    }
+
+    /// Others have Python while we wait: what is told may itself wait for something, and lets them in meanwhile.
+    fn locked<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, WatchState> {
+        self.state.lock_py_attached(py).expect("nobody panics while telling")
+    }
+
+    fn tell(&self, py: Python<'_>, state: &mut WatchState) {
+        if let Some(progress) = &self.progress
+            && state.raised.is_none()
+        {
+            state.raised = progress.call1(py, (state.done, state.all)).err();
+        }
+    }
+
+    /// Closes the file, and gives what was raised first.
+    fn end(self, py: Python<'_>) -> PyResult<()> {
+        let closed = self.file.map(|file| file.call_method0(py, "close")).transpose();
+        let state = self.state.into_inner().expect("nobody panics while telling");
+        state.raised.map_or(Ok(()), Err).and(closed.map(|_| ()))
     }
 }
 

@@ -3,34 +3,25 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use treecast_plan::Placement;
-use treecast_sim::{Parameters, Trace};
+use treecast_sim::{Parameters, SimError, Trace};
 
+use crate::error::refused;
 use crate::fabric::Fabric;
 
-/// A trace that is recorded for a file.
-pub struct TraceFile<'py, 'a> {
-    path: Bound<'py, PyAny>,
-    pub trace: Trace<'a>,
-}
-
-impl<'py, 'a> TraceFile<'py, 'a> {
-    /// The trace of a run, if one is wanted. Nothing is written yet.
-    pub fn new(
-        path: Option<Bound<'py, PyAny>>,
-        fabric: &'a Fabric,
-        placement: &Placement,
-        parameters: &Parameters,
-    ) -> Option<Self> {
-        let trace = Trace::new(fabric.topology(), placement, parameters.cycle, Trace::BYTES_MAX);
-        path.map(|path| Self { path, trace })
-    }
-
-    /// Writes the file, whole or not at all.
-    pub fn write(self) -> PyResult<()> {
-        let py = self.path.py();
-        let bytes = py.detach(|| self.trace.finish());
-        let files = py.import("treecast._files")?;
-        files.call_method1("write_whole", (self.path, PyBytes::new(py, &bytes)))?;
-        Ok(())
-    }
+/// Simulates, and writes a trace of it if a path is given: whole or not at all.
+pub fn traced<T: Send>(
+    py: Python<'_>,
+    path: Option<Bound<'_, PyAny>>,
+    fabric: &Fabric,
+    placement: &Placement,
+    parameters: &Parameters,
+    simulate: impl FnOnce(Option<&mut Trace>) -> Result<T, SimError> + Send,
+) -> PyResult<T> {
+    let Some(path) = path else { return py.detach(|| simulate(None)).map_err(refused) };
+    let mut trace = Trace::new(fabric.topology(), placement, parameters.cycle, Trace::BYTES_MAX);
+    let traced = py.detach(|| Ok((simulate(Some(&mut trace))?, trace.finish())));
+    let (outcome, bytes) = traced.map_err(|error: SimError| refused(error))?;
+    let files = py.import("treecast._files")?;
+    files.call_method1("write_whole", (path, PyBytes::new(py, &bytes)))?;
+    Ok(outcome)
 }

@@ -1,3 +1,7 @@
+import subprocess
+import sys
+import time
+
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -35,9 +39,72 @@ def test_a_study_of_a_folder_is_the_same(study):
 def test_progress_is_told_and_its_error_raised(study):
     told = []
     runs = len(study.run("fig7", quick=True, progress=lambda done, all: told.append((done, all))).rows)
-    assert told == [(done, runs) for done in range(1, runs + 1)]
+    assert told == [(done, runs) for done in range(runs + 1)]
     with pytest.raises(ZeroDivisionError):
         study.run("fig7", quick=True, progress=lambda done, all: done / 0)
+
+
+def test_progress_may_take_its_time(study):
+    # Whoever sleeps lets other threads have Python, and these have runs to tell of.
+    assert study.run("fig7", quick=True, threads=4, progress=lambda done, all: time.sleep(0.0001)).rows
+
+
+# Runs a figure into a journal, and dies when so many runs are done.
+DYING = """
+import os, sys, treecast
+treecast.Study("icpp98").run(
+    "fig7", quick=True, resume=sys.argv[1], progress=lambda done, all: done < 100 or os._exit(9)
+)
+"""
+
+
+def test_a_figure_that_was_interrupted_goes_on_from_what_is_done(study, tmp_path):
+    path = tmp_path / "icpp98.journal"
+    assert subprocess.run([sys.executable, "-c", DYING, path]).returncode == 9
+    told = []
+    figure = study.run("fig7", quick=True, resume=path, progress=lambda done, all: told.append(done))
+    runs = len(figure.rows)
+    # The head, those done before and, each once, those done after.
+    assert told == list(range(100, runs + 1))
+    assert len(set(path.read_text().splitlines())) == 1 + runs
+    expected = study.run("fig7", quick=True)
+    assert (figure.rows, figure.html()) == (expected.rows, expected.html())
+    study.run("fig7", quick=True, resume=path, progress=lambda done, all: told.append(done))
+    assert told[-2:] == [runs, runs]
+
+
+def test_a_line_that_was_cut_short_does_not_count(study, tmp_path):
+    path = tmp_path / "icpp98.journal"
+    expected = study.run("fig7", quick=True, resume=path).rows
+    whole = path.read_bytes()
+    for kept in (0, 10, whole.index(b"\n"), len(whole) - 1):
+        path.write_bytes(whole[:kept])
+        assert study.run("fig7", quick=True, resume=path).rows == expected
+        assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("treecast sweep 1, build 0.1.0 ab\n", "is no study"), ("treecast journal 1, program 0\n", "by another build")],
+)
+def test_a_journal_that_is_not_ours_is_left_alone(study, text, sentence, tmp_path):
+    path = tmp_path / "icpp98.journal"
+    path.write_text(text)
+    with pytest.raises(TreecastError, match=sentence):
+        study.run("fig7", quick=True, resume=path)
+    assert path.read_text() == text
+
+
+def test_a_journal_that_cannot_be_used_is_named(study, tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        study.run("fig7", quick=True, resume=tmp_path / "nowhere" / "icpp98.journal")
+    path = tmp_path / "icpp98.journal"
+
+    def progress(done, all):
+        with pytest.raises(TreecastError, match="is in use"):
+            study.run("fig7", resume=path)
+
+    study.run("fig7", quick=True, progress=progress, resume=path)
 
 
 def test_what_is_not_there_is_named(study, tmp_path):

@@ -1,4 +1,4 @@
-"""What is done of a sweep, line by line in a file, so that an interrupted one goes on where it stopped."""
+"""What is done of a sweep or a study, line by line in a file, so that an interrupted one goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from treecast._points import Row
 from treecast._treecast import TreecastError
 
 
-def _head() -> bytes:
-    """The first line. It tells builds apart: another may simulate otherwise."""
+def build() -> str:
+    """One line that tells builds apart: another may simulate otherwise."""
     digest = hashlib.sha256(Path(_treecast.__file__).read_bytes()).hexdigest()
-    return f"treecast sweep 1, build {version('treecast')} {digest}\n".encode()
+    return f"{version('treecast')} {digest}"
 
 
-class Journal:
-    """A journal that is open, and locked against other sweeps; `rows` are those it has, by the key of their point."""
+class JournalFile:
+    """A file that begins with `head`, a line that tells of `what` it is a journal, and by which build.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    It is open, and locked against others. `text` is what it held when it was opened: its head and its whole lines.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], head: str, what: str) -> None:
         self._file = open(path, "a+b")  # noqa: SIM115
         try:
             self._lock(path)
-            self.rows = self._read(path)
+            self.text = self._read(path, head.encode(), what)
         except BaseException:
             self._file.close()
             raise
@@ -37,33 +40,48 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise TreecastError(f"{os.fspath(path)} is in use: another sweep keeps its points there") from None
+            raise TreecastError(f"{os.fspath(path)} is in use: another sweep or study is kept there") from None
         except OSError:
             pass  # Where files cannot be locked we trust that we are alone.
 
-    def _read(self, path: str | os.PathLike[str]) -> dict[str, Row]:
+    def _read(self, path: str | os.PathLike[str], head: bytes, what: str) -> bytes:
         self._file.seek(0)
-        text, head = self._file.read(), _head()
-        # What was cut short when a sweep was killed does not count.
+        text = self._file.read()
+        # What was cut short when a program was killed does not count.
         whole = text[: text.rfind(b"\n") + 1]
         if not whole and head.startswith(text):
             self._file.truncate(0)
             self._file.write(head)
             self._file.flush()
-            return {}
+            return head
         if not whole.startswith(head):
-            known = whole.startswith(b"treecast sweep ")
-            what = "was begun by another build of treecast, whose rows may differ" if known else "is no sweep"
-            raise TreecastError(f"{os.fspath(path)} {what}: give another path, or remove the file")
+            known = whole.split()[:2] == head.split()[:2]
+            wrong = "was begun by another build of treecast, whose rows may differ" if known else f"is no {what}"
+            raise TreecastError(f"{os.fspath(path)} {wrong}: give another path, or remove the file")
         self._file.truncate(len(whole))
-        entries = map(json.loads, whole.splitlines()[1:])
-        return {json.dumps(entry["point"], sort_keys=True): entry["row"] for entry in entries}
+        return whole
+
+    def write(self, lines: str) -> None:
+        """Adds whole lines."""
+        self._file.write(lines.encode())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Gives the file free for others."""
+        self._file.close()
+
+
+class Journal:
+    """The journal of a sweep; `rows` are those it has, by the key of their point."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = JournalFile(path, f"treecast sweep 1, build {build()}\n", "sweep")
+        entries = map(json.loads, self._file.text.splitlines()[1:])
+        self.rows: dict[str, Row] = {json.dumps(entry["point"], sort_keys=True): entry["row"] for entry in entries}
 
     def add(self, rows: dict[str, Row]) -> None:
         """Writes rows by the keys of their points."""
-        lines = (f'{{"point": {key}, "row": {json.dumps(row)}}}\n' for key, row in rows.items())
-        self._file.write("".join(lines).encode())
-        self._file.flush()
+        self._file.write("".join(f'{{"point": {key}, "row": {json.dumps(row)}}}\n' for key, row in rows.items()))
 
     def __enter__(self) -> Journal:
         return self

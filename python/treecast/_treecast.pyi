@@ -308,6 +308,7 @@ class Study:
         quick: bool = False,
         threads: SupportsIndex | None = None,
         progress: Callable[[int, int], object] | None = None,
+        resume: str | PathLike[str] | None = None,
     ) -> Figure: ...
 
 @final

@@ -23,6 +23,11 @@ pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Re
     }
 }
 
+/// Reads a number; what it may be is for who uses it to say.
+pub fn number(text: &str) -> Result<f64, &'static str> {
+    text.parse().map_err(|_| "a number")
+}
+
 /// Which fabric, and how it is routed.
 #[derive(Debug, Args)]
 pub struct FabricArguments {

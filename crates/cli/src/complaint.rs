@@ -17,6 +17,7 @@ pub fn sentence(error: &Error) -> String {
             let what = option.trim_start_matches('-');
             format!("unknown {what} '{given}'{}", nearest_hint(&given, &list(error, ContextKind::ValidValue)))
         }
+        ErrorKind::TooManyValues => format!("{option} takes no value"),
         ErrorKind::UnknownArgument if option.starts_with('-') => {
             format!("there is no option '{option}'{}", hint(error, ContextKind::SuggestedArg))
         }
@@ -27,7 +28,7 @@ pub fn sentence(error: &Error) -> String {
         }
         ErrorKind::ArgumentConflict => match first_word(&text(error, ContextKind::PriorArg)) {
             other if other == option => format!("{option} is given twice"),
-            other => format!("{option} cannot be used with {other}"),
+            other => format!("{option} cannot be used with {other}: give one of them"),
         },
         ErrorKind::MissingRequiredArgument => {
             format!("{} is missing", list(error, ContextKind::InvalidArg).join(" "))

@@ -41,7 +41,7 @@ enum Name {
     Fabric(command::fabric::Arguments),
     /// Make a plan: who sends which copy to whom, in what order.
     Plan(command::plan::Arguments),
-    /// Simulate one multicast, cycle by cycle.
+    /// Simulate one multicast, or many under load.
     Sim(command::sim::Arguments),
     /// List, show and run published studies.
     Paper(command::paper::Arguments),

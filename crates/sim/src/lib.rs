@@ -46,9 +46,9 @@ pub use deadlock::{DEADLOCK_INTERVAL, Deadlock, Wait};
 pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDocument, WaitDocument};
 pub use error::SimError;
 pub use load::{
-    Arrivals, BACKLOG_PER_HOST, DestinationSets, LOAD_FORMAT, LinkUtilization, LinkUtilizationDocument,
-    LoadContext, LoadDocument, LoadFigures, LoadOutcome, LoadRun, LoadSetup, SATURATION_FORMAT, Saturation,
-    SaturationDocument, SaturationPoint, SaturationPointDocument,
+    Arrivals, BACKLOG_PER_HOST, DestinationSets, LOAD_FORMAT, LinkUtilization, LoadContext, LoadDocument,
+    LoadFigures, LoadOutcome, LoadRun, LoadSetup, SATURATION_FORMAT, Saturation, SaturationDocument,
+    SaturationPoint, SaturationPointDocument,
 };
 pub use observer::{Slice, Track, Work};
 pub use outcome::{Delivery, Outcome, Status};

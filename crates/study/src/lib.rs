@@ -27,7 +27,7 @@ mod sweep;
 pub mod table;
 
 pub use error::StudyError;
-pub use measured::{Load, Measured, Modelled, Multicast, Quantities};
+pub use measured::{Measured, Modelled, Multicast, Quantities};
 pub use rows::Row;
 pub use run::{Kind, RunSpec};
 pub use sensitivity::{Headline, SHARE, Sensitivity};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::{Cycles, Picoseconds};
 use treecast_plan::{Label, MemberId};
-use treecast_sim::Status;
+use treecast_sim::{LoadFigures, Status};
 
 /// What one run gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub enum Quantities {
     /// Of an operation of a model.
     Modelled(Modelled),
     /// Of a run under load.
-    Load(Load),
+    Load(LoadFigures),
     /// Of a search for saturation.
     Saturation {
         /// The highest applied load that was sustained, in flits a host and cycle; `None` if none was.
@@ -72,34 +72,6 @@ pub struct Modelled {
     pub deadlock: Vec<String>,
 }
 
-/// Of a run under load: see [`LoadFigures`](treecast_sim::LoadFigures).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// Flits of messages that a host received in a cycle; `None` if the run ended before its measurement.
-    pub accepted_load: Option<f64>,
-    /// How many multicasts were complete within the measurement.
-    pub multicasts_measured: u64,
-    /// The mean latency; `None`, as are the next ones, if nothing was measured.
-    pub latency_mean_cycles: Option<f64>,
-    /// The median.
-    pub latency_p50: Option<Cycles>,
-    /// The 99th percentile.
-    pub latency_p99: Option<Cycles>,
-    /// The longest.
-    pub latency_max: Option<Cycles>,
-    /// Half the width of the 95 % confidence interval of the mean.
-    pub latency_ci95_cycles: Option<f64>,
-    /// From the first destination to the last, in the mean.
-    pub first_last_spread_mean_cycles: Option<f64>,
-    /// The share of cycles in which links carried flits, over all links.
-    pub link_utilization_mean: f64,
-    /// The same, of the busiest link.
-    pub link_utilization_max: f64,
-    /// Which that was.
-    pub busiest_link: Option<String>,
-}
-
 impl Measured {
     /// The latency: of one multicast or the mean under load in cycles, of an operation of a model in microseconds. `None`
     /// where the run did not end complete.
@@ -130,7 +102,7 @@ impl Measured {
     }
 
     /// What a run under load gave; `None` of a run of another kind.
-    pub fn load(&self) -> Option<&Load> {
+    pub fn load(&self) -> Option<&LoadFigures> {
         match &self.quantities {
             Quantities::Load(load) => Some(load),
             _ => None,

@@ -7,9 +7,9 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array}
 use treecast_fabric::{Keyed as _, Picoseconds};
 use treecast_model::{Measure, Model};
 use treecast_plan::MemberId;
-use treecast_sim::{Key, Parameters};
+use treecast_sim::{Key, LoadFigures, Parameters};
 
-use crate::measured::{Load, Measured, Multicast};
+use crate::measured::{Measured, Multicast};
 use crate::run::Kind;
 use crate::setup::Traffic;
 use crate::{RunSpec, StudyError};
@@ -47,7 +47,7 @@ impl Row<'_> {
         self.measured.multicast()
     }
 
-    fn load(&self) -> Option<&Load> {
+    fn load(&self) -> Option<&LoadFigures> {
         self.measured.load()
     }
 
@@ -179,9 +179,9 @@ const OUTPUTS: [(&str, Cells); 18] = [
     ("latency_max_cycles", Whole(|row| Some(row.load()?.latency_max?.0))),
     ("latency_ci95_cycles", Real(|row| row.load()?.latency_ci95_cycles)),
     ("first_last_spread_mean_cycles", Real(|row| row.load()?.first_last_spread_mean_cycles)),
-    ("link_utilization_mean", Real(|row| Some(row.load()?.link_utilization_mean))),
-    ("link_utilization_max", Real(|row| Some(row.load()?.link_utilization_max))),
-    ("link_utilization_link", Text(|row| row.load()?.busiest_link.clone())),
+    ("link_utilization_mean", Real(|row| Some(row.load()?.link_utilization.mean))),
+    ("link_utilization_max", Real(|row| Some(row.load()?.link_utilization.max))),
+    ("link_utilization_link", Text(|row| row.load()?.link_utilization.link.clone())),
     ("saturation_applied_load", Real(|row| row.measured.saturation_applied_load())),
     ("saturation_effective_load", Real(|row| Some(row.effective(row.measured.saturation_applied_load()?)))),
 ];

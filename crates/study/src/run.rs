@@ -7,10 +7,10 @@ use rand_pcg::Pcg64;
 use treecast_fabric::{Bytes, Cycles, Fabric, FabricSpec, Flits, Keyed as _};
 use treecast_model::{Model, ModelError, Task};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptions, plan};
-use treecast_sim::{LoadFigures, LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
+use treecast_sim::{LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
 
 use crate::journal::digest;
-use crate::measured::{Load, Measured, Modelled, Multicast, Quantities};
+use crate::measured::{Measured, Modelled, Multicast, Quantities};
 use crate::setup::{Hardware, Testbed, hosts};
 use crate::spec::{FigureSpec, Measure, PanelSpec, Point, SeriesSpec};
 use crate::{Row, Setup, StudyError};
@@ -242,21 +242,7 @@ impl<'a> RunSpec<'a> {
         load: f64,
     ) -> Result<(Status, Quantities), SimError> {
         let outcome = LoadRun { load, ..self.load_run(parameters, fabric, seed) }.simulate()?;
-        let LoadFigures { link_utilization, .. } = outcome.figures;
-        let quantities = Quantities::Load(Load {
-            accepted_load: outcome.figures.accepted_load,
-            multicasts_measured: outcome.figures.multicasts_measured,
-            latency_mean_cycles: outcome.figures.latency_mean_cycles,
-            latency_p50: outcome.figures.latency_p50,
-            latency_p99: outcome.figures.latency_p99,
-            latency_max: outcome.figures.latency_max,
-            latency_ci95_cycles: outcome.figures.latency_ci95_cycles,
-            first_last_spread_mean_cycles: outcome.figures.first_last_spread_mean_cycles,
-            link_utilization_mean: link_utilization.mean,
-            link_utilization_max: link_utilization.max,
-            busiest_link: link_utilization.link.map(|link| fabric.topology().link_name(link)),
-        });
-        Ok((outcome.status, quantities))
+        Ok((outcome.status, Quantities::Load(outcome.figures)))
     }
 
     fn saturation(

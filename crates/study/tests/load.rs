@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, Keyed as _, RoutingPolicy};
-use treecast_sim::{Arrivals, DestinationSets, LoadRun, Parameters, Simulator, Status};
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
+use treecast_sim::{LoadRun, Parameters, Simulator, Status};
 use treecast_study::figure::{Best, Figure};
 use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
@@ -118,15 +118,14 @@ fn a_figure_with_a_load_is_made_of_runs_under_load() {
     assert_eq!(loads, [Kind::Load { applied_load: 0.02 }, Kind::Load { applied_load: 0.01 }]);
 }
 
-#[test]
-fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
-    let study = parse(FIGURE).unwrap();
-    let rows = rows_of(&study);
-    let bytes = rows::csv(&rows).unwrap();
+/// Makes the run of each row again from nothing but its cells in CSV.
+fn again(rows: &[Row], mut check: impl FnMut(&Row, &BTreeMap<String, String>, &LoadRun)) {
+    let bytes = rows::csv(rows).unwrap();
     let mut reader = csv::Reader::from_reader(&bytes[..]);
-    for (record, row) in reader.deserialize::<BTreeMap<String, String>>().zip(&rows) {
-        let record = record.unwrap();
-        let cell = |name: &str| record[name].as_str();
+    let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    assert_eq!(records.len(), rows.len());
+    for (cells, row) in records.iter().zip(rows) {
+        let cell = |name: &str| cells[name].as_str();
         let mut parameters = Parameters::default();
         for key in Parameters::keys() {
             parameters.set(key.name, cell(key.name)).unwrap();
@@ -141,7 +140,8 @@ fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
             offload: cell("offload").parse().unwrap(),
             message: Flits(cell("message_flits").parse().unwrap()),
             degree: cell("destination_count").parse().unwrap(),
-            load: cell("applied_load").parse().unwrap(),
+            // A search has none.
+            load: cell("applied_load").parse().unwrap_or(1.0),
             arrivals: cell("arrivals").parse().unwrap(),
             sets: cell("destination_sets").parse().unwrap(),
             cycles: Cycles(cell("cycles").parse().unwrap()),
@@ -151,7 +151,18 @@ fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
             seed: cell("seed").parse().unwrap(),
             simulator: Simulator::Event,
         };
+        check(row, cells, &run);
+    }
+}
+
+#[test]
+fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
+    let study = parse(FIGURE).unwrap();
+    let rows = rows_of(&study);
+    again(&rows, |row, cells, run| {
+        let cell = |name: &str| cells[name].as_str();
         let outcome = run.simulate().unwrap();
+        assert_eq!(row.measured.load(), Some(&outcome.figures));
         assert_eq!(cell("status"), outcome.status.name());
         let mean = outcome.figures.latency_mean_cycles;
         assert_eq!(cell("latency_mean_cycles"), mean.map(|mean| mean.to_string()).unwrap_or_default());
@@ -163,7 +174,7 @@ fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
                 .concat()
                 .is_empty()
         );
-    }
+    });
     assert!(rows::parquet(&rows).is_ok());
 }
 
@@ -258,30 +269,11 @@ fn saturation_is_searched_for() {
         ("[x]", "[set]\nprecision = 0.2\n[x]"),
     ]);
     let rows = rows_of(&study);
-    for row in &rows {
-        let fabric = Fabric::from_spec(&row.spec.fabric()).unwrap();
-        let series = row.spec.series();
-        let run = LoadRun {
-            fabric: &fabric,
-            scheme: &series.scheme,
-            order: series.order,
-            offload: series.offload,
-            message: Flits(128),
-            degree: 2,
-            load: 1.0,
-            arrivals: Arrivals::default(),
-            sets: DestinationSets::default(),
-            cycles: Cycles(60_000),
-            warmup: Cycles(20_000),
-            backlog_max: None,
-            parameters: row.spec.setup().parameters().unwrap(),
-            seed: row.measured.seed,
-            simulator: Simulator::Event,
-        };
+    again(&rows, |row, _, run| {
         let found = run.find_saturation(0.2).unwrap();
         assert!(found.applied_load.is_some());
         assert_eq!(row.measured.saturation_applied_load(), found.applied_load);
-    }
+    });
     let loads: Vec<f64> =
         rows[..2].iter().map(|row| 2.0 * row.measured.saturation_applied_load().unwrap()).collect();
     let figure = spec(&study).figure(&rows);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LoadOutcome, LoadRun, Saturation};
+use super::{LoadFigures, LoadOutcome, LoadRun, Saturation};
 use crate::Status;
 use crate::document::{DeadlockDocument, parameter_values, to_json};
 
@@ -50,18 +50,6 @@ pub struct LoadSetup {
     pub parameters: BTreeMap<String, serde_json::Value>,
 }
 
-/// How busy links were: shares of the measured cycles.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LinkUtilizationDocument {
-    /// Over all links, those inside the nodes of a torus or mesh left out.
-    pub mean: f64,
-    /// Of the busiest link.
-    pub max: f64,
-    /// Which it was; null if no link carried anything.
-    pub link: Option<String>,
-}
-
 /// A run under load and what it gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadDocument {
@@ -73,26 +61,9 @@ pub struct LoadDocument {
     pub applied_load: f64,
     /// The degree times the applied load.
     pub effective_load: f64,
-    /// Flits of messages that a host received in a cycle of the measurement; it compares with the effective load;
-    /// null if the run ended before the measurement began.
-    pub accepted_load: Option<f64>,
-    /// How many multicasts were complete within the measurement.
-    pub multicasts_measured: u64,
-    /// From the cycle in which a process wanted to send until the last destination had the message; null, as are the next
-    /// ones, if nothing was measured.
-    pub latency_mean_cycles: Option<f64>,
-    /// The median, within 0.1 %.
-    pub latency_p50_cycles: Option<u64>,
-    /// The 99th percentile, within 0.1 %.
-    pub latency_p99_cycles: Option<u64>,
-    /// The longest.
-    pub latency_max_cycles: Option<u64>,
-    /// Half the width of the 95 % confidence interval of the mean, by batch means; null if a batch has no multicast.
-    pub latency_ci95_cycles: Option<f64>,
-    /// From the first destination that had the message to the last, in the mean.
-    pub first_last_spread_mean_cycles: Option<f64>,
-    /// How busy links were.
-    pub link_utilization: LinkUtilizationDocument,
+    /// What was measured.
+    #[serde(flatten)]
+    pub figures: LoadFigures,
     /// The cycle before which the run ended.
     pub end_cycle: u64,
     /// What waits for what, where the run ended deadlocked.
@@ -168,26 +139,12 @@ impl LoadSetup {
 impl LoadDocument {
     /// The document of a run.
     pub fn new(run: &LoadRun, outcome: &LoadOutcome, context: LoadContext) -> Self {
-        let (figures, topology) = (&outcome.figures, run.fabric.topology());
-        let utilization = figures.link_utilization;
         Self {
             format: LOAD_FORMAT.into(),
             status: outcome.status,
             applied_load: run.load,
             effective_load: run.effective_load(),
-            accepted_load: figures.accepted_load,
-            multicasts_measured: figures.multicasts_measured,
-            latency_mean_cycles: figures.latency_mean_cycles,
-            latency_p50_cycles: figures.latency_p50.map(|cycles| cycles.0),
-            latency_p99_cycles: figures.latency_p99.map(|cycles| cycles.0),
-            latency_max_cycles: figures.latency_max.map(|cycles| cycles.0),
-            latency_ci95_cycles: figures.latency_ci95_cycles,
-            first_last_spread_mean_cycles: figures.first_last_spread_mean_cycles,
-            link_utilization: LinkUtilizationDocument {
-                mean: utilization.mean,
-                max: utilization.max,
-                link: utilization.link.map(|link| topology.link_name(link)),
-            },
+            figures: outcome.figures.clone(),
             end_cycle: outcome.end.0,
             deadlock: outcome.deadlock.as_ref().map(|deadlock| DeadlockDocument::new(run.fabric, deadlock)),
             setup: LoadSetup::new(run, context),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use treecast_fabric::{Cycles, Flits, HostId, LinkId, Topology};
 use treecast_plan::MemberId;
 
@@ -11,41 +13,46 @@ use super::statistics::{BATCHES, backlog_grows, confidence_95};
 use crate::observer::{Observer, Slice, Track};
 
 /// What was measured: of multicasts that were complete within the measurement, and of links in it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFigures {
     /// Flits of messages that a host's processes received in a cycle, in the mean over hosts and cycles; it compares with
-    /// the effective load. `None` if the run ended before the measurement began.
+    /// the effective load. There is none if the run ended before the measurement began.
     pub accepted_load: Option<f64>,
     /// How many multicasts were complete within the measurement.
     pub multicasts_measured: u64,
-    /// From the cycle in which a process wanted to send until the last destination had the message. `None`, as are the
-    /// next ones, if nothing was measured.
+    /// From the cycle in which a process wanted to send until the last destination had the message. There is none, as
+    /// of the next ones, if nothing was measured.
     pub latency_mean_cycles: Option<f64>,
     /// The median, within 0.1 %.
+    #[serde(rename = "latency_p50_cycles")]
+    #[schemars(with = "Option<u64>")]
     pub latency_p50: Option<Cycles>,
     /// The 99th percentile, within 0.1 %.
+    #[serde(rename = "latency_p99_cycles")]
+    #[schemars(with = "Option<u64>")]
     pub latency_p99: Option<Cycles>,
     /// The longest, exactly.
+    #[serde(rename = "latency_max_cycles")]
+    #[schemars(with = "Option<u64>")]
     pub latency_max: Option<Cycles>,
-    /// Half the width of the 95 % confidence interval of the mean, by batch means; `None` if a batch has no multicast.
+    /// Half the width of the 95 % confidence interval of the mean, by batch means; none if a batch has no multicast.
     pub latency_ci95_cycles: Option<f64>,
     /// From the first destination that had the message to the last, in the mean.
     pub first_last_spread_mean_cycles: Option<f64>,
     /// How busy links were.
     pub link_utilization: LinkUtilization,
-    /// Whether more and more multicasts were under way: see docs/load.md.
-    pub backlog_grows: bool,
 }
 
 /// The share of cycles in which links carried flits; those inside the nodes of a torus or mesh do not count.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct LinkUtilization {
     /// Over all links.
     pub mean: f64,
     /// Of the busiest link.
     pub max: f64,
-    /// Which it was, the lowest on ties; `None` if no link carried anything.
-    pub link: Option<LinkId>,
+    /// The name of that link, the lowest on ties; none if no link carried anything.
+    pub link: Option<String>,
 }
 
 /// A multicast under way.
@@ -154,8 +161,9 @@ impl Measurement {
         }
     }
 
-    /// What it comes to, the run having ended before the cycle `end`: at the end of the window, or earlier.
-    pub fn finish(mut self, topology: &Topology, end: Cycles) -> LoadFigures {
+    /// What it comes to, the run having ended before the cycle `end`: at the end of the window, or earlier; and whether
+    /// more and more multicasts were under way, as docs/load.md decides it.
+    pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, bool) {
         self.count_backlog(end);
         self.take_back(end);
         let cycles = self.window.end.min(end).0.saturating_sub(self.window.start.0) as f64;
@@ -171,7 +179,7 @@ impl Measurement {
             self.batches[batch].backlog as f64 / (self.edges[batch + 1] - self.edges[batch]).0 as f64
         });
         let received = self.deliveries as f64 * self.message.0 as f64;
-        LoadFigures {
+        let figures = LoadFigures {
             accepted_load: (cycles > 0.0).then(|| received / (cycles * f64::from(topology.host_count()))),
             multicasts_measured: measured,
             latency_mean_cycles: mean(latencies),
@@ -181,8 +189,8 @@ impl Measurement {
             latency_ci95_cycles: is_full.then(|| confidence_95(&means)),
             first_last_spread_mean_cycles: mean(self.spreads),
             link_utilization: utilization(topology, &self.carried, cycles),
-            backlog_grows: is_whole && backlog_grows(&backlogs, self.begun),
-        }
+        };
+        (figures, is_whole && backlog_grows(&backlogs, self.begun))
     }
 }
 
@@ -201,7 +209,7 @@ fn utilization(topology: &Topology, carried: &[u64], cycles: f64) -> LinkUtiliza
     LinkUtilization {
         mean: if links > 0.0 { share(sum / links) } else { 0.0 },
         max: share(busiest.map_or(0, |(flits, _)| flits) as f64),
-        link: busiest.map(|(_, link)| link),
+        link: busiest.map(|(_, link)| topology.link_name(link)),
     }
 }
 

@@ -9,8 +9,8 @@ mod statistics;
 mod traffic;
 
 pub use document::{
-    LOAD_FORMAT, LinkUtilizationDocument, LoadContext, LoadDocument, LoadSetup, SATURATION_FORMAT,
-    SaturationDocument, SaturationPointDocument,
+    LOAD_FORMAT, LoadContext, LoadDocument, LoadSetup, SATURATION_FORMAT, SaturationDocument,
+    SaturationPointDocument,
 };
 pub use measurement::{LinkUtilization, LoadFigures};
 pub use run::{BACKLOG_PER_HOST, LoadOutcome, LoadRun};

@@ -127,10 +127,10 @@ impl LoadRun<'_> {
             Ending::Deadlocked(deadlock) => (deadlock.cycle.min(self.cycles), Some(deadlock)),
             Ending::Quiet | Ending::Last => (self.cycles, None),
         };
-        let figures = observer.0.finish(topology, end);
+        let (figures, backlog_grows) = observer.0.finish(topology, end);
         let status = if deadlock.is_some() {
             Status::Deadlocked
-        } else if end < self.cycles || figures.backlog_grows {
+        } else if end < self.cycles || backlog_grows {
             Status::Saturated
         } else if figures.multicasts_measured == 0 {
             Status::Incomplete

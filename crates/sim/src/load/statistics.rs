@@ -12,6 +12,9 @@ const T_999_18: f64 = 3.610;
 /// The least growth that counts as such, as a share of what has begun.
 const GROWTH_SHARE_MIN: f64 = 0.02;
 
+/// The highest correlation of batches with the next ones that is reckoned with: behind it 20 batches say nothing.
+const CORRELATION_MAX: f64 = 0.9;
+
 /// Half the width of the 95 % confidence interval of a mean, from the means of the batches (Law and Kelton: Simulation
 /// modeling and analysis, batch means).
 pub(super) fn confidence_95(means: &[f64; BATCHES]) -> f64 {
@@ -25,7 +28,11 @@ pub(super) fn confidence_95(means: &[f64; BATCHES]) -> f64 {
 ///
 /// A fabric that keeps up has as many multicasts under way at the end as at the beginning, but for chance. So a straight
 /// line is laid through the batches. The backlog grows if the line rises by more than 2 % of what has begun (and by more
-/// than one multicast), and more steeply than chance would let it in one of a thousand runs: its slope is more than 3.61 standard errors.
+/// than one multicast), and more steeply than chance would let it in one of a thousand runs: its slope is more than 3.61
+/// standard errors. Where multicasts last longer than a batch, a batch lies off the line to the side to which the one before
+/// it does. So the standard error is that of errors of which each keeps a share r of the one before: sqrt((1 + r) / (1 - r))
+/// times that of independent ones (Bayley and Hammersley: The "effective" number of independent observations in an
+/// autocorrelated time series, 1946), with the r that the batches have, from 0 to 0.9.
 pub(super) fn backlog_grows(backlogs: &[f64; BATCHES], begun: u64) -> bool {
     let count = BATCHES as f64;
     let centre = (count - 1.0) / 2.0;
@@ -33,11 +40,12 @@ pub(super) fn backlog_grows(backlogs: &[f64; BATCHES], begun: u64) -> bool {
     let places = || (0..BATCHES).map(|place| place as f64 - centre);
     let width: f64 = places().map(|place| place * place).sum();
     let slope = places().zip(backlogs).map(|(place, backlog)| place * (backlog - mean)).sum::<f64>() / width;
-    let off = |(place, backlog): (f64, &f64)| {
-        let error = backlog - mean - slope * place;
-        error * error
-    };
-    let variance = places().zip(backlogs).map(off).sum::<f64>() / (count - 2.0);
+    let errors: Vec<f64> =
+        places().zip(backlogs).map(|(place, backlog)| backlog - mean - slope * place).collect();
+    let squares: f64 = errors.iter().map(|error| error * error).sum();
+    let products: f64 = errors.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    let correlation = if squares > 0.0 { (products / squares).clamp(0.0, CORRELATION_MAX) } else { 0.0 };
+    let variance = squares / (count - 2.0) * (1.0 + correlation) / (1.0 - correlation);
     let growth = slope * count;
     growth > f64::max(GROWTH_SHARE_MIN * begun as f64, 1.0) && slope > T_999_18 * libm::sqrt(variance / width)
 }
@@ -70,5 +78,17 @@ mod tests {
         assert!(!backlog_grows(&line(5.0, 100.0), 1000), "that may be chance");
         assert!(!backlog_grows(&line(-5.0, 1.0), 1000));
         assert!(!backlog_grows(&line(0.0, 0.0), 0));
+    }
+
+    #[test]
+    fn batches_that_lean_to_one_side_together_are_fewer_than_they_seem() {
+        let line = |period: usize| {
+            std::array::from_fn(|index| {
+                let side = if (index / period).is_multiple_of(2) { 1.0 } else { -1.0 };
+                100.0 + 5.0 * index as f64 + 25.0 * side
+            })
+        };
+        assert!(backlog_grows(&line(1), 1000));
+        assert!(!backlog_grows(&line(3), 1000));
     }
 }

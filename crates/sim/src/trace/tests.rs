@@ -290,8 +290,7 @@ fn many_slices_of_one_name_take_some_sixty_bytes_each() {
     assert!(bytes.len() < 65 * work.len(), "{}", bytes.len());
 }
 
-/// The protobuf library of Python reads these bytes, with the definitions of the package `perfetto` 0.59.1, as the fields
-/// named here.
+/// Perfetto's own definitions call the fields so: `python/tests/test_trace.py` reads whole files with them.
 #[test]
 fn a_slice_is_these_bytes() {
     let fabric = fabric("star:4");

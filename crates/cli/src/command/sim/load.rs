@@ -13,17 +13,24 @@ use treecast_sim::{
 };
 
 use super::{Arguments, Format, write_trace};
-use crate::arguments::{fabric, whole_number};
+use crate::arguments::{fabric, number, whole_number};
 use crate::output::{emit, plain, progress_bar};
 
 /// The longest run that can be asked for.
 const CYCLES_MAX: u64 = 1 << 48;
 
+/// The cycles of a run, unless others are asked for.
+const CYCLES: u64 = 1_000_000;
+
+/// The precision of a search, unless another is asked for.
+const PRECISION: f64 = 0.02;
+
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Under load")]
+#[command(next_help_heading = "Under load, with --load or --find-saturation")]
 pub struct LoadArguments {
-    /// Every host multicasts, again and again: so many flits of messages a host and cycle
-    #[arg(long, value_name = "FLITS", allow_negative_numbers = true, conflicts_with_all = NOT_UNDER_LOAD)]
+    /// Every host multicasts, again and again, to --degree others: so many flits of messages a host and cycle
+    #[arg(long, value_name = "FLITS", value_parser = number, allow_negative_numbers = true)]
+    #[arg(conflicts_with_all = NOT_UNDER_LOAD)]
     load: Option<f64>,
 
     /// Search for the highest load that is sustained
@@ -34,55 +41,71 @@ pub struct LoadArguments {
     #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, u32::MAX.into()), allow_negative_numbers = true)]
     degree: Option<u32>,
 
-    /// How many cycles are simulated
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = whole_number::<u64>(1, CYCLES_MAX))]
-    #[arg(allow_negative_numbers = true)]
-    cycles: u64,
+    #[arg(help = format!("How many cycles are simulated; {CYCLES} if not given"))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1, CYCLES_MAX), allow_negative_numbers = true)]
+    cycles: Option<u64>,
 
     /// How many of them pass before the measurement; half of them if not given
     #[arg(long, value_name = "W", value_parser = whole_number::<u64>(0, CYCLES_MAX), allow_negative_numbers = true)]
     warmup: Option<u64>,
 
-    /// When hosts send: exponential, fixed, bernoulli, burst:size=8
-    #[arg(long, value_name = "NAME", default_value_t = Arrivals::default())]
-    arrivals: Arrivals,
+    /// When hosts send: exponential if not given, fixed, bernoulli, burst:size=8
+    #[arg(long, value_name = "NAME")]
+    arrivals: Option<Arrivals>,
 
-    /// To whom: random, fixed (one set a host), neighbours
-    #[arg(long, value_name = "NAME", default_value_t = DestinationSets::default())]
-    destination_sets: DestinationSets,
+    /// To whom: random if not given, fixed (one set a host), neighbours
+    #[arg(long, value_name = "NAME")]
+    destination_sets: Option<DestinationSets>,
 
     /// The most multicasts under way at once, beyond which a run is saturated; 64 a host if not given
     #[arg(long, value_name = "B", value_parser = whole_number::<u64>(1, 1 << 32), allow_negative_numbers = true)]
     backlog_max: Option<u64>,
 
-    /// How exact --find-saturation is: a share of the load
-    #[arg(long, value_name = "SHARE", default_value_t = 0.02, allow_negative_numbers = true)]
-    precision: f64,
+    #[arg(help = format!("How exact --find-saturation is: a share of the load; {PRECISION} if not given"))]
+    #[arg(long, value_name = "SHARE", value_parser = number, allow_negative_numbers = true)]
+    precision: Option<f64>,
 }
 
 /// What says who takes part in one multicast.
 const NOT_UNDER_LOAD: [&str; 5] = ["plan", "root", "dests", "processes", "placement"];
 
 impl LoadArguments {
-    /// Whether a load is asked for, and not one multicast.
-    pub fn is_given(&self) -> bool {
-        self.load.is_some() || self.find_saturation || self.degree.is_some()
+    /// Whether many multicasts are asked for, and not one. An option that would then mean nothing is an error.
+    pub fn is_given(&self) -> anyhow::Result<bool> {
+        let is_given = self.load.is_some() || self.find_saturation;
+        let options = [
+            ("--degree", self.degree.is_some()),
+            ("--cycles", self.cycles.is_some()),
+            ("--warmup", self.warmup.is_some()),
+            ("--arrivals", self.arrivals.is_some()),
+            ("--destination-sets", self.destination_sets.is_some()),
+            ("--backlog-max", self.backlog_max.is_some()),
+        ];
+        if self.precision.is_some() && !self.find_saturation {
+            bail!("--precision is for --find-saturation: give that too, and no --load");
+        }
+        match options.into_iter().find(|(_, is_there)| *is_there) {
+            Some((option, _)) if !is_given => {
+                bail!(
+                    "{option} is for runs under load: give --load, such as --load 0.01, or --find-saturation"
+                )
+            }
+            _ => Ok(is_given),
+        }
     }
 }
 
 /// Runs under load; answers the exit status.
 pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
     let given = &arguments.load;
-    if given.load.is_none() && !given.find_saturation {
-        bail!("--degree is for runs under load: give --load, such as --load 0.01, or --find-saturation");
-    }
     if parameters.cycles_max != Parameters::default().cycles_max {
-        bail!("cycles_max is for one multicast: under load give --cycles");
+        bail!("--set cycles_max is for one multicast: under load give --cycles");
     }
     let degree = given.degree.context("--degree is missing: say how many destinations each multicast has")?;
     let scheme = arguments.plan.scheme()?;
     let fabric_text = arguments.fabric.given()?.to_string();
     let fabric = fabric(&fabric_text, arguments.fabric.routing)?;
+    let cycles = given.cycles.unwrap_or(CYCLES);
     let run = LoadRun {
         fabric: &fabric,
         scheme,
@@ -91,10 +114,10 @@ pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8>
         message: Flits(arguments.message.unwrap_or(parameters.packet_flits.0)),
         degree,
         load: given.load.unwrap_or(1.0),
-        arrivals: given.arrivals,
-        sets: given.destination_sets,
-        cycles: Cycles(given.cycles),
-        warmup: Cycles(given.warmup.unwrap_or(given.cycles / 2)),
+        arrivals: given.arrivals.unwrap_or_default(),
+        sets: given.destination_sets.unwrap_or_default(),
+        cycles: Cycles(cycles),
+        warmup: Cycles(given.warmup.unwrap_or(cycles / 2)),
         backlog_max: given.backlog_max.map(|most| most as usize),
         parameters,
         seed: arguments.plan.seed,
@@ -130,7 +153,7 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
 }
 
 fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow::Result<u8> {
-    let precision = arguments.load.precision;
+    let precision = arguments.load.precision.unwrap_or(PRECISION);
     let bar = progress_bar(None, "{spinner} {pos} loads tried, the last {msg}; {elapsed}");
     let saturation = run.find_saturation_watched(precision, |point| {
         bar.inc(1);
@@ -176,9 +199,8 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     let load = |load: f64| format!("{load:.4}");
     let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
     let whole = |cycles: Option<Cycles>| cycles.map_or("-".into(), |cycles| cycles.0.to_string());
-    let link = figures.link_utilization;
-    let busiest =
-        link.link.map_or(String::new(), |name| format!(" {}", run.fabric.topology().link_name(name)));
+    let link = &figures.link_utilization;
+    let busiest = link.link.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let interval = figures.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rows: &[(&str, String)] = &[

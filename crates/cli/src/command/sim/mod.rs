@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     for setting in &arguments.set {
         parameters.set_from(setting)?;
     }
-    if arguments.load.is_given() {
+    if arguments.load.is_given()? {
         load::run(arguments, &parameters)
     } else {
         single::run(arguments, &parameters)
