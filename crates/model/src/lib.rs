@@ -7,6 +7,7 @@
 //! The crate is pure: no clock, no environment, no file, no entropy. One seed makes one run.
 
 pub mod kernel;
+pub mod myrinet;
 
 use thiserror::Error;
 use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};
