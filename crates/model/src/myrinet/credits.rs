@@ -42,7 +42,7 @@ pub(super) struct BufferCredits {
     /// By the NIC that sends, and the one whose buffers they are.
     used: BTreeMap<(usize, usize), u32>,
     pub blocked: BTreeMap<(usize, usize), VecDeque<Box<Job>>>,
-    /// At each node what waits for a receive token.
+    /// At each node what waits for a receive token, or behind a packet that does.
     parked: BTreeMap<usize, Vec<Parked>>,
 }
 
@@ -126,7 +126,7 @@ impl World<'_> {
         credits.parked.entry(node).or_default().push(packet);
     }
 
-    /// A receive token is free: looks again at what waits for one, in its order.
+    /// A receive token is free, or a packet has been accepted: looks again at what is parked, in its order.
     pub fn unpark(&mut self, node: usize) {
         let parked = self.credits.as_mut().and_then(|credits| credits.parked.remove(&node));
         for (stream, child, number, slot) in parked.into_iter().flatten() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::stream::Content;
 use super::world::World;
 
 /// Edges from what waits to what it waits for, each with its group.
@@ -29,38 +30,43 @@ impl World<'_> {
             }
         }
         let line = |&((from, node), group, (_, to)): &((usize, usize), u32, (usize, usize))| {
-            let [from, node, to] = [from, node, to].map(|node| self.name(node));
+            let [from, node, to] = [from, node, to].map(|node| self.host_name(node));
             format!(
-                "the NIC of {node} keeps a packet of group {group} in a buffer for {from}, and waits for a buffer of \
-                 the NIC of {to} for {node}"
+                "the NIC of {node} keeps a packet of group {group} in a buffer for {from}, and waits for a buffer of the NIC \
+                 of {to} for {node}"
             )
         };
         cycle(&waits).iter().map(line).collect()
     }
 
-    /// Without credits: the receive tokens of a node are taken by messages that a child has no token for.
+    /// Without credits: a node keeps messages in its receive buffers, since a child has no receive token for them, or since
+    /// its send tokens are with messages that a child has no receive token for.
     fn token_cycle(&self) -> Vec<String> {
         let mut waits: Waits<usize> = BTreeMap::new();
         for stream in self.streams.iter().filter(|stream| stream.outstanding() > 0) {
-            let Some(group) = stream.group else { continue };
+            let holds_up = !self.nodes[stream.from].unposted.is_empty();
             for child in stream.children.iter().filter(|child| child.acked < stream.next()) {
-                if self.nodes[child.node].receive_tokens_used == self.parameters.receive_tokens {
+                let Content::Data { group, .. } = stream.parcel(child.acked).content else { continue };
+                // A root's own message is in no receive buffer.
+                let keeps = !self.is_root(stream.from, group) || holds_up;
+                if keeps && self.nodes[child.node].receive_tokens_used == self.parameters.receive_tokens {
                     waits.entry(stream.from).or_default().push((child.node, group));
                 }
             }
         }
         let line = |&(node, group, to): &(usize, u32, usize)| {
-            let [node, to] = [node, to].map(|node| self.name(node));
+            let kept = if self.is_root(node, group) { "send tokens" } else { "receive buffers" };
+            let [node, to] = [node, to].map(|node| self.host_name(node));
             format!(
-                "{node} keeps a message of group {group} in a receive buffer, and waits for {to}, which has no receive \
+                "{node} has its {kept} with messages such as one of group {group}, and waits for {to}, which has no receive \
                  buffer left"
             )
         };
         cycle(&waits).iter().map(line).collect()
     }
 
-    fn name(&self, node: usize) -> String {
-        format!("host {}", self.hosts[node])
+    fn is_root(&self, node: usize, group: u32) -> bool {
+        self.trees[group as usize].root == node
     }
 }
 

@@ -11,7 +11,8 @@
 //! is missing.
 //!
 //! Readings, where the source is silent:
-//! - A packet for which no packet buffer is free is dropped and repeated; real switches would hold it up.
+//! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not hold
+//!   up others behind it. Acknowledgments and credits need no packet buffer, and leave before data.
 //! - The NIC's processor takes requests in the order in which they come. For a packet that has reached the host it first
 //!   passes on, then acknowledges, then raises the event.
 //! - A process handles every event that is raised for it, also that of a message being sent.
@@ -26,6 +27,8 @@ mod policies;
 mod receive;
 mod send;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod world;
 
@@ -70,8 +73,10 @@ pub const DELIVERIES_MAX: u64 = 1 << 26;
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
     let scheme = match task.scheme {
-        _ if parameters.operation == Operation::Multisend => Scheme::Separate,
-        Scheme::Postal { .. } if parameters.postal_lambda == PostalLambda::Measured => {
+        Scheme::Postal { .. }
+            if parameters.postal_lambda == PostalLambda::Measured
+                && parameters.operation != Operation::Multisend =>
+        {
             let measured = measured_lambda(parameters, task)?;
             lambda = Some(f64::from(measured.0) / 1000.0);
             Scheme::Postal { lambda: measured }
@@ -101,11 +106,15 @@ fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Res
         parameters.first_broadcast == FirstBroadcast::Yes && is_broadcast && task.offload == Offload::Nic;
     // Long messages of the MPI layer, and the first of a group, go by the hosts as before.
     let by_hosts = (rendezvous || is_first) && task.offload != Offload::Host;
-    let (forwarder, scheme) =
-        if by_hosts { (Offload::Host, &Scheme::Binomial) } else { (task.offload, scheme) };
+    let (forwarder, scheme) = match parameters.operation {
+        Operation::Multisend => (task.offload, &Scheme::Separate),
+        _ if by_hosts => (Offload::Host, &Scheme::Binomial),
+        _ => (task.offload, scheme),
+    };
     let packets = packets(task.message, parameters.packet.0);
-    let trees = tree::trees(parameters, task, scheme, packets as u32)?;
-    for tree in &trees {
+    let mut trees = tree::trees(parameters, task, scheme, packets as u32)?;
+    for tree in &mut trees {
+        tree.named &= forwarder != Offload::Host;
         let names = if tree.named { parameters.destination.0 * tree.names_max() } else { 0 };
         if names >= parameters.packet.0 {
             return Err(ModelError::Unsupported(format!(

@@ -153,7 +153,7 @@ impl Default for Parameters {
             nic_forward: us("0.6"),
             nic_ack_send: us("0.2"),
             nic_ack_receive: us("0.3"),
-            nic_sent: us("1.2"),
+            nic_sent: us("1.7"),
             nic_event: us("0.2"),
             nic_destination: us("0.05"),
             nic_send_buffers: 16,

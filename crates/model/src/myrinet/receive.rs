@@ -8,28 +8,34 @@ use super::stream::Content;
 use super::world::{Event, Notice, Packet, Slot, Transmission, World};
 
 impl World<'_> {
-    /// The last byte of a packet has arrived. A data packet needs a packet buffer, or is dropped.
+    /// The last byte of a packet has arrived. A data packet needs a packet buffer: until there is one, the network holds it up.
     pub fn arrived(&mut self, packet: Packet) {
-        let parameters = self.parameters;
+        let work = self.parameters.nic_ack_receive;
         match packet {
             Packet::Ack { stream, child, below } => {
                 let event = Event::Acknowledged { stream, child, below };
-                self.nic(self.streams[stream].from, parameters.nic_ack_receive, event);
+                self.nic(self.streams[stream].from, work, event);
             }
-            Packet::Credit { from, to } => {
-                self.nic(from, parameters.nic_ack_receive, Event::Credited { from, to });
-            }
+            Packet::Credit { from, to } => self.nic(from, work, Event::Credited { from, to }),
             Packet::Data { stream, child, number } => {
-                let (from, to) =
-                    (self.streams[stream].from, self.streams[stream].children[child as usize].node);
-                let Some(slot) = self.take_slot(to, from) else {
-                    self.counts.overrun += 1;
-                    return;
-                };
-                let work = parameters.nic_receive + self.name_work(stream, child);
-                self.nic(to, work, Event::Received { stream, child, number, slot });
+                if !self.buffer(stream, child, number) {
+                    let to = self.streams[stream].children[child as usize].node;
+                    self.counts.held += 1;
+                    self.nodes[to].held.push_back((stream, child, number));
+                }
             }
         }
+    }
+
+    /// Takes a packet into a buffer to look at it; whether there was one.
+    fn buffer(&mut self, stream: usize, child: u32, number: u64) -> bool {
+        let (from, to) = (self.streams[stream].from, self.streams[stream].children[child as usize].node);
+        let slot = self.take_slot(to, from);
+        if let Some(slot) = slot {
+            let work = self.parameters.nic_receive + self.name_work(stream, child);
+            self.nic(to, work, Event::Received { stream, child, number, slot });
+        }
+        slot.is_some()
     }
 
     fn take_slot(&mut self, node: usize, from: usize) -> Option<usize> {
@@ -56,6 +62,9 @@ impl World<'_> {
         if *uses == 0 {
             let to = *from;
             self.nodes[node].free_slots.push(slot);
+            if let Some((stream, child, number)) = self.nodes[node].held.pop_front() {
+                self.buffer(stream, child, number);
+            }
             if self.credits.is_some() {
                 let event = Event::Made { node, transmission: Transmission::Credit { to } };
                 self.nic(node, self.parameters.nic_ack_send, event);
@@ -85,6 +94,8 @@ impl World<'_> {
             return;
         }
         self.streams[stream].children[child as usize].expected += 1;
+        // What is parked may be next now.
+        self.unpark(node);
         if self.parameters.forwarding == Forwarding::CopyWhileForwarding {
             self.forward(stream, node, number, slot);
         }

@@ -102,7 +102,11 @@ impl World<'_> {
 
     /// Queues something for the wire.
     pub fn transmit(&mut self, node: usize, transmission: Transmission) {
-        self.nodes[node].transmissions.push_back(transmission);
+        let state = &mut self.nodes[node];
+        match transmission {
+            Transmission::Data(_) => state.transmissions.push_back(transmission),
+            Transmission::Ack { .. } | Transmission::Credit { .. } => state.urgent.push_back(transmission),
+        }
         self.kick(node);
     }
 
@@ -111,8 +115,10 @@ impl World<'_> {
         if self.nodes[node].transmitting {
             return;
         }
-        let Some(transmission) = self.nodes[node].transmissions.pop_front() else { return };
-        self.nodes[node].transmitting = true;
+        let state = &mut self.nodes[node];
+        let next = state.urgent.pop_front().or_else(|| state.transmissions.pop_front());
+        let Some(transmission) = next else { return };
+        state.transmitting = true;
         let parameters = self.parameters;
         let (to, length, packet, mut job) = match transmission {
             Transmission::Data(mut job) => {
@@ -170,23 +176,21 @@ impl World<'_> {
     /// An acknowledgment has been taken: what everybody has gives its token or its receive buffer back.
     pub fn acknowledged(&mut self, stream: usize, child: u32, below: u64) {
         let node = self.streams[stream].from;
+        let relays = self.streams[stream].relays;
         for content in self.streams[stream].acknowledge(child as usize, below) {
-            match (self.streams[stream].group, content) {
-                (Some(group), Content::Data { message, .. })
-                    if self.forwarder == Offload::Nic && self.trees[group as usize].root != node =>
-                {
-                    // LFC has let it go as soon as its process had it: nothing is sent again.
-                    if self.parameters.flow != Flow::Lfc {
-                        self.release_message(node, group, message);
-                    }
-                }
+            match content {
+                // LFC has let it go as soon as its process had it: nothing is sent again.
+                Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
+                Content::Data { group, message } if relays => self.release_message(node, group, message),
                 _ => {
                     let event = Event::Raised { node, notice: Notice::Sent { content } };
                     self.nic(node, self.parameters.nic_sent, event);
                 }
             }
         }
-        self.pump(stream);
+        if !relays {
+            self.pump(stream);
+        }
     }
 
     fn start_timer(&mut self, stream: usize) {

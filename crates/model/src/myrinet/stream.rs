@@ -62,6 +62,8 @@ pub(super) struct Stream {
     pub from: usize,
     /// The group whose queue it is.
     pub group: Option<u32>,
+    /// Whether it takes its packets from another stream as they arrive, and not from the host.
+    pub relays: bool,
     pub children: Vec<Child>,
     parcels: Vec<Parcel>,
     /// How many parcels everybody has acknowledged.
@@ -76,11 +78,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub fn new(from: usize, group: Option<u32>, children: &[usize]) -> Self {
+    pub fn new(from: usize, group: Option<u32>, relays: bool, children: &[usize]) -> Self {
         let child = |&node: &usize| Child { node, acked: 0, expected: 0, copied: 0 };
         Self {
             from,
             group,
+            relays,
             children: children.iter().map(child).collect(),
             parcels: Vec::new(),
             completed: 0,
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     fn stream() -> Stream {
-        let mut stream = Stream::new(0, Some(0), &[1, 2, 3]);
+        let mut stream = Stream::new(0, Some(0), false, &[1, 2, 3]);
         stream.push(Content::Data { group: 0, message: 0 }, Bytes(8), 2);
         stream.push(Content::Data { group: 0, message: 1 }, Bytes(4), 1);
         for number in 0..3 {

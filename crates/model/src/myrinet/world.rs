@@ -17,6 +17,9 @@ use crate::kernel::{Agenda, Network, Server};
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;
 
+/// What the NIC writes into host memory to raise an event.
+const EVENT: Bytes = Bytes(16);
+
 const LOSS_STREAM: u128 = 0x6c6f_7373;
 const SKEW_STREAM: u128 = 0x736b_6577;
 
@@ -38,7 +41,8 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
-    /// What its DMA engine to the wire has to send, and whether it is sending.
+    /// What its DMA engine to the wire has to send, acknowledgments and credits first; and whether it is sending.
+    pub urgent: VecDeque<Transmission>,
     pub transmissions: VecDeque<Transmission>,
     pub transmitting: bool,
     pub send_buffers_used: u32,
@@ -47,6 +51,8 @@ pub(super) struct Node {
     /// Receive buffers that have been used, and which of them are free.
     pub slots: Vec<Slot>,
     pub free_slots: Vec<usize>,
+    /// Packets that the network holds up until there is a buffer for them: stream, child, number.
+    pub held: VecDeque<(usize, u32, u64)>,
     pub peak: Peak,
 }
 
@@ -141,9 +147,10 @@ pub(super) enum Event {
 pub(super) struct Counts {
     pub retransmissions: u64,
     pub lost: u64,
-    /// Packets for which there was no receive token, no packet buffer.
+    /// Packets for which there was no receive token.
     pub refused: u64,
-    pub overrun: u64,
+    /// Packets that the network held up.
+    pub held: u64,
 }
 
 /// A run.
@@ -264,6 +271,14 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Lets everything happen that is left after that.
+    #[cfg(test)]
+    pub fn drain(&mut self) {
+        while let Some(event) = self.agenda.advance() {
+            self.happen(event);
+        }
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Entered(node) => self.entered(node),
@@ -281,7 +296,7 @@ impl<'a> World<'a> {
             Event::Credited { from, to } => self.credited(from, to),
             Event::Raised { node, notice } => {
                 let event = Event::Noticed { node, notice };
-                self.bus(node, self.parameters.ack, event);
+                self.bus(node, EVENT, event);
             }
             Event::Noticed { node, notice } => self.noticed(node, notice),
             Event::Handled { node, notice } => self.handled(node, notice),
@@ -336,7 +351,7 @@ impl<'a> World<'a> {
     pub fn connection(&mut self, from: usize, to: usize) -> usize {
         let streams = &mut self.streams;
         *self.connections.entry((from, to)).or_insert_with(|| {
-            streams.push(Stream::new(from, None, &[to]));
+            streams.push(Stream::new(from, None, false, &[to]));
             streams.len() - 1
         })
     }
@@ -344,8 +359,9 @@ impl<'a> World<'a> {
     /// The queue of a group at a node, to its children.
     pub fn queue(&mut self, group: u32, node: usize) -> usize {
         let (streams, tree) = (&mut self.streams, &self.trees[group as usize]);
+        let relays = self.forwarder == Offload::Nic && tree.root != node;
         *self.queues.entry((group, node)).or_insert_with(|| {
-            streams.push(Stream::new(node, Some(group), &tree.children[node]));
+            streams.push(Stream::new(node, Some(group), relays, &tree.children[node]));
             streams.len() - 1
         })
     }
@@ -370,6 +386,11 @@ impl<'a> World<'a> {
             Some(tree) if tree.named => room - self.parameters.destination.0 * tree.names_max(),
             _ => room,
         }
+    }
+
+    /// The name of the host of a node.
+    pub fn host_name(&self, node: usize) -> String {
+        self.network.fabric().topology().host_name(self.hosts[node])
     }
 
     /// Whether messages are copied at both ends.
