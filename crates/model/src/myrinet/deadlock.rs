@@ -6,8 +6,8 @@ use std::collections::btree_map::Entry;
 use super::stream::Content;
 use super::world::World;
 
-/// Edges from what waits to what it waits for, each with its group.
-type Waits<K> = BTreeMap<K, Vec<(K, u32)>>;
+/// Edges from what waits to what it waits for, each with what is to be told of it.
+type Waits<K, L> = BTreeMap<K, Vec<(K, L)>>;
 
 impl World<'_> {
     /// The cycle in which nodes wait for one another, a line each; empty where there is none.
@@ -17,7 +17,7 @@ impl World<'_> {
 
     /// LFC: the buffers of a NIC for a peer are taken by packets that wait for buffers of the next.
     fn buffer_cycle(&self) -> Vec<String> {
-        let mut waits: Waits<(usize, usize)> = BTreeMap::new();
+        let mut waits: Waits<(usize, usize), u32> = BTreeMap::new();
         let blocked = self.credits.iter().flat_map(|credits| &credits.blocked);
         for (&(node, to), jobs) in blocked {
             for job in jobs {
@@ -39,39 +39,62 @@ impl World<'_> {
         cycle(&waits).iter().map(line).collect()
     }
 
-    /// Without credits: a node keeps messages in its receive buffers, since a child has no receive token for them, or since
-    /// its send tokens are with messages that a child has no receive token for.
+    /// Without credits: a child has no receive token for a message, and that keeps those who cannot go on.
     fn token_cycle(&self) -> Vec<String> {
-        let mut waits: Waits<usize> = BTreeMap::new();
+        let mut waits: Waits<usize, (Kept, u32)> = BTreeMap::new();
         for stream in self.streams.iter().filter(|stream| stream.outstanding() > 0) {
-            let holds_up = !self.nodes[stream.from].unposted.is_empty();
-            for child in stream.children.iter().filter(|child| child.acked < stream.next()) {
-                let Content::Data { group, .. } = stream.parcel(child.acked).content else { continue };
+            let full = |node: usize| self.nodes[node].receive_tokens_used == self.parameters.receive_tokens;
+            for child in
+                stream.children.iter().filter(|child| child.acked < stream.next() && full(child.node))
+            {
+                let parcel = stream.parcel(child.acked);
+                let Content::Data { group, .. } = parcel.content else { continue };
+                let mut wait = |node, kept| waits.entry(node).or_default().push((child.node, (kept, group)));
                 // A root's own message is in no receive buffer.
-                let keeps = !self.is_root(stream.from, group) || holds_up;
-                if keeps && self.nodes[child.node].receive_tokens_used == self.parameters.receive_tokens {
-                    waits.entry(stream.from).or_default().push((child.node, group));
+                if self.trees[group as usize].root != stream.from {
+                    wait(stream.from, Kept::ReceiveBuffers);
+                } else if !self.nodes[stream.from].unposted.is_empty() {
+                    wait(stream.from, Kept::SendTokens);
+                }
+                // Others that have all that was sent, which is not all.
+                let part = parcel.first + 1..parcel.end;
+                for other in &stream.children {
+                    if part.contains(&other.expected) && other.expected == stream.next() {
+                        wait(other.node, Kept::Part);
+                    }
                 }
             }
         }
-        let line = |&(node, group, to): &(usize, u32, usize)| {
-            let kept = if self.is_root(node, group) { "send tokens" } else { "receive buffers" };
+        let line = |&(node, (kept, group), to): &(usize, (Kept, u32), usize)| {
             let [node, to] = [node, to].map(|node| self.host_name(node));
-            format!(
-                "{node} has its {kept} with messages such as one of group {group}, and waits for {to}, which has no receive \
-                 buffer left"
-            )
+            let keeps = match kept {
+                Kept::ReceiveBuffers => {
+                    format!("keeps a message of group {group} in a receive buffer, and waits")
+                }
+                Kept::SendTokens => {
+                    format!("has its send tokens with messages such as one of group {group}, and waits")
+                }
+                Kept::Part => format!("has part of a message of group {group}, whose rest waits"),
+            };
+            format!("{node} {keeps} for {to}, which has no receive buffer left")
         };
         cycle(&waits).iter().map(line).collect()
     }
-
-    fn is_root(&self, node: usize, group: u32) -> bool {
-        self.trees[group as usize].root == node
-    }
 }
 
-/// A cycle: each waits, with a group, for the next, the last for the first. Found by going as deep as possible.
-fn cycle<K: Copy + Ord>(waits: &Waits<K>) -> Vec<(K, u32, K)> {
+/// What a node keeps while it waits.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    /// A message that it sends on.
+    ReceiveBuffers,
+    /// What it needs to send on what it has received.
+    SendTokens,
+    /// A message of which it has all that the window has let out.
+    Part,
+}
+
+/// A cycle: each waits, with its label, for the next, the last for the first. Found by going as deep as possible.
+fn cycle<K: Copy + Ord, L: Copy>(waits: &Waits<K, L>) -> Vec<(K, L, K)> {
     let mut done: BTreeMap<K, bool> = BTreeMap::new();
     for &start in waits.keys() {
         // The way down: who waits, for which of its edges.
@@ -97,8 +120,8 @@ fn cycle<K: Copy + Ord>(waits: &Waits<K>) -> Vec<(K, u32, K)> {
                     Some(false) => {
                         let first = path.iter().position(|(at, _)| at == to).expect("it is on the way");
                         let step = |&(at, edge): &(K, usize)| {
-                            let (to, group) = waits[&at][edge - 1];
-                            (at, group, to)
+                            let (to, label) = waits[&at][edge - 1];
+                            (at, label, to)
                         };
                         return path[first..].iter().map(step).collect();
                     }
@@ -115,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_found_without_what_leads_to_it() {
-        let mut waits: Waits<u32> = BTreeMap::new();
+        let mut waits: Waits<u32, u32> = BTreeMap::new();
         for (from, to) in [(0, 1), (1, 2), (1, 4), (2, 3), (4, 5), (5, 1)] {
             waits.entry(from).or_default().push((to, from));
         }

@@ -154,7 +154,7 @@ fn the_calibration_of_the_other_testbed_holds() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
     fn everybody_gets_every_packet_once_in_order_and_gives_back_what_it_took(
@@ -167,7 +167,7 @@ proptest! {
             "operation=multisend", "operation=skew,layer=mpi,skew_us=300", "operation=broadcast,first_broadcast=yes",
         ]),
         bounds in prop::sample::select(vec![
-            "receive_tokens=2,send_tokens=1,nic_send_buffers=1,nic_receive_buffers=2,window_packets=1", "loss=0",
+            "receive_tokens=2,send_tokens=1,nic_send_buffers=1,nic_receive_buffers=2,window_packets=3", "loss=0",
         ]),
         flow in prop::sample::select(vec!["none", "fm-mc", "lfc"]),
         (groups, messages, bytes) in (1_u32..4, 1_u32..4, 0_u64..12_000),
@@ -177,7 +177,8 @@ proptest! {
         let loss = if flow == "lfc" { 0 } else { loss };
         let bounds = if flow == "lfc" { "receive_tokens=1" } else { bounds };
         // Where hosts forward for several roots, few tokens may deadlock.
-        let groups = if offload == Offload::Nic { groups.min(hosts) } else { 1 };
+        let by_hosts = offload != Offload::Nic || policies.contains("eager_bytes") || policies.contains("first");
+        let groups = if by_hosts { 1 } else { groups.min(hosts) };
         let settings =
             format!("{policies},{bounds},flow={flow},groups={groups},messages={messages},loss=0.{loss:02}");
         let case = Case::new(hosts, scheme, &settings);
@@ -276,6 +277,23 @@ fn last_receive_tokens_deadlock_in_a_ring_and_not_where_a_child_has_the_greater_
     let outcome = ring("receive_tokens=1", None);
     assert_eq!(outcome.status, Status::Complete);
     assert!(value(&outcome, "refused_packets") > 0.0);
+}
+
+#[test]
+fn messages_longer_than_the_window_deadlock_on_the_last_receive_tokens() {
+    let outcome = |window: u32| {
+        let settings = format!("groups=3,receive_tokens=1,window_packets={window}");
+        let case = Case::new(6, "separate", &settings);
+        let order = Some(treecast_plan::Order::Given);
+        run(&case.parameters, &Task { order, ..case.task(Offload::Nic, 5_000) }).unwrap()
+    };
+    let line = |[node, group, to]: [u32; 3]| {
+        format!(
+            "h{node} has part of a message of group {group}, whose rest waits for h{to}, which has no receive buffer left"
+        )
+    };
+    assert_eq!(outcome(1).deadlock, [[1, 0, 2], [2, 1, 3], [3, 2, 1]].map(line));
+    assert_eq!(outcome(2).status, Status::Complete);
 }
 
 #[test]
