@@ -9,6 +9,7 @@
 pub mod kernel;
 mod keys;
 mod model;
+pub mod myrinet;
 pub mod sci;
 
 use thiserror::Error;

@@ -85,6 +85,8 @@ macro_rules! models {
 }
 
 models! {
+    /// Myrinet's network interfaces with GM.
+    Myrinet, myrinet, "myrinet";
     /// Rings of the Scalable Coherent Interface.
     Sci, sci, "sci";
 }

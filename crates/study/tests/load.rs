@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
+use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, Keyed as _, RoutingPolicy};
 use treecast_sim::{LoadRun, Parameters, Simulator, Status};
 use treecast_study::figure::{Best, Figure};
 use treecast_study::journal::Journal;

@@ -1,0 +1,228 @@
+//! The processes: what they post, what they are told, and when they return.
+
+use std::collections::VecDeque;
+
+use treecast_fabric::{Bytes, Picoseconds};
+use treecast_sim::Offload;
+
+use super::policies::{EagerCopies, Layer, Operation};
+use super::stream::Content;
+use super::world::{Event, Notice, Post, World};
+
+/// A message between processes about messages.
+const CONTROL: Bytes = Bytes(16);
+
+/// What a leaf answers: the smallest message.
+const ANSWER: Bytes = Bytes(1);
+
+impl World<'_> {
+    /// A process enters the operation. A root sends; under a central manager it asks first.
+    pub fn entered(&mut self, node: usize) {
+        if self.parameters.layer == Layer::Mpi {
+            self.nodes[node].cpu.serve(self.agenda.now(), self.parameters.mpi_call);
+        }
+        let Some(group) = self.trees.iter().position(|tree| tree.root == node) else { return };
+        let group = group as u32;
+        for message in 0..self.parameters.messages {
+            if let Some(manager) = &self.manager {
+                self.tell(node, manager.node, Content::CreditRequest { group, message });
+            } else {
+                self.send_own(node, group, message);
+            }
+        }
+    }
+
+    /// A root sends its message.
+    pub fn send_own(&mut self, node: usize, group: u32, message: u32) {
+        self.send_on(node, group, message);
+        self.task_done(node);
+    }
+
+    /// Sends a message to the children of a node: a send each by the host, or one that the NIC makes copies of.
+    fn send_on(&mut self, node: usize, group: u32, message: u32) {
+        let content = Content::Data { group, message };
+        let length = self.message;
+        let children = self.trees[group as usize].children[node].clone();
+        self.nodes[node].tasks += self.sends(children.len());
+        if self.rendezvous {
+            self.unserved.insert((node, group, message), children.into());
+            self.ask_next(node, group, message);
+        } else if self.forwarder == Offload::Host {
+            for child in children {
+                let stream = self.connection(node, child);
+                self.post(node, Post { stream, content, length });
+            }
+        } else {
+            let stream = self.queue(group, node);
+            self.post(node, Post { stream, content, length });
+        }
+    }
+
+    /// How many sends serve so many children.
+    fn sends(&self, children: usize) -> u32 {
+        if self.forwarder == Offload::Host { children as u32 } else { 1 }
+    }
+
+    /// Rendezvous: asks the next child whether it is ready; a send ends before the next begins.
+    fn ask_next(&mut self, node: usize, group: u32, message: u32) {
+        let unserved = self.unserved.get_mut(&(node, group, message));
+        if let Some(child) = unserved.and_then(VecDeque::pop_front) {
+            self.tell(node, child, Content::Ready { group, message });
+        }
+    }
+
+    /// Has a process send a small message to another; what it tells itself takes no wire.
+    pub fn tell(&mut self, node: usize, to: usize, content: Content) {
+        let length = if matches!(content, Content::Answer { .. }) { ANSWER } else { CONTROL };
+        if node == to {
+            let notice = Notice::Received { from: node, content, length };
+            let work = self.manager_work(node, content);
+            self.cpu(node, work, Event::Handled { node, notice });
+        } else {
+            let stream = self.connection(node, to);
+            self.post(node, Post { stream, content, length });
+        }
+    }
+
+    /// Has a process post a send, once it has a token.
+    fn post(&mut self, node: usize, post: Post) {
+        self.nodes[node].unposted.push_back(post);
+        self.post_next(node);
+    }
+
+    fn post_next(&mut self, node: usize) {
+        let parameters = self.parameters;
+        while self.nodes[node].send_tokens_used < parameters.send_tokens
+            && let Some(post) = self.nodes[node].unposted.pop_front()
+        {
+            let state = &mut self.nodes[node];
+            state.send_tokens_used += 1;
+            state.peak.send_tokens = state.peak.send_tokens.max(state.send_tokens_used);
+            let mut work = parameters.host_post;
+            let is_data = matches!(post.content, Content::Data { .. });
+            if is_data && self.is_eager() && parameters.eager_copies == EagerCopies::Both {
+                work += self.copy_time(post.length);
+            }
+            self.cpu(node, work, Event::Posted { node, post });
+        }
+    }
+
+    fn copy_time(&self, length: Bytes) -> Picoseconds {
+        length.time_at(self.parameters.memcpy_mb_per_s)
+    }
+
+    /// A process has posted a send: without a rendezvous it need not wait for more.
+    pub fn post_done(&mut self, node: usize, post: Post) {
+        if matches!(post.content, Content::Data { .. }) && !self.rendezvous {
+            self.task_done(node);
+        }
+    }
+
+    /// A notice is in host memory: the process finds it if it is there, or when it comes.
+    pub fn noticed(&mut self, node: usize, notice: Notice) {
+        let enters = self.nodes[node].enters;
+        if self.agenda.now() < enters {
+            self.agenda.at(enters, Event::Noticed { node, notice });
+            return;
+        }
+        let mut work = self.parameters.host_event;
+        if let Notice::Received { content, length, .. } = notice {
+            work += self.manager_work(node, content);
+            if self.is_eager() && matches!(content, Content::Data { .. }) {
+                work += self.copy_time(length);
+            }
+        }
+        self.cpu(node, work, Event::Handled { node, notice });
+    }
+
+    /// A process has handled a notice.
+    pub fn handled(&mut self, node: usize, notice: Notice) {
+        match notice {
+            Notice::Sent { content } => {
+                self.nodes[node].send_tokens_used -= 1;
+                self.post_next(node);
+                if let Content::Data { group, message } = content {
+                    self.sent(node, group, message);
+                }
+            }
+            Notice::Received { from, content, .. } => match content {
+                Content::Data { group, message } => self.delivered_to(node, group, message),
+                Content::Answer { .. } => self.arrived_at_end(),
+                Content::Ready { group, message } => {
+                    self.tell(node, from, Content::Clear { group, message });
+                }
+                Content::Clear { group, message } => {
+                    let (stream, length) = (self.connection(node, from), self.message);
+                    self.post(node, Post { stream, content: Content::Data { group, message }, length });
+                }
+                Content::CreditRequest { group, message } => self.credit_requested(group, message),
+                Content::CreditReturn { group, message } => self.credit_returned(group, message),
+                Content::CreditGrant { group, message } => self.send_own(node, group, message),
+            },
+        }
+    }
+
+    /// A process learns that a message that it has sent is with everybody whom it was sent to.
+    fn sent(&mut self, node: usize, group: u32, message: u32) {
+        let is_root = self.trees[group as usize].root == node;
+        if !is_root && !self.is_eager() {
+            self.release_message(node, group, message);
+        }
+        if self.rendezvous {
+            self.task_done(node);
+            self.ask_next(node, group, message);
+        }
+        if self.parameters.operation == Operation::Multisend && is_root {
+            self.arrived_at_end();
+        }
+    }
+
+    /// A process has a message: where hosts forward it sends it on.
+    fn delivered_to(&mut self, node: usize, group: u32, message: u32) {
+        self.delivered = self.agenda.now();
+        let tree = &self.trees[group as usize];
+        let (root, children) = (tree.root, tree.children[node].len());
+        if self.forwarder != Offload::Nic && children > 0 {
+            // What is not copied is sent from where it was received.
+            if !self.is_eager() {
+                let sends = self.sends(children);
+                *self.holds.get_mut(&(node, group, message)).expect("it has just been received") += sends;
+            }
+            self.send_on(node, group, message);
+        }
+        self.release_message(node, group, message);
+        if let Some(manager) = &self.manager {
+            self.tell(node, manager.node, Content::CreditReturn { group, message });
+        }
+        if children == 0 {
+            self.missing[group as usize] -= 1;
+            if self.missing[group as usize] == 0 && self.parameters.operation == Operation::Multicast {
+                self.tell(node, root, Content::Answer { group });
+            }
+        }
+        self.task_done(node);
+    }
+
+    fn task_done(&mut self, node: usize) {
+        self.nodes[node].tasks -= 1;
+        if self.nodes[node].tasks > 0 {
+            return;
+        }
+        if self.makes_group {
+            let work = Picoseconds(self.parameters.group_member.0 * self.nodes.len() as u64);
+            self.cpu(node, work, Event::GroupMade(node));
+        } else {
+            self.returned(node);
+        }
+    }
+
+    /// A process returns.
+    pub fn returned(&mut self, node: usize) {
+        let now = self.agenda.now();
+        let busy = self.nodes[node].cpu_busy(now);
+        self.nodes[node].returned = Some((now, busy));
+        if matches!(self.parameters.operation, Operation::Broadcast | Operation::Skew) {
+            self.arrived_at_end();
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a run measures.
+
+use treecast_fabric::Picoseconds;
+
+use super::world::{Node, World};
+use crate::Measure;
+
+/// What is measured besides the latency, up to the end of the operation.
+pub const MEASURES: &[Measure] = &[
+    Measure { name: "delivered_us", about: "until the last process had the last message" },
+    Measure {
+        name: "host_cpu_us",
+        about: "CPU time of a process in the operation, busy and waiting, on average over all",
+    },
+    Measure { name: "host_busy_us", about: "the busy part of host_cpu_us" },
+    Measure { name: "host_waiting_us", about: "the waiting part of host_cpu_us" },
+    Measure { name: "root_cpu_us", about: "busy CPU time of the root" },
+    Measure { name: "root_cpu_utilization", about: "root_cpu_us over the time of the operation, 0 to 1" },
+    Measure { name: "nic_busy_us", about: "busy time of a NIC's processor, on average over all" },
+    Measure { name: "nic_busy_max_us", about: "busy time of the busiest NIC's processor" },
+    Measure { name: "pci_busy_us", about: "busy time of an I/O bus, on average over all" },
+    Measure { name: "retransmissions", about: "packets sent again, a copy each" },
+    Measure { name: "lost_packets", about: "packets lost on the wire, acknowledgments too" },
+    Measure { name: "refused_packets", about: "packets without a receive token" },
+    Measure { name: "held_packets", about: "packets that the network held up for want of a packet buffer" },
+    Measure { name: "send_tokens_peak", about: "most send tokens in use at a process" },
+    Measure { name: "receive_tokens_peak", about: "most receive tokens in use at a process" },
+    Measure { name: "nic_send_buffers_peak", about: "most send buffers in use at a NIC" },
+    Measure { name: "nic_receive_buffers_peak", about: "most receive buffers in use at a NIC" },
+    Measure {
+        name: "manager_utilization",
+        about: "CPU time of the credit manager for requests and returns over the time of the operation, 0 to 1",
+    },
+    Measure {
+        name: "manager_nic_utilization",
+        about: "busy time of the manager's NIC's processor over the time of the operation, 0 to 1",
+    },
+    Measure { name: "lambda", about: "lambda that the model measured for a postal tree" },
+];
+
+impl Node {
+    /// How long the process has been busy until now.
+    pub fn cpu_busy(&self, now: Picoseconds) -> Picoseconds {
+        busy(&self.cpu, now)
+    }
+}
+
+/// How long a part has been busy until now, without what it has taken on and not done.
+fn busy(server: &crate::kernel::Server, now: Picoseconds) -> Picoseconds {
+    Picoseconds(server.busy().0 - server.free_at().0.saturating_sub(now.0))
+}
+
+impl World<'_> {
+    /// The values of [`MEASURES`] now, but for lambda; those of a manager only where there is one.
+    pub fn measured(&self) -> Vec<(&'static str, f64)> {
+        let now = self.agenda.now();
+        let nodes = &self.nodes;
+        let mean = |time: &dyn Fn(&Node) -> Picoseconds| {
+            nodes.iter().map(time).sum::<Picoseconds>().us() / nodes.len() as f64
+        };
+        let peak = |most: &dyn Fn(&Node) -> u32| f64::from(nodes.iter().map(most).max().unwrap_or(0));
+        let share = |part: Picoseconds| if now.0 == 0 { 0.0 } else { part.0 as f64 / now.0 as f64 };
+        // Who has not returned is still in it.
+        let in_it = |node: &Node| {
+            let (until, _) = node.returned.unwrap_or((now, Picoseconds::ZERO));
+            Picoseconds(until.0.saturating_sub(node.enters.0))
+        };
+        let busy_in_it = |node: &Node| node.returned.map_or_else(|| node.cpu_busy(now), |(_, busy)| busy);
+        let (whole, part) = (mean(&in_it), mean(&busy_in_it));
+        let root = nodes[0].cpu_busy(now);
+        let nic = |node: &Node| busy(&node.processor, now);
+        let mut measured = vec![
+            ("delivered_us", self.delivered.us()),
+            ("host_cpu_us", whole),
+            ("host_busy_us", part),
+            ("host_waiting_us", whole - part),
+            ("root_cpu_us", root.us()),
+            ("root_cpu_utilization", share(root)),
+            ("nic_busy_us", mean(&nic)),
+            ("nic_busy_max_us", nodes.iter().map(nic).max().unwrap_or_default().us()),
+            ("pci_busy_us", mean(&|node| busy(&node.bus, now))),
+            ("retransmissions", self.counts.retransmissions as f64),
+            ("lost_packets", self.counts.lost as f64),
+            ("refused_packets", self.counts.refused as f64),
+            ("held_packets", self.counts.held as f64),
+            ("send_tokens_peak", peak(&|node| node.peak.send_tokens)),
+            ("receive_tokens_peak", peak(&|node| node.peak.receive_tokens)),
+            ("nic_send_buffers_peak", peak(&|node| node.peak.send_buffers)),
+            ("nic_receive_buffers_peak", peak(&|node| node.peak.receive_buffers)),
+        ];
+        if let Some(manager) = &self.manager {
+            measured.push(("manager_utilization", share(manager.busy)));
+            measured.push(("manager_nic_utilization", share(nic(&nodes[manager.node]))));
+        }
+        measured
+    }
+}

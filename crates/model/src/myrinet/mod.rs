@@ -1,0 +1,215 @@
+//! Myrinet NICs that run GM: reliable multicast by the NIC, by NIC and hosts together, and by the hosts.
+//!
+//! After Yu, Buntinas, Panda: High Performance and Reliable NIC-Based Multicast over Myrinet/GM-2 (2003); with other
+//! values it serves the Myrinet half of Oral, George: A User-Level Multicast Performance Comparison of SCI and Myrinet
+//! Interconnects (2003).
+//!
+//! A node is a process on a CPU, a bus with a DMA engine, a NIC's processor, a DMA engine to the wire, and what is bounded:
+//! tokens and packet buffers. A message goes: post, send event, token, and packet by packet transfer to the NIC, header and
+//! record, wire; at the other end buffer, check, receive token, transfer to the host, acknowledgment, and after the last
+//! packet the event that the process finds. What is not acknowledged in time is sent again, with all behind it, to whom it
+//! is missing.
+//!
+//! Readings, where the source is silent:
+//! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not hold
+//!   up others behind it. Acknowledgments and credits need no packet buffer, and leave before data.
+//! - The NIC's processor takes requests in the order in which they come. For a packet that has reached the host it first
+//!   passes on, then acknowledges, then raises the event.
+//! - A process handles every event that is raised for it, also that of a message being sent.
+//! - All of several groups at once have the same members; each its own root.
+
+mod credits;
+mod deadlock;
+mod host;
+mod measure;
+mod parameters;
+mod policies;
+mod receive;
+mod send;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod world;
+
+pub use measure::MEASURES;
+pub use parameters::Parameters;
+pub use policies::{
+    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, PostalLambda, Replicas,
+};
+
+use treecast_fabric::{Bytes, Fabric, Picoseconds};
+use treecast_plan::shape::Lambda;
+use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
+use treecast_sim::{Offload, Status};
+
+use crate::{ModelError, Outcome, Task};
+use credits::{BufferCredits, Manager};
+use world::World;
+
+/// The most deliveries of packets that a run may have: members, times groups, messages and packets.
+pub const DELIVERIES_MAX: u64 = 1 << 26;
+
+/// Carries a task out.
+///
+/// ```
+/// use treecast_fabric::{Bytes, Fabric, FabricSpec};
+/// use treecast_model::{Task, myrinet};
+/// use treecast_plan::{Group, MemberId, Placement};
+/// use treecast_sim::{Offload, Status};
+///
+/// let fabric = Fabric::from_spec(&"star:16".parse::<FabricSpec>()?)?;
+/// let group = Group::new(Placement::one_per_host(16), MemberId(0), (1..16).map(MemberId).collect())?;
+/// let scheme = "binomial".parse()?;
+/// let task = Task { fabric: &fabric, group: &group, scheme: &scheme, order: None, offload: Offload::Nic,
+///     message: Bytes(64), seed: 1 };
+/// let outcome = myrinet::run(&myrinet::Parameters::default(), &task)?;
+/// assert_eq!(outcome.status, Status::Complete);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ModelError::Plan`] where there is no plan; [`ModelError::Unsupported`] for what Myrinet does not do.
+pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
+    let mut lambda = None;
+    let scheme = match task.scheme {
+        Scheme::Postal { .. }
+            if parameters.postal_lambda == PostalLambda::Measured
+                && parameters.operation != Operation::Multisend =>
+        {
+            let measured = measured_lambda(parameters, task)?;
+            lambda = Some(f64::from(measured.0) / 1000.0);
+            Scheme::Postal { lambda: measured }
+        }
+        scheme => scheme.clone(),
+    };
+    let mut world = world(parameters, task, &scheme)?;
+    world.run();
+    let deadlock = if world.completed.is_some() { Vec::new() } else { world.deadlock() };
+    let status = match (world.completed, deadlock.is_empty()) {
+        (Some(_), _) => Status::Complete,
+        (None, false) => Status::Deadlocked,
+        (None, true) => Status::Incomplete,
+    };
+    let mut measured = world.measured();
+    measured.extend(lambda.map(|lambda| ("lambda", lambda)));
+    Ok(Outcome { status, latency: world.completed, measured, deadlock })
+}
+
+/// Everything in its place for a task.
+fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Result<World<'a>, ModelError> {
+    check(parameters, task)?;
+    let is_mpi = parameters.layer == Layer::Mpi;
+    let rendezvous = is_mpi && task.message > parameters.eager;
+    let is_broadcast = matches!(parameters.operation, Operation::Broadcast | Operation::Skew);
+    let is_first =
+        parameters.first_broadcast == FirstBroadcast::Yes && is_broadcast && task.offload == Offload::Nic;
+    // Long messages of the MPI layer, and the first of a group, go by the hosts as before.
+    let by_hosts = (rendezvous || is_first) && task.offload != Offload::Host;
+    let (forwarder, scheme) = match parameters.operation {
+        Operation::Multisend => (task.offload, &Scheme::Separate),
+        _ if by_hosts => (Offload::Host, &Scheme::Binomial),
+        _ => (task.offload, scheme),
+    };
+    let packets = packets(task.message, parameters.packet.0);
+    let mut trees = tree::trees(parameters, task, scheme, packets as u32)?;
+    for tree in &mut trees {
+        tree.named &= forwarder != Offload::Host;
+        let names = if tree.named { parameters.destination.0 * tree.names_max() } else { 0 };
+        if names >= parameters.packet.0 {
+            return Err(ModelError::Unsupported(format!(
+                "the names of {} destinations take {names} bytes, more than a packet of {} has: post the groups, or let \
+                 packets be longer",
+                tree.names_max(),
+                parameters.packet
+            )));
+        }
+    }
+    let members = tree::members(task);
+    let hosts = members.iter().map(|&member| task.group.placement().host_of(member)).collect();
+    let mut world =
+        World::new(parameters, task.fabric, hosts, trees, (forwarder, rendezvous), task.message, task.seed);
+    world.makes_group = is_first;
+    match parameters.flow {
+        Flow::None => {}
+        Flow::FmMc => {
+            let lowest = (0..members.len()).min_by_key(|&node| members[node]).expect("there is a root");
+            world.manager = Some(Manager::new(lowest, parameters.manager_credits));
+        }
+        Flow::Lfc => {
+            world.credits =
+                Some(BufferCredits::new(parameters.nic_receive_buffers / (task.group.size() - 1)));
+        }
+    }
+    Ok(world)
+}
+
+/// How many packets a message has.
+fn packets(message: Bytes, payload: u64) -> u64 {
+    message.0.div_ceil(payload).max(1)
+}
+
+fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
+    let unsupported = |text: String| Err(ModelError::Unsupported(text));
+    let processes = task.group.placement().processes();
+    if processes != 1 {
+        return unsupported(format!("a Myrinet NIC serves one process here, not {processes}"));
+    }
+    let packets = packets(task.message, parameters.packet.0);
+    let deliveries =
+        u64::from(parameters.groups) * u64::from(parameters.messages) * u64::from(task.group.size());
+    if packets > u64::from(PACKETS_MAX) || deliveries.saturating_mul(packets) > DELIVERIES_MAX {
+        return unsupported(format!(
+            "a run has at most {DELIVERIES_MAX} deliveries of packets: take fewer groups or messages, or shorter ones \
+             ({packets} packets to a message)"
+        ));
+    }
+    let flow = parameters.flow.name();
+    if parameters.flow != Flow::None && task.offload != Offload::Nic {
+        return unsupported(format!(
+            "flow={flow} is for NICs that forward: choose offload nic, or flow=none"
+        ));
+    }
+    if parameters.flow == Flow::Lfc {
+        let peers = task.group.size() - 1;
+        if parameters.loss_ppm > 0 {
+            return unsupported("flow=lfc takes the network to be reliable: set loss=0".into());
+        }
+        if parameters.nic_receive_buffers < peers {
+            return unsupported(format!(
+                "flow=lfc keeps a packet buffer for each of {peers} peers: nic_receive_buffers={} is too few",
+                parameters.nic_receive_buffers
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The lambda of a message: the time from the root's call until a process has it, over the time that one more destination
+/// takes the root; from three runs on an idle star.
+fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, ModelError> {
+    let latency = |operation, hosts: u32| {
+        let parameters = Parameters {
+            operation,
+            layer: Layer::Gm,
+            flow: Flow::None,
+            membership: Membership::Posted,
+            first_broadcast: FirstBroadcast::No,
+            groups: 1,
+            messages: 1,
+            skew: Picoseconds::ZERO,
+            loss_ppm: 0,
+            ..parameters.clone()
+        };
+        let fabric = Fabric::from_spec(&format!("star:{hosts}").parse()?)?;
+        let destinations = (1..hosts).map(MemberId).collect();
+        let group = Group::new(Placement::one_per_host(hosts), MemberId(0), destinations)?;
+        let task = Task { fabric: &fabric, group: &group, scheme: &Scheme::Separate, order: None, ..*task };
+        let latency = run(&parameters, &task)?.latency;
+        latency
+            .ok_or_else(|| ModelError::Unsupported("nobody answers on an idle star of this hardware".into()))
+    };
+    let whole = latency(Operation::Broadcast, 2)?;
+    let more = latency(Operation::Multisend, 3)?.0.saturating_sub(latency(Operation::Multisend, 2)?.0);
+    Ok(Lambda((u128::from(whole.0) * 1000 / u128::from(more.max(1))).clamp(1000, 1_000_000_000) as u32))
+}

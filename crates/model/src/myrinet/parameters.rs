@@ -1,0 +1,400 @@
+//! What the parts cost and how many there are, each known by one key.
+
+use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
+
+use super::policies::{
+    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, PostalLambda, Replicas,
+};
+
+/// The parts of a node and what is asked of them. The defaults are hosts of 700 MHz with 66 MHz/64 bit PCI, and NICs with a
+/// processor of 133 MHz (`LANai` 9.1) under GM 2.0 on links of 2 Gb/s.
+///
+/// *Published* are the rates of bus and links, the payload of a packet, the bound of the eager protocol, and that a post
+/// takes under 1 us. *Calibrated* are `nic_sent` (on the multisend being 2.05 times as fast as four sends) and
+/// `nic_receive` (on 7 us one way). The others are *chosen*: of the order that such parts have, 133 cycles of the NIC's
+/// processor to a microsecond.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// What is done and timed.
+    pub operation: Operation,
+    /// Above what.
+    pub layer: Layer,
+    /// How a NIC makes the copies of a packet.
+    pub replicas: Replicas,
+    /// When a NIC in the middle passes a packet on.
+    pub forwarding: Forwarding,
+    /// What keeps receivers from being flooded.
+    pub flow: Flow,
+    /// How a NIC in the middle knows its children.
+    pub membership: Membership,
+    /// Where the lambda of a postal tree comes from.
+    pub postal_lambda: PostalLambda,
+    /// Whether the group exists already.
+    pub first_broadcast: FirstBroadcast,
+    /// Which copies the eager protocol makes.
+    pub eager_copies: EagerCopies,
+    /// How many multicasts run at once, each from a root of its own: at most as many as members.
+    pub groups: u32,
+    /// How many messages each root sends, one behind the other.
+    pub messages: u32,
+    /// Average process skew: a third of the largest.
+    pub skew: Picoseconds,
+    /// Probability that a packet is lost, in millionths; at most nine tenths.
+    pub loss_ppm: u32,
+    /// CPU time to post a send, or a receive buffer together with it. *Published: under 1 us.*
+    pub host_post: Picoseconds,
+    /// CPU time to find an event and to handle it. *Chosen.*
+    pub host_event: Picoseconds,
+    /// CPU time of a call of the MPI layer, besides what it posts and copies. *Chosen.*
+    pub mpi_call: Picoseconds,
+    /// CPU time to build a tree and to post it to the NIC, a member. *Chosen.*
+    pub group_member: Picoseconds,
+    /// Rate at which a CPU copies, in MB/s. *Chosen.*
+    pub memcpy_mb_per_s: u64,
+    /// The longest message of the eager protocol. *Published.*
+    pub eager: Bytes,
+    /// CPU time of the central manager for a request or a return, besides the event. *Chosen.*
+    pub manager: Picoseconds,
+    /// How many messages the central manager lets be under way. *Chosen.*
+    pub manager_credits: u32,
+    /// I/O bus between host memory and NIC, shared by both directions, in MB/s. *Published.*
+    pub pci_mb_per_s: u64,
+    /// Time to start a transfer over it. *Chosen.*
+    pub pci_setup: Picoseconds,
+    /// Rate of a link in one direction, in MB/s. *Published.*
+    pub link_mb_per_s: u64,
+    /// Delay of a head over a link and through the switch behind it. *Chosen.*
+    pub hop: Picoseconds,
+    /// The most payload of a packet. *Published.*
+    pub packet: Bytes,
+    /// Route, type, numbers and check of a packet. *Chosen.*
+    pub header: Bytes,
+    /// An acknowledgment, or a credit. *Chosen.*
+    pub ack: Bytes,
+    /// The name of one destination in a header. *Chosen.*
+    pub destination: Bytes,
+    /// NIC time to turn a send event into a token. *Chosen.*
+    pub nic_send_event: Picoseconds,
+    /// NIC time that changed firmware adds to a send event; unchanged firmware serves host-based sends. *Chosen: none.*
+    pub nic_firmware: Picoseconds,
+    /// NIC time to make one more token for one more child. *Chosen.*
+    pub nic_token: Picoseconds,
+    /// NIC time to send a packet that has come from the host: header, record, start of the transmission. *Chosen.*
+    pub nic_send: Picoseconds,
+    /// NIC time to rewrite a header for the next child. *Chosen.*
+    pub nic_replica: Picoseconds,
+    /// NIC time to receive a packet: its check, its number, its token, start of the transfer. *Calibrated.*
+    pub nic_receive: Picoseconds,
+    /// NIC time to look a group up and to prepare a received packet for its first child. *Chosen.*
+    pub nic_forward: Picoseconds,
+    /// NIC time to make an acknowledgment, or a credit. *Chosen.*
+    pub nic_ack_send: Picoseconds,
+    /// NIC time to take one. *Chosen.*
+    pub nic_ack_receive: Picoseconds,
+    /// NIC time to give a token back when all its packets are acknowledged, the event at the host included. *Calibrated.*
+    pub nic_sent: Picoseconds,
+    /// NIC time to raise the event of a received message at the host. *Chosen.*
+    pub nic_event: Picoseconds,
+    /// NIC time to write or to read the name of one destination in a header. *Chosen.*
+    pub nic_destination: Picoseconds,
+    /// Packet buffers of a NIC for what it sends from the host. *Chosen.*
+    pub nic_send_buffers: u32,
+    /// Packet buffers of a NIC for what it receives. *Chosen.*
+    pub nic_receive_buffers: u32,
+    /// Send tokens of a process. *Chosen.*
+    pub send_tokens: u32,
+    /// Receive tokens of a process: registered buffers for messages. *Chosen.*
+    pub receive_tokens: u32,
+    /// The most packets that wait for acknowledgment in a queue that the host feeds. *Chosen.*
+    pub window_packets: u32,
+    /// How long a packet waits for its acknowledgment before it is sent again. *Chosen.*
+    pub timeout: Picoseconds,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        let us = |text: &str| Picoseconds::from_us(text).expect("a number of microseconds");
+        Self {
+            operation: Operation::default(),
+            layer: Layer::default(),
+            replicas: Replicas::default(),
+            forwarding: Forwarding::default(),
+            flow: Flow::default(),
+            membership: Membership::default(),
+            postal_lambda: PostalLambda::default(),
+            first_broadcast: FirstBroadcast::default(),
+            eager_copies: EagerCopies::default(),
+            groups: 1,
+            messages: 1,
+            skew: Picoseconds::ZERO,
+            loss_ppm: 0,
+            host_post: us("0.8"),
+            host_event: us("0.4"),
+            mpi_call: us("0.5"),
+            group_member: us("0.5"),
+            memcpy_mb_per_s: 400,
+            eager: Bytes(16_287),
+            manager: us("0.5"),
+            manager_credits: 16,
+            pci_mb_per_s: 528,
+            pci_setup: us("0.3"),
+            link_mb_per_s: 250,
+            hop: us("0.1"),
+            packet: Bytes(4096),
+            header: Bytes(24),
+            ack: Bytes(24),
+            destination: Bytes(4),
+            nic_send_event: us("2.2"),
+            nic_firmware: us("0"),
+            nic_token: us("0.6"),
+            nic_send: us("0.8"),
+            nic_replica: us("0.2"),
+            nic_receive: us("1.15"),
+            nic_forward: us("0.6"),
+            nic_ack_send: us("0.2"),
+            nic_ack_receive: us("0.3"),
+            nic_sent: us("1.7"),
+            nic_event: us("0.2"),
+            nic_destination: us("0.05"),
+            nic_send_buffers: 16,
+            nic_receive_buffers: 64,
+            send_tokens: 32,
+            receive_tokens: 64,
+            window_packets: 64,
+            timeout: us("10000"),
+        }
+    }
+}
+
+const US: &str = "a number of microseconds up to 1000000";
+const POSITIVE_US: &str = "a number of microseconds above 0";
+const RATE: &str = "a number of MB/s from 1";
+const BYTES: &str = "a number of bytes";
+const COUNT: &str = "a whole number from 1 to 1000000";
+
+macro_rules! span {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: US,
+            about: $about,
+            get: |parameters| parameters.$field.us().to_string(),
+            set: |parameters, text| Picoseconds::from_us(text).map(|span| parameters.$field = span),
+        }
+    };
+}
+
+macro_rules! rate {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: RATE,
+            about: $about,
+            get: |parameters| parameters.$field.to_string(),
+            set: |parameters, text| positive_parameter(text).map(|rate| parameters.$field = rate),
+        }
+    };
+}
+
+macro_rules! length {
+    ($name:literal, $field:ident, $read:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: BYTES,
+            about: $about,
+            get: |parameters| parameters.$field.0.to_string(),
+            set: |parameters, text| $read(text).map(|length| parameters.$field = Bytes(length)),
+        }
+    };
+}
+
+macro_rules! count {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: COUNT,
+            about: $about,
+            get: |parameters| parameters.$field.to_string(),
+            set: |parameters, text| {
+                parameters.$field =
+                    positive_parameter(text).filter(|&count| count <= 1_000_000)?.try_into().ok()?;
+                Some(())
+            },
+        }
+    };
+}
+
+macro_rules! policy {
+    ($name:literal, $expected:literal, $field:ident, $policy:ty, $about:literal) => {
+        Key {
+            name: $name,
+            expected: $expected,
+            about: $about,
+            get: |parameters| parameters.$field.name().into(),
+            set: |parameters, text| <$policy>::named(text).map(|policy| parameters.$field = policy),
+        }
+    };
+}
+
+const KEYS: &[Key<Parameters>] = &[
+    policy!(
+        "operation",
+        "multisend, multicast, broadcast or skew",
+        operation,
+        Operation,
+        "what is done and timed"
+    ),
+    policy!("layer", "gm or mpi", layer, Layer, "above what"),
+    policy!(
+        "replicas",
+        "tokens, callback or header-rewrite",
+        replicas,
+        Replicas,
+        "how a NIC makes the copies of a packet"
+    ),
+    policy!(
+        "forwarding",
+        "copy-then-forward or copy-while-forwarding",
+        forwarding,
+        Forwarding,
+        "when a NIC in the middle passes a packet on"
+    ),
+    policy!("flow", "none, fm-mc or lfc", flow, Flow, "what keeps receivers from being flooded"),
+    policy!(
+        "membership",
+        "posted, named or mixed",
+        membership,
+        Membership,
+        "how a NIC in the middle knows its children"
+    ),
+    policy!(
+        "postal_lambda",
+        "measured or scheme",
+        postal_lambda,
+        PostalLambda,
+        "where the lambda of a postal tree comes from"
+    ),
+    policy!(
+        "first_broadcast",
+        "no or yes",
+        first_broadcast,
+        FirstBroadcast,
+        "whether the group has yet to be made"
+    ),
+    policy!(
+        "eager_copies",
+        "receive or both",
+        eager_copies,
+        EagerCopies,
+        "which copies the eager protocol makes"
+    ),
+    count!("groups", groups, "multicasts at once, each from a root of its own"),
+    count!("messages", messages, "messages of each root, one behind the other"),
+    span!("skew_us", skew, "average process skew, a third of the largest"),
+    Key {
+        name: "loss",
+        expected: "a probability up to 0.9",
+        about: "probability that a packet is lost",
+        get: |parameters| (f64::from(parameters.loss_ppm) / 1e6).to_string(),
+        set: |parameters, text| {
+            let loss: f64 = text.parse().ok()?;
+            (0.0..=0.9).contains(&loss).then(|| parameters.loss_ppm = (loss * 1e6).round() as u32)
+        },
+    },
+    span!("host_post_us", host_post, "CPU time to post a send"),
+    span!("host_event_us", host_event, "CPU time to find an event and to handle it"),
+    span!("mpi_call_us", mpi_call, "CPU time of a call of the MPI layer"),
+    span!("group_member_us", group_member, "CPU time to build a tree and to post it, a member"),
+    rate!("memcpy_mb_per_s", memcpy_mb_per_s, "rate at which a CPU copies"),
+    length!("eager_bytes", eager, parameter, "longest message of the eager protocol"),
+    span!("manager_us", manager, "CPU time of the central manager for a request or a return"),
+    count!("manager_credits", manager_credits, "messages that the central manager lets be under way"),
+    rate!("pci_mb_per_s", pci_mb_per_s, "I/O bus, shared by both directions"),
+    span!("pci_setup_us", pci_setup, "time to start a transfer over the I/O bus"),
+    rate!("link_mb_per_s", link_mb_per_s, "rate of a link in one direction"),
+    span!("hop_us", hop, "delay over a link and through the switch behind it"),
+    length!("packet_bytes", packet, positive_parameter, "most payload of a packet"),
+    length!("header_bytes", header, positive_parameter, "header of a packet"),
+    length!("ack_bytes", ack, positive_parameter, "an acknowledgment, or a credit"),
+    length!("destination_bytes", destination, parameter, "name of one destination in a header"),
+    span!("nic_send_event_us", nic_send_event, "NIC time to turn a send event into a token"),
+    span!("nic_firmware_us", nic_firmware, "NIC time that changed firmware adds to a send event"),
+    span!("nic_token_us", nic_token, "NIC time to make one more token for one more child"),
+    span!("nic_send_us", nic_send, "NIC time to send a packet that has come from the host"),
+    span!("nic_replica_us", nic_replica, "NIC time to rewrite a header for the next child"),
+    span!("nic_receive_us", nic_receive, "NIC time to receive a packet"),
+    span!("nic_forward_us", nic_forward, "NIC time to prepare a received packet for its first child"),
+    span!("nic_ack_send_us", nic_ack_send, "NIC time to make an acknowledgment"),
+    span!("nic_ack_receive_us", nic_ack_receive, "NIC time to take an acknowledgment"),
+    span!("nic_sent_us", nic_sent, "NIC time to give a token back"),
+    span!("nic_event_us", nic_event, "NIC time to raise the event of a received message"),
+    span!("nic_destination_us", nic_destination, "NIC time for the name of one destination in a header"),
+    count!("nic_send_buffers", nic_send_buffers, "packet buffers for what a NIC sends from the host"),
+    count!("nic_receive_buffers", nic_receive_buffers, "packet buffers for what a NIC receives"),
+    count!("send_tokens", send_tokens, "send tokens of a process"),
+    count!("receive_tokens", receive_tokens, "receive tokens of a process"),
+    count!("window_packets", window_packets, "most packets of a queue that wait for acknowledgment"),
+    Key {
+        name: "timeout_us",
+        expected: POSITIVE_US,
+        about: "wait for an acknowledgment before a packet is sent again",
+        get: |parameters| parameters.timeout.us().to_string(),
+        set: |parameters, text| {
+            let timeout = Picoseconds::from_us(text).filter(|&timeout| timeout > Picoseconds::ZERO)?;
+            parameters.timeout = timeout;
+            Some(())
+        },
+    },
+];
+
+impl Keyed for Parameters {
+    fn keys() -> &'static [Key<Self>] {
+        KEYS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_reads_back_what_it_prints_and_stands_for_itself_alone() {
+        let defaults = Parameters::default();
+        for key in Parameters::keys() {
+            let mut copy = defaults.clone();
+            copy.set_key(key.name, &key.value(&defaults)).unwrap();
+            assert_eq!(copy, defaults, "{}", key.name);
+            let other = [
+                "7",
+                "0.25",
+                "mpi",
+                "tokens",
+                "copy-while-forwarding",
+                "lfc",
+                "named",
+                "scheme",
+                "yes",
+                "receive",
+                "broadcast",
+            ]
+            .into_iter()
+            .find(|text| copy.set_key(key.name, text).is_ok())
+            .unwrap();
+            assert_ne!(copy, defaults, "{}={other}", key.name);
+            let changed = copy.values().zip(defaults.values()).filter(|(new, old)| new != old).count();
+            assert_eq!(changed, 1, "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_does() {
+        let error = |key, value| Parameters::default().set_key(key, value).unwrap_err().to_string();
+        assert_eq!(error("loss", "1"), "loss=1 does not fit: a probability up to 0.9");
+        assert_eq!(error("flow", "credit"), "flow=credit does not fit: none, fm-mc or lfc");
+        assert_eq!(
+            error("receive_tokens", "0"),
+            "receive_tokens=0 does not fit: a whole number from 1 to 1000000"
+        );
+        assert!(error("nic_recieve_us", "1").contains("did you mean nic_receive_us"));
+    }
+}

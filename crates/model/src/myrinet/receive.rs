@@ -1,0 +1,190 @@
+//! The receiving half of a NIC: packet buffers, numbers, receive tokens, acknowledgments, forwarding.
+
+use treecast_fabric::Picoseconds;
+use treecast_sim::Offload;
+
+use super::policies::{Flow, Forwarding};
+use super::stream::Content;
+use super::world::{Event, Notice, Packet, Slot, Transmission, World};
+
+impl World<'_> {
+    /// The last byte of a packet has arrived. A data packet needs a packet buffer: until there is one, the network holds it up.
+    pub fn arrived(&mut self, packet: Packet) {
+        let work = self.parameters.nic_ack_receive;
+        match packet {
+            Packet::Ack { stream, child, below } => {
+                let event = Event::Acknowledged { stream, child, below };
+                self.nic(self.streams[stream].from, work, event);
+            }
+            Packet::Credit { from, to } => self.nic(from, work, Event::Credited { from, to }),
+            Packet::Data { stream, child, number } => {
+                if !self.buffer(stream, child, number) {
+                    let to = self.streams[stream].children[child as usize].node;
+                    self.counts.held += 1;
+                    self.nodes[to].held.push_back((stream, child, number));
+                }
+            }
+        }
+    }
+
+    /// Takes a packet into a buffer to look at it; whether there was one.
+    fn buffer(&mut self, stream: usize, child: u32, number: u64) -> bool {
+        let (from, to) = (self.streams[stream].from, self.streams[stream].children[child as usize].node);
+        let slot = self.take_slot(to, from);
+        if let Some(slot) = slot {
+            let work = self.parameters.nic_receive + self.name_work(stream, child);
+            self.nic(to, work, Event::Received { stream, child, number, slot });
+        }
+        slot.is_some()
+    }
+
+    fn take_slot(&mut self, node: usize, from: usize) -> Option<usize> {
+        let node = &mut self.nodes[node];
+        let taken = Slot { uses: 1, from };
+        let slot = if let Some(slot) = node.free_slots.pop() {
+            node.slots[slot] = taken;
+            slot
+        } else if node.slots.len() < self.parameters.nic_receive_buffers as usize {
+            node.slots.push(taken);
+            node.slots.len() - 1
+        } else {
+            return None;
+        };
+        let used = (node.slots.len() - node.free_slots.len()) as u32;
+        node.peak.receive_buffers = node.peak.receive_buffers.max(used);
+        Some(slot)
+    }
+
+    /// One use of a receive buffer ends.
+    pub fn release_slot(&mut self, node: usize, slot: usize) {
+        let Slot { uses, from } = &mut self.nodes[node].slots[slot];
+        *uses -= 1;
+        if *uses == 0 {
+            let to = *from;
+            self.nodes[node].free_slots.push(slot);
+            if let Some((stream, child, number)) = self.nodes[node].held.pop_front() {
+                self.buffer(stream, child, number);
+            }
+            if self.credits.is_some() {
+                let event = Event::Made { node, transmission: Transmission::Credit { to } };
+                self.nic(node, self.parameters.nic_ack_send, event);
+            }
+        }
+    }
+
+    /// A packet has been looked at: it is accepted if it is the next one, and a message's first if there is a receive token.
+    pub fn received(&mut self, stream: usize, child: u32, number: u64, slot: usize) {
+        let state = self.streams[stream].children[child as usize];
+        let node = state.node;
+        if number < state.expected {
+            // Its acknowledgment may be lost. What is still being moved will be acknowledged.
+            if number < state.copied {
+                self.acknowledge(stream, child);
+            }
+            self.release_slot(node, slot);
+            return;
+        }
+        if number > state.expected || !self.find_token(stream, number, node) {
+            if self.credits.is_some() {
+                self.park(node, (stream, child, number, slot));
+            } else {
+                self.counts.refused += u64::from(number == state.expected);
+                self.release_slot(node, slot);
+            }
+            return;
+        }
+        self.streams[stream].children[child as usize].expected += 1;
+        // What is parked may be next now.
+        self.unpark(node);
+        if self.parameters.forwarding == Forwarding::CopyWhileForwarding {
+            self.forward(stream, node, number, slot);
+        }
+        let length = self.payload_of(stream, number);
+        self.bus(node, length, Event::Copied { stream, child, slot });
+    }
+
+    /// Takes a receive token for the message that begins with a packet, where one does. Messages between processes about
+    /// messages are small and have tokens of their own.
+    fn find_token(&mut self, stream: usize, number: u64, node: usize) -> bool {
+        let parcel = self.streams[stream].parcel(number);
+        let Content::Data { group, message } = parcel.content else { return true };
+        if parcel.first != number {
+            return true;
+        }
+        let used = &mut self.nodes[node].receive_tokens_used;
+        if *used == self.parameters.receive_tokens {
+            return false;
+        }
+        *used += 1;
+        let used = *used;
+        let peak = &mut self.nodes[node].peak.receive_tokens;
+        *peak = used.max(*peak);
+        // The process needs its buffer; and so does the NIC, for what it may have to send again.
+        let repeats = self.forwards(stream, node).is_some() && self.parameters.flow != Flow::Lfc;
+        self.holds.insert((node, group, message), 1 + u32::from(repeats));
+        true
+    }
+
+    /// Somebody no longer needs the receive buffer of a message.
+    pub fn release_message(&mut self, node: usize, group: u32, message: u32) {
+        let key = (node, group, message);
+        let holds = self.holds.get_mut(&key).expect("a message is held until all have let it go");
+        *holds -= 1;
+        if *holds == 0 {
+            self.holds.remove(&key);
+            self.nodes[node].receive_tokens_used -= 1;
+            self.unpark(node);
+        }
+    }
+
+    /// The group for which the NIC of a node passes on what comes in a stream.
+    fn forwards(&self, stream: usize, node: usize) -> Option<u32> {
+        let group = self.streams[stream].group.filter(|_| self.forwarder == Offload::Nic)?;
+        (!self.trees[group as usize].children[node].is_empty()).then_some(group)
+    }
+
+    /// Queues an accepted packet to the children of its group, out of its receive buffer.
+    fn forward(&mut self, stream: usize, node: usize, number: u64, slot: usize) {
+        let Some(group) = self.forwards(stream, node) else { return };
+        let parcel = *self.streams[stream].parcel(number);
+        let queue = self.queue(group, node);
+        if parcel.first == number {
+            self.extend(queue, parcel.content, parcel.length);
+        }
+        let mut work = self.parameters.nic_forward;
+        for job in self.jobs(queue, Some(slot)) {
+            self.nodes[node].slots[slot].uses += 1;
+            let names = self.name_work(queue, job.children[0]);
+            self.nic(node, work + names, Event::Prepared(Box::new(job)));
+            work = self.parameters.nic_token + self.parameters.nic_forward;
+        }
+    }
+
+    /// A packet is in host memory: it is passed on, acknowledged, and with the last one the process is told.
+    pub fn copied(&mut self, stream: usize, child: u32, slot: usize) {
+        let state = &mut self.streams[stream].children[child as usize];
+        let (node, number) = (state.node, state.copied);
+        state.copied += 1;
+        #[cfg(test)]
+        self.journal.push((node, stream, number));
+        if self.parameters.forwarding == Forwarding::CopyThenForward {
+            self.forward(stream, node, number, slot);
+        }
+        self.acknowledge(stream, child);
+        let parcel = *self.streams[stream].parcel(number);
+        if parcel.end == number + 1 {
+            let from = self.streams[stream].from;
+            let notice = Notice::Received { from, content: parcel.content, length: parcel.length };
+            self.nic(node, self.parameters.nic_event, Event::Raised { node, notice });
+        }
+        self.release_slot(node, slot);
+    }
+
+    /// Acknowledges everything that is in host memory.
+    fn acknowledge(&mut self, stream: usize, child: u32) {
+        let state = self.streams[stream].children[child as usize];
+        let transmission = Transmission::Ack { stream, child, below: state.copied };
+        let work: Picoseconds = self.parameters.nic_ack_send;
+        self.nic(state.node, work, Event::Made { node: state.node, transmission });
+    }
+}

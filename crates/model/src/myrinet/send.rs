@@ -1,0 +1,226 @@
+//! The sending half of a NIC: tokens, packets, copies, records, timers.
+
+use treecast_fabric::{Bytes, Picoseconds};
+use treecast_sim::Offload;
+
+use super::policies::{Flow, Replicas};
+use super::stream::Content;
+use super::world::{Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+
+impl World<'_> {
+    /// A send event has reached the NIC: it becomes a token, or a token a child.
+    pub fn posted(&mut self, node: usize, post: Post) {
+        let parameters = self.parameters;
+        let mut work = parameters.nic_send_event;
+        if self.forwarder != Offload::Host {
+            work += parameters.nic_firmware;
+        }
+        if parameters.replicas == Replicas::Tokens {
+            let more = self.streams[post.stream].children.len() as u64 - 1;
+            work += Picoseconds(more * parameters.nic_token.0);
+        }
+        self.nic(node, work, Event::TokenMade(post));
+        self.post_done(node, post);
+    }
+
+    /// A token stands in its queue.
+    pub fn token_made(&mut self, post: Post) {
+        self.extend(post.stream, post.content, post.length);
+        self.pump(post.stream);
+    }
+
+    /// Queues a message in a stream.
+    pub fn extend(&mut self, stream: usize, content: Content, length: Bytes) {
+        let packets = length.0.div_ceil(self.payload(stream)).max(1);
+        self.streams[stream].push(content, length, packets);
+    }
+
+    /// Begins to send what the window of a stream lets out.
+    fn pump(&mut self, stream: usize) {
+        let window = self.parameters.window_packets as usize;
+        while self.streams[stream].next() < self.streams[stream].end()
+            && self.streams[stream].outstanding() < window
+        {
+            for job in self.jobs(stream, None) {
+                self.fetch(Box::new(job));
+            }
+        }
+    }
+
+    /// The jobs that send the next packet of a stream to all its children: one, or with tokens one a child.
+    pub fn jobs(&mut self, stream: usize, slot: Option<usize>) -> Vec<Job> {
+        let children = 0..self.streams[stream].children.len() as u32;
+        let shares: Vec<Vec<u32>> = match self.parameters.replicas {
+            Replicas::Tokens => children.map(|child| vec![child]).collect(),
+            Replicas::Callback | Replicas::HeaderRewrite => vec![children.collect()],
+        };
+        let number = self.streams[stream].record(shares.len() as u32);
+        let job = |children| Job { stream, number, children, served: 0, slot };
+        shares.into_iter().map(job).collect()
+    }
+
+    /// Fetches the packet of a job from host memory, once there is a send buffer for it.
+    fn fetch(&mut self, job: Box<Job>) {
+        let from = self.streams[job.stream].from;
+        let node = &mut self.nodes[from];
+        if node.send_buffers_used == self.parameters.nic_send_buffers {
+            node.unfetched.push_back(job);
+            return;
+        }
+        node.send_buffers_used += 1;
+        node.peak.send_buffers = node.peak.send_buffers.max(node.send_buffers_used);
+        let length = self.payload_of(job.stream, job.number);
+        self.bus(from, length, Event::Fetched(job));
+    }
+
+    /// The payload of a packet.
+    pub fn payload_of(&self, stream: usize, number: u64) -> Bytes {
+        let parcel = self.streams[stream].parcel(number);
+        let most = self.payload(stream);
+        Bytes(most.min(parcel.length.0 - (number - parcel.first) * most))
+    }
+
+    /// A packet is in its send buffer: header and record are made.
+    pub fn fetched(&mut self, job: Box<Job>) {
+        let work = self.parameters.nic_send + self.name_work(job.stream, job.children[0]);
+        self.nic(self.streams[job.stream].from, work, Event::Prepared(job));
+    }
+
+    /// The header of a job is made for its next child: it may go, where the child has room for it.
+    pub fn prepared(&mut self, job: Box<Job>) {
+        let from = self.streams[job.stream].from;
+        if let Some(job) = self.take_credit(job) {
+            self.transmit(from, Transmission::Data(job));
+        }
+    }
+
+    /// Rewrites the header of a job for its next child.
+    pub fn prepare_next(&mut self, job: Box<Job>) {
+        let work = self.parameters.nic_replica + self.name_work(job.stream, job.children[job.served]);
+        self.nic(self.streams[job.stream].from, work, Event::Prepared(job));
+    }
+
+    /// Queues something for the wire.
+    pub fn transmit(&mut self, node: usize, transmission: Transmission) {
+        let state = &mut self.nodes[node];
+        match transmission {
+            Transmission::Data(_) => state.transmissions.push_back(transmission),
+            Transmission::Ack { .. } | Transmission::Credit { .. } => state.urgent.push_back(transmission),
+        }
+        self.kick(node);
+    }
+
+    /// Begins the next transmission where none is under way.
+    fn kick(&mut self, node: usize) {
+        if self.nodes[node].transmitting {
+            return;
+        }
+        let state = &mut self.nodes[node];
+        let next = state.urgent.pop_front().or_else(|| state.transmissions.pop_front());
+        let Some(transmission) = next else { return };
+        state.transmitting = true;
+        let parameters = self.parameters;
+        let (to, length, packet, mut job) = match transmission {
+            Transmission::Data(mut job) => {
+                let child = job.children[job.served];
+                job.served += 1;
+                let names = Bytes(self.names(job.stream, child) * parameters.destination.0);
+                let length = parameters.header + names + self.payload_of(job.stream, job.number);
+                let packet = Packet::Data { stream: job.stream, child, number: job.number };
+                (self.streams[job.stream].children[child as usize].node, length, packet, Some(job))
+            }
+            Transmission::Ack { stream, child, below } => {
+                (self.streams[stream].from, parameters.ack, Packet::Ack { stream, child, below }, None)
+            }
+            Transmission::Credit { to } => (to, parameters.ack, Packet::Credit { from: to, to: node }, None),
+        };
+        let (begins, leaves, arrives) = self.wire(node, to, length);
+        if let Some(arrives) = arrives {
+            self.agenda.at(arrives, Event::Arrived(packet));
+        }
+        if parameters.replicas == Replicas::HeaderRewrite
+            && let Some(copied) = job.take_if(|job| job.served < job.children.len())
+        {
+            let header = parameters.header.time_at(parameters.link_mb_per_s);
+            self.agenda.at(begins + header, Event::HeaderLeft(copied));
+        }
+        self.agenda.at(leaves, Event::Left { node, job });
+    }
+
+    /// A packet has left: its job goes on with the next child, or is done.
+    pub fn left(&mut self, node: usize, job: Option<Box<Job>>) {
+        self.nodes[node].transmitting = false;
+        if let Some(job) = job {
+            if job.served < job.children.len() {
+                self.prepare_next(job);
+            } else {
+                self.job_done(node, &job);
+            }
+        }
+        self.kick(node);
+    }
+
+    fn job_done(&mut self, node: usize, job: &Job) {
+        self.streams[job.stream].left(job.number, self.agenda.now());
+        self.start_timer(job.stream);
+        if let Some(slot) = job.slot {
+            self.release_slot(node, slot);
+            return;
+        }
+        self.nodes[node].send_buffers_used -= 1;
+        if let Some(waiting) = self.nodes[node].unfetched.pop_front() {
+            self.fetch(waiting);
+        }
+    }
+
+    /// An acknowledgment has been taken: what everybody has gives its token or its receive buffer back.
+    pub fn acknowledged(&mut self, stream: usize, child: u32, below: u64) {
+        let node = self.streams[stream].from;
+        let relays = self.streams[stream].relays;
+        for content in self.streams[stream].acknowledge(child as usize, below) {
+            match content {
+                // LFC has let it go as soon as its process had it: nothing is sent again.
+                Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
+                Content::Data { group, message } if relays => self.release_message(node, group, message),
+                _ => {
+                    let event = Event::Raised { node, notice: Notice::Sent { content } };
+                    self.nic(node, self.parameters.nic_sent, event);
+                }
+            }
+        }
+        if !relays {
+            self.pump(stream);
+        }
+    }
+
+    fn start_timer(&mut self, stream: usize) {
+        let waits = !self.streams[stream].timed && self.streams[stream].outstanding() > 0;
+        if waits && self.parameters.flow != Flow::Lfc {
+            self.streams[stream].timed = true;
+            self.agenda.after(self.parameters.timeout, Event::TimedOut(stream));
+        }
+    }
+
+    /// The timer of a stream has run out: what is overdue is sent again, and everything behind it, to whom it is missing.
+    pub fn timed_out(&mut self, stream: usize) {
+        self.streams[stream].timed = false;
+        if let Some(left) = self.streams[stream].oldest() {
+            let due = left + self.parameters.timeout;
+            if due > self.agenda.now() {
+                self.streams[stream].timed = true;
+                self.agenda.at(due, Event::TimedOut(stream));
+                return;
+            }
+            self.streams[stream].silent += 1;
+            if self.streams[stream].silent > SILENT_MAX {
+                self.given_up = true;
+                return;
+            }
+            for (number, children) in self.streams[stream].overdue() {
+                self.counts.retransmissions += children.len() as u64;
+                self.fetch(Box::new(Job { stream, number, children, served: 0, slot: None }));
+            }
+        }
+        self.start_timer(stream);
+    }
+}

@@ -1,0 +1,82 @@
+//! The trees that the groups of a task go down.
+
+use std::collections::BTreeMap;
+
+use treecast_plan::{Group, MemberId, PlanOptions, Planner, Scheme, WormKind};
+
+use super::policies::Membership;
+use super::{Parameters, Task};
+use crate::ModelError;
+
+/// The tree of one group over the nodes of a task: those of the members, the root of the task first, then its destinations
+/// as they are given.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub root: usize,
+    /// In the order in which they are served.
+    pub children: Vec<Vec<usize>>,
+    /// How many nodes stand below each.
+    pub below: Vec<u32>,
+    pub leaves: u32,
+    /// Whether packets name those below their receiver.
+    pub named: bool,
+}
+
+/// The members of a task, in the order of its nodes.
+pub(super) fn members(task: &Task) -> Vec<MemberId> {
+    std::iter::once(task.group.root()).chain(task.group.destinations().iter().copied()).collect()
+}
+
+/// The trees of as many groups as wanted. The first is the task's; the root of each other is the next member, and its
+/// destinations are all others, listed from there on, round and round.
+pub(super) fn trees(
+    parameters: &Parameters,
+    task: &Task,
+    scheme: &Scheme,
+    packets: u32,
+) -> Result<Vec<Tree>, ModelError> {
+    let members = members(task);
+    let count = members.len();
+    if parameters.groups as usize > count {
+        return Err(ModelError::Unsupported(format!(
+            "each of {} groups has a root of its own, and there are {count} members: set groups to at most {count}",
+            parameters.groups
+        )));
+    }
+    let positions: BTreeMap<MemberId, usize> = members.iter().copied().zip(0..).collect();
+    let mut planner = Planner::new(task.fabric, scheme, &PlanOptions { order: task.order, packets })?;
+    let tree = |index: u32| {
+        let root = index as usize;
+        let others = (1..count).map(|step| members[(root + step) % count]).collect();
+        let plan = planner.plan(&Group::new(*task.group.placement(), members[root], others)?)?;
+        let mut children = vec![Vec::new(); count];
+        let mut below = vec![0_u32; count];
+        for worm in plan.worms() {
+            let (WormKind::Unicast, &[to]) = (worm.kind, &worm.to[..]) else {
+                return Err(ModelError::Unsupported(format!(
+                    "Myrinet switches do not copy packets: scheme {} is no tree of unicasts",
+                    scheme.name()
+                )));
+            };
+            children[positions[&worm.from]].push(positions[&to]);
+        }
+        for worm in plan.worms().iter().rev() {
+            below[positions[&worm.from]] += 1 + below[positions[&worm.to[0]]];
+        }
+        let named = match parameters.membership {
+            Membership::Posted => false,
+            Membership::Named => true,
+            Membership::Mixed => index % 2 == 1,
+        };
+        let leaves = below.iter().filter(|&&below| below == 0).count() as u32;
+        Ok(Tree { root, children, below, leaves, named })
+    };
+    (0..parameters.groups).map(tree).collect()
+}
+
+impl Tree {
+    /// The most names that a packet carries.
+    pub fn names_max(&self) -> u64 {
+        self.children[self.root].iter().map(|&child| u64::from(self.below[child])).max().unwrap_or(0)
+    }
+}
