@@ -105,7 +105,8 @@ impl<'a> RunSpec<'a> {
         let topology = u128::from(self.topology_seed().unwrap_or(0)) << 64;
         let group = u128::from(self.group_index) << 32 | u128::from(self.setup().destinations);
         let mut random = Pcg64::new(topology | group, GROUP_STREAM);
-        (random.next_u64(), MemberId(random.random_range(0..members)))
+        let (seed, drawn) = (random.next_u64(), MemberId(random.random_range(0..members)));
+        (seed, self.setup().root.unwrap_or(drawn))
     }
 
     /// The fabric with its routing, in a line.
@@ -292,12 +293,12 @@ impl<'a> RunSpec<'a> {
     pub(crate) fn digest(&self) -> u128 {
         // What the runs of a point share is put together once.
         let of_point = self.point.digest.get_or_init(|| {
-            let Setup { fabrics: _, routing, message, destinations, processes, arrangement, .. } =
+            let Setup { fabrics: _, routing, message, destinations, root, processes, arrangement, .. } =
                 self.setup();
             let SeriesSpec { scheme, offload, .. } = self.series();
             let order = self.series().order_used().map(|order| order.to_string());
             let mut text = format!(
-                "{routing} {scheme} {order:?} {offload} {message} {destinations} {processes} {arrangement:?}"
+                "{routing} {scheme} {order:?} {offload} {message} {destinations} {root:?} {processes} {arrangement:?}"
             );
             let values = match &self.setup().hardware {
                 Hardware::Cycles(parameters) => parameters.values().collect(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use treecast_fabric::generate::Irregular;
 use treecast_fabric::{Cycles, FabricSpec, Flits, NameAndOptions, RoutingPolicy, SpecError};
 use treecast_model::Model;
-use treecast_plan::Arrangement;
+use treecast_plan::{Arrangement, MemberId};
 use treecast_sim::{Arrivals, DestinationSets, Parameters};
 
 const FABRIC: &str = "a fabric such as irregular:switches=8,hosts=32";
@@ -19,11 +19,12 @@ const LOAD: &str = "flits a host and cycle, above 0";
 const PRECISION: &str = "a share from 0.001 to 0.5";
 
 /// What can be set besides parameters and the fabric's options.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "fabric",
     "routing",
     "message",
     "destinations",
+    "root",
     "processes",
     "placement",
     "testbed",
@@ -48,6 +49,8 @@ pub struct Setup {
     pub message: Flits,
     /// How many destinations are drawn: the degree of a run under load.
     pub destinations: u32,
+    /// The root; drawn if there is none.
+    pub root: Option<MemberId>,
     /// How many processes every host has.
     pub processes: u32,
     /// How they are numbered.
@@ -150,6 +153,7 @@ pub(crate) struct Draft {
     routing: RoutingPolicy,
     message: Option<Flits>,
     destinations: Option<Destinations>,
+    root: Option<MemberId>,
     processes: u32,
     arrangement: Arrangement,
     hardware: Hardware,
@@ -173,6 +177,7 @@ impl Draft {
             routing: RoutingPolicy::default(),
             message: None,
             destinations: None,
+            root: None,
             processes: 1,
             arrangement: Arrangement::default(),
             hardware: Hardware::Cycles(Parameters::default()),
@@ -195,6 +200,9 @@ impl Draft {
             "destinations" => {
                 let count = read(key, value, DESTINATIONS, |number| *number > 0)?;
                 self.destinations = Some(Destinations::Count(count));
+            }
+            "root" => {
+                self.root = Some(MemberId(read(key, value, "the number of a process, from 0", |_| true)?))
             }
             "processes" => self.processes = read(key, value, FROM_1, |number| *number > 0)?,
             "placement" => self.arrangement = value.parse()?,
@@ -263,6 +271,7 @@ impl Draft {
             routing: self.routing,
             message: self.message.ok_or_else(|| missing("message", MESSAGE))?,
             destinations,
+            root: self.root,
             processes: self.processes,
             arrangement: self.arrangement,
             hardware: self.hardware.clone(),

@@ -102,9 +102,7 @@ impl Cross<'_> {
             (Measure::Saturation, _) if setup.model().is_some() => {
                 Err("saturation is searched for without a testbed".into())
             }
-            (Measure::Of(measure), _)
-                if !measures(&setup).iter().any(|other| other.name == measure.name) =>
-            {
+            (Measure::Of(measure), _) if !measures(&setup).iter().any(|other| other.name == measure.name) => {
                 Err(format!("{} is not measured here: set the testbed of a model that does", measure.name)
                     .into())
             }
