@@ -9,6 +9,7 @@
 pub mod kernel;
 mod keys;
 pub mod sci;
+pub mod smp;
 
 use thiserror::Error;
 use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};
