@@ -59,7 +59,39 @@ macro_rules! count_key {
     };
 }
 
-pub(crate) use {bytes_key, count_key, rate_key, span_key};
+/// A share from 0 to 0.9.
+macro_rules! share_key {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: "a share from 0 to 0.9",
+            about: $about,
+            get: |parameters| parameters.$field.to_string(),
+            set: |parameters, text| {
+                parameters.$field = text.parse().ok().filter(|share| (0.0..=0.9).contains(share))?;
+                Some(())
+            },
+        }
+    };
+}
+
+/// One of several choices.
+macro_rules! choice_key {
+    ($name:literal, $field:ident, $about:literal, [$($text:literal => $value:path),+]) => {
+        Key {
+            name: $name,
+            expected: concat!("one of", $(" ", $text),+),
+            about: $about,
+            get: |parameters| match parameters.$field { $($value => $text.into()),+ },
+            set: |parameters, text| {
+                parameters.$field = match text { $($text => $value,)+ _ => return None };
+                Some(())
+            },
+        }
+    };
+}
+
+pub(crate) use {bytes_key, choice_key, count_key, rate_key, share_key, span_key};
 
 /// Sets parameters from a testbed file's lines `key = value`.
 #[cfg(test)]

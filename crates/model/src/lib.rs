@@ -11,6 +11,7 @@ mod keys;
 mod model;
 pub mod myrinet;
 pub mod sci;
+pub mod smp;
 
 use thiserror::Error;
 use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};

@@ -1,6 +1,8 @@
 //! The links of a fabric, as packets see them that go through it without being stored.
 
-use treecast_fabric::{Bytes, Channel, Fabric, HostId, LinkId, Picoseconds, RouteFinder};
+use std::collections::BTreeMap;
+
+use treecast_fabric::{Bytes, Channel, Fabric, HostId, Link, LinkId, Picoseconds, RouteFinder, Vertex};
 
 use super::Server;
 
@@ -64,6 +66,33 @@ impl<'a> Network<'a> {
         Transit { begins: starts.first().copied().unwrap_or(now), leaves: passed, head, tail }
     }
 
+    /// Sends a packet down a tree of links, in the order of a walk ([`UpDown::tree_route`](treecast_fabric::UpDown)):
+    /// switches copy it, and store a copy whose link is taken, so no branch holds up another. When each host gets it.
+    pub fn send_tree(
+        &mut self,
+        now: Picoseconds,
+        route: &[Channel],
+        length: Bytes,
+    ) -> Vec<(HostId, Transit)> {
+        let topology = self.fabric.topology();
+        let wire = length.time_at(self.mb_per_s);
+        // When the head is at each end. A switch passed on the way up is come to again from above by the copy that goes on.
+        let mut heads: BTreeMap<Vertex, Picoseconds> = BTreeMap::new();
+        let mut transits = Vec::new();
+        for channel in route {
+            let Link { from, to, .. } = topology.link(channel.link);
+            let server = &mut self.links[channel.link.index()];
+            let start = heads.get(&from).copied().unwrap_or(now).max(server.free_at());
+            server.hold(start, start + wire);
+            let head = start + self.hop;
+            heads.insert(to, head);
+            if let Some(host) = to.host() {
+                transits.push((host, Transit { begins: now, leaves: now + wire, head, tail: head + wire }));
+            }
+        }
+        transits
+    }
+
     /// How long a link has been taken.
     pub fn busy(&self, link: LinkId) -> Picoseconds {
         self.links[link.index()].busy()
@@ -77,6 +106,8 @@ impl<'a> Network<'a> {
 
 #[cfg(test)]
 mod tests {
+    use treecast_fabric::Overlap;
+
     use super::*;
 
     const HOP: Picoseconds = Picoseconds(500);
@@ -100,6 +131,26 @@ mod tests {
         assert_eq!(transit.leaves, Picoseconds(100) + WIRE);
         assert_eq!(transit.head, Picoseconds(100) + HOP + HOP);
         assert_eq!(transit.tail, transit.head + WIRE);
+    }
+
+    #[test]
+    fn a_copy_down_a_tree_reaches_each_host_as_a_packet_by_itself_would() {
+        let fabric = Fabric::from_spec(&"fat-tree:k=4".parse().unwrap()).unwrap();
+        let hosts = [1, 3, 9].map(HostId);
+        let routing = fabric.routing().up_down().unwrap();
+        let route = routing.tree_route(fabric.topology(), HostId(0), &hosts, Overlap::default()).unwrap();
+        let mut network = Network::new(&fabric, 1_000, HOP);
+        let mut tails: Vec<_> = network
+            .send_tree(Picoseconds(5), &route, Bytes(1_000))
+            .into_iter()
+            .map(|(host, transit)| (host, transit.tail))
+            .collect();
+        tails.sort_unstable();
+        // All copies come down from the core: 6, 6 and 6 links; the second packet follows the first.
+        let over = |links: u64| Picoseconds(5) + Picoseconds(links * HOP.0) + WIRE;
+        assert_eq!(tails, hosts.map(|host| (host, over(6))));
+        let again = network.send_tree(Picoseconds(5), &route, Bytes(1_000));
+        assert!(again.iter().all(|(_, transit)| transit.tail == over(6) + WIRE));
     }
 
     #[test]

@@ -1,0 +1,175 @@
+//! Nodes with several processes on InfiniBand, after Mamidala, Chai, Jin and Panda: Efficient SMP-aware MPI-level broadcast
+//! over InfiniBand's hardware multicast (2006).
+//!
+//! A process goes through its steps one after another; what it waits for wakes it. Between two processes of a node there is
+//! a queue with slots in shared memory: a message is copied in, a flag tells the receiver, who copies it out; a long
+//! message is announced and answered first, and comes in pieces. A message to another node goes through bus and network
+//! interface, the network, and the same there, in packets. A packet to the multicast group is copied by the switches; at
+//! each node the network interface looks up who is attached, and moves the packet to each in turn over the bus. Such
+//! packets may be lost, come late, or find no buffer. Who has a whole broadcast and is to say so acknowledges it; the root
+//! repeats all packets of a broadcast to each who has not by the timeout, and has no more than a window of broadcasts open.
+//!
+//! Latency is measured as the study does it: in every iteration the root broadcasts, and one receiver, each in turn, sends
+//! a message back; latency is the time of the iterations less that of those messages by themselves, a message each.
+//!
+//! Our readings, where the study leaves them open:
+//! - acknowledgments are a broadcast's, not a packet's; they and repetitions go from node to node, and only
+//!   repetitions are datagrams and may be lost again;
+//! - leaders pass a packet on before they look at the next one;
+//! - a process that has attached itself takes a packet from wherever it comes first and acknowledges nothing: what it lost
+//!   it gets from its leader, who sends only what the other has not;
+//! - processes of the root's node never attach themselves: the root has the message when they come;
+//! - a delayed leader is one of another node than the root's.
+//!
+//! The task's scheme and order are those of `ori_bcst`; the others have no tree to choose.
+
+mod collect;
+mod engine;
+mod figures;
+mod flight;
+mod parameters;
+pub mod policy;
+mod root;
+mod script;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use treecast_fabric::{Bytes, Picoseconds};
+use treecast_plan::{Group, MemberId, Plan, PlanOptions, WormKind, plan};
+use treecast_sim::{Offload, Status};
+
+pub use parameters::{Method, Operation, Parameters, Turns};
+
+use crate::{Measure, ModelError, Outcome, Task};
+use engine::{Engine, Job};
+
+/// What a run measures.
+pub const MEASURES: &[Measure] = &[
+    Measure {
+        name: "nonleader_wait_us",
+        about: "mean wait of receivers that lead no node, from coming to a broadcast to having the message",
+    },
+    Measure { name: "leader_wait_us", about: "mean wait of those that lead a node, the root apart" },
+    Measure { name: "attaches", about: "how often processes attached themselves" },
+    Measure { name: "detaches", about: "how often processes detached themselves" },
+    Measure { name: "acknowledgments", about: "acknowledgments that the root got" },
+    Measure { name: "retransmissions", about: "packets that the root repeated" },
+    Measure { name: "lost_datagrams", about: "datagrams that a node did not get" },
+    Measure { name: "dropped_datagrams", about: "datagrams that found no buffer" },
+    Measure { name: "duplicate_datagrams", about: "datagrams that came to somebody who had them already" },
+    Measure { name: "root_cpu_us", about: "CPU time of the root, a broadcast" },
+    Measure { name: "receiver_cpu_us", about: "mean CPU time of the receivers, a broadcast" },
+];
+
+/// The most packets of a message.
+const PACKETS_MAX: u64 = 1 << 16;
+
+/// Carries out broadcasts, or one message.
+///
+/// # Errors
+/// [`ModelError::Unsupported`] for an offload, for an empty or too long message, for a scheme whose worms are no unicasts, for
+/// multicast on a fabric without up*/down* routing; [`ModelError::Plan`] where the scheme does not fit.
+pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
+    if task.offload != Offload::Host {
+        let reason = format!("offload {} is not for this model: its methods say who forwards", task.offload);
+        return Err(ModelError::Unsupported(reason));
+    }
+    let packets = task.message.0.div_ceil(parameters.mtu.0);
+    if !(1..=PACKETS_MAX).contains(&packets) {
+        let most = Bytes(PACKETS_MAX * parameters.mtu.0);
+        let reason = format!("a message has from 1 byte to {most}, not {}: shorten it", task.message);
+        return Err(ModelError::Unsupported(reason));
+    }
+    let options = PlanOptions { order: task.order, packets: packets as u32 };
+    let plan = plan(task.fabric, task.group, task.scheme, &options)?;
+    if parameters.operation == Operation::PointToPoint {
+        let engine = message(parameters, task, task.group, task.message);
+        let latency = engine.message_time();
+        return Ok(outcome(&engine, latency));
+    }
+    let mut engine = broadcasts(parameters, task, &plan)?;
+    engine.run();
+    let measured = u64::from(parameters.iterations);
+    let net = engine.figures.spans.0.saturating_sub(engine.figures.messages.0);
+    let latency = (engine.figures.iterations == engine.broadcasts).then_some(Picoseconds(net / measured));
+    Ok(outcome(&engine, latency))
+}
+
+/// Broadcasts that are ready to run.
+fn broadcasts<'a>(
+    parameters: &'a Parameters,
+    task: &Task<'a>,
+    plan: &'a Plan,
+) -> Result<Engine<'a>, ModelError> {
+    let is_planned = parameters.method == Method::Original;
+    let is_unicast = |worm: &treecast_plan::Worm| {
+        worm.to.len() == 1 && !matches!(worm.kind, WormKind::Path | WormKind::Tree)
+    };
+    if is_planned && !plan.worms().iter().all(is_unicast) {
+        let reason = format!("ori_bcst sends messages to one process each: {} does not", plan.scheme());
+        return Err(ModelError::Unsupported(reason));
+    }
+    let (planned, sends) = if is_planned { (Some(plan), Some(plan.sends())) } else { (None, None) };
+    let job = Job::Broadcasts { plan: planned, sends };
+    let mut engine = Engine::new(parameters, task.fabric, task.group, job, task.message, task.seed);
+    if !is_planned {
+        engine.route_multicast(task.fabric)?;
+    }
+    // A message takes as long from every process of a node that is as far in its memory.
+    let mut known = BTreeMap::new();
+    for member in engine.turn_takers() {
+        let kind = (engine.placement.host_of(member), engine.is_far(member, engine.root));
+        let time = *known.entry(kind).or_insert_with(|| time_back(parameters, task, member));
+        engine.turns.push((member, time));
+    }
+    Ok(engine)
+}
+
+/// How long the message of a receiver's turn takes by itself.
+fn time_back(parameters: &Parameters, task: &Task, from: MemberId) -> Picoseconds {
+    let group = Group::new(*task.group.placement(), from, vec![task.group.root()]);
+    let group = group.expect("two members of a group are a group");
+    message(parameters, task, &group, root::TURN).message_time().unwrap_or_default()
+}
+
+/// One message from a group's root to its first destination, as it went.
+fn message<'a>(parameters: &'a Parameters, task: &Task<'a>, group: &'a Group, length: Bytes) -> Engine<'a> {
+    let job = Job::Message { to: group.destinations()[0] };
+    let mut engine = Engine::new(parameters, task.fabric, group, job, length, task.seed);
+    engine.run();
+    engine
+}
+
+fn outcome(engine: &Engine, latency: Option<Picoseconds>) -> Outcome {
+    let figures = &engine.figures;
+    let waiting = engine.waiting();
+    let status = match (latency, waiting.is_empty()) {
+        (Some(_), true) => Status::Complete,
+        _ if engine.has_stopped() => Status::Deadlocked,
+        _ => Status::Incomplete,
+    };
+    let share = |sum: f64, count: f64| if count == 0.0 { 0.0 } else { sum / count };
+    let receivers = engine.group.destinations();
+    let busy: f64 = receivers.iter().map(|&id| engine.members[id.index()].busy.us()).sum();
+    let broadcasts = f64::from(figures.iterations.max(1));
+    Outcome {
+        status,
+        latency: latency.filter(|_| status == Status::Complete),
+        measured: vec![
+            ("nonleader_wait_us", figures.other_wait.value().us()),
+            ("leader_wait_us", figures.leader_wait.value().us()),
+            ("attaches", figures.attaches as f64),
+            ("detaches", figures.detaches as f64),
+            ("acknowledgments", figures.acknowledgments as f64),
+            ("retransmissions", figures.retransmissions as f64),
+            ("lost_datagrams", figures.lost as f64),
+            ("dropped_datagrams", figures.dropped as f64),
+            ("duplicate_datagrams", figures.duplicates as f64),
+            ("root_cpu_us", engine.members[engine.root.index()].busy.us() / broadcasts),
+            ("receiver_cpu_us", share(busy, receivers.len() as f64 * broadcasts)),
+        ],
+        deadlock: if status == Status::Deadlocked { waiting } else { Vec::new() },
+    }
+}

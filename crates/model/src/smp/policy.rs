@@ -1,0 +1,213 @@
+//! The dynamic attach policy: when a process that waits for its leader too long attaches itself.
+//!
+//! *Published* (Mamidala, Chai, Jin, Panda, 2006): a process that is not the leader keeps its average wait, counted only for
+//! broadcasts in which the leader found the packet not yet waiting for it. When it exceeds the leader's average by more than a
+//! threshold it attaches; when it falls below, it detaches, lazily, after further broadcasts. It begins after a minimum
+//! number of broadcasts.
+
+use treecast_fabric::Picoseconds;
+
+/// Which broadcasts count for the averages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// Those in which the leader found the packet not yet waiting for it when it came. *Published.*
+    #[default]
+    NotWaiting,
+    /// Those in which the packet waited for the leader: the leader was late. *Ours.*
+    Waiting,
+    /// All. *Ours.*
+    All,
+}
+
+/// What decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// By how much the own average must exceed the leader's.
+    pub threshold: Picoseconds,
+    /// How many broadcasts pass before anything is decided.
+    pub minimum_broadcasts: u32,
+    /// How many further broadcasts an attached process waits before it detaches.
+    pub lazy_broadcasts: u32,
+    /// Which broadcasts count.
+    pub counted: Counted,
+}
+
+impl Policy {
+    /// Whether a broadcast counts, in which the packet waited for the leader or not.
+    pub fn counts(&self, waiting: bool) -> bool {
+        match self.counted {
+            Counted::NotWaiting => !waiting,
+            Counted::Waiting => waiting,
+            Counted::All => true,
+        }
+    }
+}
+
+/// An average of waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Average {
+    sum: Picoseconds,
+    count: u64,
+}
+
+impl Average {
+    /// Of nothing.
+    pub const NONE: Self = Self { sum: Picoseconds::ZERO, count: 0 };
+
+    /// Counts a wait.
+    pub fn add(&mut self, wait: Picoseconds) {
+        self.sum += wait;
+        self.count += 1;
+    }
+
+    /// The average so far; zero where nothing was counted.
+    pub fn value(&self) -> Picoseconds {
+        Picoseconds(self.sum.0.checked_div(self.count).unwrap_or(0))
+    }
+}
+
+/// What a process is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing.
+    Stay,
+    /// Attach to the multicast group.
+    Attach,
+    /// Detach from it.
+    Detach,
+}
+
+/// The state of one process that is not the leader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attachment {
+    own: Average,
+    broadcasts: u32,
+    attached: bool,
+    /// For how many broadcasts in a row an attached process has been below the threshold.
+    below: u32,
+}
+
+impl Attachment {
+    /// Whether it is attached.
+    pub fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// A broadcast is over for it: how long it waited, whether the packet waited for the leader, and the average that the
+    /// leader has published.
+    pub fn after(
+        &mut self,
+        policy: &Policy,
+        wait: Picoseconds,
+        waiting: bool,
+        leader: Picoseconds,
+    ) -> Decision {
+        self.broadcasts += 1;
+        if policy.counts(waiting) {
+            self.own.add(wait);
+        }
+        if self.broadcasts < policy.minimum_broadcasts {
+            return Decision::Stay;
+        }
+        let above = self.own.value() > leader + policy.threshold;
+        match (self.attached, above) {
+            (false, true) => {
+                (self.attached, self.below) = (true, 0);
+                Decision::Attach
+            }
+            (true, true) => {
+                self.below = 0;
+                Decision::Stay
+            }
+            (true, false) if self.below < policy.lazy_broadcasts => {
+                self.below += 1;
+                Decision::Stay
+            }
+            (true, false) => {
+                self.attached = false;
+                Decision::Detach
+            }
+            (false, false) => Decision::Stay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: fn(u64) -> Picoseconds = |us| Picoseconds(us * 1_000_000);
+
+    const POLICY: Policy = Policy {
+        threshold: Picoseconds(500_000_000),
+        minimum_broadcasts: 1,
+        lazy_broadcasts: 2,
+        counted: Counted::NotWaiting,
+    };
+
+    fn decisions(policy: Policy, waits: &[(u64, bool, u64)]) -> Vec<Decision> {
+        let mut attachment = Attachment::default();
+        let after = |&(wait, waiting, leader)| attachment.after(&policy, US(wait), waiting, US(leader));
+        waits.iter().map(after).collect()
+    }
+
+    use Decision::{Attach, Detach, Stay};
+
+    #[test]
+    fn it_attaches_above_the_threshold_and_not_at_it() {
+        assert_eq!(
+            decisions(POLICY, &[(500, false, 0), (500, false, 0), (503, false, 0)]),
+            [Stay, Stay, Attach]
+        );
+    }
+
+    #[test]
+    fn what_the_leader_waits_for_as_well_is_taken_off() {
+        assert_eq!(decisions(POLICY, &[(900, false, 400), (900, false, 399)]), [Stay, Attach]);
+    }
+
+    #[test]
+    fn a_broadcast_whose_packet_waited_for_the_leader_does_not_count() {
+        assert_eq!(
+            decisions(POLICY, &[(9_000, true, 0), (9_000, true, 0), (501, false, 0)]),
+            [Stay, Stay, Attach]
+        );
+        let late = Policy { counted: Counted::Waiting, ..POLICY };
+        assert_eq!(decisions(late, &[(9_000, false, 0), (9_000, true, 0)]), [Stay, Attach]);
+        let all = Policy { counted: Counted::All, ..POLICY };
+        assert_eq!(decisions(all, &[(9_000, true, 0)]), [Attach]);
+    }
+
+    #[test]
+    fn nothing_is_decided_before_the_minimum_of_broadcasts() {
+        let patient = Policy { minimum_broadcasts: 3, ..POLICY };
+        assert_eq!(decisions(patient, &[(900, false, 0); 3]), [Stay, Stay, Attach]);
+    }
+
+    #[test]
+    fn it_detaches_lazily() {
+        // 600, then averages of 300, 200, 150: below, for the third broadcast in a row.
+        let waits = [(600, false, 0), (0, false, 0), (0, false, 0), (0, false, 0), (0, false, 0)];
+        assert_eq!(decisions(POLICY, &waits), [Attach, Stay, Stay, Detach, Stay]);
+        let eager = Policy { lazy_broadcasts: 0, ..POLICY };
+        assert_eq!(decisions(eager, &waits[..2]), [Attach, Detach]);
+    }
+
+    #[test]
+    fn being_above_once_more_keeps_it_attached() {
+        // Averages 600, 300, 267 less the leader's; then 1,200, and below again.
+        let waits = [(600, false, 0), (0, false, 0), (200, false, 0), (4_000, false, 0), (0, false, 900)];
+        assert_eq!(decisions(POLICY, &waits), [Attach, Stay, Stay, Stay, Stay]);
+        let next = [waits.as_slice(), &[(0, false, 900), (0, false, 900)]].concat();
+        assert_eq!(decisions(POLICY, &next)[5..], [Stay, Detach]);
+    }
+
+    #[test]
+    fn who_has_detached_may_attach_again() {
+        let eager = Policy { lazy_broadcasts: 0, ..POLICY };
+        assert_eq!(
+            decisions(eager, &[(600, false, 0), (0, false, 0), (9_000, false, 0)]),
+            [Attach, Detach, Attach]
+        );
+    }
+}
