@@ -87,6 +87,8 @@ macro_rules! models {
 models! {
     /// Myrinet's network interfaces with GM.
     Myrinet, myrinet, "myrinet";
+    /// Nodes of several processes on InfiniBand.
+    Smp, smp, "smp";
     /// Rings of the Scalable Coherent Interface.
     Sci, sci, "sci";
 }
