@@ -39,11 +39,11 @@ impl FigureSpec {
             x_label: self.x.label.clone(),
             y_label: self.y_label(&rows),
             row_label: self.y.as_ref().map(|y| y.label.clone()),
-            best: match self.measure {
+            best: self.best.unwrap_or(match self.measure {
                 _ if self.relative_to.is_some() => Best::Highest,
                 Measure::Latency | Measure::Winner | Measure::Of(_) => Best::Lowest,
                 Measure::AcceptedLoad | Measure::Saturation => Best::Highest,
-            },
+            }),
             x_scale: self.x.scale,
             y_scale: self.y_scale,
             shared_y: self.shared_y,

@@ -10,7 +10,7 @@ use treecast_model::Model;
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
 
-use crate::figure::Scale;
+use crate::figure::{Best, Scale};
 use crate::run::RunSpec;
 use crate::{Setup, StudyError, format};
 
@@ -127,6 +127,8 @@ pub struct FigureSpec {
     pub(crate) unit: Unit,
     /// The series that the others are compared with, where a figure shows factors.
     pub(crate) relative_to: Option<usize>,
+    /// Which of two means is better, where the file says so.
+    pub(crate) best: Option<Best>,
     pub(crate) shared_y: bool,
     pub(crate) y_scale: Scale,
     pub(crate) columns: usize,

@@ -164,6 +164,7 @@ impl Base<'_> {
             measure,
             unit: self.study.unit,
             relative_to: relative_to.transpose()?,
+            best: figure.best,
             shared_y: figure.shared_y,
             y_scale: figure.y_scale,
             columns: figure.columns,

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::figure::Scale;
+use crate::figure::{Best, Scale};
 use crate::spec::Unit;
 
 /// The most values of x.
@@ -44,6 +44,7 @@ pub(super) struct FigureFile {
     pub question: String,
     pub measure: Option<Spanned<String>>,
     pub relative_to: Option<Spanned<String>>,
+    pub best: Option<Best>,
     #[serde(default = "yes")]
     pub shared_y: bool,
     #[serde(default)]
