@@ -27,6 +27,8 @@ pub struct Parameters {
     pub flow: Flow,
     /// How a NIC in the middle knows its children.
     pub membership: Membership,
+    /// How many destinations a message names where membership is mixed: the last of those given.
+    pub named_destinations: u32,
     /// Where the lambda of a postal tree comes from.
     pub postal_lambda: PostalLambda,
     /// Whether the group exists already.
@@ -121,6 +123,7 @@ impl Default for Parameters {
             forwarding: Forwarding::default(),
             flow: Flow::default(),
             membership: Membership::default(),
+            named_destinations: 1,
             postal_lambda: PostalLambda::default(),
             first_broadcast: FirstBroadcast::default(),
             eager_copies: EagerCopies::default(),
@@ -266,6 +269,11 @@ const KEYS: &[Key<Parameters>] = &[
         membership,
         Membership,
         "how a NIC in the middle knows its children"
+    ),
+    count!(
+        "named_destinations",
+        named_destinations,
+        "destinations that a message names where membership is mixed"
     ),
     policy!(
         "postal_lambda",

@@ -11,7 +11,7 @@ impl World<'_> {
     /// A send event has reached the NIC: it becomes a token, or a token a child.
     pub fn posted(&mut self, node: usize, post: Post) {
         let parameters = self.parameters;
-        let mut work = parameters.nic_send_event;
+        let mut work = parameters.nic_send_event + self.posted_name_work(post.stream);
         if self.forwarder != Offload::Host {
             work += parameters.nic_firmware;
         }

@@ -81,12 +81,25 @@ fn one_packet_takes_its_steps_one_after_another() {
         let told = case("operation=broadcast").latency(Offload::Host, bytes);
         let known = case("operation=multisend").latency(Offload::Host, bytes);
         assert_eq!([told, known], one_packet(&Parameters::default(), bytes), "{bytes}");
+        // MPI: a call and a copy at either end; the receiver is in its call before.
+        let copies = Bytes(bytes).time_at(400);
+        let eager = case("operation=broadcast,layer=mpi").latency(Offload::Host, bytes);
+        assert_eq!(eager, told + Parameters::default().mpi_call + copies + copies, "{bytes}");
         // The answer of the leaf goes the same way back.
         let [answer, _] = one_packet(&Parameters::default(), 1);
         let answered = case("operation=multicast").latency(Offload::Host, bytes);
         // The sender's NIC is free for it: the acknowledgment has been taken long before.
         assert_eq!(answered, told + answer, "{bytes}");
     }
+}
+
+#[test]
+fn a_rendezvous_asks_is_answered_and_sends() {
+    let parameters = Parameters::default();
+    let case = Case::new(2, "separate", "operation=broadcast,layer=mpi,eager_bytes=10");
+    let [question, _] = one_packet(&parameters, 16);
+    let [_, sent] = one_packet(&parameters, 100);
+    assert_eq!(case.latency(Offload::Host, 100), parameters.mpi_call + question + question + sent);
 }
 
 #[test]
@@ -354,12 +367,21 @@ fn busy_and_waiting_make_cpu_time() {
 
 #[test]
 fn names_make_packets_longer_and_nics_busier() {
-    let outcome = |membership: &str| {
+    let memberships = ["posted", "mixed,named_destinations=5", "named"];
+    let outcomes = memberships.map(|membership| {
         Case::new(16, "binomial", &format!("membership={membership}")).run(Offload::Nic, 64)
+    });
+    for pair in outcomes.windows(2) {
+        assert!(pair[0].latency < pair[1].latency);
+        assert!(value(&pair[0], "nic_busy_us") < value(&pair[1], "nic_busy_us"));
+    }
+    // Two names in the send event, which the root's NIC reads; a receiver has nobody below.
+    let multisend = |membership: &str| {
+        Case::new(3, "separate", &format!("operation=multisend,membership={membership}"))
+            .latency(Offload::Nic, 64)
     };
-    let (posted, named) = (outcome("posted"), outcome("named"));
-    assert!(posted.latency < named.latency);
-    assert!(value(&posted, "nic_busy_us") < value(&named, "nic_busy_us"));
+    let name = Parameters::default().nic_destination;
+    assert_eq!(multisend("named") - multisend("posted"), name + name);
     let refused = Case::new(4, "serial", "membership=named,packet_bytes=8");
     let error = run(&refused.parameters, &refused.task(Offload::Nic, 64)).unwrap_err();
     assert!(error.to_string().contains("the names of 2 destinations take 8 bytes"), "{error}");

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use treecast_fabric::{Bytes, Fabric, HostId, Picoseconds, RouteFinder};
+use treecast_fabric::{Bytes, HostId, Picoseconds, RouteFinder};
 use treecast_sim::Offload;
 
 use super::Parameters;
 use super::credits::{BufferCredits, Manager};
 use super::policies::{Layer, Operation};
 use super::stream::{Content, Stream};
-use super::tree::Tree;
+use super::tree::{Tree, members};
+use crate::Task;
 use crate::kernel::{Agenda, Network, Server};
 
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
@@ -197,15 +198,14 @@ impl<'a> World<'a> {
     /// A world in which nothing has happened.
     pub fn new(
         parameters: &'a Parameters,
-        fabric: &'a Fabric,
-        hosts: Vec<HostId>,
+        task: &Task<'a>,
         trees: Vec<Tree>,
-        (forwarder, rendezvous): (Offload, bool),
-        message: Bytes,
-        seed: u64,
+        forwarder: Offload,
+        rendezvous: bool,
     ) -> Self {
+        let (fabric, placement) = (task.fabric, task.group.placement());
+        let hosts: Vec<HostId> = members(task).into_iter().map(|member| placement.host_of(member)).collect();
         let Parameters { operation, groups, messages, .. } = *parameters;
-        let broadcast = matches!(operation, Operation::Broadcast | Operation::Skew);
         let receivers = hosts.len() as u64 - 1;
         let each = if forwarder == Offload::Host { receivers } else { 1 };
         let mut world = Self {
@@ -213,11 +213,11 @@ impl<'a> World<'a> {
             forwarder,
             rendezvous,
             makes_group: false,
-            message,
+            message: task.message,
             agenda: Agenda::default(),
             network: Network::new(fabric, parameters.link_mb_per_s, parameters.hop),
             finder: RouteFinder::new(fabric.topology(), fabric.routing()),
-            loss: Pcg64::new(u128::from(seed), LOSS_STREAM),
+            loss: Pcg64::new(u128::from(task.seed), LOSS_STREAM),
             nodes: hosts.iter().map(|_| Node::default()).collect(),
             streams: Vec::new(),
             connections: BTreeMap::new(),
@@ -241,17 +241,17 @@ impl<'a> World<'a> {
             hosts,
             trees,
         };
-        world.enter(if broadcast { parameters.skew } else { Picoseconds::ZERO }, seed);
+        world.enter(task.seed);
         world
     }
 
     /// Lets the processes enter: the first root at once, each other so much later as it computes. It draws from a span of
     /// three times the average skew around 0, and computes as long as it draws if that is not negative.
-    fn enter(&mut self, skew: Picoseconds, seed: u64) {
+    fn enter(&mut self, seed: u64) {
         let mut random = Pcg64::new(u128::from(seed), SKEW_STREAM);
         let messages = self.parameters.groups * self.parameters.messages;
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            let span = 3 * skew.0;
+            let span = 3 * self.parameters.skew.0;
             if index > 0 && self.parameters.operation == Operation::Skew && span > 0 {
                 node.enters = Picoseconds(random.random_range(0..span).saturating_sub(span / 2));
             }
@@ -366,12 +366,14 @@ impl<'a> World<'a> {
         })
     }
 
+    fn tree(&self, stream: usize) -> Option<&Tree> {
+        self.streams[stream].group.map(|group| &self.trees[group as usize])
+    }
+
     /// How many names the header of a packet to a child of a stream carries.
     pub fn names(&self, stream: usize, child: u32) -> u64 {
-        let stream = &self.streams[stream];
-        let node = stream.children[child as usize].node;
-        let tree = stream.group.map(|group| &self.trees[group as usize]).filter(|tree| tree.named);
-        tree.map_or(0, |tree| u64::from(tree.below[node]))
+        let node = self.streams[stream].children[child as usize].node;
+        self.tree(stream).map_or(0, |tree| u64::from(tree.names[node]))
     }
 
     /// NIC time for these names.
@@ -379,13 +381,16 @@ impl<'a> World<'a> {
         Picoseconds(self.names(stream, child) * self.parameters.nic_destination.0)
     }
 
+    /// NIC time for the names that come with a send event.
+    pub fn posted_name_work(&self, stream: usize) -> Picoseconds {
+        let names = self.tree(stream).map_or(0, |tree| tree.names[self.streams[stream].from]);
+        Picoseconds(u64::from(names) * self.parameters.nic_destination.0)
+    }
+
     /// The most payload of the packets of a stream: names take their room.
     pub fn payload(&self, stream: usize) -> u64 {
-        let room = self.parameters.packet.0;
-        match self.streams[stream].group.map(|group| &self.trees[group as usize]) {
-            Some(tree) if tree.named => room - self.parameters.destination.0 * tree.names_max(),
-            _ => room,
-        }
+        let names = self.tree(stream).map_or(0, Tree::names_max);
+        self.parameters.packet.0 - self.parameters.destination.0 * names
     }
 
     /// The name of the host of a node.
