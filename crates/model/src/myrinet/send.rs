@@ -4,7 +4,7 @@ use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
 
 use super::policies::{Flow, Replicas};
-use super::stream::Content;
+use super::stream::{Content, Stream};
 use super::world::{Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
 
 impl World<'_> {
@@ -102,23 +102,18 @@ impl World<'_> {
 
     /// Queues something for the wire.
     pub fn transmit(&mut self, node: usize, transmission: Transmission) {
-        let state = &mut self.nodes[node];
-        match transmission {
-            Transmission::Data(_) => state.transmissions.push_back(transmission),
-            Transmission::Ack { .. } | Transmission::Credit { .. } => state.urgent.push_back(transmission),
-        }
+        self.nodes[node].wire.push(transmission);
         self.kick(node);
     }
 
     /// Begins the next transmission where none is under way.
     fn kick(&mut self, node: usize) {
-        if self.nodes[node].transmitting {
+        let wire = &mut self.nodes[node].wire;
+        if wire.busy {
             return;
         }
-        let state = &mut self.nodes[node];
-        let next = state.urgent.pop_front().or_else(|| state.transmissions.pop_front());
-        let Some(transmission) = next else { return };
-        state.transmitting = true;
+        let Some(transmission) = wire.pop() else { return };
+        wire.busy = true;
         let parameters = self.parameters;
         let (to, length, packet, mut job) = match transmission {
             Transmission::Data(mut job) => {
@@ -129,8 +124,11 @@ impl World<'_> {
                 let packet = Packet::Data { stream: job.stream, child, number: job.number };
                 (self.streams[job.stream].children[child as usize].node, length, packet, Some(job))
             }
-            Transmission::Ack { stream, child, below } => {
-                (self.streams[stream].from, parameters.ack, Packet::Ack { stream, child, below }, None)
+            Transmission::Ack { stream, child } => {
+                let Stream { from, children, .. } = &mut self.streams[stream];
+                let state = &mut children[child as usize];
+                state.acknowledging = false;
+                (*from, parameters.ack, Packet::Ack { stream, child, below: state.copied }, None)
             }
             Transmission::Credit { to } => (to, parameters.ack, Packet::Credit { from: to, to: node }, None),
         };
@@ -149,7 +147,7 @@ impl World<'_> {
 
     /// A packet has left: its job goes on with the next child, or is done.
     pub fn left(&mut self, node: usize, job: Option<Box<Job>>) {
-        self.nodes[node].transmitting = false;
+        self.nodes[node].wire.busy = false;
         if let Some(job) = job {
             if job.served < job.children.len() {
                 self.prepare_next(job);

@@ -42,10 +42,8 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
-    /// What its DMA engine to the wire has to send, acknowledgments and credits first; and whether it is sending.
-    pub urgent: VecDeque<Transmission>,
-    pub transmissions: VecDeque<Transmission>,
-    pub transmitting: bool,
+    /// What its DMA engine to the wire has to send, data and what is not data in turns.
+    pub wire: Wire,
     pub send_buffers_used: u32,
     /// Jobs that wait for a send buffer.
     pub unfetched: VecDeque<Box<Job>>,
@@ -55,6 +53,33 @@ pub(super) struct Node {
     /// Packets that the network holds up until there is a buffer for them: stream, child, number.
     pub held: VecDeque<(usize, u32, u64)>,
     pub peak: Peak,
+}
+
+/// A DMA engine to the wire.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    data: VecDeque<Transmission>,
+    /// Acknowledgments and credits.
+    control: VecDeque<Transmission>,
+    /// Whether data has left last.
+    data_was_last: bool,
+    pub busy: bool,
+}
+
+impl Wire {
+    /// Queues something.
+    pub fn push(&mut self, transmission: Transmission) {
+        match transmission {
+            Transmission::Data(_) => self.data.push_back(transmission),
+            Transmission::Ack { .. } | Transmission::Credit { .. } => self.control.push_back(transmission),
+        }
+    }
+
+    /// Takes what leaves next.
+    pub fn pop(&mut self) -> Option<Transmission> {
+        self.data_was_last = self.control.is_empty() || (!self.data.is_empty() && !self.data_was_last);
+        if self.data_was_last { self.data.pop_front() } else { self.control.pop_front() }
+    }
 }
 
 /// The most that a node has used of what is bounded.
@@ -99,7 +124,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) enum Transmission {
     Data(Box<Job>),
-    Ack { stream: usize, child: u32, below: u64 },
+    Ack { stream: usize, child: u32 },
     Credit { to: usize },
 }
 
@@ -401,5 +426,26 @@ impl<'a> World<'a> {
     /// Whether messages are copied at both ends.
     pub fn is_eager(&self) -> bool {
         self.parameters.layer == Layer::Mpi && !self.rendezvous
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgments_and_data_leave_in_turns() {
+        let mut wire = Wire::default();
+        for child in 0..3 {
+            wire.push(Transmission::Ack { stream: 0, child });
+        }
+        for number in 0..2 {
+            let job = Job { stream: 1, number, children: vec![0], served: 0, slot: None };
+            wire.push(Transmission::Data(Box::new(job)));
+        }
+        let kinds: String = std::iter::from_fn(|| wire.pop())
+            .map(|transmission| if matches!(transmission, Transmission::Data(_)) { 'd' } else { 'a' })
+            .collect();
+        assert_eq!(kinds, "dadaa");
     }
 }
