@@ -14,7 +14,8 @@
 //! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not hold
 //!   up others behind it. Acknowledgments and credits need no packet buffer, leave in turns with
 //!   data, and tell of all that is there when they leave.
-//! - The NIC's processor takes requests in the order in which they come. For a packet that has reached the host it first
+//! - The NIC's processor takes requests in the order in which they come; giving tokens back is housekeeping, which lets others
+//!   have their turn after each microsecond. For a packet that has reached the host it first
 //!   passes on, then acknowledges, then raises the event.
 //! - A process handles every event that is raised for it, also that of a message being sent.
 //! - All of several groups at once have the same members; each its own root.

@@ -5,7 +5,10 @@ use treecast_sim::Offload;
 
 use super::policies::{Flow, Replicas};
 use super::stream::{Content, Stream};
-use super::world::{Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+use super::world::{EVENT, Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+
+/// What the NIC's processor does of its housekeeping before it looks for packets again.
+const PIECE: Picoseconds = Picoseconds(1_000_000);
 
 impl World<'_> {
     /// A send event has reached the NIC: it becomes a token, or a token a child.
@@ -181,14 +184,34 @@ impl World<'_> {
                 Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
                 Content::Data { group, message } if relays => self.release_message(node, group, message),
                 _ => {
-                    let event = Event::Raised { node, notice: Notice::Sent { content } };
-                    self.nic(node, self.parameters.nic_sent, event);
+                    self.nodes[node].returns.push_back((content, self.parameters.nic_sent));
+                    if self.nodes[node].returns.len() == 1 {
+                        self.give_back(node);
+                    }
                 }
             }
         }
         if !relays {
             self.pump(stream);
         }
+    }
+
+    /// Works on the token that is given back first. Between two pieces others have their turn.
+    fn give_back(&mut self, node: usize) {
+        if let Some((_, left)) = self.nodes[node].returns.front_mut() {
+            let piece = (*left).min(PIECE);
+            *left = *left - piece;
+            self.nic(node, piece, Event::GaveBack(node));
+        }
+    }
+
+    /// A piece of that is done, and perhaps it was the last.
+    pub fn gave_back(&mut self, node: usize) {
+        let returns = &mut self.nodes[node].returns;
+        if let Some((content, _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
+            self.bus(node, EVENT, Event::Noticed { node, notice: Notice::Sent { content } });
+        }
+        self.give_back(node);
     }
 
     fn start_timer(&mut self, stream: usize) {

@@ -19,7 +19,7 @@ use crate::kernel::{Agenda, Network, Server};
 pub(super) const SILENT_MAX: u32 = 64;
 
 /// What the NIC writes into host memory to raise an event.
-const EVENT: Bytes = Bytes(16);
+pub(super) const EVENT: Bytes = Bytes(16);
 
 const LOSS_STREAM: u128 = 0x6c6f_7373;
 const SKEW_STREAM: u128 = 0x736b_6577;
@@ -42,6 +42,8 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
+    /// The tokens that it has to give back, each with the work that is left.
+    pub returns: VecDeque<(Content, Picoseconds)>,
     /// What its DMA engine to the wire has to send, data and what is not data in turns.
     pub wire: Wire,
     pub send_buffers_used: u32,
@@ -160,6 +162,7 @@ pub(super) enum Event {
     Copied { stream: usize, child: u32, slot: usize },
     Made { node: usize, transmission: Transmission },
     Acknowledged { stream: usize, child: u32, below: u64 },
+    GaveBack(usize),
     Credited { from: usize, to: usize },
     Raised { node: usize, notice: Notice },
     Noticed { node: usize, notice: Notice },
@@ -318,11 +321,9 @@ impl<'a> World<'a> {
             Event::Copied { stream, child, slot } => self.copied(stream, child, slot),
             Event::Made { node, transmission } => self.transmit(node, transmission),
             Event::Acknowledged { stream, child, below } => self.acknowledged(stream, child, below),
+            Event::GaveBack(node) => self.gave_back(node),
             Event::Credited { from, to } => self.credited(from, to),
-            Event::Raised { node, notice } => {
-                let event = Event::Noticed { node, notice };
-                self.bus(node, EVENT, event);
-            }
+            Event::Raised { node, notice } => self.bus(node, EVENT, Event::Noticed { node, notice }),
             Event::Noticed { node, notice } => self.noticed(node, notice),
             Event::Handled { node, notice } => self.handled(node, notice),
             Event::GroupMade(node) => self.returned(node),
