@@ -12,8 +12,10 @@
 //!
 //! Readings, where the source is silent:
 //! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not hold
-//!   up others behind it. Acknowledgments and credits need no packet buffer, and leave before data.
-//! - The NIC's processor takes requests in the order in which they come. For a packet that has reached the host it first
+//!   up others behind it. Acknowledgments and credits need no packet buffer, leave in turns with
+//!   data, and tell of all that is there when they leave.
+//! - The NIC's processor takes requests in the order in which they come; giving tokens back is housekeeping, which lets others
+//!   have their turn after each microsecond. For a packet that has reached the host it first
 //!   passes on, then acknowledges, then raises the event.
 //! - A process handles every event that is raised for it, also that of a message being sent.
 //! - All of several groups at once have the same members; each its own root.
@@ -114,8 +116,10 @@ fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Res
     let packets = packets(task.message, parameters.packet.0);
     let mut trees = tree::trees(parameters, task, scheme, packets as u32)?;
     for tree in &mut trees {
-        tree.named &= forwarder != Offload::Host;
-        let names = if tree.named { parameters.destination.0 * tree.names_max() } else { 0 };
+        if forwarder == Offload::Host {
+            tree.names.fill(0);
+        }
+        let names = parameters.destination.0 * tree.names_max();
         if names >= parameters.packet.0 {
             return Err(ModelError::Unsupported(format!(
                 "the names of {} destinations take {names} bytes, more than a packet of {} has: post the groups, or let \
@@ -125,14 +129,12 @@ fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Res
             )));
         }
     }
-    let members = tree::members(task);
-    let hosts = members.iter().map(|&member| task.group.placement().host_of(member)).collect();
-    let mut world =
-        World::new(parameters, task.fabric, hosts, trees, (forwarder, rendezvous), task.message, task.seed);
+    let mut world = World::new(parameters, task, trees, forwarder, rendezvous);
     world.makes_group = is_first;
     match parameters.flow {
         Flow::None => {}
         Flow::FmMc => {
+            let members = tree::members(task);
             let lowest = (0..members.len()).min_by_key(|&node| members[node]).expect("there is a root");
             world.manager = Some(Manager::new(lowest, parameters.manager_credits));
         }

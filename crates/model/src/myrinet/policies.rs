@@ -95,7 +95,7 @@ policy!(
         Posted = "posted",
         /// From the header, which names everybody below.
         Named = "named",
-        /// Of several groups at once, the second, the fourth and so on are named, the others posted.
+        /// From its group table, and for the last `named_destinations` members from the header.
         Mixed = "mixed",
     }
 );

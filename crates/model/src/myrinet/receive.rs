@@ -1,6 +1,5 @@
 //! The receiving half of a NIC: packet buffers, numbers, receive tokens, acknowledgments, forwarding.
 
-use treecast_fabric::Picoseconds;
 use treecast_sim::Offload;
 
 use super::policies::{Flow, Forwarding};
@@ -182,9 +181,12 @@ impl World<'_> {
 
     /// Acknowledges everything that is in host memory.
     fn acknowledge(&mut self, stream: usize, child: u32) {
-        let state = self.streams[stream].children[child as usize];
-        let transmission = Transmission::Ack { stream, child, below: state.copied };
-        let work: Picoseconds = self.parameters.nic_ack_send;
-        self.nic(state.node, work, Event::Made { node: state.node, transmission });
+        let state = &mut self.streams[stream].children[child as usize];
+        if !state.acknowledging {
+            state.acknowledging = true;
+            let node = state.node;
+            let event = Event::Made { node, transmission: Transmission::Ack { stream, child } };
+            self.nic(node, self.parameters.nic_ack_send, event);
+        }
     }
 }

@@ -4,14 +4,17 @@ use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
 
 use super::policies::{Flow, Replicas};
-use super::stream::Content;
-use super::world::{Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+use super::stream::{Content, Stream};
+use super::world::{EVENT, Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+
+/// What the NIC's processor does of its housekeeping before it looks for packets again.
+const PIECE: Picoseconds = Picoseconds(1_000_000);
 
 impl World<'_> {
     /// A send event has reached the NIC: it becomes a token, or a token a child.
     pub fn posted(&mut self, node: usize, post: Post) {
         let parameters = self.parameters;
-        let mut work = parameters.nic_send_event;
+        let mut work = parameters.nic_send_event + self.posted_name_work(post.stream);
         if self.forwarder != Offload::Host {
             work += parameters.nic_firmware;
         }
@@ -102,23 +105,18 @@ impl World<'_> {
 
     /// Queues something for the wire.
     pub fn transmit(&mut self, node: usize, transmission: Transmission) {
-        let state = &mut self.nodes[node];
-        match transmission {
-            Transmission::Data(_) => state.transmissions.push_back(transmission),
-            Transmission::Ack { .. } | Transmission::Credit { .. } => state.urgent.push_back(transmission),
-        }
+        self.nodes[node].wire.push(transmission);
         self.kick(node);
     }
 
     /// Begins the next transmission where none is under way.
     fn kick(&mut self, node: usize) {
-        if self.nodes[node].transmitting {
+        let wire = &mut self.nodes[node].wire;
+        if wire.busy {
             return;
         }
-        let state = &mut self.nodes[node];
-        let next = state.urgent.pop_front().or_else(|| state.transmissions.pop_front());
-        let Some(transmission) = next else { return };
-        state.transmitting = true;
+        let Some(transmission) = wire.pop() else { return };
+        wire.busy = true;
         let parameters = self.parameters;
         let (to, length, packet, mut job) = match transmission {
             Transmission::Data(mut job) => {
@@ -129,8 +127,11 @@ impl World<'_> {
                 let packet = Packet::Data { stream: job.stream, child, number: job.number };
                 (self.streams[job.stream].children[child as usize].node, length, packet, Some(job))
             }
-            Transmission::Ack { stream, child, below } => {
-                (self.streams[stream].from, parameters.ack, Packet::Ack { stream, child, below }, None)
+            Transmission::Ack { stream, child } => {
+                let Stream { from, children, .. } = &mut self.streams[stream];
+                let state = &mut children[child as usize];
+                state.acknowledging = false;
+                (*from, parameters.ack, Packet::Ack { stream, child, below: state.copied }, None)
             }
             Transmission::Credit { to } => (to, parameters.ack, Packet::Credit { from: to, to: node }, None),
         };
@@ -149,7 +150,7 @@ impl World<'_> {
 
     /// A packet has left: its job goes on with the next child, or is done.
     pub fn left(&mut self, node: usize, job: Option<Box<Job>>) {
-        self.nodes[node].transmitting = false;
+        self.nodes[node].wire.busy = false;
         if let Some(job) = job {
             if job.served < job.children.len() {
                 self.prepare_next(job);
@@ -183,14 +184,34 @@ impl World<'_> {
                 Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
                 Content::Data { group, message } if relays => self.release_message(node, group, message),
                 _ => {
-                    let event = Event::Raised { node, notice: Notice::Sent { content } };
-                    self.nic(node, self.parameters.nic_sent, event);
+                    self.nodes[node].returns.push_back((content, self.parameters.nic_sent));
+                    if self.nodes[node].returns.len() == 1 {
+                        self.give_back(node);
+                    }
                 }
             }
         }
         if !relays {
             self.pump(stream);
         }
+    }
+
+    /// Works on the token that is given back first. Between two pieces others have their turn.
+    fn give_back(&mut self, node: usize) {
+        if let Some((_, left)) = self.nodes[node].returns.front_mut() {
+            let piece = (*left).min(PIECE);
+            *left = *left - piece;
+            self.nic(node, piece, Event::GaveBack(node));
+        }
+    }
+
+    /// A piece of that is done, and perhaps it was the last.
+    pub fn gave_back(&mut self, node: usize) {
+        let returns = &mut self.nodes[node].returns;
+        if let Some((content, _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
+            self.bus(node, EVENT, Event::Noticed { node, notice: Notice::Sent { content } });
+        }
+        self.give_back(node);
     }
 
     fn start_timer(&mut self, stream: usize) {

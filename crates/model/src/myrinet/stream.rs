@@ -43,6 +43,8 @@ pub(super) struct Child {
     pub expected: u64,
     /// At the receiver: everything below this number is in host memory.
     pub copied: u64,
+    /// At the receiver: whether an acknowledgment is on its way to the wire. It will tell of all that is copied by then.
+    pub acknowledging: bool,
 }
 
 /// A packet that has not been acknowledged by all.
@@ -79,7 +81,7 @@ pub(super) struct Stream {
 
 impl Stream {
     pub fn new(from: usize, group: Option<u32>, relays: bool, children: &[usize]) -> Self {
-        let child = |&node: &usize| Child { node, acked: 0, expected: 0, copied: 0 };
+        let child = |&node: &usize| Child { node, acked: 0, expected: 0, copied: 0, acknowledging: false };
         Self {
             from,
             group,

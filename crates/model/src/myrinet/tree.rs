@@ -15,11 +15,9 @@ pub(super) struct Tree {
     pub root: usize,
     /// In the order in which they are served.
     pub children: Vec<Vec<usize>>,
-    /// How many nodes stand below each.
-    pub below: Vec<u32>,
+    /// How many of those below each node are named by what it receives; the NICs on the way know the others.
+    pub names: Vec<u32>,
     pub leaves: u32,
-    /// Whether packets name those below their receiver.
-    pub named: bool,
 }
 
 /// The members of a task, in the order of its nodes.
@@ -28,7 +26,7 @@ pub(super) fn members(task: &Task) -> Vec<MemberId> {
 }
 
 /// The trees of as many groups as wanted. The first is the task's; the root of each other is the next member, and its
-/// destinations are all others, listed from there on, round and round.
+/// destinations are all others, listed from there on, round and round. The last members of the task are those that are named.
 pub(super) fn trees(
     parameters: &Parameters,
     task: &Task,
@@ -45,12 +43,17 @@ pub(super) fn trees(
     }
     let positions: BTreeMap<MemberId, usize> = members.iter().copied().zip(0..).collect();
     let mut planner = Planner::new(task.fabric, scheme, &PlanOptions { order: task.order, packets })?;
+    let named = match parameters.membership {
+        Membership::Posted => 0,
+        Membership::Named => count,
+        Membership::Mixed => parameters.named_destinations as usize,
+    };
     let tree = |index: u32| {
         let root = index as usize;
         let others = (1..count).map(|step| members[(root + step) % count]).collect();
         let plan = planner.plan(&Group::new(*task.group.placement(), members[root], others)?)?;
         let mut children = vec![Vec::new(); count];
-        let mut below = vec![0_u32; count];
+        let mut names = vec![0_u32; count];
         for worm in plan.worms() {
             let (WormKind::Unicast, &[to]) = (worm.kind, &worm.to[..]) else {
                 return Err(ModelError::Unsupported(format!(
@@ -61,15 +64,11 @@ pub(super) fn trees(
             children[positions[&worm.from]].push(positions[&to]);
         }
         for worm in plan.worms().iter().rev() {
-            below[positions[&worm.from]] += 1 + below[positions[&worm.to[0]]];
+            let to = positions[&worm.to[0]];
+            names[positions[&worm.from]] += names[to] + u32::from(to + named >= count);
         }
-        let named = match parameters.membership {
-            Membership::Posted => false,
-            Membership::Named => true,
-            Membership::Mixed => index % 2 == 1,
-        };
-        let leaves = below.iter().filter(|&&below| below == 0).count() as u32;
-        Ok(Tree { root, children, below, leaves, named })
+        let leaves = children.iter().filter(|children| children.is_empty()).count() as u32;
+        Ok(Tree { root, children, names, leaves })
     };
     (0..parameters.groups).map(tree).collect()
 }
@@ -77,6 +76,6 @@ pub(super) fn trees(
 impl Tree {
     /// The most names that a packet carries.
     pub fn names_max(&self) -> u64 {
-        self.children[self.root].iter().map(|&child| u64::from(self.below[child])).max().unwrap_or(0)
+        self.children[self.root].iter().map(|&child| u64::from(self.names[child])).max().unwrap_or(0)
     }
 }

@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use treecast_fabric::{Bytes, Fabric, HostId, Picoseconds, RouteFinder};
+use treecast_fabric::{Bytes, HostId, Picoseconds, RouteFinder};
 use treecast_sim::Offload;
 
 use super::Parameters;
 use super::credits::{BufferCredits, Manager};
 use super::policies::{Layer, Operation};
 use super::stream::{Content, Stream};
-use super::tree::Tree;
+use super::tree::{Tree, members};
+use crate::Task;
 use crate::kernel::{Agenda, Network, Server};
 
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;
 
 /// What the NIC writes into host memory to raise an event.
-const EVENT: Bytes = Bytes(16);
+pub(super) const EVENT: Bytes = Bytes(16);
 
 const LOSS_STREAM: u128 = 0x6c6f_7373;
 const SKEW_STREAM: u128 = 0x736b_6577;
@@ -41,10 +42,10 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
-    /// What its DMA engine to the wire has to send, acknowledgments and credits first; and whether it is sending.
-    pub urgent: VecDeque<Transmission>,
-    pub transmissions: VecDeque<Transmission>,
-    pub transmitting: bool,
+    /// The tokens that it has to give back, each with the work that is left.
+    pub returns: VecDeque<(Content, Picoseconds)>,
+    /// What its DMA engine to the wire has to send, data and what is not data in turns.
+    pub wire: Wire,
     pub send_buffers_used: u32,
     /// Jobs that wait for a send buffer.
     pub unfetched: VecDeque<Box<Job>>,
@@ -54,6 +55,33 @@ pub(super) struct Node {
     /// Packets that the network holds up until there is a buffer for them: stream, child, number.
     pub held: VecDeque<(usize, u32, u64)>,
     pub peak: Peak,
+}
+
+/// A DMA engine to the wire.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    data: VecDeque<Transmission>,
+    /// Acknowledgments and credits.
+    control: VecDeque<Transmission>,
+    /// Whether data has left last.
+    data_was_last: bool,
+    pub busy: bool,
+}
+
+impl Wire {
+    /// Queues something.
+    pub fn push(&mut self, transmission: Transmission) {
+        match transmission {
+            Transmission::Data(_) => self.data.push_back(transmission),
+            Transmission::Ack { .. } | Transmission::Credit { .. } => self.control.push_back(transmission),
+        }
+    }
+
+    /// Takes what leaves next.
+    pub fn pop(&mut self) -> Option<Transmission> {
+        self.data_was_last = self.control.is_empty() || (!self.data.is_empty() && !self.data_was_last);
+        if self.data_was_last { self.data.pop_front() } else { self.control.pop_front() }
+    }
 }
 
 /// The most that a node has used of what is bounded.
@@ -98,7 +126,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) enum Transmission {
     Data(Box<Job>),
-    Ack { stream: usize, child: u32, below: u64 },
+    Ack { stream: usize, child: u32 },
     Credit { to: usize },
 }
 
@@ -134,6 +162,7 @@ pub(super) enum Event {
     Copied { stream: usize, child: u32, slot: usize },
     Made { node: usize, transmission: Transmission },
     Acknowledged { stream: usize, child: u32, below: u64 },
+    GaveBack(usize),
     Credited { from: usize, to: usize },
     Raised { node: usize, notice: Notice },
     Noticed { node: usize, notice: Notice },
@@ -197,15 +226,14 @@ impl<'a> World<'a> {
     /// A world in which nothing has happened.
     pub fn new(
         parameters: &'a Parameters,
-        fabric: &'a Fabric,
-        hosts: Vec<HostId>,
+        task: &Task<'a>,
         trees: Vec<Tree>,
-        (forwarder, rendezvous): (Offload, bool),
-        message: Bytes,
-        seed: u64,
+        forwarder: Offload,
+        rendezvous: bool,
     ) -> Self {
+        let (fabric, placement) = (task.fabric, task.group.placement());
+        let hosts: Vec<HostId> = members(task).into_iter().map(|member| placement.host_of(member)).collect();
         let Parameters { operation, groups, messages, .. } = *parameters;
-        let broadcast = matches!(operation, Operation::Broadcast | Operation::Skew);
         let receivers = hosts.len() as u64 - 1;
         let each = if forwarder == Offload::Host { receivers } else { 1 };
         let mut world = Self {
@@ -213,11 +241,11 @@ impl<'a> World<'a> {
             forwarder,
             rendezvous,
             makes_group: false,
-            message,
+            message: task.message,
             agenda: Agenda::default(),
             network: Network::new(fabric, parameters.link_mb_per_s, parameters.hop),
             finder: RouteFinder::new(fabric.topology(), fabric.routing()),
-            loss: Pcg64::new(u128::from(seed), LOSS_STREAM),
+            loss: Pcg64::new(u128::from(task.seed), LOSS_STREAM),
             nodes: hosts.iter().map(|_| Node::default()).collect(),
             streams: Vec::new(),
             connections: BTreeMap::new(),
@@ -241,17 +269,17 @@ impl<'a> World<'a> {
             hosts,
             trees,
         };
-        world.enter(if broadcast { parameters.skew } else { Picoseconds::ZERO }, seed);
+        world.enter(task.seed);
         world
     }
 
     /// Lets the processes enter: the first root at once, each other so much later as it computes. It draws from a span of
     /// three times the average skew around 0, and computes as long as it draws if that is not negative.
-    fn enter(&mut self, skew: Picoseconds, seed: u64) {
+    fn enter(&mut self, seed: u64) {
         let mut random = Pcg64::new(u128::from(seed), SKEW_STREAM);
         let messages = self.parameters.groups * self.parameters.messages;
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            let span = 3 * skew.0;
+            let span = 3 * self.parameters.skew.0;
             if index > 0 && self.parameters.operation == Operation::Skew && span > 0 {
                 node.enters = Picoseconds(random.random_range(0..span).saturating_sub(span / 2));
             }
@@ -293,11 +321,9 @@ impl<'a> World<'a> {
             Event::Copied { stream, child, slot } => self.copied(stream, child, slot),
             Event::Made { node, transmission } => self.transmit(node, transmission),
             Event::Acknowledged { stream, child, below } => self.acknowledged(stream, child, below),
+            Event::GaveBack(node) => self.gave_back(node),
             Event::Credited { from, to } => self.credited(from, to),
-            Event::Raised { node, notice } => {
-                let event = Event::Noticed { node, notice };
-                self.bus(node, EVENT, event);
-            }
+            Event::Raised { node, notice } => self.bus(node, EVENT, Event::Noticed { node, notice }),
             Event::Noticed { node, notice } => self.noticed(node, notice),
             Event::Handled { node, notice } => self.handled(node, notice),
             Event::GroupMade(node) => self.returned(node),
@@ -366,12 +392,14 @@ impl<'a> World<'a> {
         })
     }
 
+    fn tree(&self, stream: usize) -> Option<&Tree> {
+        self.streams[stream].group.map(|group| &self.trees[group as usize])
+    }
+
     /// How many names the header of a packet to a child of a stream carries.
     pub fn names(&self, stream: usize, child: u32) -> u64 {
-        let stream = &self.streams[stream];
-        let node = stream.children[child as usize].node;
-        let tree = stream.group.map(|group| &self.trees[group as usize]).filter(|tree| tree.named);
-        tree.map_or(0, |tree| u64::from(tree.below[node]))
+        let node = self.streams[stream].children[child as usize].node;
+        self.tree(stream).map_or(0, |tree| u64::from(tree.names[node]))
     }
 
     /// NIC time for these names.
@@ -379,13 +407,16 @@ impl<'a> World<'a> {
         Picoseconds(self.names(stream, child) * self.parameters.nic_destination.0)
     }
 
+    /// NIC time for the names that come with a send event.
+    pub fn posted_name_work(&self, stream: usize) -> Picoseconds {
+        let names = self.tree(stream).map_or(0, |tree| tree.names[self.streams[stream].from]);
+        Picoseconds(u64::from(names) * self.parameters.nic_destination.0)
+    }
+
     /// The most payload of the packets of a stream: names take their room.
     pub fn payload(&self, stream: usize) -> u64 {
-        let room = self.parameters.packet.0;
-        match self.streams[stream].group.map(|group| &self.trees[group as usize]) {
-            Some(tree) if tree.named => room - self.parameters.destination.0 * tree.names_max(),
-            _ => room,
-        }
+        let names = self.tree(stream).map_or(0, Tree::names_max);
+        self.parameters.packet.0 - self.parameters.destination.0 * names
     }
 
     /// The name of the host of a node.
@@ -396,5 +427,26 @@ impl<'a> World<'a> {
     /// Whether messages are copied at both ends.
     pub fn is_eager(&self) -> bool {
         self.parameters.layer == Layer::Mpi && !self.rendezvous
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgments_and_data_leave_in_turns() {
+        let mut wire = Wire::default();
+        for child in 0..3 {
+            wire.push(Transmission::Ack { stream: 0, child });
+        }
+        for number in 0..2 {
+            let job = Job { stream: 1, number, children: vec![0], served: 0, slot: None };
+            wire.push(Transmission::Data(Box::new(job)));
+        }
+        let kinds: String = std::iter::from_fn(|| wire.pop())
+            .map(|transmission| if matches!(transmission, Transmission::Data(_)) { 'd' } else { 'a' })
+            .collect();
+        assert_eq!(kinds, "dadaa");
     }
 }
