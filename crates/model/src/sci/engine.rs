@@ -9,10 +9,7 @@ use super::links::{Links, PacketId};
 use super::process::{Pieces, Process};
 use super::way::{Leg, Ringlets};
 use crate::Outcome;
-use crate::kernel::{Agenda, Server};
-
-/// A run that has come so far is given up; no time can overflow before.
-const LAST: Picoseconds = Picoseconds(1 << 61);
+use crate::kernel::{Agenda, LAST, Server};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
