@@ -131,7 +131,9 @@ impl Engine<'_> {
     /// A packet that the root has written for its own node is seen there.
     pub(super) fn published(&mut self, part: Part) {
         self.publishing -= 1;
-        self.nodes[self.root_host.index()].queue.insert(part);
+        let queue = &mut self.nodes[self.root_host.index()].queue;
+        queue.insert(part);
+        debug_assert!(queue.len() <= self.parameters.receive_buffers as usize, "the root waits for room");
         self.wake_node(self.root_host);
     }
 

@@ -57,7 +57,7 @@ impl Engine<'_> {
             return steps;
         }
         let host = self.placement.host_of(id);
-        if host != self.root_host && self.nodes[host.index()].leader == id {
+        if self.nodes[host.index()].leader == id {
             steps.push(Step::Delay(self.parameters.leader_delay));
         }
         steps.push(Step::Enter(broadcast));

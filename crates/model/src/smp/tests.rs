@@ -305,6 +305,26 @@ fn nobody_waits_for_a_late_leader_where_nobody_needs_it() {
 }
 
 #[test]
+fn a_delay_is_not_at_work() {
+    let busy = |delay: u32| {
+        setup(2, 2, 1, &format!("method=smp_mcst,iterations=6,leader_delay_us={delay}"))
+            .measured("receiver_cpu_us")
+    };
+    assert!((busy(0) - busy(1000)).abs() < 1e-9);
+}
+
+#[test]
+fn a_leader_sends_nothing_that_others_have() {
+    let busy = |settings: &str| {
+        let late = "leader_delay_us=1600,iterations=12,minimum_broadcasts=1,threshold_us=1,attach_us=0";
+        setup(2, 2, 2000, &format!("{late},window_broadcasts=100,turns=nonleaders,{settings}"))
+            .measured("receiver_cpu_us")
+    };
+    // The others take datagrams instead of what the leader would copy in for them.
+    assert!(busy("method=smp_mcst_dynamic,counted=all,lazy_broadcasts=99") + 0.2 < busy("method=smp_mcst"));
+}
+
+#[test]
 fn one_seed_makes_one_outcome() {
     for method in METHODS {
         let lossy = |seed| {
