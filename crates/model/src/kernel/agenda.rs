@@ -5,6 +5,9 @@ use std::collections::BinaryHeap;
 
 use treecast_fabric::Picoseconds;
 
+/// A run that has come so far is given up: no time can overflow before.
+pub const LAST: Picoseconds = Picoseconds(1 << 61);
+
 /// Events by their time; those of one time in the order in which they were planned.
 ///
 /// ```

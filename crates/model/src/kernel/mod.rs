@@ -4,6 +4,6 @@ mod agenda;
 mod network;
 mod server;
 
-pub use agenda::Agenda;
+pub use agenda::{Agenda, LAST};
 pub use network::{Network, Transit};
 pub use server::Server;

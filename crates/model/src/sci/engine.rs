@@ -9,10 +9,7 @@ use super::links::{Links, PacketId};
 use super::process::{Pieces, Process};
 use super::way::{Leg, Ringlets};
 use crate::Outcome;
-use crate::kernel::{Agenda, Server};
-
-/// A run that has come so far is given up; no time can overflow before.
-const LAST: Picoseconds = Picoseconds(1 << 61);
+use crate::kernel::{Agenda, LAST, Server};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -35,14 +32,17 @@ struct Packet {
     left: u32,
     /// How many receivers it has still to reach.
     receivers: u32,
+    /// How long it is, and how long it takes a link: known by [`Engine::measured`].
+    length: Bytes,
+    wire: Picoseconds,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
     /// A member's CPU has done its work.
     Worked(MemberId),
-    /// A packet asks for the first link of its leg.
-    Launch(PacketId),
+    /// A packet asks for its link, on its way over the ringlet or at the beginning.
+    Ask { packet: PacketId, passing: bool },
     /// A packet's head is at the end of its link.
     Head(PacketId),
     /// The last byte of a packet is where it leaves its ringlet.
@@ -83,6 +83,8 @@ pub(super) struct Engine<'a> {
     stored: Vec<u32>,
     destinations_left: usize,
     finished: Option<Picoseconds>,
+    /// What all links have carried, echoes and responses included.
+    carried: Bytes,
     visits: u64,
     visited: Vec<bool>,
     in_transit: u32,
@@ -118,6 +120,7 @@ impl<'a> Engine<'a> {
             stored: vec![0; hosts],
             destinations_left: plan.destination_count(),
             finished: None,
+            carried: Bytes::ZERO,
             visits: 0,
             visited: vec![false; topology.link_count() as usize],
             in_transit: 0,
@@ -125,14 +128,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Runs until the last destination has the message.
+    /// Runs until nothing is left to happen: also the last transaction is answered.
     pub fn run(&mut self) {
         self.begin(self.plan.root());
-        while self.finished.is_none() && self.agenda.now() < LAST {
+        while self.agenda.now() < LAST {
             let Some(event) = self.agenda.advance() else { break };
             match event {
                 Event::Worked(member) => self.worked(member),
-                Event::Launch(packet) => self.ask(packet, false),
+                Event::Ask { packet, passing } => self.ask(packet, passing),
                 Event::Head(packet) => self.head(packet),
                 Event::Tail(packet) => self.tail(packet),
                 Event::Free(link) => {
@@ -180,7 +183,7 @@ impl<'a> Engine<'a> {
             let sent = self.buses[member.index()].serve(now, time) + self.parameters.adapter_send;
             let receivers = self.worm(message).to.len() as u32;
             let packet = self.packet(Kind::Request, message, piece, 0, receivers);
-            self.agenda.at(sent, Event::Launch(packet));
+            self.agenda.at(sent, Event::Ask { packet, passing: false });
         }
         self.work(member, work);
     }
@@ -188,7 +191,10 @@ impl<'a> Engine<'a> {
     /// A packet at the beginning of a leg.
     fn packet(&mut self, kind: Kind, message: u32, piece: u32, leg: u32, receivers: u32) -> PacketId {
         let Leg { first, links, .. } = *self.leg(kind, message, leg);
-        self.keep(Packet { kind, message, piece, leg, link: first, left: links, receivers })
+        let (length, wire) = (Bytes::ZERO, Picoseconds::ZERO);
+        let packet = Packet { kind, message, piece, leg, link: first, left: links, receivers, length, wire };
+        let packet = self.measured(packet);
+        self.keep(packet)
     }
 
     fn keep(&mut self, packet: Packet) -> PacketId {
@@ -233,7 +239,8 @@ impl<'a> Engine<'a> {
     fn start(&mut self, link: LinkId) {
         let now = self.agenda.now();
         if let Some(id) = self.links.grant(link, now) {
-            let wire = self.wire(id);
+            let Packet { length, wire, .. } = self.packets[id as usize];
+            self.carried += length;
             self.links.hold(link, now + wire);
             self.agenda.after(self.parameters.hop, Event::Head(id));
             self.count(id);
@@ -257,9 +264,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// How long a packet takes a link.
-    fn wire(&self, id: PacketId) -> Picoseconds {
-        let packet = &self.packets[id as usize];
+    /// The packet with its length, and the time that it takes a link.
+    fn measured(&self, packet: Packet) -> Packet {
         let length = match packet.kind {
             Kind::Echo => self.parameters.echo,
             Kind::Response => self.parameters.response,
@@ -269,26 +275,28 @@ impl<'a> Engine<'a> {
                 self.parameters.header + addresses + self.pieces.length(packet.piece)
             }
         };
-        length.time_at(self.parameters.link_mb_per_s)
+        Packet { length, wire: length.time_at(self.parameters.link_mb_per_s), ..packet }
     }
 
     /// A head is at the end of a link: a copy may be dropped; it goes on, or its tail is awaited.
     fn head(&mut self, id: PacketId) {
-        let wire = self.wire(id);
         let packet = &mut self.packets[id as usize];
         packet.left -= 1;
-        let Packet { kind, message, piece, leg, left, receivers, .. } = *packet;
+        let Packet { kind, message, piece, leg, left, receivers, wire, .. } = *packet;
         if left == 0 {
             return self.agenda.after(wire, Event::Tail(id));
         }
+        let next = self.ringlets.next(self.packets[id as usize].link);
+        self.packets[id as usize].link = next;
         if kind == Kind::Request && receivers > 1 {
             let leg = self.leg(kind, message, leg);
             if leg.drops.contains(&(leg.links - left)) {
                 self.drop_copy(id, wire, message, piece);
+                // What follows the address that is dropped is the head now.
+                let dropped = self.parameters.address.time_at(self.parameters.link_mb_per_s);
+                return self.agenda.after(dropped, Event::Ask { packet: id, passing: true });
             }
         }
-        let packet = &mut self.packets[id as usize];
-        packet.link = self.ringlets.next(packet.link);
         self.ask(id, true);
     }
 
@@ -297,6 +305,8 @@ impl<'a> Engine<'a> {
         let packet = &mut self.packets[id as usize];
         let receiver = self.plan.worms()[message as usize].to.len() as u32 - packet.receivers;
         packet.receivers -= 1;
+        let packet = *packet;
+        self.packets[id as usize] = self.measured(packet);
         let taken = tail + self.parameters.adapter_receive;
         self.agenda.after(taken, Event::Taken { message, piece, receiver });
     }
@@ -310,6 +320,7 @@ impl<'a> Engine<'a> {
         let left = self.ringlets.size - self.leg(kind, message, leg).links;
         let next = self.ringlets.next(link);
         let echo = Packet { kind: Kind::Echo, link: next, left, ..self.packets[id as usize] };
+        let echo = self.measured(echo);
         let echo = self.keep(echo);
         self.ask(echo, true);
         if leg as usize + 1 < self.legs(kind, message).len() {
@@ -320,7 +331,7 @@ impl<'a> Engine<'a> {
             let receivers = self.packets[id as usize].receivers;
             self.unused.push(id);
             let onward = self.packet(kind, message, piece, leg + 1, receivers);
-            return self.agenda.after(self.parameters.corner, Event::Launch(onward));
+            return self.agenda.after(self.parameters.corner, Event::Ask { packet: onward, passing: false });
         }
         debug_assert!(kind == Kind::Response || receivers == 1, "the last one is left");
         if kind == Kind::Request {
@@ -370,6 +381,7 @@ impl<'a> Engine<'a> {
                 ("link_concentration_plan", analysis.link_concentration),
                 ("link_concurrency_run", f64::from(self.in_transit_max)),
                 ("link_concurrency_plan", f64::from(analysis.link_concurrency)),
+                ("carried_bytes", self.carried.0 as f64),
             ],
             deadlock: Vec::new(),
         }

@@ -56,6 +56,10 @@ pub const MEASURES: &[Measure] = &[
         name: "link_concurrency_plan",
         about: "the most messages that the plan puts into one step, where a sender starts one message a step",
     },
+    Measure {
+        name: "carried_bytes",
+        about: "what all links carry, each packet on each link: requests, responses and echoes",
+    },
 ];
 
 /// Carries out one multicast. Its latency is from the call at the root until the last destination has seen the message.

@@ -139,6 +139,33 @@ fn echoes_and_responses_take_their_share_of_the_links() {
 }
 
 #[test]
+fn every_packet_and_its_echo_use_every_link_of_a_ringlet_once() {
+    let packet = |length: u64, links: u64| length * links + 8 * (4 - links);
+    // To node 1 on the same ringlet: the request one link, the response the other three.
+    let one = ran([1], "separate", 2);
+    assert!((measured(&one, "carried_bytes") - (packet(22, 1) + packet(16, 3)) as f64).abs() < 1e-9);
+    // To node 6, two links on one ringlet and one on another; the response turns at another corner.
+    let two = ran([6], "separate", 2);
+    let [there, back] = [packet(22, 2) + packet(22, 1), packet(16, 2) + packet(16, 3)];
+    assert!((measured(&two, "carried_bytes") - (there + back) as f64).abs() < 1e-9);
+}
+
+#[test]
+fn a_worm_loses_an_address_at_each_receiver() {
+    let parameters = Parameters::default();
+    let outcome = ran([1, 2, 3], "s-torus:form=worm", 2);
+    // The last byte leaves behind three addresses, and comes behind one.
+    let further = Bytes(2 * parameters.address.0).time_at(parameters.link_mb_per_s);
+    let expected = one_way(&parameters, 6, 3, 1) + further;
+    // Each address is rounded up to a picosecond.
+    let late = outcome.latency.unwrap() - expected;
+    assert!(late < Picoseconds(4), "{late}");
+    // 26, 24 and 22 bytes on three links, and an echo; the response goes over one link.
+    let carried = (26 + 24 + 22 + 8) + (16 + 3 * 8);
+    assert!((measured(&outcome, "carried_bytes") - f64::from(carried)).abs() < 1e-9);
+}
+
+#[test]
 fn concentration_in_the_run_is_that_of_the_plan() {
     for scheme in SCHEMES {
         for message in [2, 1000] {

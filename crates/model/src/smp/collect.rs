@@ -104,35 +104,42 @@ impl Engine<'_> {
             || (part.broadcast == member.broadcast && member.handled[part.packet as usize])
     }
 
-    /// A datagram is in memory: where it is there already, or finds no buffer, it is dropped.
+    /// A datagram is in memory. Where it is there already, or finds no buffer, it is dropped; but one of a later packet
+    /// gives way to it, so that what is needed first can always come.
     pub(super) fn land(&mut self, target: MemberId, part: Part) {
         let host = self.placement.host_of(target);
         let is_shared = self.parameters.method.is_shared();
-        let known = if is_shared {
-            self.nodes[host.index()].knows(part)
-        } else {
-            self.has(target, part) || self.members[target.index()].queue.contains(&part)
-        };
-        if known {
+        let has = !is_shared && self.has(target, part);
+        let node = &mut self.nodes[host.index()];
+        let queue = &mut self.members[target.index()].queue;
+        if has || queue.contains(&part) || (is_shared && node.knows(part)) {
             self.figures.duplicates += 1;
             return;
         }
-        let queue = if is_shared {
-            &mut self.nodes[host.index()].queue
-        } else {
-            &mut self.members[target.index()].queue
-        };
+        let queue = if is_shared { &mut node.queue } else { queue };
         if queue.len() >= self.parameters.receive_buffers as usize {
             self.figures.dropped += 1;
-            return;
+            if queue.last().is_none_or(|&last| last < part) {
+                return;
+            }
+            queue.pop_last();
         }
         queue.insert(part);
-        if is_shared {
-            for member in self.nodes[host.index()].members.clone() {
-                self.wake(member);
-            }
-        } else {
-            self.wake(target);
+        if is_shared { self.wake_node(host) } else { self.proceed(target) }
+    }
+
+    /// A packet that the root has written for its own node is seen there.
+    pub(super) fn published(&mut self, part: Part) {
+        self.publishing -= 1;
+        let queue = &mut self.nodes[self.root_host.index()].queue;
+        queue.insert(part);
+        debug_assert!(queue.len() <= self.parameters.receive_buffers as usize, "the root waits for room");
+        self.wake_node(self.root_host);
+    }
+
+    fn wake_node(&mut self, host: HostId) {
+        for member in self.nodes[host.index()].members.clone() {
+            self.wake(member);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rand::RngExt;
-use treecast_fabric::{Bytes, Channel, HostId};
+use treecast_fabric::{Bytes, Channel, HostId, Picoseconds};
 use treecast_plan::MemberId;
 
 use super::engine::{Engine, Event};
@@ -57,7 +57,7 @@ impl Engine<'_> {
     /// The sending interface has the packet.
     pub(super) fn fetched(&mut self, flight: Flight) {
         let sender = &mut self.interfaces[flight.from.index()].send;
-        let sent = sender.serve(self.agenda.now(), self.parameters.nic_send);
+        let sent = sender.serve(self.agenda.now(), self.parameters.nic_gap) + self.parameters.nic_send;
         self.agenda.at(sent, Event::Sent(flight));
     }
 
@@ -66,9 +66,10 @@ impl Engine<'_> {
         let now = self.agenda.now();
         let length = flight.length + self.parameters.header;
         let to = match flight.content {
-            Content::Message { to, .. } => self.placement.host_of(to),
             Content::Acknowledgment { .. } => self.root_host,
-            Content::Datagram { only: Some(to), .. } => self.placement.host_of(to),
+            Content::Message { to, .. } | Content::Datagram { only: Some(to), .. } => {
+                self.placement.host_of(to)
+            }
             Content::Datagram { only: None, .. } => {
                 let transits = self.network.send_tree(now, &self.routes.multicast, length);
                 for (host, transit) in transits {
@@ -89,7 +90,7 @@ impl Engine<'_> {
 
     /// It is at a node: datagrams may be lost there, or come late.
     pub(super) fn arrived(&mut self, host: HostId, flight: Flight) {
-        let mut late = treecast_fabric::Picoseconds::ZERO;
+        let mut late = Picoseconds::ZERO;
         if matches!(flight.content, Content::Datagram { .. }) {
             if self.parameters.loss > 0.0 && self.random.random_bool(self.parameters.loss) {
                 self.figures.lost += 1;
@@ -105,16 +106,16 @@ impl Engine<'_> {
     /// The receiving interface takes it.
     pub(super) fn accepted(&mut self, host: HostId, flight: Flight) {
         let receiver = &mut self.interfaces[host.index()].receive;
-        let received = receiver.serve(self.agenda.now(), self.parameters.nic_receive);
+        let received =
+            receiver.serve(self.agenda.now(), self.parameters.nic_gap) + self.parameters.nic_receive;
         self.agenda.at(received, Event::Received(host, flight));
     }
 
     /// It looks up who is to have the packet, and moves it to each in turn.
     pub(super) fn deliver(&mut self, host: HostId, flight: Flight) {
         let targets = match flight.content {
-            Content::Datagram { only: Some(to), .. } => vec![to],
             Content::Datagram { only: None, .. } => self.attached(host),
-            Content::Message { to, .. } => vec![to],
+            Content::Message { to, .. } | Content::Datagram { only: Some(to), .. } => vec![to],
             Content::Acknowledgment { .. } => vec![self.root],
         };
         self.look_up(host, flight, targets);

@@ -31,6 +31,7 @@ mod parameters;
 pub mod policy;
 mod root;
 mod script;
+mod steps;
 #[cfg(test)]
 mod tests;
 

@@ -77,9 +77,11 @@ pub struct Parameters {
     pub mtu: Bytes,
     /// The I/O bus of a node, shared by both directions, in millions of bytes a second.
     pub bus_mb_per_s: u64,
-    /// The network interface's time for each packet that it sends.
+    /// How long each direction of the network interface is taken by a packet.
+    pub nic_gap: Picoseconds,
+    /// How much longer a packet takes through it on its way out, while others may follow.
     pub nic_send: Picoseconds,
-    /// The network interface's time for each packet that it receives.
+    /// How much longer on its way in.
     pub nic_receive: Picoseconds,
     /// The network interface's time to look up and serve each attached process, besides the bus.
     pub nic_deliver: Picoseconds,
@@ -151,8 +153,9 @@ impl Default for Parameters {
             header: Bytes(60),
             mtu: Bytes(2048),
             bus_mb_per_s: 1066,
-            nic_send: Picoseconds(1_900_000),
-            nic_receive: Picoseconds(1_900_000),
+            nic_gap: Picoseconds(300_000),
+            nic_send: Picoseconds(1_600_000),
+            nic_receive: Picoseconds(1_600_000),
             nic_deliver: Picoseconds(700_000),
             send: Picoseconds(1_000_000),
             receive: Picoseconds(900_000),
@@ -184,7 +187,7 @@ impl Default for Parameters {
     }
 }
 
-const KEYS: [Key<Parameters>; 40] = [
+const KEYS: [Key<Parameters>; 41] = [
     choice_key!("operation", operation, "what is carried out",
         ["broadcast" => Operation::Broadcast, "point_to_point" => Operation::PointToPoint]),
     choice_key!("method", method, "how a broadcast is carried out",
@@ -207,8 +210,9 @@ const KEYS: [Key<Parameters>; 40] = [
     bytes_key!("header_bytes", header, 0, "headers of a packet"),
     bytes_key!("mtu_bytes", mtu, 1, "the most data of a packet"),
     rate_key!("bus_mb_per_s", bus_mb_per_s, "I/O bus of a node, shared by both directions"),
-    span_key!("nic_send_us", nic_send, "NIC time for each packet sent"),
-    span_key!("nic_receive_us", nic_receive, "NIC time for each packet received"),
+    span_key!("nic_gap_us", nic_gap, "how long each direction of the NIC is taken by a packet"),
+    span_key!("nic_send_us", nic_send, "how much longer a packet takes through the NIC on its way out"),
+    span_key!("nic_receive_us", nic_receive, "how much longer on its way in"),
     span_key!("nic_deliver_us", nic_deliver, "NIC time for each attached process, besides the bus"),
     span_key!("send_us", send, "CPU time to send a message to another node"),
     span_key!("receive_us", receive, "CPU time to receive one"),

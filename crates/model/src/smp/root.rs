@@ -27,9 +27,13 @@ impl Engine<'_> {
         Exchange { parameters: self.parameters, from, to, is_local, message }.steps(is_sender)
     }
 
-    /// Whose turn it is to acknowledge a broadcast.
+    /// Whose turn it is to acknowledge a broadcast: one after another, or where there are fewer broadcasts than receivers
+    /// some that stand evenly among them.
     fn turn(&self, broadcast: u32) -> MemberId {
-        self.turns[(broadcast as usize - 1) % self.turns.len()].0
+        let (all, past) = (self.turns.len(), broadcast as usize - 1);
+        let rounds = self.broadcasts as usize;
+        let place = if rounds < all { past * all / rounds } else { past % all };
+        self.turns[place].0
     }
 
     /// Who takes turns.
@@ -53,7 +57,7 @@ impl Engine<'_> {
             return steps;
         }
         let host = self.placement.host_of(id);
-        if host != self.root_host && self.nodes[host.index()].leader == id {
+        if self.nodes[host.index()].leader == id {
             steps.push(Step::Delay(self.parameters.leader_delay));
         }
         steps.push(Step::Enter(broadcast));

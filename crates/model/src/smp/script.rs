@@ -105,9 +105,9 @@ impl Exchange<'_> {
         }
         let pieces = self.pieces().into_iter();
         if is_sender {
-            steps.extend(pieces.map(put))
+            steps.extend(pieces.map(put));
         } else {
-            steps.extend(pieces.map(take))
+            steps.extend(pieces.map(take));
         }
         steps
     }
