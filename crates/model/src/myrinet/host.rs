@@ -209,7 +209,7 @@ impl World<'_> {
             return;
         }
         if self.makes_group {
-            let work = Picoseconds(self.parameters.group_member.0 * self.nodes.len() as u64);
+            let work = Self::times(self.nodes.len() as u64, self.parameters.group_member);
             self.cpu(node, work, Event::GroupMade(node));
         } else {
             self.returned(node);

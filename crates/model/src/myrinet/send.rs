@@ -20,7 +20,7 @@ impl World<'_> {
         }
         if parameters.replicas == Replicas::Tokens {
             let more = self.streams[post.stream].children.len() as u64 - 1;
-            work += Picoseconds(more * parameters.nic_token.0);
+            work += Self::times(more, parameters.nic_token);
         }
         self.nic(node, work, Event::TokenMade(post));
         self.post_done(node, post);

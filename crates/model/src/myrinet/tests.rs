@@ -441,6 +441,17 @@ fn thousands_of_nodes_complete() {
 }
 
 #[test]
+fn absurd_times_end_a_run_and_break_nothing() {
+    for slow in
+        ["nic_send_event_us=1000000", "host_post_us=1000000", "nic_destination_us=1000000,membership=named"]
+    {
+        let case = Case::new(4, "serial", &format!("messages=1200,receive_tokens=2000,{slow}"));
+        let outcome = case.run(Offload::Nic, 1);
+        assert_eq!((outcome.status, outcome.latency), (Status::Incomplete, None), "{slow}");
+    }
+}
+
+#[test]
 fn what_a_run_measures_is_in_the_list() {
     let outcome = Case::new(4, "postal:lambda=1", "flow=fm-mc").run(Offload::Nic, 64);
     let known: Vec<&str> = MEASURES.iter().map(|measure| measure.name).collect();

@@ -18,6 +18,9 @@ use crate::kernel::{Agenda, Network, Server};
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;
 
+/// Where a run ends whatever is left: 19 minutes.
+const TIME_MAX: Picoseconds = Picoseconds(1 << 50);
+
 /// What the NIC writes into host memory to raise an event.
 pub(super) const EVENT: Bytes = Bytes(16);
 
@@ -341,21 +344,32 @@ impl<'a> World<'a> {
 
     /// Has the process of a node work, then something happen.
     pub fn cpu(&mut self, node: usize, work: Picoseconds, event: Event) {
-        let done = self.nodes[node].cpu.serve(self.agenda.now(), work);
-        self.agenda.at(done, event);
+        self.serve(node, |node| &mut node.cpu, work, event);
     }
 
     /// Has the processor of a NIC work, then something happen.
     pub fn nic(&mut self, node: usize, work: Picoseconds, event: Event) {
-        let done = self.nodes[node].processor.serve(self.agenda.now(), work);
-        self.agenda.at(done, event);
+        self.serve(node, |node| &mut node.processor, work, event);
     }
 
     /// Has something moved between host and NIC, then something happen.
     pub fn bus(&mut self, node: usize, length: Bytes, event: Event) {
         let work = self.parameters.pci_setup + length.time_at(self.parameters.pci_mb_per_s);
-        let done = self.nodes[node].bus.serve(self.agenda.now(), work);
+        self.serve(node, |node| &mut node.bus, work, event);
+    }
+
+    fn serve(&mut self, node: usize, part: fn(&mut Node) -> &mut Server, work: Picoseconds, event: Event) {
+        if self.given_up {
+            return;
+        }
+        let done = part(&mut self.nodes[node]).serve(self.agenda.now(), work.min(TIME_MAX));
         self.agenda.at(done, event);
+        self.given_up |= done > TIME_MAX;
+    }
+
+    /// So many times a span, as far as a run can last.
+    pub fn times(count: u64, span: Picoseconds) -> Picoseconds {
+        Picoseconds(count.saturating_mul(span.0)).min(TIME_MAX)
     }
 
     /// Puts a packet on the wire; when it begins and ends to leave, and when it has arrived unless it is lost.
@@ -367,6 +381,7 @@ impl<'a> World<'a> {
     ) -> (Picoseconds, Picoseconds, Option<Picoseconds>) {
         let route = self.finder.route(self.hosts[from], self.hosts[to]);
         let transit = self.network.send_along(self.agenda.now(), &route, length);
+        self.given_up |= transit.tail > TIME_MAX;
         let lost =
             self.parameters.loss_ppm > 0 && self.loss.random_range(0..1_000_000) < self.parameters.loss_ppm;
         self.counts.lost += u64::from(lost);
@@ -404,13 +419,13 @@ impl<'a> World<'a> {
 
     /// NIC time for these names.
     pub fn name_work(&self, stream: usize, child: u32) -> Picoseconds {
-        Picoseconds(self.names(stream, child) * self.parameters.nic_destination.0)
+        Self::times(self.names(stream, child), self.parameters.nic_destination)
     }
 
     /// NIC time for the names that come with a send event.
     pub fn posted_name_work(&self, stream: usize) -> Picoseconds {
         let names = self.tree(stream).map_or(0, |tree| tree.names[self.streams[stream].from]);
-        Picoseconds(u64::from(names) * self.parameters.nic_destination.0)
+        Self::times(u64::from(names), self.parameters.nic_destination)
     }
 
     /// The most payload of the packets of a stream: names take their room.
