@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
 
+use super::node::{Notice, Post};
 use super::policies::{EagerCopies, Layer, Operation};
 use super::stream::Content;
-use super::world::{Event, Notice, Post, World};
+use super::world::{Event, World};
 
 /// A message between processes about messages.
 const CONTROL: Bytes = Bytes(16);

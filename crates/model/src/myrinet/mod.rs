@@ -34,6 +34,7 @@ mod credits;
 mod deadlock;
 mod host;
 mod measure;
+mod node;
 mod parameters;
 mod policies;
 mod receive;

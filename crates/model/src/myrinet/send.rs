@@ -3,9 +3,10 @@
 use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
 
+use super::node::{Job, Notice, Packet, Post, Transmission};
 use super::policies::{Flow, Replicas};
 use super::stream::{Content, Stream};
-use super::world::{EVENT, Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+use super::world::{EVENT, Event, SILENT_MAX, World};
 
 /// What the NIC's processor does of its housekeeping before it looks for packets again.
 const PIECE: Picoseconds = Picoseconds(1_000_000);
