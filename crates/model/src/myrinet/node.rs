@@ -25,8 +25,8 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
-    /// The tokens that it has to give back, each with the work that is left.
-    pub returns: VecDeque<(Content, Picoseconds)>,
+    /// The tokens that it has to give back, each with the work that is left; those of the process with what was sent.
+    pub returns: VecDeque<(Option<Content>, Picoseconds)>,
     /// What its DMA engine to the wire has to send, data and what is not data in turns.
     pub wire: Wire,
     pub send_buffers_used: u32,
