@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use treecast_fabric::Picoseconds;
 
+use super::node::{Job, Transmission};
 use super::stream::Content;
-use super::world::{Event, Job, Transmission, World};
+use super::world::{Event, World};
 
 /// FM/MC's credit manager: a process that lets so many messages be under way.
 #[derive(Debug)]

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
 
+use super::node::{Notice, Post};
 use super::policies::{EagerCopies, Layer, Operation};
 use super::stream::Content;
-use super::world::{Event, Notice, Post, World};
+use super::world::{Event, World};
 
 /// A message between processes about messages.
 const CONTROL: Bytes = Bytes(16);
@@ -209,7 +210,7 @@ impl World<'_> {
             return;
         }
         if self.makes_group {
-            let work = Picoseconds(self.parameters.group_member.0 * self.nodes.len() as u64);
+            let work = Self::times(self.nodes.len() as u64, self.parameters.group_member);
             self.cpu(node, work, Event::GroupMade(node));
         } else {
             self.returned(node);

@@ -2,7 +2,8 @@
 
 use treecast_fabric::Picoseconds;
 
-use super::world::{Node, World};
+use super::node::Node;
+use super::world::World;
 use crate::Measure;
 
 /// What is measured besides the latency, up to the end of the operation.

@@ -12,18 +12,29 @@
 //!
 //! Readings, where the source is silent:
 //! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not hold
-//!   up others behind it. Acknowledgments and credits need no packet buffer, leave in turns with
-//!   data, and tell of all that is there when they leave.
+//!   up others behind it. Acknowledgments and credits need no packet buffer, leave in turns with data, and tell of all that
+//!   is there when they leave.
 //! - The NIC's processor takes requests in the order in which they come; giving tokens back is housekeeping, which lets others
-//!   have their turn after each microsecond. For a packet that has reached the host it first
-//!   passes on, then acknowledges, then raises the event.
+//!   have their turn after each microsecond. A packet that has reached the host is first passed on, then acknowledged, then
+//!   its event is raised.
 //! - A process handles every event that is raised for it, also that of a message being sent.
+//! - The answer of [`Operation::Multicast`] is a message from process to process. One leaf answers: the last, which the most
+//!   of one leaf after another would find too.
 //! - All of several groups at once have the same members; each its own root.
+//! - FM/MC's manager is the process of the member with the lowest id; each receiver gives a credit back when its process has
+//!   the message. LFC divides the receive buffers of a NIC evenly among all other members; a packet keeps its buffer until it
+//!   is in host memory and has left for every child; credits come back as packets of their own.
+//!
+//! Where children have greater ids than their parents, LFC's buffers wait for one another in no cycle either: it deadlocks on
+//! trees that do not keep to that, such as those of [`Order::Given`](treecast_plan::Order::Given), which go round from each
+//! root. Without credits the last receive tokens do the same there. Whatever the ids, they also deadlock where a message is
+//! longer than the window, and where hosts forward and have too few send tokens.
 
 mod credits;
 mod deadlock;
 mod host;
 mod measure;
+mod node;
 mod parameters;
 mod policies;
 mod receive;

@@ -43,9 +43,9 @@ pub struct Parameters {
     pub skew: Picoseconds,
     /// Probability that a packet is lost, in millionths; at most nine tenths.
     pub loss_ppm: u32,
-    /// CPU time to post a send, or a receive buffer together with it. *Published: under 1 us.*
+    /// CPU time to post a send. *Published: under 1 us.*
     pub host_post: Picoseconds,
-    /// CPU time to find an event and to handle it. *Chosen.*
+    /// CPU time to find an event, to handle it and to give a receive buffer back. *Chosen.*
     pub host_event: Picoseconds,
     /// CPU time of a call of the MPI layer, besides what it posts and copies. *Chosen.*
     pub mpi_call: Picoseconds,
@@ -173,7 +173,8 @@ impl Default for Parameters {
 const US: &str = "a number of microseconds up to 1000000";
 const POSITIVE_US: &str = "a number of microseconds above 0";
 const RATE: &str = "a number of MB/s from 1";
-const BYTES: &str = "a number of bytes";
+const BYTES: &str = "a number of bytes up to 1048576";
+const POSITIVE_BYTES: &str = "a number of bytes from 1 to 1048576";
 const COUNT: &str = "a whole number from 1 to 1000000";
 
 macro_rules! span {
@@ -201,13 +202,17 @@ macro_rules! rate {
 }
 
 macro_rules! length {
-    ($name:literal, $field:ident, $read:ident, $about:literal) => {
+    ($name:literal, $field:ident, $least:literal, $expected:expr, $about:literal) => {
         Key {
             name: $name,
-            expected: BYTES,
+            expected: $expected,
             about: $about,
             get: |parameters| parameters.$field.0.to_string(),
-            set: |parameters, text| $read(text).map(|length| parameters.$field = Bytes(length)),
+            set: |parameters, text| {
+                let length = parameter(text).filter(|length| ($least..=1 << 20).contains(length))?;
+                parameters.$field = Bytes(length);
+                Some(())
+            },
         }
     };
 }
@@ -315,17 +320,17 @@ const KEYS: &[Key<Parameters>] = &[
     span!("mpi_call_us", mpi_call, "CPU time of a call of the MPI layer"),
     span!("group_member_us", group_member, "CPU time to build a tree and to post it, a member"),
     rate!("memcpy_mb_per_s", memcpy_mb_per_s, "rate at which a CPU copies"),
-    length!("eager_bytes", eager, parameter, "longest message of the eager protocol"),
+    length!("eager_bytes", eager, 0, BYTES, "longest message of the eager protocol"),
     span!("manager_us", manager, "CPU time of the central manager for a request or a return"),
     count!("manager_credits", manager_credits, "messages that the central manager lets be under way"),
     rate!("pci_mb_per_s", pci_mb_per_s, "I/O bus, shared by both directions"),
     span!("pci_setup_us", pci_setup, "time to start a transfer over the I/O bus"),
     rate!("link_mb_per_s", link_mb_per_s, "rate of a link in one direction"),
     span!("hop_us", hop, "delay over a link and through the switch behind it"),
-    length!("packet_bytes", packet, positive_parameter, "most payload of a packet"),
-    length!("header_bytes", header, positive_parameter, "header of a packet"),
-    length!("ack_bytes", ack, positive_parameter, "an acknowledgment, or a credit"),
-    length!("destination_bytes", destination, parameter, "name of one destination in a header"),
+    length!("packet_bytes", packet, 1, POSITIVE_BYTES, "most payload of a packet"),
+    length!("header_bytes", header, 1, POSITIVE_BYTES, "header of a packet"),
+    length!("ack_bytes", ack, 1, POSITIVE_BYTES, "an acknowledgment, or a credit"),
+    length!("destination_bytes", destination, 0, BYTES, "name of one destination in a header"),
     span!("nic_send_event_us", nic_send_event, "NIC time to turn a send event into a token"),
     span!("nic_firmware_us", nic_firmware, "NIC time that changed firmware adds to a send event"),
     span!("nic_token_us", nic_token, "NIC time to make one more token for one more child"),

@@ -51,7 +51,7 @@ policy!(
 policy!(
     /// How a NIC makes the copies of a packet.
     Replicas {
-        /// A send token a child: each fetches and sends the packet by itself.
+        /// A send token a child: each fetches and sends the packet by itself, and is given back by itself.
         Tokens = "tokens",
         /// When a transmission ends, its callback rewrites the header and queues the packet again. *Published.*
         #[default]

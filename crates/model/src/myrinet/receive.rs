@@ -2,9 +2,10 @@
 
 use treecast_sim::Offload;
 
+use super::node::{Notice, Packet, Slot, Transmission};
 use super::policies::{Flow, Forwarding};
 use super::stream::Content;
-use super::world::{Event, Notice, Packet, Slot, Transmission, World};
+use super::world::{Event, World};
 
 impl World<'_> {
     /// The last byte of a packet has arrived. A data packet needs a packet buffer: until there is one, the network holds it up.

@@ -3,9 +3,10 @@
 use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
 
+use super::node::{Job, Notice, Packet, Post, Transmission};
 use super::policies::{Flow, Replicas};
 use super::stream::{Content, Stream};
-use super::world::{EVENT, Event, Job, Notice, Packet, Post, SILENT_MAX, Transmission, World};
+use super::world::{EVENT, Event, SILENT_MAX, World};
 
 /// What the NIC's processor does of its housekeeping before it looks for packets again.
 const PIECE: Picoseconds = Picoseconds(1_000_000);
@@ -20,7 +21,7 @@ impl World<'_> {
         }
         if parameters.replicas == Replicas::Tokens {
             let more = self.streams[post.stream].children.len() as u64 - 1;
-            work += Picoseconds(more * parameters.nic_token.0);
+            work += Self::times(more, parameters.nic_token);
         }
         self.nic(node, work, Event::TokenMade(post));
         self.post_done(node, post);
@@ -178,17 +179,21 @@ impl World<'_> {
     pub fn acknowledged(&mut self, stream: usize, child: u32, below: u64) {
         let node = self.streams[stream].from;
         let relays = self.streams[stream].relays;
-        for content in self.streams[stream].acknowledge(child as usize, below) {
+        let ends = self.streams[stream].ends(child as usize, below);
+        let sent = self.streams[stream].acknowledge(child as usize, below);
+        if self.parameters.replicas == Replicas::Tokens {
+            // The tokens that the NIC has made itself.
+            let own = if relays { ends } else { ends - sent.len() };
+            for _ in 0..own {
+                self.give_back(node, None);
+            }
+        }
+        for content in sent {
             match content {
                 // LFC has let it go as soon as its process had it: nothing is sent again.
                 Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
                 Content::Data { group, message } if relays => self.release_message(node, group, message),
-                _ => {
-                    self.nodes[node].returns.push_back((content, self.parameters.nic_sent));
-                    if self.nodes[node].returns.len() == 1 {
-                        self.give_back(node);
-                    }
-                }
+                _ => self.give_back(node, Some(content)),
             }
         }
         if !relays {
@@ -196,22 +201,30 @@ impl World<'_> {
         }
     }
 
+    /// Has a token given back, to the process if it is the token of what that has sent.
+    fn give_back(&mut self, node: usize, content: Option<Content>) {
+        self.nodes[node].returns.push_back((content, self.parameters.nic_sent));
+        if self.nodes[node].returns.len() == 1 {
+            self.keep_house(node);
+        }
+    }
+
     /// Works on the token that is given back first. Between two pieces others have their turn.
-    fn give_back(&mut self, node: usize) {
+    fn keep_house(&mut self, node: usize) {
         if let Some((_, left)) = self.nodes[node].returns.front_mut() {
             let piece = (*left).min(PIECE);
             *left = *left - piece;
-            self.nic(node, piece, Event::GaveBack(node));
+            self.nic(node, piece, Event::HouseKept(node));
         }
     }
 
     /// A piece of that is done, and perhaps it was the last.
-    pub fn gave_back(&mut self, node: usize) {
+    pub fn house_kept(&mut self, node: usize) {
         let returns = &mut self.nodes[node].returns;
-        if let Some((content, _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
+        if let Some((Some(content), _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
             self.bus(node, EVENT, Event::Noticed { node, notice: Notice::Sent { content } });
         }
-        self.give_back(node);
+        self.keep_house(node);
     }
 
     fn start_timer(&mut self, stream: usize) {

@@ -139,6 +139,12 @@ impl Stream {
         }
     }
 
+    /// How many messages end for a child where it acknowledges everything below a number.
+    pub fn ends(&self, child: usize, below: u64) -> usize {
+        let ended = |below| self.parcels.partition_point(|parcel| parcel.end <= below);
+        ended(below).saturating_sub(ended(self.children[child].acked))
+    }
+
     /// A child acknowledges everything below a number. The messages that with this everybody has.
     pub fn acknowledge(&mut self, child: usize, below: u64) -> Vec<Content> {
         let acked = self.children[child].acked;
@@ -199,6 +205,7 @@ mod tests {
         let mut stream = stream();
         assert_eq!(stream.acknowledge(0, 3), []);
         assert_eq!(stream.acknowledge(1, 2), []);
+        assert_eq!((stream.ends(2, 1), stream.ends(2, 2), stream.ends(0, 3)), (0, 1, 0));
         assert_eq!(stream.acknowledge(2, 2), [Content::Data { group: 0, message: 0 }]);
         assert_eq!(stream.acknowledge(2, 1), []);
         assert_eq!(stream.acknowledge(2, 3), []);

@@ -123,6 +123,13 @@ fn a_copy_costs_its_transmission_and_a_new_header() {
     assert_eq!(last("callback", 3) - last("callback", 2), wire + defaults.nic_replica);
     assert_eq!(last("header-rewrite", 3) - last("header-rewrite", 2), wire);
     assert!(last("tokens", 9) > last("header-rewrite", 9));
+    // Of small messages the NIC's processor is the bound: each token takes it the more.
+    let small = |replicas: &str, offload| {
+        let settings = format!("operation=multisend,replicas={replicas}");
+        Case::new(9, "separate", &settings).latency(offload, 16)
+    };
+    assert!(small("callback", Offload::Nic) < small("tokens", Offload::Nic));
+    assert!(small("tokens", Offload::Nic) < small("tokens", Offload::Host));
 }
 
 #[test]
@@ -437,6 +444,17 @@ fn thousands_of_nodes_complete() {
     for offload in [Offload::Host, Offload::Assisted, Offload::Nic] {
         let case = Case::on("fat-tree:k=26", 4_096, "postal:lambda=2", "");
         assert_eq!(case.run(offload, 20_000).status, Status::Complete, "{offload}");
+    }
+}
+
+#[test]
+fn absurd_times_end_a_run_and_break_nothing() {
+    for slow in
+        ["nic_send_event_us=1000000", "host_post_us=1000000", "nic_destination_us=1000000,membership=named"]
+    {
+        let case = Case::new(4, "serial", &format!("messages=1200,receive_tokens=2000,{slow}"));
+        let outcome = case.run(Offload::Nic, 1);
+        assert_eq!((outcome.status, outcome.latency), (Status::Incomplete, None), "{slow}");
     }
 }
 

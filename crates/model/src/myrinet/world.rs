@@ -9,8 +9,9 @@ use treecast_sim::Offload;
 
 use super::Parameters;
 use super::credits::{BufferCredits, Manager};
+use super::node::{Job, Node, Notice, Packet, Post, Transmission};
 use super::policies::{Layer, Operation};
-use super::stream::{Content, Stream};
+use super::stream::Stream;
 use super::tree::{Tree, members};
 use crate::Task;
 use crate::kernel::{Agenda, Network, Server};
@@ -18,134 +19,14 @@ use crate::kernel::{Agenda, Network, Server};
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;
 
+/// Where a run ends whatever is left: 19 minutes.
+const TIME_MAX: Picoseconds = Picoseconds(1 << 50);
+
 /// What the NIC writes into host memory to raise an event.
 pub(super) const EVENT: Bytes = Bytes(16);
 
 const LOSS_STREAM: u128 = 0x6c6f_7373;
 const SKEW_STREAM: u128 = 0x736b_6577;
-
-/// A host with its process, its bus and its NIC.
-#[derive(Debug, Default)]
-pub(super) struct Node {
-    /// The process.
-    pub cpu: Server,
-    /// When it enters the operation, and when it returned from it, with the busy time until then.
-    pub enters: Picoseconds,
-    pub returned: Option<(Picoseconds, Picoseconds)>,
-    /// What it has to do before it returns: messages to send or to receive, sends to post or to wait for.
-    pub tasks: u32,
-    /// Sends that wait for a token.
-    pub unposted: VecDeque<Post>,
-    pub send_tokens_used: u32,
-    pub receive_tokens_used: u32,
-    /// The bus, with the NIC's DMA engine to it.
-    pub bus: Server,
-    /// The NIC's processor.
-    pub processor: Server,
-    /// The tokens that it has to give back, each with the work that is left.
-    pub returns: VecDeque<(Content, Picoseconds)>,
-    /// What its DMA engine to the wire has to send, data and what is not data in turns.
-    pub wire: Wire,
-    pub send_buffers_used: u32,
-    /// Jobs that wait for a send buffer.
-    pub unfetched: VecDeque<Box<Job>>,
-    /// Receive buffers that have been used, and which of them are free.
-    pub slots: Vec<Slot>,
-    pub free_slots: Vec<usize>,
-    /// Packets that the network holds up until there is a buffer for them: stream, child, number.
-    pub held: VecDeque<(usize, u32, u64)>,
-    pub peak: Peak,
-}
-
-/// A DMA engine to the wire.
-#[derive(Debug, Default)]
-pub(super) struct Wire {
-    data: VecDeque<Transmission>,
-    /// Acknowledgments and credits.
-    control: VecDeque<Transmission>,
-    /// Whether data has left last.
-    data_was_last: bool,
-    pub busy: bool,
-}
-
-impl Wire {
-    /// Queues something.
-    pub fn push(&mut self, transmission: Transmission) {
-        match transmission {
-            Transmission::Data(_) => self.data.push_back(transmission),
-            Transmission::Ack { .. } | Transmission::Credit { .. } => self.control.push_back(transmission),
-        }
-    }
-
-    /// Takes what leaves next.
-    pub fn pop(&mut self) -> Option<Transmission> {
-        self.data_was_last = self.control.is_empty() || (!self.data.is_empty() && !self.data_was_last);
-        if self.data_was_last { self.data.pop_front() } else { self.control.pop_front() }
-    }
-}
-
-/// The most that a node has used of what is bounded.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Peak {
-    pub send_tokens: u32,
-    pub receive_tokens: u32,
-    pub send_buffers: u32,
-    pub receive_buffers: u32,
-}
-
-/// A packet buffer for what has been received.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Slot {
-    /// Who still needs it: the transfer to the host, and jobs.
-    pub uses: u32,
-    /// The node whose NIC sent the packet.
-    pub from: usize,
-}
-
-/// A send that a process posts.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Post {
-    pub stream: usize,
-    pub content: Content,
-    pub length: Bytes,
-}
-
-/// A packet to be sent to children of a stream, one after another, out of one buffer.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub stream: usize,
-    pub number: u64,
-    pub children: Vec<u32>,
-    /// How many of them have been served.
-    pub served: usize,
-    /// The receive buffer it lies in; `None`: it is fetched from the host.
-    pub slot: Option<usize>,
-}
-
-/// Something for the wire.
-#[derive(Debug)]
-pub(super) enum Transmission {
-    Data(Box<Job>),
-    Ack { stream: usize, child: u32 },
-    Credit { to: usize },
-}
-
-/// A packet that reaches a NIC.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Packet {
-    Data { stream: usize, child: u32, number: u64 },
-    Ack { stream: usize, child: u32, below: u64 },
-    Credit { from: usize, to: usize },
-}
-
-/// What a NIC tells its process.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Notice {
-    /// A message has arrived from a node.
-    Received { from: usize, content: Content, length: Bytes },
-    /// A message has been acknowledged by all, and its token comes back.
-    Sent { content: Content },
-}
 
 /// What happens. A stage is named for what has just been done.
 #[derive(Debug)]
@@ -162,7 +43,7 @@ pub(super) enum Event {
     Copied { stream: usize, child: u32, slot: usize },
     Made { node: usize, transmission: Transmission },
     Acknowledged { stream: usize, child: u32, below: u64 },
-    GaveBack(usize),
+    HouseKept(usize),
     Credited { from: usize, to: usize },
     Raised { node: usize, notice: Notice },
     Noticed { node: usize, notice: Notice },
@@ -321,7 +202,7 @@ impl<'a> World<'a> {
             Event::Copied { stream, child, slot } => self.copied(stream, child, slot),
             Event::Made { node, transmission } => self.transmit(node, transmission),
             Event::Acknowledged { stream, child, below } => self.acknowledged(stream, child, below),
-            Event::GaveBack(node) => self.gave_back(node),
+            Event::HouseKept(node) => self.house_kept(node),
             Event::Credited { from, to } => self.credited(from, to),
             Event::Raised { node, notice } => self.bus(node, EVENT, Event::Noticed { node, notice }),
             Event::Noticed { node, notice } => self.noticed(node, notice),
@@ -341,21 +222,32 @@ impl<'a> World<'a> {
 
     /// Has the process of a node work, then something happen.
     pub fn cpu(&mut self, node: usize, work: Picoseconds, event: Event) {
-        let done = self.nodes[node].cpu.serve(self.agenda.now(), work);
-        self.agenda.at(done, event);
+        self.serve(node, |node| &mut node.cpu, work, event);
     }
 
     /// Has the processor of a NIC work, then something happen.
     pub fn nic(&mut self, node: usize, work: Picoseconds, event: Event) {
-        let done = self.nodes[node].processor.serve(self.agenda.now(), work);
-        self.agenda.at(done, event);
+        self.serve(node, |node| &mut node.processor, work, event);
     }
 
     /// Has something moved between host and NIC, then something happen.
     pub fn bus(&mut self, node: usize, length: Bytes, event: Event) {
         let work = self.parameters.pci_setup + length.time_at(self.parameters.pci_mb_per_s);
-        let done = self.nodes[node].bus.serve(self.agenda.now(), work);
+        self.serve(node, |node| &mut node.bus, work, event);
+    }
+
+    fn serve(&mut self, node: usize, part: fn(&mut Node) -> &mut Server, work: Picoseconds, event: Event) {
+        if self.given_up {
+            return;
+        }
+        let done = part(&mut self.nodes[node]).serve(self.agenda.now(), work.min(TIME_MAX));
         self.agenda.at(done, event);
+        self.given_up |= done > TIME_MAX;
+    }
+
+    /// So many times a span, as far as a run can last.
+    pub fn times(count: u64, span: Picoseconds) -> Picoseconds {
+        Picoseconds(count.saturating_mul(span.0)).min(TIME_MAX)
     }
 
     /// Puts a packet on the wire; when it begins and ends to leave, and when it has arrived unless it is lost.
@@ -367,6 +259,7 @@ impl<'a> World<'a> {
     ) -> (Picoseconds, Picoseconds, Option<Picoseconds>) {
         let route = self.finder.route(self.hosts[from], self.hosts[to]);
         let transit = self.network.send_along(self.agenda.now(), &route, length);
+        self.given_up |= transit.tail > TIME_MAX;
         let lost =
             self.parameters.loss_ppm > 0 && self.loss.random_range(0..1_000_000) < self.parameters.loss_ppm;
         self.counts.lost += u64::from(lost);
@@ -404,13 +297,13 @@ impl<'a> World<'a> {
 
     /// NIC time for these names.
     pub fn name_work(&self, stream: usize, child: u32) -> Picoseconds {
-        Picoseconds(self.names(stream, child) * self.parameters.nic_destination.0)
+        Self::times(self.names(stream, child), self.parameters.nic_destination)
     }
 
     /// NIC time for the names that come with a send event.
     pub fn posted_name_work(&self, stream: usize) -> Picoseconds {
         let names = self.tree(stream).map_or(0, |tree| tree.names[self.streams[stream].from]);
-        Picoseconds(u64::from(names) * self.parameters.nic_destination.0)
+        Self::times(u64::from(names), self.parameters.nic_destination)
     }
 
     /// The most payload of the packets of a stream: names take their room.
@@ -427,26 +320,5 @@ impl<'a> World<'a> {
     /// Whether messages are copied at both ends.
     pub fn is_eager(&self) -> bool {
         self.parameters.layer == Layer::Mpi && !self.rendezvous
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn acknowledgments_and_data_leave_in_turns() {
-        let mut wire = Wire::default();
-        for child in 0..3 {
-            wire.push(Transmission::Ack { stream: 0, child });
-        }
-        for number in 0..2 {
-            let job = Job { stream: 1, number, children: vec![0], served: 0, slot: None };
-            wire.push(Transmission::Data(Box::new(job)));
-        }
-        let kinds: String = std::iter::from_fn(|| wire.pop())
-            .map(|transmission| if matches!(transmission, Transmission::Data(_)) { 'd' } else { 'a' })
-            .collect();
-        assert_eq!(kinds, "dadaa");
     }
 }
