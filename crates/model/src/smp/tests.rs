@@ -304,6 +304,22 @@ fn nobody_waits_for_a_late_leader_where_nobody_needs_it() {
     }
 }
 
+/// Datagrams and the leader's copies come about together, in either order, up to the last broadcast.
+#[test]
+fn an_attached_process_takes_what_comes_first_and_leaves_the_other() {
+    let attach =
+        "counted=all,minimum_broadcasts=0,threshold_us=0,lazy_broadcasts=99,attach_us=0,queue_slots=1";
+    for (deliver, flag) in [("0", "0.15"), ("0.3", "0.15"), ("0.7", "0.15"), ("1.5", "0.15"), ("0.7", "20")] {
+        for (iterations, message) in [(8, 1), (9, 100), (10, 5000), (11, 20_000)] {
+            let settings =
+                format!("{attach},nic_deliver_us={deliver},flag_us={flag},iterations={iterations}");
+            let both = setup(2, 3, message, &format!("method=smp_mcst_dynamic,{settings}"));
+            assert!(both.measured("attaches") > 0.0, "{settings}");
+            assert!(both.received().iter().all(|&bytes| bytes == iterations * message), "{settings}");
+        }
+    }
+}
+
 #[test]
 fn a_delay_is_not_at_work() {
     let busy = |delay: u32| {
@@ -351,6 +367,7 @@ proptest! {
         root in 0_u32..2,
         extra in prop::sample::select(vec![
             "", "receive_buffers=2", "queue_slots=1", "window_broadcasts=1",
+            "counted=all,minimum_broadcasts=0,threshold_us=0,lazy_broadcasts=1,attach_us=1,detach_us=1,queue_slots=1",
             "leader_delay_us=300,counted=all,minimum_broadcasts=0,threshold_us=1,lazy_broadcasts=0,attach_us=5,detach_us=5",
         ]),
     ) {
