@@ -108,38 +108,54 @@ fn layers(figure: &Figure) -> Value {
 
 /// The cells of a map, each with the name of its winner among the curves that are not hidden.
 fn map_layers(figure: &Figure) -> Value {
-    let order = match figure.best {
-        Best::Lowest => "ascending",
-        Best::Highest => "descending",
+    let (order, nearest, behind) = match figure.best {
+        Best::Lowest => ("ascending", "min", "datum.next / datum.mean - 1"),
+        Best::Highest => ("descending", "max", "datum.mean / datum.next - 1"),
     };
+    let cell = json!(["panel", "x", "row"]);
+    // Curves with the very same mean share their place: the first place names them all, and is kept once.
     let transform = json!([
         { "filter": "indexof(hidden, datum.curve) < 0" },
         {
-            "window": [{ "op": "row_number", "as": "place" }, { "op": "lead", "field": "mean", "as": "next" }],
-            "sort": [{ "field": "mean", "order": order }], "groupby": ["panel", "x", "row"],
+            "window": [{ "op": "rank", "as": "place" }, { "op": "row_number", "as": "number" }],
+            "sort": [{ "field": "mean", "order": order }], "groupby": cell,
         },
+        { "calculate": "datum.place > 1 ? datum.mean : null", "as": "other" },
+        { "joinaggregate": [{ "op": nearest, "field": "other", "as": "next" }], "groupby": cell },
         { "filter": "datum.place == 1" },
-        { "calculate": "isValid(datum.next) ? abs(datum.next - datum.mean) / datum.mean : null", "as": "margin" },
-        { "calculate": "isValid(datum.margin) ? '+' + format(datum.margin, '.0%') : ''", "as": "behind" },
+        { "joinaggregate": [{ "op": "values", "field": "curve", "as": "tied" }], "groupby": cell },
+        { "filter": "datum.number == 1" },
+        { "calculate": "join(pluck(datum.tied, 'curve'), ' = ')", "as": "winners" },
+        { "calculate": "length(datum.tied) > 1 ? 'tie' : datum.curve", "as": "name" },
+        { "calculate": format!("isValid(datum.next) ? {behind} : null"), "as": "margin" },
+        {
+            "calculate": "!isValid(datum.margin) ? '' : datum.margin < 0.995 ? '+' + format(datum.margin, '.0%') \
+                          : 'x' + format(1 + datum.margin, datum.margin < 8.995 ? '.1f' : '.0f')",
+            "as": "behind",
+        },
     ]);
-    let x = json!({ "field": "x", "type": "ordinal", "title": figure.x_label, "axis": { "labelAngle": 0 } });
-    let y = json!({ "field": "row", "type": "ordinal", "title": figure.row_label, "sort": "descending" });
+    let axis = json!({ "labelAngle": 0, "labelExpr": "format(datum.value, ',')" });
+    let x = json!({ "field": "x", "type": "ordinal", "title": figure.x_label, "axis": axis });
+    let y = json!({ "field": "row", "type": "ordinal", "title": figure.row_label, "sort": "descending", "axis": axis });
     let number = |field: &str, title: &str, format: &str| json!({ "field": field, "type": "quantitative", "title": title, "format": format });
     let tooltip = json!([
-        { "field": "curve", "type": "nominal", "title": "lowest" },
+        { "field": "winners", "type": "nominal", "title": figure.best.name() },
         number("mean", &figure.y_label, ",.6~r"),
         number("margin", "the next is behind by", ".1%"),
     ]);
+    // A tie has the colour of nobody; the legend is of the curves.
+    let mut colour = channel(figure, |look| look.hex());
+    colour["condition"] = json!({ "test": "length(datum.tied) > 1", "value": "#dddddd" });
     json!([
         {
             "transform": transform,
             "mark": { "type": "rect", "opacity": 0.45, "stroke": null },
-            "encoding": { "x": x, "y": y, "color": channel(figure, |look| look.hex()), "tooltip": tooltip },
+            "encoding": { "x": x, "y": y, "color": colour, "tooltip": tooltip },
         },
         {
             "transform": transform,
             "mark": { "type": "text", "dy": -7, "fontSize": 13, "fontWeight": "bold", "tooltip": null },
-            "encoding": { "x": x, "y": y, "text": { "field": "curve", "type": "nominal" } },
+            "encoding": { "x": x, "y": y, "text": { "field": "name", "type": "nominal" } },
         },
         {
             "transform": transform,
