@@ -12,14 +12,17 @@ use crate::table::exact;
 /// What stands where no curve has a point.
 const NOBODY: &str = "-";
 
-/// What stands in a picture where several curves have the best mean, and no room is for their names.
+/// What stands in a picture where several curves tie, as there is no room for their names.
 const TIE: &str = "tie";
+
+/// A curve ties with the best one if it is behind by less than this share of its mean.
+pub(super) const TIE_SHARE: f64 = 0.001;
 
 /// One x of one row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cell<'a> {
     pub row: f64,
-    /// The curves with the best mean: several where they have the very same one, none where there is no point.
+    /// The curve with the best mean and those that tie with it; none where there is no point.
     pub winners: Vec<&'a str>,
     /// How far behind the next curve is, as a share of the best mean; `None` without a next one.
     pub margin: Option<f64>,
@@ -44,6 +47,7 @@ impl<'a> Cell<'a> {
     pub fn margin_text(&self) -> String {
         match self.margin.map(|margin| (margin, (margin * 100.0).round())) {
             None => String::new(),
+            Some((margin, percent)) if percent < 1.0 => format!("+{:.1} %", margin * 100.0),
             Some((_, percent)) if percent < 100.0 => format!("+{percent} %"),
             Some((margin, percent)) if percent < 900.0 => format!("x{:.1}", 1.0 + margin),
             Some((margin, _)) => format!("x{:.0}", 1.0 + margin),
@@ -74,14 +78,15 @@ fn cell(panel: &Panel, best: Best, row: f64, x: f64) -> Cell<'_> {
         of_row.filter_map(|curve| Some((curve.name.as_str(), curve.at(x)?.mean))).collect();
     means.sort_by(|a, b| best.compare(a.1, b.1));
     let first = means.first().map_or(0.0, |(_, mean)| *mean);
-    let count = means.iter().take_while(|(_, mean)| best.compare(*mean, first).is_eq()).count();
-    let winners = means[..count].iter().map(|(name, _)| *name).collect();
     // What is behind is so by a factor, whichever end is the better one.
-    let behind = |next: f64| match best {
-        Best::Lowest => next / first - 1.0,
-        Best::Highest => first / next - 1.0,
+    let behind = |mean: f64| match best {
+        Best::Lowest => mean / first - 1.0,
+        Best::Highest => first / mean - 1.0,
     };
-    let margin = means.get(count).map(|(_, next)| behind(*next)).filter(|margin| margin.is_finite());
+    let ties = |mean: f64| best.compare(mean, first).is_eq() || behind(mean) < TIE_SHARE;
+    let count = means.iter().take_while(|(_, mean)| ties(*mean)).count();
+    let winners = means[..count].iter().map(|(name, _)| *name).collect();
+    let margin = means.get(count).map(|(_, mean)| behind(*mean)).filter(|margin| margin.is_finite());
     Cell { row, winners, margin }
 }
 

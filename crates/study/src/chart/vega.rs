@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::look::Look;
+use super::map::TIE_SHARE;
 use crate::figure::{Best, Figure, Scale};
 
 /// The version must fit the library in `assets/vega`.
@@ -109,28 +110,32 @@ fn layers(figure: &Figure) -> Value {
 /// The cells of a map, each with the name of its winner among the curves that are not hidden.
 fn map_layers(figure: &Figure) -> Value {
     let (order, nearest, behind) = match figure.best {
-        Best::Lowest => ("ascending", "min", "datum.next / datum.mean - 1"),
-        Best::Highest => ("descending", "max", "datum.mean / datum.next - 1"),
+        Best::Lowest => ("ascending", "min", ["mean", "best"]),
+        Best::Highest => ("descending", "max", ["best", "mean"]),
     };
+    let behind = behind.map(|field| format!("datum.{field}")).join(" / ") + " - 1";
     let cell = json!(["panel", "x", "row"]);
-    // Curves with the very same mean share their place: the first place names them all, and is kept once.
+    // The first place names all that tie with it, and is kept once.
     let transform = json!([
         { "filter": "indexof(hidden, datum.curve) < 0" },
         {
-            "window": [{ "op": "rank", "as": "place" }, { "op": "row_number", "as": "number" }],
+            "window": [{ "op": "row_number", "as": "place" }],
             "sort": [{ "field": "mean", "order": order }], "groupby": cell,
         },
-        { "calculate": "datum.place > 1 ? datum.mean : null", "as": "other" },
-        { "joinaggregate": [{ "op": nearest, "field": "other", "as": "next" }], "groupby": cell },
-        { "filter": "datum.place == 1" },
+        { "joinaggregate": [{ "op": nearest, "field": "mean", "as": "best" }], "groupby": cell },
+        { "calculate": behind, "as": "margin" },
+        { "calculate": format!("datum.place == 1 || datum.margin < {TIE_SHARE}"), "as": "wins" },
+        { "calculate": "datum.wins ? null : datum.margin", "as": "others" },
+        { "joinaggregate": [{ "op": "min", "field": "others", "as": "next" }], "groupby": cell },
+        { "filter": "datum.wins" },
         { "joinaggregate": [{ "op": "values", "field": "curve", "as": "tied" }], "groupby": cell },
-        { "filter": "datum.number == 1" },
+        { "filter": "datum.place == 1" },
         { "calculate": "join(pluck(datum.tied, 'curve'), ' = ')", "as": "winners" },
         { "calculate": "length(datum.tied) > 1 ? 'tie' : datum.curve", "as": "name" },
-        { "calculate": format!("isValid(datum.next) ? {behind} : null"), "as": "margin" },
         {
-            "calculate": "!isValid(datum.margin) ? '' : datum.margin < 0.995 ? '+' + format(datum.margin, '.0%') \
-                          : 'x' + format(1 + datum.margin, datum.margin < 8.995 ? '.1f' : '.0f')",
+            "calculate": "!isValid(datum.next) ? '' \
+                          : datum.next < 0.995 ? '+' + format(datum.next, datum.next < 0.005 ? '.1%' : '.0%') \
+                          : 'x' + format(1 + datum.next, datum.next < 8.995 ? '.1f' : '.0f')",
             "as": "behind",
         },
     ]);
@@ -141,7 +146,7 @@ fn map_layers(figure: &Figure) -> Value {
     let tooltip = json!([
         { "field": "winners", "type": "nominal", "title": figure.best.name() },
         number("mean", &figure.y_label, ",.6~r"),
-        number("margin", "the next is behind by", ".1%"),
+        number("next", "the next is behind by", ".1%"),
     ]);
     // A tie has the colour of nobody; the legend is of the curves.
     let mut colour = channel(figure, |look| look.hex());
