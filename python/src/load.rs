@@ -367,9 +367,9 @@ impl LoadResult {
 ///
 /// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
 /// >>> found
-/// <SaturationResult tree-worm, offload host, degree 3: sustains an applied load of 0.018229166666666664 after 8 runs>
+/// <SaturationResult tree-worm, offload host, degree 3: sustains an applied load of 0.03125 after 7 runs>
 /// >>> found.points.column("status")
-/// ['saturated', 'saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'complete']
+/// ['saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'saturated']
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]
 #[derive(PartialEq)]
 pub struct SaturationResult(SaturationDocument);

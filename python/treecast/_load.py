@@ -103,7 +103,7 @@ def find_saturation(
     ...     found = find_saturation(fabric, scheme, degree=3, offload="nic", cycles=100_000, precision=0.2)
     ...     print(scheme, found.saturation_applied_load)
     binomial 0.015625
-    tree-worm 0.018229166666666664
+    tree-worm 0.03125
     """
     run = LoadRun(
         fabric,

@@ -84,7 +84,7 @@ mod tests {
     fn batches_that_lean_to_one_side_together_are_fewer_than_they_seem() {
         let line = |period: usize| {
             std::array::from_fn(|index| {
-                let side = if index / period % 2 == 0 { 1.0 } else { -1.0 };
+                let side = if (index / period).is_multiple_of(2) { 1.0 } else { -1.0 };
                 100.0 + 5.0 * index as f64 + 25.0 * side
             })
         };
