@@ -47,7 +47,7 @@ impl<'a> Cell<'a> {
     pub fn margin_text(&self) -> String {
         match self.margin.map(|margin| (margin, (margin * 100.0).round())) {
             None => String::new(),
-            Some((margin, percent)) if percent < 1.0 => format!("+{:.1} %", margin * 100.0),
+            Some((_, percent)) if percent < 1.0 => "<1 %".to_owned(),
             Some((_, percent)) if percent < 100.0 => format!("+{percent} %"),
             Some((margin, percent)) if percent < 900.0 => format!("x{:.1}", 1.0 + margin),
             Some((margin, _)) => format!("x{:.0}", 1.0 + margin),

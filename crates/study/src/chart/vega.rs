@@ -133,8 +133,8 @@ fn map_layers(figure: &Figure) -> Value {
         { "calculate": "join(pluck(datum.tied, 'curve'), ' = ')", "as": "winners" },
         { "calculate": "length(datum.tied) > 1 ? 'tie' : datum.curve", "as": "name" },
         {
-            "calculate": "!isValid(datum.next) ? '' \
-                          : datum.next < 0.995 ? '+' + format(datum.next, datum.next < 0.005 ? '.1%' : '.0%') \
+            "calculate": "!isValid(datum.next) ? '' : datum.next < 0.005 ? '<1%' \
+                          : datum.next < 0.995 ? '+' + format(datum.next, '.0%') \
                           : 'x' + format(1 + datum.next, datum.next < 8.995 ? '.1f' : '.0f')",
             "as": "behind",
         },
