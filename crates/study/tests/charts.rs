@@ -5,7 +5,7 @@ mod common;
 use common::{example, hostile, sizes};
 use serde_json::Value;
 use treecast_study::chart::{self, Ink};
-use treecast_study::figure::{Figure, Panel};
+use treecast_study::figure::{Curve, Figure, Panel, Point};
 use treecast_study::table::{Rows, table};
 
 fn width(text: &str) -> usize {
@@ -182,4 +182,38 @@ fn nothing_breaks_a_presentation() {
 fn a_figure_is_read_back_as_it_was_written() {
     let text = serde_json::to_string(&sizes()).unwrap();
     assert_eq!(serde_json::from_str::<Figure>(&text).unwrap(), sizes());
+}
+
+/// A map of one row: of three curves two tie at x = 1, and the third is more and more behind after that.
+fn map() -> Figure {
+    let curve = |name: &str, means: [f64; 3]| Curve {
+        name: name.to_owned(),
+        description: String::new(),
+        row: Some(2000.0),
+        points: [1.0, 16.0, 1024.0]
+            .into_iter()
+            .zip(means)
+            .map(|(x, mean)| Point { x, mean, low: mean, high: mean, runs: 1 })
+            .collect(),
+        missing: Vec::new(),
+    };
+    let curves =
+        vec![curve("ni", [4.0, 9.9, 70.0]), curve("path", [4.002, 4.0, 4.0]), curve("uni", [5.0, 9.6, 80.0])];
+    let panels = vec![Panel { title: String::new(), curves }];
+    Figure { row_label: Some("overhead".to_owned()), columns: 1, panels, ..example() }
+}
+
+#[test]
+fn a_map_says_what_ties_and_multiples_instead_of_long_percentages() {
+    let text = table(&map(), 100, Rows::All);
+    for cell in ["ni = path +25 %", "path x2.4", "path x18"] {
+        assert!(text.contains(cell), "{cell} is missing in {text}");
+    }
+    let image = chart::svg(&map()).unwrap();
+    let image = roxmltree::Document::parse(&image).unwrap();
+    let texts: Vec<&str> = image.descendants().filter_map(|node| node.text()).map(str::trim).collect();
+    for expected in ["tie", "+25 %", "path", "x2.4", "x18", "2,000", "1,024"] {
+        assert!(texts.contains(&expected), "{expected} is missing in {texts:?}");
+    }
+    assert!(chart::terminal(&map(), 100, 20, Ink::Plain).contains("tie"));
 }

@@ -310,7 +310,7 @@ fn a_map_says_who_wins_each_cell() {
     let svg = chart::svg(&figure).unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
     let texts: Vec<&str> = document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
-    for text in ["tree", "-", "NIC overhead", "4000", "0.04"] {
+    for text in ["tree", "-", "NIC overhead", "4,000", "0.04"] {
         assert!(texts.contains(&text), "{text}: {texts:?}");
     }
 }

@@ -108,10 +108,23 @@ fn a_map_names_the_winner_of_each_cell_and_without_it_the_next() {
     assert!(!dom.contains("could not be drawn: "));
     // The legend names each once more.
     assert_eq!((cells(&dom, "first"), cells(&dom, "other")), (3 * 5 + 1, 3 + 1));
-    assert_eq!(cells(&dom, "+100%"), 3 * (2 + 1));
+    assert_eq!(cells(&dom, "x2.0"), 3 * (2 + 1));
     let uncheck = "setTimeout(() => document.querySelector('input[value=first]').click(), 2000);";
     let dom = rendered(&[map()], uncheck).unwrap();
     assert_eq!((cells(&dom, "first"), cells(&dom, "other")), (1, 3 * 6 + 1));
+}
+
+#[test]
+fn a_map_calls_a_tie_a_tie() {
+    let mut figure = map();
+    for panel in &mut figure.panels {
+        // Both curves of the upper row have the same mean at the first x.
+        panel.curves[3].points[0].mean = 1.0;
+    }
+    let Some(dom) = rendered(&[figure], "") else { return };
+    assert!(!dom.contains("could not be drawn: "));
+    assert_eq!(dom.matches(">tie</text>").count(), 3);
+    assert_eq!(dom.matches(">first</text>").count(), 3 * 4 + 1);
 }
 
 #[test]

@@ -46,14 +46,18 @@ impl Axis {
 
     /// The value at `position`, as text.
     pub fn label(&self, position: f64) -> String {
-        // Twelve digits hide the rounding of ticks such as 3 * 0.1.
-        let text = format!("{:.11e}", self.scale.value(position));
-        let value = text.parse::<f64>().unwrap_or_default();
-        if value != 0.0 && !(1e-6..1e12).contains(&value.abs()) {
-            return format!("{value:e}");
-        }
-        grouped(&value.to_string())
+        label(self.scale.value(position))
     }
+}
+
+/// The value of a tick, as text.
+pub(super) fn label(value: f64) -> String {
+    // Twelve digits hide the rounding of ticks such as 3 * 0.1.
+    let value = format!("{value:.11e}").parse::<f64>().unwrap_or_default();
+    if value != 0.0 && !(1e-6..1e12).contains(&value.abs()) {
+        return format!("{value:e}");
+    }
+    grouped(&value.to_string())
 }
 
 /// The lowest and the highest position, set apart if there is only one, or none.

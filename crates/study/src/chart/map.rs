@@ -12,21 +12,46 @@ use crate::table::exact;
 /// What stands where no curve has a point.
 const NOBODY: &str = "-";
 
+/// What stands in a picture where several curves tie, as there is no room for their names.
+const TIE: &str = "tie";
+
+/// A curve ties with the best one if it is behind by less than this share of its mean.
+pub(super) const TIE_SHARE: f64 = 0.001;
+
 /// One x of one row.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cell<'a> {
-    pub x: f64,
     pub row: f64,
-    /// The curve with the best mean; `None` where there is no point.
-    pub winner: Option<&'a str>,
-    /// How far behind the next curve is, as a share of the winner's mean; `None` without a next one.
+    /// The curve with the best mean and those that tie with it; none where there is no point.
+    pub winners: Vec<&'a str>,
+    /// How far behind the next curve is, as a share of the best mean; `None` without a next one.
     pub margin: Option<f64>,
 }
 
-impl Cell<'_> {
-    /// How far behind the next curve is, such as `+12 %`; empty without a next one.
+impl<'a> Cell<'a> {
+    /// The only winner.
+    pub fn winner(&self) -> Option<&'a str> {
+        match self.winners[..] {
+            [winner] => Some(winner),
+            _ => None,
+        }
+    }
+
+    /// The winner's name, or that there are several or none.
+    pub fn name(&self) -> &'a str {
+        if self.winners.is_empty() { NOBODY } else { self.winner().unwrap_or(TIE) }
+    }
+
+    /// How far behind the next curve is: `+12 %`, or from twice the mean on `x2.4`, which takes no more room however far
+    /// it is. Empty without a next one.
     pub fn margin_text(&self) -> String {
-        self.margin.map(|margin| format!("+{:.0} %", margin * 100.0)).unwrap_or_default()
+        match self.margin.map(|margin| (margin, (margin * 100.0).round())) {
+            None => String::new(),
+            Some((_, percent)) if percent < 1.0 => "<1 %".to_owned(),
+            Some((_, percent)) if percent < 100.0 => format!("+{percent} %"),
+            Some((margin, percent)) if percent < 900.0 => format!("x{:.1}", 1.0 + margin),
+            Some((margin, _)) => format!("x{:.0}", 1.0 + margin),
+        }
     }
 }
 
@@ -52,11 +77,17 @@ fn cell(panel: &Panel, best: Best, row: f64, x: f64) -> Cell<'_> {
     let mut means: Vec<(&str, f64)> =
         of_row.filter_map(|curve| Some((curve.name.as_str(), curve.at(x)?.mean))).collect();
     means.sort_by(|a, b| best.compare(a.1, b.1));
-    let margin = match means[..] {
-        [(_, first), (_, next), ..] if first != 0.0 => Some((next - first).abs() / first.abs()),
-        _ => None,
+    let first = means.first().map_or(0.0, |(_, mean)| *mean);
+    // What is behind is so by a factor, whichever end is the better one.
+    let behind = |mean: f64| match best {
+        Best::Lowest => mean / first - 1.0,
+        Best::Highest => first / mean - 1.0,
     };
-    Cell { x, row, winner: means.first().map(|(name, _)| *name), margin }
+    let ties = |mean: f64| best.compare(mean, first).is_eq() || behind(mean) < TIE_SHARE;
+    let count = means.iter().take_while(|(_, mean)| ties(*mean)).count();
+    let winners = means[..count].iter().map(|(name, _)| *name).collect();
+    let margin = means.get(count).map(|(_, mean)| behind(*mean)).filter(|margin| margin.is_finite());
+    Cell { row, winners, margin }
 }
 
 /// A grid of the cells of each panel, with the highest row on top.
@@ -91,8 +122,8 @@ fn grids(figure: &Figure, text: impl Fn(&Cell) -> String) -> String {
 /// The winners by name, with how far behind the next is.
 pub(crate) fn table(figure: &Figure) -> String {
     let cell = |cell: &Cell| {
-        let winner = cell.winner.unwrap_or(NOBODY);
-        format!("{winner} {}", cell.margin_text()).trim_end().to_owned()
+        let winners = if cell.winners.is_empty() { NOBODY.to_owned() } else { cell.winners.join(" = ") };
+        format!("{winners} {}", cell.margin_text()).trim_end().to_owned()
     };
     let legend = format!(
         "{}: the curve with the {} mean, and how far behind the next is; {NOBODY}: none has a point\n",
@@ -102,12 +133,12 @@ pub(crate) fn table(figure: &Figure) -> String {
     grids(figure, cell) + &legend
 }
 
-/// The winners by their marks, three to a cell.
+/// The winners by their marks, three to a cell; a tie in words.
 pub(super) fn terminal(figure: &Figure, names: &[&str], ink: Ink) -> String {
     grids(figure, |cell| {
-        let look = cell.winner.map(|winner| Look::named(names, winner));
+        let look = cell.winner().map(|winner| Look::named(names, winner));
         look.map_or_else(
-            || NOBODY.to_owned(),
+            || cell.name().to_owned(),
             |look| inked(&look.symbol.to_string().repeat(3), look.ansi, ink),
         )
     })

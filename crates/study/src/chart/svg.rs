@@ -8,11 +8,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use thiserror::Error;
 
-use super::axis::Axis;
+use super::axis::{self, Axis};
 use super::look::{Look, Shape, marked, place};
 use super::map;
 use crate::figure::{Curve, Figure, Panel};
-use crate::table::exact;
 
 type Pixel = (i32, i32);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -181,19 +180,19 @@ impl<'a> Sheet<'a> {
         area.draw(&Text::new(row_label.to_owned(), (16, i32::midpoint(top, axis_y)), upright))?;
         for (place, x) in xs.iter().enumerate() {
             let at = left + length(place, cell_width) + cell_width / 2;
-            text(&exact(*x), (at, axis_y + 14), TEXT_SIZE, centre)?;
+            text(&axis::label(*x), (at, axis_y + 14), TEXT_SIZE, centre)?;
         }
         for (place, cells) in map::cells(panel, self.figure.best).chunks(xs.len().max(1)).enumerate() {
             let y = axis_y - length(place + 1, cell_height);
             let label = (left - 8, y + cell_height / 2);
-            text(&exact(cells[0].row), label, TEXT_SIZE, Pos::new(HPos::Right, VPos::Center))?;
+            text(&axis::label(cells[0].row), label, TEXT_SIZE, Pos::new(HPos::Right, VPos::Center))?;
             for (place, cell) in cells.iter().enumerate() {
                 let x = left + length(place, cell_width);
                 let corners = [(x + 1, y + 1), (x + cell_width - 1, y + cell_height - 1)];
-                let colour = cell.winner.map_or(GRID.mix(0.5), |name| self.named(name).mix(0.35));
+                let colour = cell.winner().map_or(GRID.mix(0.5), |name| self.named(name).mix(0.35));
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
                 let at = (x + cell_width / 2, y + cell_height / 2);
-                text(cell.winner.unwrap_or("-"), (at.0, at.1 - 7), TEXT_SIZE, centre)?;
+                text(cell.name(), (at.0, at.1 - 7), TEXT_SIZE, centre)?;
                 text(&cell.margin_text(), (at.0, at.1 + 9), SMALL_SIZE, centre)?;
             }
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::look::Look;
+use super::map::TIE_SHARE;
 use crate::figure::{Best, Figure, Scale};
 
 /// The version must fit the library in `assets/vega`.
@@ -108,38 +109,58 @@ fn layers(figure: &Figure) -> Value {
 
 /// The cells of a map, each with the name of its winner among the curves that are not hidden.
 fn map_layers(figure: &Figure) -> Value {
-    let order = match figure.best {
-        Best::Lowest => "ascending",
-        Best::Highest => "descending",
+    let (order, nearest, behind) = match figure.best {
+        Best::Lowest => ("ascending", "min", ["mean", "best"]),
+        Best::Highest => ("descending", "max", ["best", "mean"]),
     };
+    let behind = behind.map(|field| format!("datum.{field}")).join(" / ") + " - 1";
+    let cell = json!(["panel", "x", "row"]);
+    // The first place names all that tie with it, and is kept once.
     let transform = json!([
         { "filter": "indexof(hidden, datum.curve) < 0" },
         {
-            "window": [{ "op": "row_number", "as": "place" }, { "op": "lead", "field": "mean", "as": "next" }],
-            "sort": [{ "field": "mean", "order": order }], "groupby": ["panel", "x", "row"],
+            "window": [{ "op": "row_number", "as": "place" }],
+            "sort": [{ "field": "mean", "order": order }], "groupby": cell,
         },
+        { "joinaggregate": [{ "op": nearest, "field": "mean", "as": "best" }], "groupby": cell },
+        { "calculate": behind, "as": "margin" },
+        { "calculate": format!("datum.place == 1 || datum.margin < {TIE_SHARE}"), "as": "wins" },
+        { "calculate": "datum.wins ? null : datum.margin", "as": "others" },
+        { "joinaggregate": [{ "op": "min", "field": "others", "as": "next" }], "groupby": cell },
+        { "filter": "datum.wins" },
+        { "joinaggregate": [{ "op": "values", "field": "curve", "as": "tied" }], "groupby": cell },
         { "filter": "datum.place == 1" },
-        { "calculate": "isValid(datum.next) ? abs(datum.next - datum.mean) / datum.mean : null", "as": "margin" },
-        { "calculate": "isValid(datum.margin) ? '+' + format(datum.margin, '.0%') : ''", "as": "behind" },
+        { "calculate": "join(pluck(datum.tied, 'curve'), ' = ')", "as": "winners" },
+        { "calculate": "length(datum.tied) > 1 ? 'tie' : datum.curve", "as": "name" },
+        {
+            "calculate": "!isValid(datum.next) ? '' : datum.next < 0.005 ? '<1%' \
+                          : datum.next < 0.995 ? '+' + format(datum.next, '.0%') \
+                          : 'x' + format(1 + datum.next, datum.next < 8.995 ? '.1f' : '.0f')",
+            "as": "behind",
+        },
     ]);
-    let x = json!({ "field": "x", "type": "ordinal", "title": figure.x_label, "axis": { "labelAngle": 0 } });
-    let y = json!({ "field": "row", "type": "ordinal", "title": figure.row_label, "sort": "descending" });
+    let axis = json!({ "labelAngle": 0, "labelExpr": "format(datum.value, ',')" });
+    let x = json!({ "field": "x", "type": "ordinal", "title": figure.x_label, "axis": axis });
+    let y = json!({ "field": "row", "type": "ordinal", "title": figure.row_label, "sort": "descending", "axis": axis });
     let number = |field: &str, title: &str, format: &str| json!({ "field": field, "type": "quantitative", "title": title, "format": format });
     let tooltip = json!([
-        { "field": "curve", "type": "nominal", "title": "lowest" },
+        { "field": "winners", "type": "nominal", "title": figure.best.name() },
         number("mean", &figure.y_label, ",.6~r"),
-        number("margin", "the next is behind by", ".1%"),
+        number("next", "the next is behind by", ".1%"),
     ]);
+    // A tie has the colour of nobody; the legend is of the curves.
+    let mut colour = channel(figure, |look| look.hex());
+    colour["condition"] = json!({ "test": "length(datum.tied) > 1", "value": "#dddddd" });
     json!([
         {
             "transform": transform,
             "mark": { "type": "rect", "opacity": 0.45, "stroke": null },
-            "encoding": { "x": x, "y": y, "color": channel(figure, |look| look.hex()), "tooltip": tooltip },
+            "encoding": { "x": x, "y": y, "color": colour, "tooltip": tooltip },
         },
         {
             "transform": transform,
             "mark": { "type": "text", "dy": -7, "fontSize": 13, "fontWeight": "bold", "tooltip": null },
-            "encoding": { "x": x, "y": y, "text": { "field": "curve", "type": "nominal" } },
+            "encoding": { "x": x, "y": y, "text": { "field": "name", "type": "nominal" } },
         },
         {
             "transform": transform,

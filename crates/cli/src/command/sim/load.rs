@@ -66,6 +66,10 @@ pub struct LoadArguments {
     precision: Option<f64>,
 }
 
+/// A window that holds fewer mean latencies than this leaves it unsure whether the backlog grows: docs/load.md has
+/// measured how often it is called growing by chance.
+const WINDOW_LATENCIES_MIN: f64 = 20.0;
+
 /// What says who takes part in one multicast.
 const NOT_UNDER_LOAD: [&str; 5] = ["plan", "root", "dests", "processes", "placement"];
 
@@ -185,15 +189,18 @@ fn heading(run: &LoadRun) -> String {
 
 fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     let figures = &outcome.figures;
-    let mut text = format!(
-        "{}: {} measured in cycles {} to {}\n",
-        outcome.status.name(),
-        counted(figures.multicasts_measured as usize, "multicast"),
-        run.warmup.0.min(outcome.end.0),
-        outcome.end.0
-    );
-    if outcome.status == Status::Saturated && outcome.end < run.cycles {
+    let (status, end) = (outcome.status.name(), outcome.end);
+    let mut text = if end > run.warmup {
+        let measured = counted(figures.multicasts_measured as usize, "multicast");
+        format!("{status}: {measured} measured in cycles {} to {}\n", run.warmup.0, end.0)
+    } else {
+        format!("{status}: ended at cycle {}, before its warm-up of {} was over\n", end.0, run.warmup)
+    };
+    if outcome.status == Status::Saturated && end < run.cycles {
         let _ = writeln!(text, "more than {} multicasts were under way at once", run.in_flight_max());
+    }
+    if end == run.cycles {
+        text += &note_on_window(run, figures.latency_mean_cycles, "");
     }
     text += &outcome.deadlock.as_ref().map(|deadlock| deadlock.describe(run.fabric)).unwrap_or_default();
     let load = |load: f64| format!("{load:.4}");
@@ -223,6 +230,20 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     text + "\n" + &plain(table)
 }
 
+/// A line that says so where the window is too short for multicasts of that mean latency, which are those `of` some load.
+fn note_on_window(run: &LoadRun, latency_mean_cycles: Option<f64>, of: &str) -> String {
+    let window = run.cycles.0.saturating_sub(run.warmup.0) as f64;
+    match latency_mean_cycles.map(|mean| window / mean) {
+        Some(latencies) if latencies < WINDOW_LATENCIES_MIN => format!(
+            "note: the window is {:.1} mean latencies long{of}: below {WINDOW_LATENCIES_MIN} the status is unsure, \
+             give more --cycles\n",
+            // Down, so that it never says 20.
+            (latencies * 10.0).floor() / 10.0
+        ),
+        _ => String::new(),
+    }
+}
+
 fn points(run: &LoadRun, saturation: &Saturation) -> String {
     let degree = f64::from(run.degree);
     let mut text = match saturation.applied_load {
@@ -232,6 +253,9 @@ fn points(run: &LoadRun, saturation: &Saturation) -> String {
         ),
         None => "no load that was tried is sustained\n".to_string(),
     };
+    let highest = saturation.points.iter().find(|point| Some(point.applied_load) == saturation.applied_load);
+    let latency_mean_cycles = highest.and_then(|point| point.latency_mean_cycles);
+    text += &note_on_window(run, latency_mean_cycles, " at that load");
     let mut table = comfy_table::Table::new();
     table.set_header(["applied load", "effective load", "mean latency, cycles", "status"]);
     for point in &saturation.points {
