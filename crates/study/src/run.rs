@@ -11,7 +11,7 @@ use treecast_sim::{LoadRun, Parameters, Run, SimError, Simulator, Status, packet
 
 use crate::journal::digest;
 use crate::measured::{Measured, Modelled, Multicast, Quantities};
-use crate::setup::{Hardware, Testbed, hosts};
+use crate::setup::{Hardware, hosts};
 use crate::spec::{FigureSpec, Measure, PanelSpec, Point, SeriesSpec};
 use crate::{Row, Setup, StudyError};
 
@@ -302,9 +302,9 @@ impl<'a> RunSpec<'a> {
             );
             let values = match &self.setup().hardware {
                 Hardware::Cycles(parameters) => parameters.values().collect(),
-                Hardware::Testbed(Testbed { model, .. }) => {
-                    text += model.name();
-                    model.values()
+                Hardware::Testbed(testbed) => {
+                    text += testbed.model.name();
+                    testbed.model.values()
                 }
             };
             for (key, value) in values {

@@ -80,9 +80,8 @@ impl FigureSpec {
     fn with_guess(&self, key: &str, factor: f64) -> Result<Self, SpecError> {
         let mut moved = self.clone();
         for point in &mut moved.quick.points {
-            let Hardware::Testbed(Testbed { model, guessed, .. }) = &mut point.setup.hardware else {
-                continue;
-            };
+            let Hardware::Testbed(testbed) = &mut point.setup.hardware else { continue };
+            let Testbed { model, guessed, .. } = testbed.as_mut();
             if guessed.iter().any(|guess| guess == key) {
                 model.scale(key, factor)?;
                 point.digest = OnceLock::new();

@@ -70,7 +70,7 @@ pub enum Hardware {
     /// Hosts, interfaces and switches of the simulators, cycle by cycle.
     Cycles(Parameters),
     /// A model of published hardware.
-    Testbed(Testbed),
+    Testbed(Box<Testbed>),
 }
 
 impl Setup {
@@ -202,7 +202,7 @@ impl Draft {
                 self.destinations = Some(Destinations::Count(count));
             }
             "root" => {
-                self.root = Some(MemberId(read(key, value, "the number of a process, from 0", |_| true)?))
+                self.root = Some(MemberId(read(key, value, "the number of a process, from 0", |_| true)?));
             }
             "processes" => self.processes = read(key, value, FROM_1, |number| *number > 0)?,
             "placement" => self.arrangement = value.parse()?,
@@ -212,7 +212,7 @@ impl Draft {
                     given: value.into(),
                     known: self.testbeds.keys().cloned().collect(),
                 })?;
-                self.hardware = Hardware::Testbed(testbed.clone());
+                self.hardware = Hardware::Testbed(Box::new(testbed.clone()));
             }
             "load" => self.load = Some(Load::Applied(read(key, value, LOAD, positive)?)),
             "effective_load" => self.load = Some(Load::Effective(read(key, value, LOAD, positive)?)),
