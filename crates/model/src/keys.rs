@@ -93,10 +93,11 @@ macro_rules! choice_key {
 
 pub(crate) use {bytes_key, choice_key, count_key, rate_key, share_key, span_key};
 
-/// Sets parameters from a testbed file's lines `key = value`.
+/// Sets parameters from the lines `key = value` below `[set]` of a testbed's file.
 #[cfg(test)]
 pub(crate) fn set_from_lines(parameters: &mut impl treecast_fabric::Keyed, text: &str) {
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    let (_, values) = text.split_once("\n[set]\n").expect("a testbed's file sets parameters");
+    for line in values.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (key, value) = line.split_once('=').expect("a line is a comment or key = value");
         let value = value.split('#').next().unwrap_or_default().trim().trim_matches('"');
         parameters.set_key(key.trim(), value).expect("a testbed's keys and values fit");

@@ -11,7 +11,7 @@ fn examples() -> Vec<&'static str> {
 
 #[test]
 fn the_small_example_has_as_many_runs_as_it_says() {
-    let [study, figure, _] = examples()[..] else { panic!("three examples") };
+    let [study, figure, _, _] = examples()[..] else { panic!("four examples") };
     let study = Study::parse(&[("study.toml", study), ("latency.toml", figure)]).unwrap();
     let runs = study.figure("latency").unwrap().runs(false);
     let all = runs.len();
@@ -22,13 +22,26 @@ fn the_small_example_has_as_many_runs_as_it_says() {
 
 #[test]
 fn the_example_under_load_is_a_map_of_the_small_example() {
-    let [study, _, figure] = examples()[..] else { panic!("three examples") };
+    let [study, _, _, figure] = examples()[..] else { panic!("four examples") };
     let study = Study::parse(&[("study.toml", study), ("winners.toml", figure)]).unwrap();
     let spec = study.figure("winners").unwrap();
     let rows = run_all(&spec.runs(true), &|_| ()).unwrap();
     let figure = spec.figure(&rows);
     assert_eq!(figure.row_label.as_deref(), Some("NIC overhead (cycles)"));
     assert_eq!(figure.panels[0].curves.len(), 4);
+}
+
+#[test]
+fn the_example_of_a_testbed_is_one() {
+    let [_, figure, testbed, _] = examples()[..] else { panic!("four examples") };
+    let study = "name = 'small'\ntitle = 'T'\nsource = 'ours'\nsummary = 'S'\n[defaults]\ntestbed = 'lanai'\n\
+                 fabric = 'star:8'\nmessage = 64";
+    let figure = figure.replace("tree-worm", "binomial");
+    let files = [("study.toml", study), ("testbed-lanai.toml", testbed), ("latency.toml", figure.as_str())];
+    let study = Study::parse(&files).unwrap();
+    let spec = study.figure("latency").unwrap();
+    assert_eq!(spec.guessed(), ["nic_send_us"]);
+    assert!(run_all(&spec.runs(true), &|_| ()).is_ok());
 }
 
 #[test]

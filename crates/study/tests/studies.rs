@@ -154,7 +154,7 @@ fn bad_values_are_named_with_file_and_line() {
     );
     assert_eq!(
         figure_error("{ from = 1, to = 7, step = 3 }", "[0.5]"),
-        "latency.toml:8: destinations=0.5 does not fit: a whole number from 1"
+        "latency.toml:8: destinations=0.5 does not fit: a whole number from 1, or all"
     );
     for values in ["[]", "{ from = 7, to = 1 }", "{ from = 1, to = 7, step = 0 }", "[nan]"] {
         assert_eq!(

@@ -162,7 +162,8 @@ fn the_calibration_holds() {
 
 /// The lines `key = value` of a file of a testbed, as settings.
 fn settings(file: &str) -> String {
-    let lines = file.lines().map(|line| line.split('#').next().unwrap().replace('"', ""));
+    let (_, values) = file.split_once("\n[set]\n").expect("a testbed's file sets parameters");
+    let lines = values.lines().map(|line| line.split('#').next().unwrap().replace('"', ""));
     lines.filter(|line| line.contains('=')).map(|line| line.replace(' ', "")).collect::<Vec<_>>().join(",")
 }
 
