@@ -196,6 +196,17 @@ def test_a_line_that_was_cut_short_does_not_count(serial, tmp_path):
         assert count_runs(POINTS, resume=path) == (0, serial)
 
 
+@pytest.mark.parametrize("spoilt", ["{", "null", '{"point": 3}'])
+def test_a_spoilt_line_is_named(spoilt, tmp_path):
+    path = tmp_path / "sweep.journal"
+    sweep(MULTICASTS, resume=path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], spoilt, *lines[2:]]) + "\n")
+    for _ in range(2):
+        with pytest.raises(TreecastError, match=f"line 3 of {path} is spoilt: remove the line"):
+            sweep(MULTICASTS, resume=path)
+
+
 def test_equal_points_of_other_types_are_the_same_point(tmp_path):
     numpy = pytest.importorskip("numpy")
     path = tmp_path / "sweep.journal"

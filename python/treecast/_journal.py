@@ -76,8 +76,15 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = JournalFile(path, f"treecast sweep 1, build {build()}\n", "sweep")
-        entries = map(json.loads, self._file.text.splitlines()[1:])
-        self.rows: dict[str, Row] = {json.dumps(entry["point"], sort_keys=True): entry["row"] for entry in entries}
+        self.rows: dict[str, Row] = {}
+        for number, line in enumerate(self._file.text.splitlines()[1:], start=2):
+            try:
+                entry = json.loads(line)
+                self.rows[json.dumps(entry["point"], sort_keys=True)] = entry["row"]
+            except (ValueError, TypeError, KeyError):
+                self._file.close()
+                wrong = "is spoilt: remove the line, and its point is run again"
+                raise TreecastError(f"line {number} of {os.fspath(path)} {wrong}") from None
 
     def add(self, rows: dict[str, Row]) -> None:
         """Writes rows by the keys of their points."""
