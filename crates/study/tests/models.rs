@@ -103,12 +103,20 @@ fn rows_hold_what_is_needed_to_run_them_again() {
     let runs = spec.runs(false);
     let ran: Vec<Row> = run_all(&runs, &|_| ()).unwrap();
     let text = String::from_utf8(rows::csv(&ran).unwrap()).unwrap();
-    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
-    let head = lines.next().unwrap();
-    let column = |name: &str| head.iter().position(|column| *column == name).unwrap();
-    assert!(!head.contains(&"host_send_overhead"), "the simulator's parameters are not in use");
-    let hops: Vec<&str> = text.lines().skip(1).map(|line| line.rsplit(',').next().unwrap()).collect();
-    assert_eq!(hops.len(), 6);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let head: Vec<String> = reader.headers().unwrap().iter().map(String::from).collect();
+    let column = |name: &str| head.iter().position(|column| column == name).unwrap();
+    assert!(
+        !head.iter().any(|name| name == "host_send_overhead"),
+        "the simulator's parameters are not in use"
+    );
+    let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let hops: Vec<&str> = records.iter().map(|record| &record[column("hop_us")]).collect();
+    assert_eq!(hops, ["0.07", "0.07", "0.07", "0.07", "0.5", "0.5"]);
+    for (record, row) in records.iter().zip(&ran) {
+        let latency: f64 = record[column("latency_us")].parse().unwrap();
+        assert_eq!(Some(latency), row.measured.latency());
+    }
     assert_eq!(rows::batch(&ran).unwrap().num_columns(), head.len());
     assert!(column("hop_us") < column("status") && column("status") < column("latency_us"));
     assert!(column("testbed") < column("link_concentration_run"));
