@@ -100,6 +100,7 @@ const fn dismissed(why: Dismissal) -> &'static str {
         Dismissal::Left => "this member has left",
         Dismissal::Refused => "the group takes nobody in who comes later",
         Dismissal::Aborted => "the root has given the group up",
+        Dismissal::Closed => "the group is closed",
     }
 }
 

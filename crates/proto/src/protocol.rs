@@ -219,7 +219,7 @@ impl Protocol {
             Input::Close { group } => self.ask(group, Group::close)?,
             Input::Leave { group } => self.ask(group, |group| group.leave(now))?,
             Input::Abort { group } => self.ask(group, |group| {
-                group.abort();
+                group.abort(now);
                 Ok(())
             })?,
         }

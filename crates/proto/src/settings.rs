@@ -17,8 +17,6 @@ pub struct Settings {
     pub keepalive: Nanoseconds,
     /// The shortest wait before an answer is missed.
     pub wait_min: Nanoseconds,
-    /// How long a member answers after its group has been closed, for those who did not hear its last word.
-    pub linger: Nanoseconds,
     /// The most groups.
     pub groups_max: usize,
     /// The most memory of a group's slots, in bytes. A group that asks for more is not followed.
@@ -32,7 +30,6 @@ impl Default for Settings {
             arrival_max: Nanoseconds::from_ms(10_000),
             keepalive: Nanoseconds::from_ms(100),
             wait_min: Nanoseconds::from_us(300),
-            linger: Nanoseconds::from_ms(200),
             groups_max: 1_024,
             slot_bytes_max: 1 << 30,
         }

@@ -1,4 +1,4 @@
-//! Runs worlds of nodes with the protocol on a bad network: one seed, or a range of seeds.
+//! Runs worlds of nodes with the protocol on a bad network: a range of seeds, or one seed with all that happens in it.
 //!
 //!     cargo run --example worlds -- 17
 //!     cargo run --example worlds -- 0..100000
@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         eprintln!("give a seed, as 17, or a range of seeds, as 0..1000");
         return ExitCode::from(2);
     };
+    if end - first == 1 {
+        return show(first);
+    }
     let outcomes: Vec<_> = (first..end).into_par_iter().map(run).collect();
     let mut total = Report::default();
     let mut violations = 0;
@@ -40,6 +43,22 @@ fn main() -> ExitCode {
         total.steps
     );
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Shows what a world is made of and all that happens in it.
+fn show(seed: u64) -> ExitCode {
+    let world = World::random(seed);
+    println!("{}", world.describe());
+    match world.run_watched(&mut |line| println!("{line}")) {
+        Ok(report) => {
+            println!("{report:?}");
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("{violation}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs a world; a panic within it is a violation too.

@@ -29,8 +29,9 @@ pub(super) struct Membership {
     suspicions: Vec<Suspicion>,
     /// The root has asked for a sign of life: when, by its clock.
     sign: Option<Timestamp>,
-    /// Since when everything has been said that was to be said in a closed group.
-    closed_since: Option<Nanoseconds>,
+    /// Since when this node's part of a closed group is done, and whether the root has said that everybody's is.
+    done_since: Option<Nanoseconds>,
+    is_released: bool,
 }
 
 /// A table that has come in part.
@@ -66,7 +67,8 @@ impl Membership {
             leave_at: None,
             suspicions: Vec::new(),
             sign: None,
-            closed_since: None,
+            done_since: None,
+            is_released: false,
         }
     }
 
@@ -151,31 +153,42 @@ impl Membership {
             return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
         };
         if flow.is_finished() && flow.has_told_all() && flow.is_read() {
-            // Others may not have heard this member's last word: it stays to repeat it.
-            let since = *self.closed_since.get_or_insert(now);
-            return (now.since(since) >= settings.linger).then_some(Ending::Closed);
+            // Others may not have heard this member's last word, or need another parent: it stays until the root says that all
+            // have all, or nobody is left who would.
+            let since = *self.done_since.get_or_insert(now);
+            let is_left_alone = now.since(self.last_heard(since)) > root_silence_max(settings);
+            return (self.is_released || is_left_alone).then_some(Ending::Closed);
         }
         let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
         if let Some(parent) = parent {
             self.suspects(now, parent.member);
         }
-        let is_root_silent = self.suspicions.iter().any(|suspicion| {
-            let is_long = now.since(suspicion.since) > settings.silence_max + settings.silence_max;
-            is_long && now.since(self.root_heard_at) > settings.silence_max + settings.silence_max
-        });
-        is_root_silent.then_some(Ending::RootSilent(settings.silence_max + settings.silence_max))
+        let silence_max = root_silence_max(settings);
+        let is_root_silent = now.since(self.root_heard_at) > silence_max
+            && self.suspicions.iter().any(|suspicion| now.since(suspicion.since) > silence_max);
+        is_root_silent.then_some(Ending::RootSilent(silence_max))
+    }
+
+    /// When somebody was heard who has to do with this member's place, if that was after `since`.
+    fn last_heard(&self, since: Nanoseconds) -> Nanoseconds {
+        since.max(self.parent_heard_at).max(self.root_heard_at)
+    }
+
+    /// The root says that all have all.
+    pub const fn release(&mut self) {
+        self.is_released = true;
     }
 
     pub fn deadline(&self, settings: &Settings) -> Option<Nanoseconds> {
         if !self.has_place {
             return self.join_at.into_iter().chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)]).min();
         }
-        let closed = self.closed_since.map(|since| since + settings.linger);
+        let done = self.done_since.map(|since| self.last_heard(since) + root_silence_max(settings) + Nanoseconds(1));
         let heard = self.parent.map(|_| self.parent_heard_at + parent_silence_max(settings) + Nanoseconds(1));
         let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at);
         // Once the parent is suspected, what comes next is telling the root.
-        let heard = heard.filter(|_| self.suspicions.is_empty());
-        told.chain(closed).chain(heard).chain(self.leave_at).chain(self.join_at).min()
+        let heard = heard.filter(|_| self.suspicions.is_empty() && done.is_none());
+        told.chain(done).chain(heard).chain(self.leave_at).chain(self.join_at).min()
     }
 
     /// The next thing to say.
@@ -210,6 +223,11 @@ impl Membership {
 /// member's brother who is dead.
 fn parent_silence_max(settings: &Settings) -> Nanoseconds {
     Nanoseconds(settings.silence_max.0 / 2 * 3)
+}
+
+/// A root that has said nothing for so long, though it has been told of somebody's silence, is dead.
+fn root_silence_max(settings: &Settings) -> Nanoseconds {
+    Nanoseconds(settings.silence_max.0 * 2)
 }
 
 fn take_due(time: &mut Option<Nanoseconds>, now: Nanoseconds) -> bool {

@@ -6,7 +6,7 @@ mod root;
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Body, Control, Cookie, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
+    Body, Control, Cookie, Dismissal, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
 };
 
 use crate::flow::{Copy, Flow, Patience, Terms, Told};
@@ -26,7 +26,7 @@ pub(crate) struct Group {
     events: Vec<Event>,
     /// Counters of what comes before there is a place.
     early: GroupCounters,
-    is_over: bool,
+    has_ended: bool,
 }
 
 /// How a group is called at this node, and what every packet of it says.
@@ -106,7 +106,7 @@ impl Group {
             strangers: 0,
             impossible: 0,
         };
-        Self { name, flow, place, events: Vec::new(), early, is_over: false }
+        Self { name, flow, place, events: Vec::new(), early, has_ended: false }
     }
 
     pub const fn id(&self) -> GroupId {
@@ -117,8 +117,13 @@ impl Group {
         self.name.cookie
     }
 
-    pub const fn is_over(&self) -> bool {
-        self.is_over
+    /// Whether the group has ended here, and has nothing left to say.
+    pub fn is_over(&self) -> bool {
+        self.has_ended
+            && match &self.place {
+                Place::Root(roster) => roster.is_over(),
+                Place::Member(_) => true,
+            }
     }
 
     pub fn take_events(&mut self) -> impl Iterator<Item = Event> {
@@ -194,16 +199,16 @@ impl Group {
     }
 
     /// Gives the group up.
-    pub fn abort(&mut self) {
-        match &mut self.place {
-            Place::Root(roster) => roster.abort(),
-            Place::Member(_) => self.end(Ending::GivenUp),
+    pub fn abort(&mut self, now: Nanoseconds) {
+        if let Place::Root(roster) = &mut self.place {
+            roster.end(now, Dismissal::Aborted);
         }
+        self.end(Ending::GivenUp);
     }
 
     fn end(&mut self, ending: Ending) {
-        if !self.is_over {
-            self.is_over = true;
+        if !self.has_ended {
+            self.has_ended = true;
             self.events.push(Event::Ended { group: self.name.group, ending });
         }
     }
@@ -283,7 +288,11 @@ impl Group {
                 }
             }
             (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
-                self.end(Ending::Dismissed(why));
+                if why == Dismissal::Closed {
+                    membership.release();
+                } else {
+                    self.end(Ending::Dismissed(why));
+                }
             }
             _ => self.stranger(),
         }
@@ -324,16 +333,14 @@ impl Group {
 
     /// The next packet to be sent.
     pub fn poll(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
-        if self.is_over {
-            return None;
-        }
         self.elapse(now, settings);
-        let Self { name, flow, place, .. } = self;
+        let Self { name, flow, place, has_ended, .. } = self;
         let spoken = match place {
             Place::Root(roster) => roster.poll(now, settings, name),
+            Place::Member(_) if *has_ended => return None,
             Place::Member(membership) => membership.poll(now, name, flow.as_mut()),
         };
-        spoken.or_else(|| flow.as_mut().and_then(|flow| name.next_of(now, flow)))
+        spoken.or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| name.next_of(now, flow)))
     }
 
     /// When there is something to do next, if nothing happens.
@@ -342,13 +349,15 @@ impl Group {
             Place::Root(roster) => roster.deadline(),
             Place::Member(membership) => membership.deadline(settings),
         };
-        let flow = self.flow.as_ref().and_then(Flow::deadline);
+        let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::deadline);
         [own, flow].into_iter().flatten().min()
     }
 
     fn elapse(&mut self, now: Nanoseconds, settings: &Settings) {
         let mut ending = None;
-        if let Some(flow) = &mut self.flow {
+        if let Some(flow) = &mut self.flow
+            && !self.has_ended
+        {
             for member in flow.elapse(now) {
                 // What has everything before the closing packet may have ended with it, and its last word be lost.
                 if flow.let_go(member) {

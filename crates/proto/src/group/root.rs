@@ -41,8 +41,8 @@ enum Stage {
     Closing,
     /// The closing packet is queued.
     Closed,
-    /// The members are being told that it is over.
-    Aborted,
+    /// It is over, and the members are being told why, so many times more.
+    Over { why: Dismissal, times: u32, tell_at: Nanoseconds },
 }
 
 /// A member as the root sees it.
@@ -87,6 +87,10 @@ struct Newcomer {
 
 const TELL_WAIT_MIN: Nanoseconds = Nanoseconds::from_ms(5);
 const TELL_WAIT_MAX: Nanoseconds = Nanoseconds::from_ms(25);
+/// Nobody answers a farewell, and it may be lost: it is said as often.
+const FAREWELLS: u32 = 3;
+const FAREWELL_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
+
 const ASK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 /// For so long a sign of life says that it is the way between two neighbours that is broken.
@@ -133,10 +137,11 @@ impl Roster {
         self.stage = Stage::Closing;
     }
 
-    pub fn abort(&mut self) {
-        (self.stage, self.is_dirty) = (Stage::Aborted, true);
-        let others = self.others().map(|member| (self.seat(member).address, Dismissal::Aborted));
-        self.dismissals = others.collect();
+    /// The group is over: everybody is told.
+    pub fn end(&mut self, now: Nanoseconds, why: Dismissal) {
+        if !matches!(self.stage, Stage::Over { .. }) {
+            (self.stage, self.is_dirty) = (Stage::Over { why, times: FAREWELLS, tell_at: now }, true);
+        }
     }
 
     /// Whether that is a member.
@@ -301,8 +306,15 @@ impl Roster {
         flow: &mut Flow,
         events: &mut Vec<Event>,
     ) -> Option<Ending> {
-        if self.stage == Stage::Aborted {
-            return self.dismissals.is_empty().then_some(Ending::GivenUp);
+        if let Stage::Over { why, times, tell_at } = &mut self.stage {
+            if *tell_at <= now && *times > 0 {
+                (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
+                let why = *why;
+                let others = self.others().map(|member| (self.seat(member).address, why));
+                self.dismissals = others.collect();
+                self.is_dirty = true;
+            }
+            return None;
         }
         if self.is_due(now) {
             self.look(now, settings, name, flow, events);
@@ -310,7 +322,15 @@ impl Roster {
         if self.stage == Stage::Closing && self.newcomer.is_none() && flow.queue_close() {
             self.stage = Stage::Closed;
         }
-        (self.stage == Stage::Closed && flow.is_finished()).then_some(Ending::Closed)
+        (self.stage == Stage::Closed && flow.is_finished()).then(|| {
+            self.end(now, Dismissal::Closed);
+            Ending::Closed
+        })
+    }
+
+    /// Whether nothing is left to say.
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over { times: 0, .. }) && self.dismissals.is_empty()
     }
 
     fn is_due(&self, now: Nanoseconds) -> bool {
@@ -385,7 +405,10 @@ impl Roster {
 
     /// When to look at the members next.
     pub const fn deadline(&self) -> Option<Nanoseconds> {
-        self.look_at
+        match self.stage {
+            Stage::Over { tell_at, .. } => Some(tell_at),
+            _ => self.look_at,
+        }
     }
 
     /// The next thing to say.
@@ -415,6 +438,9 @@ impl Roster {
     fn next_due(&mut self, now: Nanoseconds, name: &Name) -> Option<Transmit> {
         if let Some((to, why)) = self.dismissals.pop() {
             return Some(name.control(now, to, &Control::Dismissed(why)));
+        }
+        if matches!(self.stage, Stage::Over { .. }) {
+            return None;
         }
         let due = self.others().find(|&member| {
             let seat = self.seat(member);

@@ -20,6 +20,8 @@ pub struct Host {
     /// How often it has been started again.
     pub life: u32,
     pub wake_at: Option<Nanoseconds>,
+    /// Events since somebody looked.
+    pub told: Vec<String>,
     is_up: bool,
     protocol: Protocol,
     groups: BTreeMap<u32, Application>,
@@ -74,6 +76,7 @@ impl Host {
             number,
             life: 0,
             wake_at: None,
+            told: Vec::new(),
             is_up: true,
             protocol: Protocol::new(settings()),
             groups: BTreeMap::new(),
@@ -227,6 +230,7 @@ impl Host {
 
     pub fn take_events(&mut self, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
         while let Some(event) = self.protocol.take_event() {
+            self.told.push(format!("{event:?}"));
             match event {
                 Event::Placed { group, start, .. } => {
                     let late = self.life > 0;

@@ -22,6 +22,7 @@ use std::collections::BinaryHeap;
 
 use thiserror::Error;
 use treecast_proto::{GroupId, Nanoseconds};
+use treecast_wire::{Body, Control, Header, View};
 
 use host::Host;
 use network::Network;
@@ -98,6 +99,11 @@ impl World {
         Self::new(Scenario::random(seed))
     }
 
+    /// What the world is made of, to be looked at.
+    pub fn describe(&self) -> String {
+        format!("{:#?}", self.scenario)
+    }
+
     fn new(scenario: Scenario) -> Self {
         let hosts = (0..scenario.hosts).map(|host| Host::new(host, &scenario)).collect();
         let mut world = Self {
@@ -126,7 +132,15 @@ impl World {
     /// # Errors
     /// The first [`Violation`]: a packet that readers get twice, out of turn or changed; a member that is lost without a reason
     /// or misses something; a buffer beyond its bound; a cluster that never comes to its end.
-    pub fn run(mut self) -> Result<Report, Violation> {
+    pub fn run(self) -> Result<Report, Violation> {
+        self.run_watched(&mut |_| {})
+    }
+
+    /// Runs it to its end, and tells every datagram that arrives, every event and every fault, a line each.
+    ///
+    /// # Errors
+    /// Those of [`World::run`].
+    pub fn run_watched(mut self, watch: &mut dyn FnMut(String)) -> Result<Report, Violation> {
         for host in 0..self.hosts.len() {
             self.begin(host).map_err(|what| self.violation(what))?;
         }
@@ -137,7 +151,14 @@ impl World {
                 let what = format!("it is not over after {} steps: {}", self.steps, self.unfinished());
                 return Err(self.violation(what));
             }
-            self.step(due.what).map_err(|what| self.violation(what))?;
+            watch_step(self.now, &due.what, &self.scenario, watch);
+            let step = self.step(due.what);
+            for host in &mut self.hosts {
+                for event in host.told.drain(..) {
+                    watch(format!("{:>14}  {:>2}        {event}", self.now.0, host.number));
+                }
+            }
+            step.map_err(|what| self.violation(what))?;
         }
         self.oracle.at_end(&self.hosts, &self.scenario).map_err(|what| self.violation(what))?;
         Ok(Report {
@@ -264,5 +285,27 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+fn watch_step(now: Nanoseconds, what: &What, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
+    match what {
+        What::Arrive { to, from, bytes } => {
+            let meaning = View::new(bytes).and_then(View::check).map_or_else(
+                |malformed| malformed.to_string(),
+                |packet| {
+                    let Header { group, epoch, sender, sequence, body, .. } = packet.header;
+                    let control = match body {
+                        Body::Control { operation, .. } => Control::read(operation, packet.payload.bytes()).ok(),
+                        _ => None,
+                    };
+                    let body = control.map_or_else(|| format!("{body:?}"), |control| format!("{control:?}"));
+                    format!("group {group} epoch {epoch} member {sender} packet {sequence} {body}")
+                },
+            );
+            watch(format!("{:>14}  {from:>2} -> {to:>2}  {meaning}", now.0));
+        }
+        What::Fault(number) => watch(format!("{:>14}            {:?}", now.0, scenario.faults[*number].1)),
+        What::Wake(_) | What::Work { .. } => {}
     }
 }
