@@ -177,15 +177,14 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
              ({packets} packets to a message)"
         ));
     }
-    let flow = parameters.flow.name();
     if parameters.flow != Flow::None && task.offload != Offload::Nic {
-        return unsupported(format!(
-            "flow={flow} is for NICs that forward: choose offload nic, or flow=none"
-        ));
+        return unsupported(
+            "flow=fm-mc and flow=lfc are for NICs that forward: choose offload nic, or flow=none".into(),
+        );
     }
     if parameters.flow == Flow::Lfc {
         let peers = task.group.size() - 1;
-        if parameters.loss_ppm > 0 {
+        if parameters.loss > 0.0 {
             return unsupported("flow=lfc takes the network to be reliable: set loss=0".into());
         }
         if parameters.nic_receive_buffers < peers {
@@ -211,7 +210,7 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             groups: 1,
             messages: 1,
             skew: Picoseconds::ZERO,
-            loss_ppm: 0,
+            loss: 0.0,
             ..parameters.clone()
         };
         let fabric = Fabric::from_spec(&format!("star:{hosts}").parse()?)?;

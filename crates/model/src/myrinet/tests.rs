@@ -474,7 +474,7 @@ fn what_cannot_be_done_is_refused_with_what_can() {
     };
     assert_eq!(
         error(4, "flow=lfc", Offload::Host),
-        "flow=lfc is for NICs that forward: choose offload nic, or flow=none"
+        "flow=fm-mc and flow=lfc are for NICs that forward: choose offload nic, or flow=none"
     );
     assert_eq!(
         error(4, "flow=lfc,loss=0.1", Offload::Nic),
