@@ -47,9 +47,7 @@ mod world;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
-pub use policies::{
-    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, PostalLambda, Replicas,
-};
+pub use policies::{EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas};
 
 use treecast_fabric::{Bytes, Fabric, Picoseconds};
 use treecast_plan::shape::Lambda;
@@ -85,14 +83,12 @@ pub const DELIVERIES_MAX: u64 = 1 << 26;
 /// [`ModelError::Plan`] where there is no plan; [`ModelError::Unsupported`] for what Myrinet does not do.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
+    // A postal tree without a lambda gets that of its message on this hardware.
     let scheme = match task.scheme {
-        Scheme::Postal { .. }
-            if parameters.postal_lambda == PostalLambda::Measured
-                && parameters.operation != Operation::Multisend =>
-        {
+        Scheme::Postal { lambda: None } if parameters.operation != Operation::Multisend => {
             let measured = measured_lambda(parameters, task)?;
             lambda = Some(f64::from(measured.0) / 1000.0);
-            Scheme::Postal { lambda: measured }
+            Scheme::Postal { lambda: Some(measured) }
         }
         scheme => scheme.clone(),
     };

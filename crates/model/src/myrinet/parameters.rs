@@ -3,7 +3,7 @@
 use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policies::{
-    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, PostalLambda, Replicas,
+    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
 };
 use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key, span_key, timeout_key};
 
@@ -30,8 +30,6 @@ pub struct Parameters {
     pub membership: Membership,
     /// How many destinations a message names where membership is mixed: the last of those given.
     pub named_destinations: u32,
-    /// Where the lambda of a postal tree comes from.
-    pub postal_lambda: PostalLambda,
     /// Whether the group exists already.
     pub first_broadcast: FirstBroadcast,
     /// Which copies the eager protocol makes.
@@ -126,7 +124,6 @@ impl Default for Parameters {
             flow: Flow::default(),
             membership: Membership::default(),
             named_destinations: 1,
-            postal_lambda: PostalLambda::default(),
             first_broadcast: FirstBroadcast::default(),
             eager_copies: EagerCopies::default(),
             groups: 1,
@@ -193,8 +190,6 @@ const KEYS: &[Key<Parameters>] = &[
         1_000_000,
         "destinations that a message names where membership is mixed"
     ),
-    choice_key!("postal_lambda", postal_lambda, "where the lambda of a postal tree comes from",
-        ["measured" => PostalLambda::Measured, "scheme" => PostalLambda::Scheme]),
     choice_key!("first_broadcast", first_broadcast, "whether the group has yet to be made",
         ["no" => FirstBroadcast::No, "yes" => FirstBroadcast::Yes]),
     choice_key!("eager_copies", eager_copies, "which copies the eager protocol makes",
@@ -288,7 +283,6 @@ mod tests {
                 "copy-while-forwarding",
                 "lfc",
                 "named",
-                "scheme",
                 "yes",
                 "receive",
                 "broadcast",

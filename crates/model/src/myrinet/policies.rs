@@ -74,17 +74,6 @@ pub enum Membership {
     Mixed,
 }
 
-/// Where the lambda of a postal tree comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PostalLambda {
-    /// From runs of the model among three nodes: the time until a process has the message, over the time that one more
-    /// destination takes the multisend.
-    #[default]
-    Measured,
-    /// From the scheme.
-    Scheme,
-}
-
 /// Whether a broadcast is the first of its group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FirstBroadcast {
