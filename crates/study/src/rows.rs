@@ -131,7 +131,7 @@ enum Cells {
 }
 
 /// The columns before the parameters.
-const INPUTS: [(&str, Cells); 30] = [
+const INPUTS: [(&str, Cells); 31] = [
     ("study", Text(|row| Some(row.spec.figure.study.clone()))),
     ("figure", Text(|row| Some(row.spec.figure.name.clone()))),
     ("panel", Text(|row| Some(row.spec.panel().label.clone()))),
@@ -162,6 +162,7 @@ const INPUTS: [(&str, Cells); 30] = [
     ("cycles", Whole(|row| row.traffic().map(|traffic| traffic.cycles.0))),
     ("warmup_cycles", Whole(|row| row.traffic().map(|traffic| traffic.warmup.0))),
     ("backlog_max", Whole(|row| row.traffic()?.backlog_max.map(|most| most as u64))),
+    ("precision", Real(precision)),
 ];
 
 /// The columns behind the parameters.
@@ -191,6 +192,11 @@ fn applied_load(row: &Row) -> Option<f64> {
         Kind::Load { applied_load } => Some(applied_load),
         _ => None,
     }
+}
+
+/// Of a search for saturation; no other run has one.
+fn precision(row: &Row) -> Option<f64> {
+    matches!(row.spec.kind(), Kind::Saturation).then_some(row.spec.setup().traffic.precision)
 }
 
 fn listed(members: &[MemberId]) -> String {
