@@ -15,9 +15,9 @@ use treecast_fabric::SpecError;
 use treecast_model::Model;
 use treecast_plan::PlanError;
 
-use crate::StudyError;
 use crate::setup::{Draft, Testbed};
-use crate::spec::{FigureSpec, Measure, PanelSpec, SeriesSpec, Settings, Study, Vary};
+use crate::spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
+use crate::{Measure, StudyError};
 use cross::{Axes, Cross};
 use tables::{FigureFile, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VaryTable};
 

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::Unit;
 use crate::figure::{Best, Scale};
-use crate::spec::Unit;
 
 /// The most values of x.
 pub(super) const VALUES_MAX: usize = 10_000;
