@@ -164,8 +164,36 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (
             TESTBED.replace("\"hop_us\",", "\"corner_us\","),
             FIGURE.to_string(),
-            "'corner_us' is guessed, but [set] does not",
+            "testbed-sci.toml:3: 'corner_us' is guessed, but [set] does not set it: give it a value there",
         ),
+        (
+            TESTBED.replace("\"hop_us\",", "\"hopp_us\","),
+            FIGURE.to_string(),
+            "testbed-sci.toml:3: model sci has no key 'hopp_us': did you mean hop_us",
+        ),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = 1000000"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: hop_us=1200000 does not fit",
+        ),
+        (
+            "model = 'myrinet'\nguessed = ['flow']\n[set]\nflow = 'none'".to_string(),
+            FIGURE.to_string(),
+            "testbed-sci.toml:2: 'flow' is guessed, but none is no number to move",
+        ),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop = 1"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:6: model sci has no key 'hop': did you mean hop_us",
+        ),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), FIGURE.to_string(), "hop_us=1us does not fit"),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"), FIGURE.to_string(), "000 does not fit"),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = [1]"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:6: a setting is a number or a text",
+        ),
+        (String::new(), FIGURE.to_string(), "testbed-sci.toml:1: missing field `model`"),
         (
             TESTBED.to_string(),
             format!("measure = 'latncy'\n{FIGURE}"),
@@ -184,6 +212,31 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (TESTBED.to_string(), FIGURE.replace("[x]", "[set]\nload = 0.1\n[x]"), "no testbed"),
         (
             TESTBED.to_string(),
+            FIGURE.replace("[3, 15]", "[16]"),
+            "latency.toml:8: destinations=16 does not fit: there are at most 15 besides the root",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nroot = 16\n[x]"),
+            "root=16 does not fit: the processes are 0 to 15",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nprocesses = 0\n[x]"),
+            "latency.toml:6: processes=0 does not fit",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nprocesses = 4000000000\n[x]"),
+            "processes=4000000000 does not fit: 16 hosts have at most 16777216 processes in all",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nplacement = 'blocks'\n[x]"),
+            "latency.toml:6: unknown placement 'blocks': did you mean block?",
+        ),
+        (
+            TESTBED.to_string(),
             FIGURE.replace("[x]", "[set]\nnic_overhead = 1\n[x]"),
             "unknown setting 'nic_overhead'",
         ),
@@ -192,6 +245,29 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         let error = error(&testbed, &figure);
         assert!(error.contains(expected), "{error}\nnot {expected}");
     }
+}
+
+#[test]
+fn a_testbed_that_nobody_describes_is_named_with_its_file() {
+    let error = Study::parse(&[("study.toml", STUDY), ("latency.toml", FIGURE)]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "study.toml:8: testbed=sci does not fit: the study has no testbed; a file testbed-sci.toml would describe it"
+    );
+}
+
+#[test]
+fn what_a_series_sets_is_no_guess_of_its_testbed() {
+    let set = "set = { hop_us = 0.3 }";
+    let base = format!("[[series]]\nname = 'base'\ndescription = 'D'\nscheme = 'separate'\n{set}");
+    let figure = FIGURE.replace("scheme = \"separate\"", &format!("scheme = \"separate\"\n{set}"));
+    let study = study(&format!("relative_to = 'base'\n{figure}\n{base}"));
+    let sensitivity = study.figure("latency").unwrap().sensitivity(&|| ()).unwrap();
+    let (key, sides) = &sensitivity.moved[0];
+    assert_eq!(key, "hop_us");
+    // The first curve compares a series with itself, and neither rests on the guess; the second one does.
+    assert!(sides.iter().all(|factors| factors[0] == Some(1.0)), "{sides:?}");
+    assert_ne!(sides[0][1], sides[1][1]);
 }
 
 #[test]

@@ -54,12 +54,9 @@ use treecast_plan::shape::Lambda;
 use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
 use treecast_sim::{Offload, Status};
 
-use crate::{ModelError, Outcome, Task};
+use crate::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
 use world::World;
-
-/// The most deliveries of packets that a run may have: members, times groups, messages and packets.
-pub const DELIVERIES_MAX: u64 = 1 << 26;
 
 /// Carries a task out.
 ///
@@ -165,14 +162,18 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
         return unsupported(format!("a Myrinet NIC serves one process here, not {processes}"));
     }
     let packets = packets(task.message, parameters.packet.0);
-    let deliveries =
-        u64::from(parameters.groups) * u64::from(parameters.messages) * u64::from(task.group.size());
-    if packets > u64::from(PACKETS_MAX) || deliveries.saturating_mul(packets) > DELIVERIES_MAX {
+    if packets > u64::from(PACKETS_MAX) {
+        let most = Bytes(u64::from(PACKETS_MAX).saturating_mul(parameters.packet.0));
         return unsupported(format!(
-            "a run has at most {DELIVERIES_MAX} deliveries of packets: take fewer groups or messages, or shorter ones \
-             ({packets} packets to a message)"
+            "a message has at most {most}, not {}: shorten it, or raise packet_bytes",
+            task.message
         ));
     }
+    let Parameters { groups, messages, .. } = *parameters;
+    check_deliveries(
+        &[groups.into(), messages.into(), task.group.size().into(), packets],
+        "take fewer groups or messages, or shorter ones",
+    )?;
     if parameters.flow != Flow::None && task.offload != Offload::Nic {
         return unsupported(
             "flow=fm-mc and flow=lfc are for NICs that forward: choose offload nic, or flow=none".into(),

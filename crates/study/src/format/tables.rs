@@ -119,14 +119,14 @@ pub(super) struct Quick {
 pub(super) type Table = BTreeMap<String, Spanned<Scalar>>;
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number or a text")]
+#[serde(untagged, expecting = "a setting is a number or a text")]
 pub(super) enum Scalar {
     Number(f64),
     Text(String),
 }
 
 #[derive(Clone, Deserialize)]
-#[serde(untagged, expecting = "a list of numbers, or { from = 1, to = 31, step = 1 }")]
+#[serde(untagged, expecting = "values are a list of numbers, or { from = 1, to = 31, step = 1 }")]
 pub(super) enum Values {
     List(Vec<f64>),
     Steps(Steps),
