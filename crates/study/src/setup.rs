@@ -103,7 +103,7 @@ pub struct Testbed {
     pub name: String,
     /// The model with its parameters.
     pub model: Model,
-    /// The keys of parameters that nobody has published: guesses, or calibrated.
+    /// The keys of numbers that are not published: guesses, calibrated, or measured elsewhere.
     pub guessed: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key
 ///
 /// *Published* are the rates of bus and links, the payload of a packet, the bound of the eager protocol, and that a post
 /// takes under 1 us. *Measured elsewhere* (Myricom on the same NICs) are `hop` and `nic_sent`. *Calibrated* are `nic_receive`
-/// (on 7 us one way) and `nic_replica` (on the multisend being 2.05 times as fast as four sends). The others are *chosen*: of
+/// (on 7 us one way) and `nic_replica` (on the multisend being 2.05 times as fast as four sends). The others are *guesses*: of
 /// the order that such parts have, 133 cycles of the NIC's processor to a microsecond.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
@@ -44,23 +44,23 @@ pub struct Parameters {
     pub loss: f64,
     /// CPU time to post a send. *Published: under 1 us.*
     pub host_post: Picoseconds,
-    /// CPU time to find an event, to handle it and to give a receive buffer back. *Chosen.*
+    /// CPU time to find an event, to handle it and to give a receive buffer back. *Guess.*
     pub host_event: Picoseconds,
-    /// CPU time of a call of the MPI layer, besides what it posts and copies. *Chosen.*
+    /// CPU time of a call of the MPI layer, besides what it posts and copies. *Guess.*
     pub mpi_call: Picoseconds,
-    /// CPU time to build a tree and to post it to the NIC, a member. *Chosen.*
+    /// CPU time to build a tree and to post it to the NIC, a member. *Guess.*
     pub group_member: Picoseconds,
-    /// Rate at which a CPU copies, in MB/s. *Chosen.*
+    /// Rate at which a CPU copies, in MB/s. *Guess.*
     pub memcpy_mb_per_s: u64,
     /// The longest message of the eager protocol. *Published.*
     pub eager: Bytes,
-    /// CPU time of the central manager for a request or a return, besides the event. *Chosen.*
+    /// CPU time of the central manager for a request or a return, besides the event. *Guess.*
     pub manager: Picoseconds,
-    /// How many messages the central manager lets be under way. *Chosen.*
+    /// How many messages the central manager lets be under way. *Guess.*
     pub manager_credits: u32,
     /// I/O bus between host memory and NIC, shared by both directions, in MB/s. *Published.*
     pub pci_mb_per_s: u64,
-    /// Time to start a transfer over it. *Chosen.*
+    /// Time to start a transfer over it. *Guess.*
     pub pci_setup: Picoseconds,
     /// Rate of a link in one direction, in MB/s. *Published.*
     pub link_mb_per_s: u64,
@@ -68,48 +68,48 @@ pub struct Parameters {
     pub hop: Picoseconds,
     /// The most payload of a packet. *Published.*
     pub packet: Bytes,
-    /// Route, type, numbers and check of a packet. *Chosen.*
+    /// Route, type, numbers and check of a packet. *Guess.*
     pub header: Bytes,
-    /// An acknowledgment, or a credit. *Chosen.*
+    /// An acknowledgment, or a credit. *Guess.*
     pub ack: Bytes,
-    /// The name of one destination in a header. *Chosen.*
+    /// The name of one destination in a header. *Guess.*
     pub destination: Bytes,
-    /// NIC time to turn a send event into a token. *Chosen.*
+    /// NIC time to turn a send event into a token. *Guess.*
     pub nic_send_event: Picoseconds,
-    /// NIC time that changed firmware adds to a send event; unchanged firmware serves host-based sends. *Chosen: none.*
+    /// NIC time that changed firmware adds to a send event; unchanged firmware serves host-based sends. *Guess: none.*
     pub nic_firmware: Picoseconds,
-    /// NIC time to make one more token for one more child. *Chosen.*
+    /// NIC time to make one more token for one more child. *Guess.*
     pub nic_token: Picoseconds,
-    /// NIC time to send a packet that has come from the host: header, record, start of the transmission. *Chosen.*
+    /// NIC time to send a packet that has come from the host: header, record, start of the transmission. *Guess.*
     pub nic_send: Picoseconds,
     /// NIC time to rewrite a header for the next child, and to queue the packet again. *Calibrated.*
     pub nic_replica: Picoseconds,
     /// NIC time to receive a packet: its check, its number, its token, start of the transfer. *Calibrated.*
     pub nic_receive: Picoseconds,
-    /// NIC time to look a group up and to prepare a received packet for its first child. *Chosen.*
+    /// NIC time to look a group up and to prepare a received packet for its first child. *Guess.*
     pub nic_forward: Picoseconds,
-    /// NIC time to make an acknowledgment, or a credit. *Chosen.*
+    /// NIC time to make an acknowledgment, or a credit. *Guess.*
     pub nic_ack_send: Picoseconds,
-    /// NIC time to take one. *Chosen.*
+    /// NIC time to take one. *Guess.*
     pub nic_ack_receive: Picoseconds,
     /// NIC time to give a token back when all its packets are acknowledged, the event at the host included. *Measured
     /// elsewhere: a stream of messages takes the processor 10.8 us a message, and this is the rest of it.*
     pub nic_sent: Picoseconds,
-    /// NIC time to raise the event of a received message at the host. *Chosen.*
+    /// NIC time to raise the event of a received message at the host. *Guess.*
     pub nic_event: Picoseconds,
-    /// NIC time to write or to read the name of one destination in a header. *Chosen.*
+    /// NIC time to write or to read the name of one destination in a header. *Guess.*
     pub nic_destination: Picoseconds,
-    /// Packet buffers of a NIC for what it sends from the host. *Chosen.*
+    /// Packet buffers of a NIC for what it sends from the host. *Guess.*
     pub nic_send_buffers: u32,
-    /// Packet buffers of a NIC for what it receives. *Chosen.*
+    /// Packet buffers of a NIC for what it receives. *Guess.*
     pub nic_receive_buffers: u32,
-    /// Send tokens of a process. *Chosen.*
+    /// Send tokens of a process. *Guess.*
     pub send_tokens: u32,
-    /// Receive tokens of a process: registered buffers for messages. *Chosen.*
+    /// Receive tokens of a process: registered buffers for messages. *Guess.*
     pub receive_tokens: u32,
-    /// The most packets that wait for acknowledgment in a queue that the host feeds. *Chosen.*
+    /// The most packets that wait for acknowledgment in a queue that the host feeds. *Guess.*
     pub window_packets: u32,
-    /// How long a packet waits for its acknowledgment before it is sent again. *Chosen.*
+    /// How long a packet waits for its acknowledgment before it is sent again. *Guess.*
     pub timeout: Picoseconds,
 }
 
