@@ -195,6 +195,7 @@ impl<'a> RunSpec<'a> {
         let outcome = model.run(&task)?;
         let quantities = Quantities::Modelled(Modelled {
             root,
+            destinations: group.destinations().to_vec(),
             latency: outcome.latency,
             measured: outcome.measured.into_iter().map(|(name, value)| (name.to_string(), value)).collect(),
             deadlock: outcome.deadlock,

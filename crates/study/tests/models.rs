@@ -1,5 +1,7 @@
 //! Studies on testbeds: models run beside the simulator, factors, measures, and what guesses are worth.
 
+use arrow_array::cast::AsArray;
+use treecast_plan::MemberId;
 use treecast_study::figure::Figure;
 use treecast_study::{Row, Study, rows, run_all};
 
@@ -116,10 +118,31 @@ fn rows_hold_what_is_needed_to_run_them_again() {
     for (record, row) in records.iter().zip(&ran) {
         let latency: f64 = record[column("latency_us")].parse().unwrap();
         assert_eq!(Some(latency), row.measured.latency());
+        assert_eq!((&record[column("message_flits")], &record[column("message_bytes")]), ("", "64"));
+        let drawn: Vec<MemberId> =
+            record[column("destinations")].split(',').map(|id| MemberId(id.parse().unwrap())).collect();
+        assert_eq!(drawn, row.measured.modelled().unwrap().destinations);
+        assert_eq!(drawn.len().to_string(), record[column("destination_count")]);
     }
     assert_eq!(rows::batch(&ran).unwrap().num_columns(), head.len());
     assert!(column("hop_us") < column("status") && column("status") < column("latency_us"));
     assert!(column("testbed") < column("link_concentration_run"));
+}
+
+#[test]
+fn a_column_holds_the_same_kind_of_values_whatever_a_testbed_sets() {
+    let study = STUDY.replace("torus:k=4,n=2,uni", "star:4").replace("\"sci\"", "\"nodes\"");
+    let study = study.replace("routing = \"dimension-order:channels=none\"", "processes = 4");
+    let set = |threshold: &str| format!("set = {{ threshold_us = {threshold} }}");
+    let figure = FIGURE
+        .replace("scheme = \"separate\"", &format!("scheme = \"separate\"\n{}", set("500")))
+        .replace("\"u-torus\"", &format!("\"binomial\"\n{}", set("'auto'")));
+    let files = [("study.toml", &*study), ("testbed-nodes.toml", "model = 'smp'"), ("latency.toml", &figure)];
+    let study = Study::parse(&files).unwrap();
+    let runs = study.figure("latency").unwrap().runs(false);
+    let batch = rows::batch(&run_all(&runs, &|_| ()).unwrap()).unwrap();
+    let thresholds = batch.column_by_name("threshold_us").unwrap().as_string::<i32>();
+    assert_eq!(thresholds.iter().flatten().collect::<Vec<_>>(), ["500", "500", "auto", "auto"]);
 }
 
 #[test]
