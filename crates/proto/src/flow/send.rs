@@ -132,19 +132,6 @@ impl Flow {
         self.children.iter().filter(|child| child.is_silent(now, patience)).map(|child| child.member).collect()
     }
 
-    /// In a closed group, takes a silent child that has everything for finished; says whether it does.
-    pub fn let_go(&mut self, member: MemberId) -> bool {
-        let (Some(close), Some(place)) = (self.closed, self.place(member)) else { return false };
-        let child = &mut self.children[place];
-        if child.stable.is_before(close) {
-            return false;
-        }
-        self.repeating -= usize::from(!child.missing.is_empty());
-        child.finish(close + 1);
-        self.settle();
-        true
-    }
-
     /// When to look after children next, and when the rate allows another packet.
     pub fn deadline(&self) -> Option<Nanoseconds> {
         let paced = (self.terms.bytes_per_s_max.is_some() && self.has_copy()).then_some(self.paced_until);
@@ -282,13 +269,6 @@ impl Flow {
 }
 
 impl Child {
-    /// It has everything before `end`, and is not asked any more.
-    fn finish(&mut self, end: Sequence) {
-        (self.sent, self.acked, self.stable) = (end, end, end);
-        self.missing = crate::marks::Marks::new(self.sent_at.len() as u32);
-        (self.unanswered, self.misses) = (None, 0);
-    }
-
     fn heard(&mut self, now: Nanoseconds, told: &Told) {
         self.heard_at = now;
         self.unanswered = None;

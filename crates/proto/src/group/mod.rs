@@ -363,10 +363,6 @@ impl Group {
             && !self.has_ended
         {
             for member in flow.elapse(now) {
-                // What has everything before the closing packet may have ended with it, and its last word be lost.
-                if flow.let_go(member) {
-                    continue;
-                }
                 match &mut self.place {
                     Place::Root(roster) => roster.silent(now, member, settings),
                     Place::Member(membership) => membership.suspects(now, member),

@@ -280,6 +280,9 @@ impl World {
             Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
             Fault::Part { side, span } => self.network.part(self.now, side, span),
             Fault::Leave { host, group } => {
+                if !self.hosts[host].is_up() {
+                    return Ok(());
+                }
                 self.hosts[host].leave(self.now, GroupId(group))?;
                 return self.drain(host);
             }
