@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Sequence};
 
-use super::{ChildPlace, Patience};
+use super::{ChildPlace, Patience, Terms};
 use crate::Nanoseconds;
 use crate::marks::Marks;
 use crate::round_trip::RoundTrip;
@@ -17,6 +17,8 @@ use crate::window::Window;
 pub(super) struct Child {
     pub member: MemberId,
     pub address: SocketAddr,
+    /// The epoch in which it has become a child.
+    pub since: u32,
     /// Whether it has said how far it has come.
     pub is_open: bool,
     /// The next packet to be sent to it for the first time.
@@ -53,10 +55,12 @@ const QUESTIONS_MIN: u32 = 4;
 
 impl Child {
     /// A new child has all that is stable here: it has been in this node's subtree before, or begins later.
-    pub fn new(place: &ChildPlace, slots: u32, wait_min: Nanoseconds, stable: Sequence, now: Nanoseconds) -> Self {
+    pub fn new(now: Nanoseconds, place: &ChildPlace, terms: &Terms, stable: Sequence) -> Self {
+        let Terms { slots, patience, .. } = *terms;
         Self {
             member: place.member,
             address: place.address,
+            since: 0,
             is_open: false,
             sent: stable,
             acked: stable,
@@ -65,7 +69,7 @@ impl Child {
             gate: stable,
             missing: Marks::new(slots),
             sent_at: vec![Nanoseconds::ZERO; slots as usize].into(),
-            trip: RoundTrip::new(wait_min),
+            trip: RoundTrip::new(patience.wait_min),
             window: Window::new(slots, stable),
             is_to_be_probed: true,
             heard_at: now,

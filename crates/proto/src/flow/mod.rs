@@ -309,6 +309,7 @@ pub(crate) struct ChildPlace {
 /// What an acknowledgment says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
+    pub epoch: u32,
     pub next: Sequence,
     pub stable: Sequence,
     pub window: u32,

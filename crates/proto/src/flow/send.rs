@@ -24,7 +24,7 @@ const BURST: Nanoseconds = Nanoseconds::from_us(500);
 
 impl Flow {
     /// Takes new children, in their order. What is known of those that stay is kept.
-    pub fn set_children(&mut self, now: Nanoseconds, places: &[ChildPlace]) {
+    pub fn set_children(&mut self, now: Nanoseconds, epoch: u32, places: &[ChildPlace]) {
         let mut old = std::mem::take(&mut self.children);
         old.sort_by_key(|child| child.member);
         let mut kept: Vec<Option<Child>> = old.into_iter().map(Some).collect();
@@ -33,8 +33,8 @@ impl Flow {
             let child = match found.and_then(Option::take) {
                 Some(child) if child.address == place.address => child,
                 _ => {
-                    let mut child = Child::new(place, self.terms.slots, self.terms.patience.wait_min, self.stable, now);
-                    child.gate = self.consumed;
+                    let mut child = Child::new(now, place, &self.terms, self.stable);
+                    (child.since, child.gate) = (epoch, self.consumed);
                     child
                 }
             };
@@ -83,6 +83,11 @@ impl Flow {
         let Some(place) = self.place(member) else { return };
         let (freed, next, slots) = (self.freed, self.next, self.terms.slots);
         let child = &mut self.children[place];
+        if !child.is_open && told.epoch < child.since {
+            // It does not know yet that this node is its parent, and may still accept packets from another.
+            child.alive(now);
+            return;
+        }
         let has_repeats = !child.missing.is_empty();
         let (least, most) = if child.is_open { (told.next.min(child.acked), child.sent) } else { (freed, next) };
         let is_possible = !told.next.is_before(least)
@@ -269,10 +274,14 @@ impl Flow {
 }
 
 impl Child {
-    fn heard(&mut self, now: Nanoseconds, told: &Told) {
+    fn alive(&mut self, now: Nanoseconds) {
         self.heard_at = now;
         self.unanswered = None;
         self.misses = 0;
+    }
+
+    fn heard(&mut self, now: Nanoseconds, told: &Told) {
+        self.alive(now);
         let sent_at = Nanoseconds(told.timestamp.0);
         if told.timestamp.0 != 0 && sent_at <= now {
             self.trip.measured(now - sent_at);

@@ -80,7 +80,7 @@ impl Group {
         let name = Name { group: lead.group, cookie: lead.cookie, member: lead.root, epoch: 1 };
         let mut flow = Flow::new(terms);
         let roster = Roster::new(now, lead, parents);
-        flow.set_children(now, &roster.own_children());
+        flow.set_children(now, name.epoch, &roster.own_children());
         Ok(Self::new(name, Some(flow), Place::Root(Box::new(roster))))
     }
 
@@ -230,6 +230,7 @@ impl Group {
             Body::Acknowledgment(acknowledgment) | Body::Negative(acknowledgment, _) => {
                 let missing = if let Body::Negative(_, missing) = body { Some(missing) } else { None };
                 let told = Told {
+                    epoch,
                     next: sequence,
                     stable: acknowledgment.stable,
                     window: acknowledgment.window,
@@ -332,7 +333,7 @@ impl Group {
                 patience: Patience::from(settings),
             })
         });
-        flow.set_children(now, &children);
+        flow.set_children(now, epoch, &children);
     }
 
     /// The next packet to be sent.

@@ -351,7 +351,7 @@ impl Roster {
         self.admit(now, flow);
         if std::mem::take(&mut self.is_changed) {
             name.epoch = self.epoch;
-            flow.set_children(now, &self.own_children());
+            flow.set_children(now, self.epoch, &self.own_children());
         }
         if !self.others().all(|member| self.seat(member).taken == self.epoch) {
             return;
