@@ -18,6 +18,8 @@ pub enum Control {
     Taken,
     /// Member to root: this neighbour has been silent for too long.
     Suspect(MemberId),
+    /// Member to root: this child has forgotten what it had accepted.
+    Relapsed(MemberId),
     /// A host to the root: it asks to be a member, also if it has been one before and has lost its memory. Its number is that
     /// of [`Table::member`] in the answer.
     Join,
@@ -145,6 +147,7 @@ mod operation {
     pub const JOIN: u32 = 4;
     pub const LEAVE: u32 = 5;
     pub const DISMISSED: u32 = 6;
+    pub const RELAPSED: u32 = 7;
 }
 
 impl Control {
@@ -160,6 +163,7 @@ impl Control {
             operation::TABLE => Table::read(payload).map(Self::Table).ok_or(malformed),
             operation::TAKEN => nothing(Self::Taken),
             operation::SUSPECT => Ok(Self::Suspect(MemberId(number()?))),
+            operation::RELAPSED => Ok(Self::Relapsed(MemberId(number()?))),
             operation::JOIN => nothing(Self::Join),
             operation::LEAVE => nothing(Self::Leave),
             operation::DISMISSED => {
@@ -174,7 +178,7 @@ impl Control {
         match self {
             Self::Table(table) => table.write(),
             Self::Taken | Self::Join | Self::Leave => Vec::new(),
-            Self::Suspect(member) => member.0.to_be_bytes().to_vec(),
+            Self::Suspect(member) | Self::Relapsed(member) => member.0.to_be_bytes().to_vec(),
             Self::Dismissed(why) => (*why as u32).to_be_bytes().to_vec(),
         }
     }
@@ -185,6 +189,7 @@ impl Control {
             Self::Table(_) => operation::TABLE,
             Self::Taken => operation::TAKEN,
             Self::Suspect(_) => operation::SUSPECT,
+            Self::Relapsed(_) => operation::RELAPSED,
             Self::Join => operation::JOIN,
             Self::Leave => operation::LEAVE,
             Self::Dismissed(_) => operation::DISMISSED,

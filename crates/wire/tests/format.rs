@@ -113,6 +113,7 @@ fn controls() -> impl Strategy<Value = Control> {
         tables().prop_map(Control::Table),
         Just(Control::Taken),
         any::<u32>().prop_map(|member| Control::Suspect(MemberId(member))),
+        any::<u32>().prop_map(|member| Control::Relapsed(MemberId(member))),
         Just(Control::Join),
         Just(Control::Leave),
         prop::sample::select(vec![
@@ -178,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn no_control_message_panics(operation in 0..8_u32, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn no_control_message_panics(operation in 0..9_u32, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         if let Ok(control) = Control::read(operation, &bytes) {
             prop_assert_eq!((control.operation(), control.write()), (operation, bytes));
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Sequence};
 
-use super::{ChildPlace, Patience, Terms};
+use super::{ChildPlace, Patience, Terms, Trouble};
 use crate::Nanoseconds;
 use crate::marks::Marks;
 use crate::round_trip::RoundTrip;
@@ -25,6 +25,10 @@ pub(super) struct Child {
     pub sent: Sequence,
     /// It has accepted all before this one.
     pub acked: Sequence,
+    /// When it said so.
+    pub acked_at: Nanoseconds,
+    /// Whether it has forgotten that.
+    pub has_relapsed: bool,
     /// Its whole subtree has accepted all before this one.
     pub stable: Sequence,
     /// It has slots for packets before this one.
@@ -64,6 +68,8 @@ impl Child {
             is_open: false,
             sent: stable,
             acked: stable,
+            acked_at: now,
+            has_relapsed: false,
             stable,
             end: stable,
             gate: stable,
@@ -90,9 +96,16 @@ impl Child {
         self.unanswered = Some((since, times.saturating_add(1)));
     }
 
-    /// Whether it must be taken for dead.
-    pub fn is_silent(&self, now: Nanoseconds, patience: Patience) -> bool {
-        self.unanswered.is_some_and(|(since, times)| times >= QUESTIONS_MIN && now.since(since) > patience.silence_max)
+    /// What is wrong with it, if something is. Whoever has never answered may not have been started yet: the root knows.
+    pub fn trouble(&self, now: Nanoseconds, patience: Patience) -> Option<Trouble> {
+        let is_silent = self
+            .unanswered
+            .is_some_and(|(since, times)| times >= QUESTIONS_MIN && now.since(since) > patience.silence_max);
+        match (self.is_open, self.has_relapsed) {
+            (true, true) => Some(Trouble::Relapsed),
+            (true, false) if is_silent => Some(Trouble::Silent),
+            _ => None,
+        }
     }
 
     /// When it is to be missed, or to be asked for a sign of life.

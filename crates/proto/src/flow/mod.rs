@@ -306,6 +306,15 @@ pub(crate) struct ChildPlace {
     pub address: SocketAddr,
 }
 
+/// What is wrong with a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It does not answer.
+    Silent,
+    /// It has forgotten what it had accepted.
+    Relapsed,
+}
+
 /// What an acknowledgment says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {

@@ -3,7 +3,7 @@
 use treecast_wire::{Data, MemberId, Offload, Sequence};
 
 use super::child::Child;
-use super::{ChildPlace, Expected, Flow, Slot, Told};
+use super::{ChildPlace, Expected, Flow, Slot, Told, Trouble};
 use crate::{Nanoseconds, Refused};
 
 /// A copy of a packet that is to be sent now.
@@ -102,7 +102,7 @@ impl Flow {
         child.heard(now, told);
         if !child.is_open {
             child.is_open = true;
-            (child.sent, child.acked) = (told.next, told.next);
+            (child.sent, child.acked, child.acked_at) = (told.next, told.next, now);
         }
         child.progress(now, told);
         if let Some(missing) = told.missing {
@@ -118,8 +118,8 @@ impl Flow {
         self.settle();
     }
 
-    /// Looks after children whose time has come; says which are silent.
-    pub fn elapse(&mut self, now: Nanoseconds) -> Vec<MemberId> {
+    /// Looks after children whose time has come; says what is wrong with whom.
+    pub fn elapse(&mut self, now: Nanoseconds) -> Vec<(MemberId, Trouble)> {
         if now < self.look_at {
             return Vec::new();
         }
@@ -134,7 +134,8 @@ impl Flow {
         }
         let deadlines = self.children.iter().map(|child| child.deadline(patience));
         self.look_at = deadlines.min().unwrap_or(Nanoseconds(u64::MAX));
-        self.children.iter().filter(|child| child.is_silent(now, patience)).map(|child| child.member).collect()
+        let troubles = self.children.iter().filter_map(|child| Some((child.member, child.trouble(now, patience)?)));
+        troubles.collect()
     }
 
     /// When to look after children next, and when the rate allows another packet.
@@ -296,9 +297,11 @@ impl Child {
             for packet in self.acked.until(told.next) {
                 self.missing.clear(packet);
             }
-            self.acked = told.next;
+            (self.acked, self.acked_at) = (told.next, now);
             self.quiet_since = now;
         }
+        // An answer to what was asked after the child had said that it has more: that is no old packet.
+        self.has_relapsed |= arrived < 0 && Nanoseconds(told.timestamp.0) > self.acked_at;
         self.stable = self.stable.max(told.stable);
         self.end = self.end.max(told.next + told.window);
     }

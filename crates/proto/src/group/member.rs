@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use treecast_wire::{Body, Control, MemberId, Neighbour, Role, Sequence, Table, Timestamp};
 
 use super::Name;
-use crate::flow::{ChildPlace, Flow};
+use crate::flow::{ChildPlace, Flow, Trouble};
 use crate::protocol::Transmit;
 use crate::{Ending, Nanoseconds, Settings};
 
@@ -45,6 +45,7 @@ struct Incoming {
 #[derive(Debug)]
 struct Suspicion {
     member: MemberId,
+    trouble: Trouble,
     since: Nanoseconds,
     tell_at: Nanoseconds,
 }
@@ -90,7 +91,7 @@ impl Membership {
         if self.is_parent(member) {
             self.parent_heard_at = now;
         }
-        self.suspicions.retain(|suspicion| suspicion.member != member);
+        self.suspicions.retain(|suspicion| suspicion.member != member || suspicion.trouble == Trouble::Relapsed);
     }
 
     /// Takes a part of a table; says whether the table is whole and new.
@@ -147,9 +148,9 @@ impl Membership {
     }
 
     /// A neighbour does not answer.
-    pub fn suspects(&mut self, now: Nanoseconds, member: MemberId) {
+    pub fn suspects(&mut self, now: Nanoseconds, member: MemberId, trouble: Trouble) {
         if self.suspicions.iter().all(|suspicion| suspicion.member != member) {
-            self.suspicions.push(Suspicion { member, since: now, tell_at: now });
+            self.suspicions.push(Suspicion { member, trouble, since: now, tell_at: now });
         }
     }
 
@@ -159,7 +160,7 @@ impl Membership {
             let waited = now.since(self.root_heard_at);
             return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
         };
-        if flow.is_finished() && flow.has_told_all() {
+        if self.done_since.is_some() || (flow.is_finished() && flow.has_told_all()) {
             // Others may not have heard this member's last word, or need another parent: it stays until the root says that all
             // have all, or nobody is left who would.
             let since = *self.done_since.get_or_insert(now);
@@ -169,7 +170,7 @@ impl Membership {
         }
         let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
         if let Some(parent) = parent {
-            self.suspects(now, parent.member);
+            self.suspects(now, parent.member, Trouble::Silent);
         }
         let silence_max = root_silence_max(settings);
         let is_root_silent = now.since(self.root_heard_at) > silence_max
@@ -226,7 +227,11 @@ impl Membership {
         }
         let suspicion = self.suspicions.iter_mut().find(|suspicion| suspicion.tell_at <= now)?;
         suspicion.tell_at = now + TELL_INTERVAL;
-        Some(name.control(now, self.root, &Control::Suspect(suspicion.member)))
+        let control = match suspicion.trouble {
+            Trouble::Silent => Control::Suspect(suspicion.member),
+            Trouble::Relapsed => Control::Relapsed(suspicion.member),
+        };
+        Some(name.control(now, self.root, &control))
     }
 }
 

@@ -281,8 +281,9 @@ impl Group {
         match (&mut self.place, control) {
             (Place::Root(roster), Control::Taken) => roster.taken(now, sender, epoch),
             (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
-            (Place::Root(roster), Control::Join) => roster.join(now, from, &mut self.events, self.name.group),
-            (Place::Root(roster), Control::Leave) => roster.leave(now, sender, from, &mut self.events, self.name.group),
+            (Place::Root(roster), Control::Relapsed(member)) => roster.relapsed(now, sender, member, from),
+            (Place::Root(roster), Control::Join) => roster.join(now, from),
+            (Place::Root(roster), Control::Leave) => roster.leave(now, from),
             (Place::Member(membership), Control::Table(table)) if membership.is_root(from) => {
                 if membership.table(now, epoch, table) {
                     self.take_place(now, settings);
@@ -363,10 +364,10 @@ impl Group {
         if let Some(flow) = &mut self.flow
             && !self.has_ended
         {
-            for member in flow.elapse(now) {
+            for (member, trouble) in flow.elapse(now) {
                 match &mut self.place {
-                    Place::Root(roster) => roster.silent(now, member, settings),
-                    Place::Member(membership) => membership.suspects(now, member),
+                    Place::Root(roster) => roster.trouble(now, member, trouble, settings),
+                    Place::Member(membership) => membership.suspects(now, member, trouble),
                 }
             }
         }

@@ -5,10 +5,10 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, Control, Dismissal, GroupId, MemberId, Neighbour, Role, Sequence, Table};
+use treecast_wire::{Body, Control, Dismissal, MemberId, Neighbour, Role, Sequence, Table};
 
 use super::Name;
-use crate::flow::{ChildPlace, Flow};
+use crate::flow::{ChildPlace, Flow, Trouble};
 use crate::protocol::Transmit;
 use crate::{Ending, Event, Lead, Loss, Nanoseconds, Settings};
 
@@ -25,6 +25,8 @@ pub(super) struct Roster {
     /// The tree has changed, and the root's own children may have.
     is_changed: bool,
     newcomer: Option<Newcomer>,
+    /// Who has gone since the root's user was told.
+    losses: Vec<(MemberId, Loss)>,
     /// Whom to tell once that it is not a member.
     dismissals: Vec<(SocketAddr, Dismissal)>,
     stage: Stage,
@@ -121,6 +123,7 @@ impl Roster {
             is_ready: false,
             is_changed: false,
             newcomer: None,
+            losses: Vec::new(),
             dismissals: Vec::new(),
             stage: Stage::Open,
             is_dirty: true,
@@ -236,26 +239,42 @@ impl Roster {
         self.change(now);
     }
 
-    /// One of the root's own children is silent.
-    pub fn silent(&mut self, now: Nanoseconds, member: MemberId, settings: &Settings) {
-        // The root has asked it itself, for long enough, unless it has never been there.
-        if self.has(member) && self.seat(member).taken > 0 {
-            let doubt = Doubt { by: self.root, since: now - settings.silence_max, ask_at: now, answered_at: None };
-            self.seat_mut(member).doubt = Some(doubt);
-            self.is_dirty = true;
+    /// Something is wrong with one of the root's own children.
+    pub fn trouble(&mut self, now: Nanoseconds, member: MemberId, trouble: Trouble, settings: &Settings) {
+        if !self.has(member) {
+            return;
+        }
+        match trouble {
+            Trouble::Relapsed => self.remove(now, member, Loss::Restarted),
+            Trouble::Silent => {
+                // The root has asked it itself, for long enough.
+                let doubt = Doubt { by: self.root, since: now - settings.silence_max, ask_at: now, answered_at: None };
+                self.seat_mut(member).doubt = Some(doubt);
+                self.is_dirty = true;
+            }
+        }
+    }
+
+    /// A member says that its child has forgotten what it had accepted.
+    pub fn relapsed(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) {
+        let is_told_by_parent = self.has(by)
+            && self.seat(by).address == from
+            && self.has(member)
+            && self.seat(member).parent == Some(by);
+        if is_told_by_parent {
+            self.dismissals.push((self.seat(member).address, Dismissal::Silent));
+            self.remove(now, member, Loss::Restarted);
         }
     }
 
     /// Somebody asks to be a member.
-    pub fn join(&mut self, now: Nanoseconds, from: SocketAddr, events: &mut Vec<Event>, group: GroupId) {
+    pub fn join(&mut self, now: Nanoseconds, from: SocketAddr) {
         self.is_dirty = true;
         if self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == from) {
             return;
         }
-        let known = self.others().find(|&member| self.seat(member).address == from);
-        if let Some(member) = known {
-            self.remove(now, member);
-            events.push(Event::Lost { group, member, loss: Loss::Restarted });
+        if let Some(member) = self.find(from) {
+            self.remove(now, member, Loss::Restarted);
         }
         if !self.admits || self.seats.len() >= Lead::MEMBERS_MAX || self.is_closing() {
             self.dismissals.push((from, Dismissal::Refused));
@@ -266,17 +285,22 @@ impl Roster {
     }
 
     /// A member asks to leave.
-    pub fn leave(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr, events: &mut Vec<Event>, group: GroupId) {
+    pub fn leave(&mut self, now: Nanoseconds, from: SocketAddr) {
         self.is_dirty = true;
         self.dismissals.push((from, Dismissal::Left));
-        if member != self.root && self.has(member) && self.seat(member).address == from {
-            self.remove(now, member);
-            events.push(Event::Lost { group, member, loss: Loss::Left });
+        if let Some(member) = self.find(from) {
+            self.remove(now, member, Loss::Left);
         }
     }
 
+    /// The member at an address.
+    fn find(&self, address: SocketAddr) -> Option<MemberId> {
+        self.others().find(|&member| self.seat(member).address == address)
+    }
+
     /// Takes a member out; its children are adopted by its parent, in its place.
-    fn remove(&mut self, now: Nanoseconds, member: MemberId) {
+    fn remove(&mut self, now: Nanoseconds, member: MemberId, loss: Loss) {
+        self.losses.push((member, loss));
         let orphans = std::mem::take(&mut self.seat_mut(member).children);
         let parent = self.seat(member).parent.expect("the root is not taken out");
         for &orphan in &orphans {
@@ -345,9 +369,9 @@ impl Roster {
     fn look(&mut self, now: Nanoseconds, settings: &Settings, name: &mut Name, flow: &mut Flow, events: &mut Vec<Event>) {
         let group = name.group;
         while let Some((member, loss)) = self.find_lost(now, settings) {
-            self.remove(now, member);
-            events.push(Event::Lost { group, member, loss });
+            self.remove(now, member, loss);
         }
+        events.extend(self.losses.drain(..).map(|(member, loss)| Event::Lost { group, member, loss }));
         self.admit(now, flow);
         if std::mem::take(&mut self.is_changed) {
             name.epoch = self.epoch;
@@ -371,15 +395,16 @@ impl Roster {
     fn find_lost(&self, now: Nanoseconds, settings: &Settings) -> Option<(MemberId, Loss)> {
         self.others().find_map(|member| {
             let seat = self.seat(member);
+            let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
+            if doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.silence_max.0 / 2)) {
+                return Some((member, Loss::Silent(settings.silence_max)));
+            }
             let quiet = now.since(seat.heard_at.max(seat.told_since));
             if seat.taken == 0 {
-                let loss = Loss::Unreachable(settings.arrival_max);
-                return (quiet > settings.arrival_max).then_some((member, loss));
+                return (quiet > settings.arrival_max).then_some((member, Loss::Unreachable(settings.arrival_max)));
             }
-            let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
-            let is_doubted = doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.silence_max.0 / 2));
             let is_silent = seat.taken < self.epoch && quiet > settings.silence_max;
-            (is_doubted || is_silent).then_some((member, Loss::Silent(settings.silence_max)))
+            is_silent.then_some((member, Loss::Silent(settings.silence_max)))
         })
     }
 
