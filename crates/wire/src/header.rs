@@ -1,0 +1,319 @@
+//! A packet: the checked view of its bytes, and its meaning.
+
+use zerocopy::FromBytes;
+use zerocopy::byteorder::network_endian::U64;
+
+use crate::layout::{AcknowledgmentLayout, ControlLayout, DataLayout, Layout, flag, kind};
+use crate::{
+    Cookie, GroupId, HEADER_BYTES, MESSAGE_BYTES_MAX, Malformed, MemberId, Payload, PayloadChecksum,
+    Sequence, Timestamp, VERSION,
+};
+
+/// A datagram that is long enough and of this version: enough to find out whose it is.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    layout: &'a Layout,
+    payload: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Looks at a datagram.
+    ///
+    /// # Errors
+    /// [`Malformed::Short`], [`Malformed::Version`].
+    pub fn new(datagram: &'a [u8]) -> Result<Self, Malformed> {
+        let (layout, payload) =
+            Layout::ref_from_prefix(datagram).map_err(|_| Malformed::Short(datagram.len()))?;
+        if layout.version == VERSION {
+            Ok(Self { layout, payload })
+        } else {
+            Err(Malformed::Version(layout.version))
+        }
+    }
+
+    /// The group that the packet says it belongs to.
+    pub fn group(&self) -> GroupId {
+        GroupId(self.layout.group.get())
+    }
+
+    /// What tells that group from others of its number.
+    pub fn cookie(&self) -> Cookie {
+        Cookie(self.layout.cookie.get())
+    }
+
+    /// Makes sure of the checksum and of every field.
+    ///
+    /// # Errors
+    /// All but those of [`View::new`].
+    pub fn check(self) -> Result<Packet<'a>, Malformed> {
+        let Self { layout, payload } = self;
+        let payload = Payload::new(payload);
+        let (given, computed) = (layout.checksum.get(), payload.checksum().with_header(layout));
+        if given != computed {
+            return Err(Malformed::Checksum { given, computed });
+        }
+        let header = Header {
+            group: self.group(),
+            cookie: self.cookie(),
+            epoch: layout.epoch.get(),
+            sender: MemberId(layout.sender.get()),
+            sequence: Sequence(layout.sequence.get()),
+            timestamp: Timestamp(layout.timestamp.get()),
+            body: Body::read(layout, payload.bytes())?,
+        };
+        Ok(Packet { header, payload })
+    }
+}
+
+/// A packet whose every field is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// What the header says.
+    pub header: Header,
+    /// What follows it.
+    pub payload: Payload<'a>,
+}
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The group.
+    pub group: GroupId,
+    /// What tells it from others of its number.
+    pub cookie: Cookie,
+    /// How often the group's tree has changed, as far as the sender knows; the first tree is 1.
+    pub epoch: u32,
+    /// The member that sent this copy: not the root, where others forward.
+    pub sender: MemberId,
+    /// Of data, its number. Of an acknowledgment, the next one expected: all before it are accepted. Of a probe, the next one
+    /// that will be sent.
+    pub sequence: Sequence,
+    /// When the copy was sent, by the sender's clock; of an acknowledgment, what the packet said that asked for it.
+    pub timestamp: Timestamp,
+    /// What the packet is.
+    pub body: Body,
+}
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    /// A piece of a message.
+    Data(Data),
+    /// How far the sender has come.
+    Acknowledgment(Acknowledgment),
+    /// The same, and which packets the sender misses.
+    Negative(Acknowledgment, Missing),
+    /// A question how far the receiver has come: asks for an acknowledgment.
+    Probe,
+    /// A control message: the payload is for [`crate::Control::read`].
+    Control {
+        /// What the message is.
+        operation: u32,
+        /// How long the payload is, in bytes.
+        length: u32,
+    },
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data {
+    /// The message's number in its group, from 0; wraps.
+    pub message: u32,
+    /// Where the piece begins, in bytes.
+    pub offset: u64,
+    /// How long the piece is, in bytes: as long as the payload. 0 only of a message without bytes.
+    pub length: u32,
+    /// How long the whole message is, in bytes; at most [`MESSAGE_BYTES_MAX`].
+    pub message_length: u64,
+    /// Asks for an acknowledgment.
+    pub ask: bool,
+    /// Sent before.
+    pub repeated: bool,
+    /// No message: the root sends nothing more.
+    pub close: bool,
+}
+
+impl Data {
+    /// Whether the message ends with this piece.
+    pub const fn is_last(&self) -> bool {
+        self.offset + self.length as u64 == self.message_length
+    }
+
+    const fn flags(self) -> u16 {
+        (if self.ask { flag::ASK } else { 0 })
+            | (if self.repeated { flag::REPEATED } else { 0 })
+            | (if self.close { flag::CLOSE } else { 0 })
+    }
+}
+
+/// How far a member has come, beside [`Header::sequence`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledgment {
+    /// All before this number are accepted by every member of the sender's subtree.
+    pub stable: Sequence,
+    /// How many packets more would find a slot, from the next expected one on. Advice, not a credit.
+    pub window: u32,
+}
+
+/// Packets that are missing: a bit a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// The packet of bit 0, which is missing.
+    pub first: Sequence,
+    /// Bit i is set if the packet i behind the first is missing.
+    pub bits: u64,
+}
+
+impl Missing {
+    /// The numbers of the missing packets, in order.
+    pub fn numbers(self) -> impl Iterator<Item = Sequence> {
+        (0..64).filter(move |bit| self.bits >> bit & 1 == 1).map(move |bit| self.first + bit)
+    }
+}
+
+impl Body {
+    fn read(layout: &Layout, payload: &[u8]) -> Result<Self, Malformed> {
+        let flags = layout.flags.get();
+        let known = if layout.kind == kind::DATA { flag::ASK | flag::REPEATED | flag::CLOSE } else { 0 };
+        if flags & !known != 0 {
+            return Err(Malformed::Flags(flags));
+        }
+        match layout.kind {
+            kind::DATA => read_data(layout, payload).map(Self::Data),
+            kind::ACKNOWLEDGMENT => {
+                let (acknowledgment, missing) = read_acknowledgment(layout, payload)?;
+                if missing.is_some() {
+                    Err(Malformed::Reserved)
+                } else {
+                    Ok(Self::Acknowledgment(acknowledgment))
+                }
+            }
+            kind::NEGATIVE => {
+                let (acknowledgment, missing) = read_acknowledgment(layout, payload)?;
+                missing.map(|missing| Self::Negative(acknowledgment, missing)).ok_or(Malformed::Reserved)
+            }
+            kind::PROBE => {
+                expect_length(0, payload)?;
+                if layout.body == [0; 24] { Ok(Self::Probe) } else { Err(Malformed::Reserved) }
+            }
+            kind::CONTROL => {
+                let body = ControlLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
+                expect_length(body.length.get(), payload)?;
+                if body.reserved.iter().any(|reserved| reserved.get() != 0) {
+                    return Err(Malformed::Reserved);
+                }
+                Ok(Self::Control { operation: body.operation.get(), length: body.length.get() })
+            }
+            unknown => Err(Malformed::Kind(unknown)),
+        }
+    }
+
+    fn write(&self) -> (u8, u16, [u8; 24]) {
+        match *self {
+            Self::Data(data) => {
+                let body = DataLayout {
+                    message: data.message.into(),
+                    length: data.length.into(),
+                    offset: data.offset.into(),
+                    message_length: data.message_length.into(),
+                };
+                (kind::DATA, data.flags(), zerocopy::transmute!(body))
+            }
+            Self::Acknowledgment(acknowledgment) => (
+                kind::ACKNOWLEDGMENT,
+                0,
+                write_acknowledgment(acknowledgment, Missing { first: Sequence(0), bits: 0 }),
+            ),
+            Self::Negative(acknowledgment, missing) => {
+                (kind::NEGATIVE, 0, write_acknowledgment(acknowledgment, missing))
+            }
+            Self::Probe => (kind::PROBE, 0, [0; 24]),
+            Self::Control { operation, length } => {
+                let body = ControlLayout {
+                    operation: operation.into(),
+                    length: length.into(),
+                    reserved: [U64::ZERO; 2],
+                };
+                (kind::CONTROL, 0, zerocopy::transmute!(body))
+            }
+        }
+    }
+}
+
+fn read_data(layout: &Layout, payload: &[u8]) -> Result<Data, Malformed> {
+    let body = DataLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
+    let flags = layout.flags.get();
+    let data = Data {
+        message: body.message.get(),
+        offset: body.offset.get(),
+        length: body.length.get(),
+        message_length: body.message_length.get(),
+        ask: flags & flag::ASK != 0,
+        repeated: flags & flag::REPEATED != 0,
+        close: flags & flag::CLOSE != 0,
+    };
+    expect_length(data.length, payload)?;
+    let Data { offset, length, message_length, .. } = data;
+    let lies_within = message_length <= MESSAGE_BYTES_MAX
+        && offset.checked_add(u64::from(length)).is_some_and(|end| end <= message_length)
+        && (length > 0 || message_length == 0);
+    if !lies_within {
+        return Err(Malformed::Piece { offset, length, message_length });
+    }
+    if data.close && message_length > 0 { Err(Malformed::Flags(flags)) } else { Ok(data) }
+}
+
+fn read_acknowledgment(
+    layout: &Layout,
+    payload: &[u8],
+) -> Result<(Acknowledgment, Option<Missing>), Malformed> {
+    expect_length(0, payload)?;
+    let body = AcknowledgmentLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
+    let acknowledgment = Acknowledgment { stable: Sequence(body.stable.get()), window: body.window.get() };
+    let missing = Missing { first: Sequence(body.missing_first.get()), bits: body.missing.get() };
+    let is_well_formed = missing.bits & 1 == 1 || (missing.bits == 0 && missing.first == Sequence(0));
+    if body.reserved.get() != 0 || !is_well_formed {
+        return Err(Malformed::Reserved);
+    }
+    Ok((acknowledgment, (missing.bits != 0).then_some(missing)))
+}
+
+fn write_acknowledgment(acknowledgment: Acknowledgment, missing: Missing) -> [u8; 24] {
+    zerocopy::transmute!(AcknowledgmentLayout {
+        stable: acknowledgment.stable.0.into(),
+        window: acknowledgment.window.into(),
+        missing_first: missing.first.0.into(),
+        reserved: 0.into(),
+        missing: missing.bits.into(),
+    })
+}
+
+fn expect_length(given: u32, payload: &[u8]) -> Result<(), Malformed> {
+    if given as usize == payload.len() {
+        Ok(())
+    } else {
+        Err(Malformed::Length { given, found: payload.len() })
+    }
+}
+
+impl Header {
+    /// The bytes of the header of a packet whose payload has this checksum.
+    pub fn write(&self, payload: PayloadChecksum) -> [u8; HEADER_BYTES] {
+        let (kind, flags, body) = self.body.write();
+        let mut layout = Layout {
+            version: VERSION,
+            kind,
+            flags: flags.into(),
+            checksum: 0.into(),
+            cookie: self.cookie.0.into(),
+            group: self.group.0.into(),
+            epoch: self.epoch.into(),
+            sender: self.sender.0.into(),
+            sequence: self.sequence.0.into(),
+            timestamp: self.timestamp.0.into(),
+            body,
+        };
+        layout.checksum = payload.with_header(&layout).into();
+        zerocopy::transmute!(layout)
+    }
+}

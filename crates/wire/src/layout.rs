@@ -1,0 +1,80 @@
+//! Where the fields of a header lie. Network byte order; fixed offsets, the same for every type, so that a program in the
+//! kernel's packet path reads them without branches. docs/wire.md has the table.
+
+use core::mem::offset_of;
+use core::ops::Range;
+
+use zerocopy::byteorder::network_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::HEADER_BYTES;
+
+/// What every type has: 40 bytes, and 24 more that differ.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct Layout {
+    pub version: u8,
+    pub kind: u8,
+    pub flags: U16,
+    pub checksum: U32,
+    pub cookie: U64,
+    pub group: U32,
+    pub epoch: U32,
+    pub sender: U32,
+    pub sequence: U32,
+    pub timestamp: U64,
+    pub body: [u8; 24],
+}
+
+impl Layout {
+    pub const CHECKSUM: Range<usize> = offset_of!(Layout, checksum)..offset_of!(Layout, cookie);
+}
+
+const _: () = assert!(size_of::<Layout>() == HEADER_BYTES);
+const _: () = assert!(offset_of!(Layout, body) == 40);
+
+/// The body of a data packet.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct DataLayout {
+    pub message: U32,
+    pub length: U32,
+    pub offset: U64,
+    pub message_length: U64,
+}
+
+/// The body of both acknowledgments.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct AcknowledgmentLayout {
+    pub stable: U32,
+    pub window: U32,
+    pub missing_first: U32,
+    pub reserved: U32,
+    pub missing: U64,
+}
+
+/// The body of a control packet; its payload is `control.rs`'s.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct ControlLayout {
+    pub operation: U32,
+    pub length: U32,
+    pub reserved: [U64; 2],
+}
+
+/// The types.
+pub mod kind {
+    pub const DATA: u8 = 1;
+    pub const ACKNOWLEDGMENT: u8 = 2;
+    pub const NEGATIVE: u8 = 3;
+    pub const PROBE: u8 = 4;
+    pub const CONTROL: u8 = 5;
+}
+
+/// The flags of data.
+pub mod flag {
+    pub const ASK: u16 = 1;
+    pub const REPEATED: u16 = 2;
+    pub const CLOSE: u16 = 4;
+}

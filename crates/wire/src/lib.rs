@@ -1,0 +1,96 @@
+//! Packet formats of reliable multicast: a checked view of bytes, and a valid meaning.
+//!
+//! Every datagram is one [`HEADER_BYTES`] long header and a payload. A [`View`] has seen that the header is there and of
+//! this version, and hands out what is needed to find the group; [`View::check`] then makes sure of the checksum and of
+//! every field and gives the [`Packet`]. [`Header::write`] is the way back. docs/wire.md draws the layout and lists test
+//! vectors.
+//!
+//! ```
+//! use treecast_wire::{Body, Cookie, Data, GroupId, Header, MemberId, Payload, Sequence, Timestamp, View};
+//!
+//! let data = Data { message: 7, offset: 0, length: 5, message_length: 5, ask: true, repeated: false, close: false };
+//! let header = Header {
+//!     group: GroupId(1),
+//!     cookie: Cookie(0x1234),
+//!     epoch: 1,
+//!     sender: MemberId(0),
+//!     sequence: Sequence(41),
+//!     timestamp: Timestamp(1_000),
+//!     body: Body::Data(data),
+//! };
+//! let payload = Payload::new(b"hello");
+//! let datagram = [&header.write(payload.checksum())[..], payload.bytes()].concat();
+//!
+//! let packet = View::new(&datagram)?.check()?;
+//! assert_eq!((packet.header, packet.payload.bytes()), (header, &b"hello"[..]));
+//! # Ok::<(), treecast_wire::Malformed>(())
+//! ```
+//!
+//! The crate knows no clock and no socket, and allocates for control messages only.
+
+#![no_std]
+
+extern crate alloc;
+
+mod checksum;
+mod control;
+mod header;
+mod layout;
+mod malformed;
+mod sequence;
+
+pub use checksum::{Payload, PayloadChecksum};
+pub use control::{Control, Dismissal, Neighbour, Offload, Role, Table};
+pub use header::{Acknowledgment, Body, Data, Header, Missing, Packet, View};
+pub use malformed::Malformed;
+pub use sequence::Sequence;
+
+use core::fmt;
+
+/// The length of the header.
+pub const HEADER_BYTES: usize = 64;
+
+/// The version of the format, in the first byte.
+pub const VERSION: u8 = 1;
+
+/// The longest message: 4 GiB.
+pub const MESSAGE_BYTES_MAX: u64 = 1 << 32;
+
+/// The longest payload: a UDP datagram over IPv4 without options, less the header.
+pub const PAYLOAD_BYTES_MAX: usize = 65_507 - HEADER_BYTES;
+
+/// A group's number, unique among the groups of its members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+/// What tells a group from every other one that has had its number; drawn at random by the root.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie(pub u64);
+
+/// A member's position in the list of its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u32);
+
+/// A point in time of the clock of whoever sent the packet, in nanoseconds; an acknowledgment gives back that of the
+/// packet that asked for it. 0: none.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub u64);
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Cookies keep others out of a group, and so do not get into logs.
+impl fmt::Debug for Cookie {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Cookie(..)")
+    }
+}
