@@ -41,6 +41,7 @@ mod parameters;
 mod run;
 mod trace;
 mod way;
+pub mod world;
 
 pub use deadlock::{DEADLOCK_INTERVAL, Deadlock, Wait};
 pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDocument, WaitDocument};

@@ -37,6 +37,8 @@ pub enum Dismissal {
     Refused,
     /// The root gave up the group before it was closed.
     Aborted,
+    /// The group is closed, and every member has everything.
+    Closed,
 }
 
 /// Who forwards at a host in the middle.
@@ -188,7 +190,7 @@ impl Control {
 
 impl Dismissal {
     /// All of them, in the order of their numbers.
-    const ALL: [Self; 4] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted];
+    const ALL: [Self; 5] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted, Self::Closed];
 }
 
 impl Offload {

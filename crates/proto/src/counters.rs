@@ -1,0 +1,62 @@
+//! What is counted. Nothing that is dropped is dropped without a number here.
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// All of them with their names.
+            pub fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets of one group at one node.
+    GroupCounters {
+        /// Data accepted in order.
+        accepted,
+        /// Data that came before its turn, and was kept.
+        held,
+        /// Data that was there already.
+        duplicates,
+        /// Data for which there was no slot.
+        no_slot,
+        /// Data sent for the first time to a child.
+        sent,
+        /// Data sent again.
+        repeated,
+        /// Acknowledgments sent, both kinds.
+        acknowledgments_sent,
+        /// Of these, negative ones.
+        negatives_sent,
+        /// Acknowledgments taken in, both kinds.
+        acknowledgments,
+        /// Times that an answer was missed.
+        timeouts,
+        /// Questions sent.
+        probes_sent,
+        /// Packets of somebody who is no neighbour.
+        strangers,
+        /// Packets with a number, a length or a piece that cannot be.
+        impossible,
+    }
+}
+
+counters! {
+    /// Datagrams that belong to no group of the node.
+    StrayCounters {
+        /// No packet of this protocol, or a spoilt one.
+        malformed,
+        /// Of a group that is not here.
+        unknown_group,
+        /// Of a group that has the number of one that is here.
+        wrong_cookie,
+    }
+}

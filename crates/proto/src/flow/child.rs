@@ -1,0 +1,123 @@
+//! What a node knows of a child.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{MemberId, Sequence};
+
+use super::{ChildPlace, Patience};
+use crate::Nanoseconds;
+use crate::marks::Marks;
+use crate::round_trip::RoundTrip;
+use crate::window::Window;
+
+/// A child, and how far it has come.
+///
+/// `stable <= acked <= sent`, once it is open.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub member: MemberId,
+    pub address: SocketAddr,
+    /// Whether it has said how far it has come.
+    pub is_open: bool,
+    /// The next packet to be sent to it for the first time.
+    pub sent: Sequence,
+    /// It has accepted all before this one.
+    pub acked: Sequence,
+    /// Its whole subtree has accepted all before this one.
+    pub stable: Sequence,
+    /// It has slots for packets before this one.
+    pub end: Sequence,
+    /// With offload `host` or `assisted`, packets before this one may be sent to it.
+    pub gate: Sequence,
+    /// Packets that it misses, from `acked` to before `sent`.
+    pub missing: Marks,
+    /// When each packet under way was sent last, by slot: the send records.
+    pub sent_at: Box<[Nanoseconds]>,
+    pub trip: RoundTrip,
+    pub window: Window,
+    /// Whether it is to be asked by a probe.
+    pub is_to_be_probed: bool,
+    /// When it was heard last.
+    pub heard_at: Nanoseconds,
+    /// Since when it has been asked and not been heard, and how often.
+    pub unanswered: Option<(Nanoseconds, u32)>,
+    /// When it last moved on, was given something after it had everything, or was missed.
+    pub quiet_since: Nanoseconds,
+    /// How often in turn it has been missed.
+    pub misses: u32,
+}
+
+/// A child is not dead before it has left so many questions without an answer: that time has passed may be due to this
+/// node's own pause.
+const QUESTIONS_MIN: u32 = 4;
+
+impl Child {
+    /// A new child has all that is stable here: it has been in this node's subtree before, or begins later.
+    pub fn new(place: &ChildPlace, slots: u32, wait_min: Nanoseconds, stable: Sequence, now: Nanoseconds) -> Self {
+        Self {
+            member: place.member,
+            address: place.address,
+            is_open: false,
+            sent: stable,
+            acked: stable,
+            stable,
+            end: stable,
+            gate: stable,
+            missing: Marks::new(slots),
+            sent_at: vec![Nanoseconds::ZERO; slots as usize].into(),
+            trip: RoundTrip::new(wait_min),
+            window: Window::new(slots, stable),
+            is_to_be_probed: true,
+            heard_at: now,
+            unanswered: None,
+            quiet_since: now,
+            misses: 0,
+        }
+    }
+
+    /// How many packets are under way to it.
+    pub const fn in_flight(&self) -> u32 {
+        self.sent.distance_from(self.acked) as u32
+    }
+
+    /// The child has been asked something.
+    pub fn asked(&mut self, now: Nanoseconds) {
+        let (since, times) = self.unanswered.unwrap_or((now, 0));
+        self.unanswered = Some((since, times.saturating_add(1)));
+    }
+
+    /// Whether it must be taken for dead.
+    pub fn is_silent(&self, now: Nanoseconds, patience: Patience) -> bool {
+        self.unanswered.is_some_and(|(since, times)| times >= QUESTIONS_MIN && now.since(since) > patience.silence_max)
+    }
+
+    /// When it is to be missed, or to be asked for a sign of life.
+    pub fn deadline(&self, patience: Patience) -> Nanoseconds {
+        let wait = self.trip.wait();
+        let is_waited_for = !self.is_open || self.in_flight() > 0 || self.unanswered.is_some();
+        let wait = if is_waited_for {
+            wait
+        } else if self.stable.is_before(self.sent) {
+            // It has everything, and its subtree not yet: what is awaited has a longer way.
+            Nanoseconds(wait.0 * 4)
+        } else {
+            return self.quiet_since.max(self.heard_at) + patience.keepalive;
+        };
+        self.quiet_since + Nanoseconds(patience.keepalive.0 / 4).min(Nanoseconds(wait.0 << self.misses.min(16)))
+    }
+
+    /// Its time has come.
+    pub fn missed(&mut self, now: Nanoseconds) {
+        self.quiet_since = now;
+        self.is_to_be_probed = true;
+        if self.unanswered.is_some() || self.in_flight() > 0 {
+            self.misses += 1;
+            if self.misses > 1 {
+                self.window.silent(self.sent);
+            }
+        }
+        if self.in_flight() > 0 {
+            self.missing.set(self.acked);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! To the children: a packet to each in turn, and again to those that miss it.
+
+use treecast_wire::{Data, MemberId, Offload, Sequence};
+
+use super::child::Child;
+use super::{ChildPlace, Expected, Flow, Slot, Told};
+use crate::{Nanoseconds, Refused};
+
+/// A copy of a packet that is to be sent now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copy {
+    pub to: std::net::SocketAddr,
+    pub packet: Sequence,
+    pub data: Data,
+    pub checksum: treecast_wire::PayloadChecksum,
+    pub slot: u32,
+}
+
+/// What a sent packet costs beside header and payload: Ethernet, IP and UDP.
+const FRAME_BYTES: u64 = 66;
+
+/// As much may be sent at once where a rate is given, in time.
+const BURST: Nanoseconds = Nanoseconds::from_us(500);
+
+impl Flow {
+    /// Takes new children, in their order. What is known of those that stay is kept.
+    pub fn set_children(&mut self, now: Nanoseconds, places: &[ChildPlace]) {
+        let mut old = std::mem::take(&mut self.children);
+        old.sort_by_key(|child| child.member);
+        let mut kept: Vec<Option<Child>> = old.into_iter().map(Some).collect();
+        for place in places {
+            let found = kept.iter_mut().find(|child| child.as_ref().is_some_and(|child| child.member == place.member));
+            let child = match found.and_then(Option::take) {
+                Some(child) if child.address == place.address => child,
+                _ => {
+                    let mut child = Child::new(place, self.terms.slots, self.terms.patience.wait_min, self.stable, now);
+                    child.gate = self.consumed;
+                    child
+                }
+            };
+            self.children.push(child);
+        }
+        self.places = self.children.iter().enumerate().map(|(index, child)| (child.member, index)).collect();
+        self.places.sort_unstable();
+        self.repeating = self.children.iter().filter(|child| !child.missing.is_empty()).count();
+        self.turn = self.children.len();
+        self.look_at = Nanoseconds::ZERO;
+        self.settle();
+    }
+
+    /// The children, in their order.
+    pub fn children(&self) -> impl Iterator<Item = MemberId> {
+        self.children.iter().map(|child| child.member)
+    }
+
+    /// Whether that member is a child.
+    pub fn has_child(&self, member: MemberId) -> bool {
+        self.place(member).is_some()
+    }
+
+    fn place(&self, member: MemberId) -> Option<usize> {
+        let found = self.places.binary_search_by_key(&member, |&(member, _)| member).ok()?;
+        Some(self.places[found].1)
+    }
+
+    /// With offload `host` or `assisted`: packets before this one may go to that child, or to all.
+    pub fn forward(&mut self, upto: Sequence, child: Option<usize>) -> Result<(), Refused> {
+        if upto.is_before(self.freed) || self.next.is_before(upto) {
+            return Err(Refused::Packet { given: upto, from: self.freed, end: self.next });
+        }
+        let children = match child {
+            None => &mut self.children[..],
+            Some(place) => self.children.get_mut(place..=place).unwrap_or_default(),
+        };
+        for child in children {
+            child.gate = child.gate.max(upto);
+        }
+        Ok(())
+    }
+
+    /// A child says how far it has come.
+    pub fn told(&mut self, now: Nanoseconds, member: MemberId, told: &Told) {
+        let Some(place) = self.place(member) else { return };
+        let (freed, next, slots) = (self.freed, self.next, self.terms.slots);
+        let child = &mut self.children[place];
+        let has_repeats = !child.missing.is_empty();
+        let (least, most) = if child.is_open { (told.next.min(child.acked), child.sent) } else { (freed, next) };
+        let is_possible = !told.next.is_before(least)
+            && !most.is_before(told.next)
+            && !told.next.is_before(told.stable)
+            && told.window <= slots;
+        if !is_possible {
+            self.counters.impossible += 1;
+            return;
+        }
+        self.counters.acknowledgments += 1;
+        child.heard(now, told);
+        if !child.is_open {
+            child.is_open = true;
+            (child.sent, child.acked) = (told.next, told.next);
+        }
+        child.progress(now, told);
+        if let Some(missing) = told.missing {
+            for packet in missing.numbers() {
+                let is_under_way = !packet.is_before(child.acked) && packet.is_before(child.sent);
+                let slot = (packet.0 & (slots - 1)) as usize;
+                if is_under_way && child.trip.may_have_passed(now.since(child.sent_at[slot])) && child.missing.set(packet) {
+                    child.window.lost(packet, child.sent);
+                }
+            }
+        }
+        self.repeating = self.repeating - usize::from(has_repeats) + usize::from(!child.missing.is_empty());
+        self.settle();
+    }
+
+    /// Looks after children whose time has come; says which are silent.
+    pub fn elapse(&mut self, now: Nanoseconds) -> Vec<MemberId> {
+        if now < self.look_at {
+            return Vec::new();
+        }
+        let patience = self.terms.patience;
+        for child in &mut self.children {
+            if child.deadline(patience) <= now {
+                let had_repeats = !child.missing.is_empty();
+                self.counters.timeouts += u64::from(child.unanswered.is_some() || child.in_flight() > 0);
+                child.missed(now);
+                self.repeating += usize::from(!had_repeats && !child.missing.is_empty());
+            }
+        }
+        let deadlines = self.children.iter().map(|child| child.deadline(patience));
+        self.look_at = deadlines.min().unwrap_or(Nanoseconds(u64::MAX));
+        self.children.iter().filter(|child| child.is_silent(now, patience)).map(|child| child.member).collect()
+    }
+
+    /// In a closed group, takes a silent child that has everything for finished; says whether it does.
+    pub fn let_go(&mut self, member: MemberId) -> bool {
+        let (Some(close), Some(place)) = (self.closed, self.place(member)) else { return false };
+        let child = &mut self.children[place];
+        if child.stable.is_before(close) {
+            return false;
+        }
+        self.repeating -= usize::from(!child.missing.is_empty());
+        child.finish(close + 1);
+        self.settle();
+        true
+    }
+
+    /// When to look after children next, and when the rate allows another packet.
+    pub fn deadline(&self) -> Option<Nanoseconds> {
+        let paced = (self.terms.bytes_per_s_max.is_some() && self.has_copy()).then_some(self.paced_until);
+        let look = (!self.children.is_empty()).then_some(self.look_at);
+        [paced, look].into_iter().flatten().min()
+    }
+
+    /// A child that is to be asked how far it has come, and the packet that it will be sent next.
+    pub fn take_probe(&mut self, now: Nanoseconds) -> Option<(std::net::SocketAddr, Sequence)> {
+        // What misses its time is rare, so that a look at all of them is.
+        let child = self.children.iter_mut().find(|child| child.is_to_be_probed && child.missing.is_empty())?;
+        child.is_to_be_probed = false;
+        child.asked(now);
+        self.look_at = self.look_at.min(child.deadline(self.terms.patience));
+        self.counters.probes_sent += 1;
+        Some((child.address, child.sent))
+    }
+
+    /// The next copy to be sent, if windows, slots and rate let one go: first what is missing, then a packet to each child in
+    /// turn.
+    pub fn take_copy(&mut self, now: Nanoseconds) -> Option<Copy> {
+        if self.terms.bytes_per_s_max.is_some() && now < self.paced_until {
+            return None;
+        }
+        let (place, packet, repeated) = self.next_repeat().or_else(|| self.next_in_turn())?;
+        let Slot { piece, asks, close } = *self.slot(packet);
+        let is_end = packet + 1 == self.next;
+        let index = self.index(packet);
+        let child = &mut self.children[place];
+        if child.in_flight() == 0 {
+            child.quiet_since = now;
+        }
+        if !repeated {
+            child.sent = packet + 1;
+        }
+        child.sent_at[index] = now;
+        let interval = (self.terms.slots / 8).max(1);
+        let fills_window = child.in_flight() >= child.window.packets() || child.sent == child.end;
+        let ends_burst = self.terms.is_root && is_end && piece.is_last();
+        let ask = asks || repeated || fills_window || ends_burst || packet.0 % interval == interval - 1;
+        if ask {
+            child.asked(now);
+        }
+        if ask || child.in_flight() == 1 {
+            self.look_at = self.look_at.min(child.deadline(self.terms.patience));
+        }
+        if repeated {
+            self.counters.repeated += 1;
+        } else {
+            self.counters.sent += 1;
+        }
+        if let Some(rate) = self.terms.bytes_per_s_max {
+            let bytes = FRAME_BYTES + treecast_wire::HEADER_BYTES as u64 + u64::from(piece.length);
+            let from = self.paced_until.max(now - BURST);
+            self.paced_until = from + Nanoseconds(bytes * 1_000_000_000 / rate.max(1));
+        }
+        let data = Data {
+            message: piece.message,
+            offset: piece.offset,
+            length: piece.length,
+            message_length: piece.message_length,
+            ask,
+            repeated,
+            close,
+        };
+        Some(Copy { to: self.children[place].address, packet, data, checksum: piece.checksum, slot: index as u32 })
+    }
+
+    /// Lets no packet go that is not of a message which has begun, for the sake of a newcomer: what it is to begin with, once
+    /// that is known.
+    pub fn hold(&mut self) -> Option<Sequence> {
+        if self.hold.is_none() {
+            let sent = self.children.iter().map(|child| child.sent).reduce(Sequence::max).unwrap_or(self.next);
+            let is_boundary = if sent == self.next {
+                !matches!(self.expected, Expected::Rest { .. })
+            } else {
+                self.slot(sent).piece.offset == 0
+            };
+            if is_boundary {
+                self.hold = Some(sent);
+            }
+        }
+        self.hold
+    }
+
+    /// Lets packets go again.
+    pub fn release(&mut self) {
+        self.hold = None;
+    }
+
+    fn next_repeat(&mut self) -> Option<(usize, Sequence, bool)> {
+        if self.repeating == 0 {
+            return None;
+        }
+        for (place, child) in self.children.iter_mut().enumerate() {
+            if let Some(packet) = child.missing.first(child.acked, child.sent) {
+                child.missing.clear(packet);
+                self.repeating -= usize::from(child.missing.is_empty());
+                return Some((place, packet, true));
+            }
+        }
+        unreachable!("a child that has something to be repeated misses a packet under way to it")
+    }
+
+    /// A packet goes to each child that may have it before the next packet does.
+    fn next_in_turn(&mut self) -> Option<(usize, Sequence, bool)> {
+        loop {
+            while let Some(child) = self.children.get(self.turn) {
+                self.turn += 1;
+                if self.may_send(child) && !self.round.is_before(child.sent) {
+                    return Some((self.turn - 1, child.sent, false));
+                }
+            }
+            let sendable = self.children.iter().filter(|child| self.may_send(child)).map(|child| child.sent);
+            self.round = sendable.reduce(Sequence::min)?;
+            self.turn = 0;
+        }
+    }
+
+    fn has_copy(&self) -> bool {
+        self.repeating > 0 || self.children.iter().any(|child| self.may_send(child))
+    }
+
+    /// Whether the child may be sent its next packet.
+    fn may_send(&self, child: &Child) -> bool {
+        // The closing packet follows by itself what the application has sent on.
+        let is_open = self.terms.offload == Offload::Nic || self.closed == Some(child.gate);
+        let gate = if is_open { self.next } else { child.gate.min(self.next) };
+        let gate = self.hold.map_or(gate, |hold| gate.min(hold));
+        child.is_open
+            && child.sent.is_before(gate)
+            && child.sent.is_before(child.end)
+            && child.in_flight() < child.window.packets()
+    }
+}
+
+impl Child {
+    /// It has everything before `end`, and is not asked any more.
+    fn finish(&mut self, end: Sequence) {
+        (self.sent, self.acked, self.stable) = (end, end, end);
+        self.missing = crate::marks::Marks::new(self.sent_at.len() as u32);
+        (self.unanswered, self.misses) = (None, 0);
+    }
+
+    fn heard(&mut self, now: Nanoseconds, told: &Told) {
+        self.heard_at = now;
+        self.unanswered = None;
+        self.misses = 0;
+        let sent_at = Nanoseconds(told.timestamp.0);
+        if told.timestamp.0 != 0 && sent_at <= now {
+            self.trip.measured(now - sent_at);
+        }
+    }
+
+    fn progress(&mut self, now: Nanoseconds, told: &Told) {
+        let arrived = told.next.distance_from(self.acked);
+        if arrived > 0 {
+            let was_full = self.in_flight() >= self.window.packets();
+            self.window.arrived(arrived as u32, was_full);
+            for packet in self.acked.until(told.next) {
+                self.missing.clear(packet);
+            }
+            self.acked = told.next;
+            self.quiet_since = now;
+        }
+        self.stable = self.stable.max(told.stable);
+        self.end = self.end.max(told.next + told.window);
+    }
+}

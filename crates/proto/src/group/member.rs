@@ -1,0 +1,250 @@
+//! What a member other than the root has to do with the tree.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{Body, Control, MemberId, Neighbour, Role, Sequence, Table, Timestamp};
+
+use super::Name;
+use crate::flow::{ChildPlace, Flow};
+use crate::protocol::Transmit;
+use crate::{Ending, Nanoseconds, Settings};
+
+/// A member's knowledge of its place.
+#[derive(Debug)]
+pub(super) struct Membership {
+    root: SocketAddr,
+    /// The root's own number, once it has spoken.
+    root_member: Option<MemberId>,
+    root_heard_at: Nanoseconds,
+    has_place: bool,
+    epoch: u32,
+    parent: Option<Neighbour>,
+    parent_heard_at: Nanoseconds,
+    incoming: Option<Incoming>,
+    /// Whether the root is to be told that the place is taken.
+    is_taken_due: bool,
+    /// When to say that this host wants to join or to leave, or whom it suspects.
+    join_at: Option<Nanoseconds>,
+    leave_at: Option<Nanoseconds>,
+    suspicions: Vec<Suspicion>,
+    /// The root has asked for a sign of life: when, by its clock.
+    sign: Option<Timestamp>,
+    /// Since when this node's part of a closed group is done, and whether the root has said that everybody's is.
+    done_since: Option<Nanoseconds>,
+    is_released: bool,
+}
+
+/// A table that has come in part.
+#[derive(Debug)]
+struct Incoming {
+    epoch: u32,
+    parts: Vec<Option<Table>>,
+}
+
+#[derive(Debug)]
+struct Suspicion {
+    member: MemberId,
+    since: Nanoseconds,
+    tell_at: Nanoseconds,
+}
+
+/// How often the root is told again.
+const TELL_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
+
+impl Membership {
+    pub fn new(now: Nanoseconds, root: SocketAddr, asks: bool) -> Self {
+        Self {
+            root,
+            root_member: None,
+            root_heard_at: now,
+            has_place: false,
+            epoch: 0,
+            parent: None,
+            parent_heard_at: now,
+            incoming: None,
+            is_taken_due: false,
+            join_at: asks.then_some(now),
+            leave_at: None,
+            suspicions: Vec::new(),
+            sign: None,
+            done_since: None,
+            is_released: false,
+        }
+    }
+
+    pub fn is_parent(&self, member: MemberId) -> bool {
+        self.parent.is_some_and(|parent| parent.member == member)
+    }
+
+    pub fn is_root(&self, address: SocketAddr) -> bool {
+        self.root == address
+    }
+
+    pub fn heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
+        if from == self.root {
+            self.root_heard_at = now;
+            self.root_member = Some(member);
+        }
+        if self.is_parent(member) {
+            self.parent_heard_at = now;
+        }
+        self.suspicions.retain(|suspicion| suspicion.member != member);
+    }
+
+    /// Takes a part of a table; says whether the table is whole and new.
+    pub fn table(&mut self, epoch: u32, table: Table) -> bool {
+        if epoch <= self.epoch {
+            // The root has not heard that it is taken.
+            self.is_taken_due = true;
+            return false;
+        }
+        let parts = usize::from(table.parts);
+        let incoming = match &mut self.incoming {
+            Some(incoming) if incoming.epoch > epoch => return false,
+            Some(incoming) if incoming.epoch == epoch && incoming.parts.len() == parts => incoming,
+            _ => self.incoming.insert(Incoming { epoch, parts: vec![None; parts] }),
+        };
+        let part = usize::from(table.part);
+        incoming.parts[part] = Some(table);
+        incoming.parts.iter().all(Option::is_some)
+    }
+
+    /// Takes the place that the table gives which has come: its epoch, what the group agrees on, and the children.
+    pub fn take_place(&mut self, now: Nanoseconds) -> Option<(u32, Table, Vec<ChildPlace>)> {
+        let Incoming { epoch, parts } = self.incoming.take()?;
+        let mut parts = parts.into_iter().flatten();
+        let mut table = parts.next()?;
+        table.neighbours.extend(parts.flat_map(|part| part.neighbours));
+        let parent = table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent).copied();
+        if parent != self.parent {
+            (self.parent, self.parent_heard_at) = (parent, now);
+        }
+        let children = table.neighbours.iter().filter(|neighbour| neighbour.role == Role::Child);
+        let children: Vec<ChildPlace> =
+            children.map(|&Neighbour { member, address, .. }| ChildPlace { member, address }).collect();
+        self.suspicions.retain(|suspicion| {
+            let is_parent = parent.is_some_and(|parent| parent.member == suspicion.member);
+            is_parent || children.iter().any(|child| child.member == suspicion.member)
+        });
+        (self.epoch, self.has_place, self.is_taken_due, self.join_at) = (epoch, true, true, None);
+        Some((epoch, table, children))
+    }
+
+    /// The root asks for a sign of life.
+    pub const fn asked(&mut self, timestamp: Timestamp) {
+        self.sign = Some(timestamp);
+    }
+
+    pub fn leave(&mut self, now: Nanoseconds) {
+        self.leave_at = self.leave_at.or(Some(now));
+    }
+
+    /// A neighbour does not answer.
+    pub fn suspects(&mut self, now: Nanoseconds, member: MemberId) {
+        if self.suspicions.iter().all(|suspicion| suspicion.member != member) {
+            self.suspicions.push(Suspicion { member, since: now, tell_at: now });
+        }
+    }
+
+    /// Looks at what has not happened.
+    pub fn elapse(&mut self, now: Nanoseconds, settings: &Settings, flow: Option<&Flow>) -> Option<Ending> {
+        let Some(flow) = flow else {
+            let waited = now.since(self.root_heard_at);
+            return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
+        };
+        if flow.is_finished() && flow.has_told_all() && flow.is_read() {
+            // Others may not have heard this member's last word, or need another parent: it stays until the root says that all
+            // have all, or nobody is left who would.
+            let since = *self.done_since.get_or_insert(now);
+            let is_left_alone = now.since(self.last_heard(since)) > root_silence_max(settings);
+            return (self.is_released || is_left_alone).then_some(Ending::Closed);
+        }
+        let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
+        if let Some(parent) = parent {
+            self.suspects(now, parent.member);
+        }
+        let silence_max = root_silence_max(settings);
+        let is_root_silent = now.since(self.root_heard_at) > silence_max
+            && self.suspicions.iter().any(|suspicion| now.since(suspicion.since) > silence_max);
+        is_root_silent.then_some(Ending::RootSilent(silence_max))
+    }
+
+    /// When somebody was heard who has to do with this member's place, if that was after `since`.
+    fn last_heard(&self, since: Nanoseconds) -> Nanoseconds {
+        since.max(self.parent_heard_at).max(self.root_heard_at)
+    }
+
+    /// The root says that all have all.
+    pub const fn release(&mut self) {
+        self.is_released = true;
+    }
+
+    pub fn deadline(&self, settings: &Settings) -> Option<Nanoseconds> {
+        if !self.has_place {
+            return self.join_at.into_iter().chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)]).min();
+        }
+        let done = self.done_since.map(|since| self.last_heard(since) + root_silence_max(settings) + Nanoseconds(1));
+        let heard = self.parent.map(|_| self.parent_heard_at + parent_silence_max(settings) + Nanoseconds(1));
+        let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at);
+        // Once the parent is suspected, what comes next is telling the root.
+        let heard = heard.filter(|_| self.suspicions.is_empty() && done.is_none());
+        told.chain(done).chain(heard).chain(self.leave_at).chain(self.join_at).min()
+    }
+
+    /// The next thing to say.
+    pub fn poll(&mut self, now: Nanoseconds, name: &Name, flow: Option<&mut Flow>) -> Option<Transmit> {
+        if let Some(flow) = flow {
+            if let Some((next, timestamp, body)) = self.parent.and_then(|_| flow.take_answer()) {
+                let parent = self.parent?;
+                return Some(name.answer(parent.address, next, timestamp, body));
+            }
+            if let Some(timestamp) = self.sign.take() {
+                let (_, next) = flow.readable();
+                let acknowledgment = treecast_wire::Acknowledgment { stable: flow.stable(), window: 0 };
+                return Some(name.answer(self.root, next, timestamp, Body::Acknowledgment(acknowledgment)));
+            }
+        }
+        if std::mem::take(&mut self.is_taken_due) {
+            return Some(name.control(now, self.root, &Control::Taken));
+        }
+        if take_due(&mut self.join_at, now) {
+            return Some(name.control(now, self.root, &Control::Join));
+        }
+        if take_due(&mut self.leave_at, now) {
+            return Some(name.control(now, self.root, &Control::Leave));
+        }
+        let suspicion = self.suspicions.iter_mut().find(|suspicion| suspicion.tell_at <= now)?;
+        suspicion.tell_at = now + TELL_INTERVAL;
+        Some(name.control(now, self.root, &Control::Suspect(suspicion.member)))
+    }
+}
+
+/// A parent asks for signs of life, and so is heard, as often as `keepalive`; it may be busy finding out that it is the
+/// member's brother who is dead.
+fn parent_silence_max(settings: &Settings) -> Nanoseconds {
+    Nanoseconds(settings.silence_max.0 / 2 * 3)
+}
+
+/// A root that has said nothing for so long, though it has been told of somebody's silence, is dead.
+fn root_silence_max(settings: &Settings) -> Nanoseconds {
+    Nanoseconds(settings.silence_max.0 * 2)
+}
+
+fn take_due(time: &mut Option<Nanoseconds>, now: Nanoseconds) -> bool {
+    let is_due = time.is_some_and(|time| time <= now);
+    if is_due {
+        *time = Some(now + TELL_INTERVAL);
+    }
+    is_due
+}
+
+impl Name {
+    fn answer(&self, to: SocketAddr, next: Sequence, timestamp: Timestamp, body: Body) -> Transmit {
+        let header = self.header(timestamp, next, body);
+        Transmit {
+            to,
+            header: header.write(treecast_wire::PayloadChecksum::EMPTY),
+            payload: crate::protocol::Source::Bytes(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! A group at one node: its packets, its place in the tree, and what it says to others.
+
+mod member;
+mod root;
+
+use std::net::SocketAddr;
+
+use treecast_wire::{
+    Body, Control, Cookie, Dismissal, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
+};
+
+use crate::flow::{Copy, Flow, Patience, Terms, Told};
+use crate::protocol::{Piece, Source, Transmit};
+use crate::{Ending, Event, GroupCounters, Lead, Nanoseconds, Refused, Settings};
+
+use member::Membership;
+use root::Roster;
+
+/// A group at one node.
+#[derive(Debug)]
+pub(crate) struct Group {
+    name: Name,
+    /// Its packets, once it has a place in the tree.
+    flow: Option<Flow>,
+    place: Place,
+    events: Vec<Event>,
+    /// Counters of what comes before there is a place.
+    early: GroupCounters,
+    has_ended: bool,
+}
+
+/// How a group is called at this node, and what every packet of it says.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    group: GroupId,
+    cookie: Cookie,
+    member: MemberId,
+    epoch: u32,
+}
+
+/// What the node has to do with the tree.
+#[derive(Debug)]
+enum Place {
+    Root(Box<Roster>),
+    Member(Box<Membership>),
+}
+
+impl Name {
+    fn packet(&self, now: Nanoseconds, to: SocketAddr, sequence: Sequence, body: Body) -> Transmit {
+        let header = self.header(Timestamp(now.0.max(1)), sequence, body);
+        Transmit { to, header: header.write(PayloadChecksum::EMPTY), payload: Source::Bytes(Vec::new()) }
+    }
+
+    fn control(&self, now: Nanoseconds, to: SocketAddr, control: &Control) -> Transmit {
+        let payload = control.write();
+        let body = Body::Control { operation: control.operation(), length: payload.len() as u32 };
+        let header = self.header(Timestamp(now.0.max(1)), Sequence(0), body);
+        Transmit { to, header: header.write(PayloadChecksum::of(&payload)), payload: Source::Bytes(payload) }
+    }
+
+    fn header(&self, timestamp: Timestamp, sequence: Sequence, body: Body) -> Header {
+        let Self { group, cookie, member, epoch } = *self;
+        Header { group, cookie, epoch, sender: member, sequence, timestamp, body }
+    }
+}
+
+impl Group {
+    /// The group at its root.
+    pub fn lead(now: Nanoseconds, settings: &Settings, lead: Lead) -> Result<Self, Refused> {
+        let parents = lead.parents()?;
+        let terms = Terms {
+            slots: lead.slots,
+            payload_bytes_max: lead.payload_bytes_max,
+            offload: lead.offload,
+            start: lead.start,
+            bytes_per_s_max: lead.bytes_per_s_max,
+            is_root: true,
+            patience: Patience::from(settings),
+        };
+        let name = Name { group: lead.group, cookie: lead.cookie, member: lead.root, epoch: 1 };
+        let mut flow = Flow::new(terms);
+        let roster = Roster::new(now, lead, parents);
+        flow.set_children(now, &roster.own_children());
+        Ok(Self::new(name, Some(flow), Place::Root(Box::new(roster))))
+    }
+
+    /// The group at a member that waits for its place.
+    pub fn follow(now: Nanoseconds, group: GroupId, cookie: Cookie, root: SocketAddr, asks: bool) -> Self {
+        let name = Name { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
+        Self::new(name, None, Place::Member(Box::new(Membership::new(now, root, asks))))
+    }
+
+    const fn new(name: Name, flow: Option<Flow>, place: Place) -> Self {
+        let early = GroupCounters {
+            accepted: 0,
+            held: 0,
+            duplicates: 0,
+            no_slot: 0,
+            sent: 0,
+            repeated: 0,
+            acknowledgments_sent: 0,
+            negatives_sent: 0,
+            acknowledgments: 0,
+            timeouts: 0,
+            probes_sent: 0,
+            strangers: 0,
+            impossible: 0,
+        };
+        Self { name, flow, place, events: Vec::new(), early, has_ended: false }
+    }
+
+    pub const fn id(&self) -> GroupId {
+        self.name.group
+    }
+
+    pub const fn cookie(&self) -> Cookie {
+        self.name.cookie
+    }
+
+    /// Whether the group has ended here, and has nothing left to say.
+    pub fn is_over(&self) -> bool {
+        self.has_ended
+            && match &self.place {
+                Place::Root(roster) => roster.is_over(),
+                Place::Member(_) => true,
+            }
+    }
+
+    pub fn take_events(&mut self) -> impl Iterator<Item = Event> {
+        self.events.drain(..)
+    }
+
+    pub fn readable(&self) -> Option<(Sequence, Sequence)> {
+        self.flow.as_ref().map(Flow::readable)
+    }
+
+    pub fn piece(&self, packet: Sequence) -> Option<&Piece> {
+        self.flow.as_ref()?.piece(packet)
+    }
+
+    pub fn stable(&self) -> Option<Sequence> {
+        self.flow.as_ref().map(Flow::stable)
+    }
+
+    pub fn room(&self) -> u32 {
+        match (&self.place, &self.flow) {
+            (Place::Root(roster), Some(flow)) if !roster.is_closing() => flow.room(),
+            _ => 0,
+        }
+    }
+
+    pub fn children(&self) -> impl Iterator<Item = MemberId> {
+        self.flow.iter().flat_map(Flow::children)
+    }
+
+    pub fn counters(&self) -> &GroupCounters {
+        self.flow.as_ref().map_or(&self.early, |flow| &flow.counters)
+    }
+
+    /// At the root: the next packet is in its slot.
+    pub fn queue(&mut self, piece: Piece) -> Result<(), Refused> {
+        match (&self.place, &mut self.flow) {
+            (Place::Root(roster), Some(flow)) => {
+                if roster.is_closing() { Err(Refused::Closed(self.name.group)) } else { flow.queue(piece) }
+            }
+            _ => Err(Refused::NotTheRoot(self.name.group)),
+        }
+    }
+
+    pub fn consumed(&mut self, upto: Sequence) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.name.group))?.consume(upto)
+    }
+
+    pub fn forward(&mut self, upto: Sequence, child: Option<usize>) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.name.group))?.forward(upto, child)
+    }
+
+    /// At the root: nothing more will be queued.
+    pub fn close(&mut self) -> Result<(), Refused> {
+        match &mut self.place {
+            Place::Root(roster) if roster.is_closing() => Err(Refused::Closed(self.name.group)),
+            Place::Root(roster) => {
+                roster.close();
+                Ok(())
+            }
+            Place::Member(_) => Err(Refused::NotTheRoot(self.name.group)),
+        }
+    }
+
+    /// At another member: asks the root to go on without it.
+    pub fn leave(&mut self, now: Nanoseconds) -> Result<(), Refused> {
+        match &mut self.place {
+            Place::Root(_) => Err(Refused::IsTheRoot(self.name.group)),
+            Place::Member(membership) => {
+                membership.leave(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the group up.
+    pub fn abort(&mut self, now: Nanoseconds) {
+        if let Place::Root(roster) = &mut self.place {
+            roster.end(now, Dismissal::Aborted);
+        }
+        self.end(Ending::GivenUp);
+    }
+
+    fn end(&mut self, ending: Ending) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.events.push(Event::Ended { group: self.name.group, ending });
+        }
+    }
+
+    /// Takes in a packet of this group. The answer is the slot for its payload, if it is wanted.
+    pub fn packet(&mut self, now: Nanoseconds, settings: &Settings, from: SocketAddr, packet: &Packet<'_>) -> Option<u32> {
+        let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
+        match &mut self.place {
+            Place::Root(roster) => roster.heard(now, sender, from),
+            Place::Member(membership) => membership.heard(now, sender, from),
+        }
+        match body {
+            Body::Data(data) => {
+                if self.is_parent(sender) {
+                    return self.flow.as_mut()?.data(sequence, &data, packet.payload.checksum(), timestamp);
+                }
+                self.stranger();
+            }
+            Body::Acknowledgment(acknowledgment) | Body::Negative(acknowledgment, _) => {
+                let missing = if let Body::Negative(_, missing) = body { Some(missing) } else { None };
+                let told = Told {
+                    next: sequence,
+                    stable: acknowledgment.stable,
+                    window: acknowledgment.window,
+                    missing,
+                    timestamp,
+                };
+                match &mut self.flow {
+                    Some(flow) if flow.has_child(sender) => flow.told(now, sender, &told),
+                    // The root has asked members for a sign of life that are not its children.
+                    _ if matches!(&self.place, Place::Root(roster) if roster.has(sender)) => {}
+                    _ => self.stranger(),
+                }
+            }
+            Body::Probe => match (&mut self.flow, &mut self.place) {
+                (Some(flow), Place::Member(membership)) if membership.is_parent(sender) => flow.probed(sequence, timestamp),
+                (Some(_), Place::Member(membership)) if membership.is_root(from) => membership.asked(timestamp),
+                _ => self.stranger(),
+            },
+            Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
+                Ok(control) => self.control(now, settings, from, sender, epoch, control),
+                Err(_) => self.count(|counters| counters.impossible += 1),
+            },
+        }
+        None
+    }
+
+    fn is_parent(&self, member: MemberId) -> bool {
+        matches!(&self.place, Place::Member(membership) if membership.is_parent(member))
+    }
+
+    fn stranger(&mut self) {
+        self.count(|counters| counters.strangers += 1);
+    }
+
+    fn count(&mut self, count: impl FnOnce(&mut GroupCounters)) {
+        count(self.flow.as_mut().map_or(&mut self.early, |flow| &mut flow.counters));
+    }
+
+    fn control(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        from: SocketAddr,
+        sender: MemberId,
+        epoch: u32,
+        control: Control,
+    ) {
+        match (&mut self.place, control) {
+            (Place::Root(roster), Control::Taken) => roster.taken(now, sender, epoch),
+            (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
+            (Place::Root(roster), Control::Join) => roster.join(from),
+            (Place::Root(roster), Control::Leave) => roster.leave(now, sender, from, &mut self.events, self.name.group),
+            (Place::Member(membership), Control::Table(table)) if membership.is_root(from) => {
+                if membership.table(epoch, table) {
+                    self.take_place(now, settings);
+                }
+            }
+            (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
+                if why == Dismissal::Closed {
+                    membership.release();
+                } else {
+                    self.end(Ending::Dismissed(why));
+                }
+            }
+            _ => self.stranger(),
+        }
+    }
+
+    /// Takes the place that a whole table gives.
+    fn take_place(&mut self, now: Nanoseconds, settings: &Settings) {
+        let Place::Member(membership) = &mut self.place else { return };
+        let Some((epoch, table, children)) = membership.take_place(now) else { return };
+        let group = self.name.group;
+        let asked_bytes = u64::from(table.slots) * u64::from(table.payload_bytes_max);
+        if asked_bytes > settings.slot_bytes_max {
+            self.end(Ending::TooMuchMemory { asked_bytes, bytes_max: settings.slot_bytes_max });
+            return;
+        }
+        (self.name.epoch, self.name.member) = (epoch, table.member);
+        let flow = self.flow.get_or_insert_with(|| {
+            self.events.push(Event::Placed {
+                group,
+                member: table.member,
+                start: table.start,
+                slots: table.slots,
+                payload_bytes_max: table.payload_bytes_max,
+                offload: table.offload,
+            });
+            Flow::new(Terms {
+                slots: table.slots,
+                payload_bytes_max: table.payload_bytes_max,
+                offload: table.offload,
+                start: table.start,
+                bytes_per_s_max: None,
+                is_root: false,
+                patience: Patience::from(settings),
+            })
+        });
+        flow.set_children(now, &children);
+    }
+
+    /// The next packet to be sent.
+    pub fn poll(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
+        self.elapse(now, settings);
+        let Self { name, flow, place, has_ended, .. } = self;
+        let spoken = match place {
+            Place::Root(roster) => roster.poll(now, settings, name),
+            Place::Member(_) if *has_ended => return None,
+            Place::Member(membership) => membership.poll(now, name, flow.as_mut()),
+        };
+        spoken.or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| name.next_of(now, flow)))
+    }
+
+    /// When there is something to do next, if nothing happens.
+    pub fn deadline(&self, settings: &Settings) -> Option<Nanoseconds> {
+        let own = match &self.place {
+            Place::Root(roster) => roster.deadline(),
+            Place::Member(membership) => membership.deadline(settings),
+        };
+        let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::deadline);
+        [own, flow].into_iter().flatten().min()
+    }
+
+    fn elapse(&mut self, now: Nanoseconds, settings: &Settings) {
+        let mut ending = None;
+        if let Some(flow) = &mut self.flow
+            && !self.has_ended
+        {
+            for member in flow.elapse(now) {
+                // What has everything before the closing packet may have ended with it, and its last word be lost.
+                if flow.let_go(member) {
+                    continue;
+                }
+                match &mut self.place {
+                    Place::Root(roster) => roster.silent(now, member, settings),
+                    Place::Member(membership) => membership.suspects(now, member),
+                }
+            }
+        }
+        match &mut self.place {
+            Place::Root(roster) => {
+                if let Some(flow) = &mut self.flow {
+                    ending = roster.elapse(now, settings, &mut self.name, flow, &mut self.events);
+                }
+            }
+            Place::Member(membership) => ending = membership.elapse(now, settings, self.flow.as_ref()),
+        }
+        if let Some(ending) = ending {
+            self.end(ending);
+        }
+    }
+}
+
+impl Name {
+    /// The next packet of a flow: questions first, since they are small and rare.
+    fn next_of(&self, now: Nanoseconds, flow: &mut Flow) -> Option<Transmit> {
+        if let Some((to, sent)) = flow.take_probe(now) {
+            return Some(self.packet(now, to, sent, Body::Probe));
+        }
+        let Copy { to, packet, data, checksum, slot } = flow.take_copy(now)?;
+        let header = self.header(Timestamp(now.0.max(1)), packet, Body::Data(data)).write(checksum);
+        Some(Transmit { to, header, payload: Source::Slot { group: self.group, slot, length: data.length } })
+    }
+}

@@ -1,0 +1,514 @@
+//! What the root has to do with the tree: everybody's place in it, who is lost, who comes and who goes.
+//!
+//! Only the root changes the tree. Whoever is cut off is adopted by an ancestor, which still has every packet that the
+//! adopted lack: a packet stays in its slot until the whole subtree has accepted it.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{Body, Control, Dismissal, GroupId, MemberId, Neighbour, Role, Sequence, Table};
+
+use super::Name;
+use crate::flow::{ChildPlace, Flow};
+use crate::protocol::Transmit;
+use crate::{Ending, Event, Lead, Loss, Nanoseconds, Settings};
+
+/// All members and their places.
+#[derive(Debug)]
+pub(super) struct Roster {
+    root: MemberId,
+    seats: Vec<Seat>,
+    epoch: u32,
+    admits: bool,
+    /// What the group agrees on, for tables.
+    agreed: Table,
+    is_ready: bool,
+    /// The tree has changed, and the root's own children may have.
+    is_changed: bool,
+    newcomer: Option<Newcomer>,
+    /// Whom to tell once that it is not a member.
+    dismissals: Vec<(SocketAddr, Dismissal)>,
+    stage: Stage,
+    /// Whether something has changed since all seats were looked at, and when to look again if nothing does.
+    is_dirty: bool,
+    look_at: Option<Nanoseconds>,
+}
+
+/// How far the group's end is.
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// Everything is queued, and the closing packet waits for a slot.
+    Closing,
+    /// The closing packet is queued.
+    Closed,
+    /// It is over, and the members are being told why, so many times more.
+    Over { why: Dismissal, times: u32, tell_at: Nanoseconds },
+}
+
+/// A member as the root sees it.
+#[derive(Debug)]
+struct Seat {
+    address: SocketAddr,
+    is_present: bool,
+    parent: Option<MemberId>,
+    children: Vec<MemberId>,
+    /// The epoch of the last table that it has taken.
+    taken: u32,
+    /// Since when it has been told its place without an answer.
+    told_since: Nanoseconds,
+    heard_at: Nanoseconds,
+    tell_at: Nanoseconds,
+    tell_wait: Nanoseconds,
+    /// The part of its table to be told next.
+    part: u16,
+    /// Whether it has asked, and is to be told its place even if it has taken it.
+    is_owed: bool,
+    doubt: Option<Doubt>,
+}
+
+/// A member that somebody else cannot reach.
+#[derive(Debug)]
+struct Doubt {
+    /// Who says so.
+    by: MemberId,
+    since: Nanoseconds,
+    ask_at: Nanoseconds,
+    /// When it has answered the root.
+    answered_at: Option<Nanoseconds>,
+}
+
+/// Somebody who becomes a member at the next boundary between messages.
+#[derive(Debug)]
+struct Newcomer {
+    address: SocketAddr,
+    /// Its number and first packet, once it has its place.
+    place: Option<(MemberId, Sequence)>,
+}
+
+const TELL_WAIT_MIN: Nanoseconds = Nanoseconds::from_ms(5);
+const TELL_WAIT_MAX: Nanoseconds = Nanoseconds::from_ms(25);
+/// Nobody answers a farewell, and it may be lost: it is said as often.
+const FAREWELLS: u32 = 3;
+const FAREWELL_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
+
+const ASK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
+
+/// For so long a sign of life says that it is the way between two neighbours that is broken.
+const ANSWER_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
+
+impl Roster {
+    pub fn new(now: Nanoseconds, lead: Lead, parents: Vec<Option<MemberId>>) -> Self {
+        let Lead { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } = lead;
+        let places = members.into_iter().zip(parents).zip(children);
+        let seats = places.map(|((address, parent), children)| Seat::new(now, address, parent, children)).collect();
+        let agreed = Table {
+            member: root,
+            start,
+            slots,
+            payload_bytes_max,
+            offload,
+            part: 0,
+            parts: 1,
+            neighbours: Vec::new(),
+        };
+        let mut roster = Self {
+            root,
+            seats,
+            epoch: 1,
+            admits,
+            agreed,
+            is_ready: false,
+            is_changed: false,
+            newcomer: None,
+            dismissals: Vec::new(),
+            stage: Stage::Open,
+            is_dirty: true,
+            look_at: None,
+        };
+        roster.seat_mut(root).taken = 1;
+        roster
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.stage != Stage::Open
+    }
+
+    pub fn close(&mut self) {
+        self.stage = Stage::Closing;
+    }
+
+    /// The group is over: everybody is told.
+    pub fn end(&mut self, now: Nanoseconds, why: Dismissal) {
+        if !matches!(self.stage, Stage::Over { .. }) {
+            (self.stage, self.is_dirty) = (Stage::Over { why, times: FAREWELLS, tell_at: now }, true);
+        }
+    }
+
+    /// Whether that is a member.
+    pub fn has(&self, member: MemberId) -> bool {
+        self.seats.get(member.0 as usize).is_some_and(|seat| seat.is_present)
+    }
+
+    /// Whom the root sends to.
+    pub fn own_children(&self) -> Vec<ChildPlace> {
+        let children = self.seat(self.root).children.iter();
+        children.map(|&member| ChildPlace { member, address: self.seat(member).address }).collect()
+    }
+
+    fn seat(&self, member: MemberId) -> &Seat {
+        &self.seats[member.0 as usize]
+    }
+
+    fn seat_mut(&mut self, member: MemberId) -> &mut Seat {
+        &mut self.seats[member.0 as usize]
+    }
+
+    fn others(&self) -> impl Iterator<Item = MemberId> {
+        let members = (0..self.seats.len() as u32).map(MemberId);
+        members.filter(|&member| member != self.root && self.has(member))
+    }
+
+    /// Somebody has sent a packet of the group.
+    pub fn heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
+        if !self.has(member) || self.seat(member).address != from {
+            return;
+        }
+        let seat = self.seat_mut(member);
+        seat.heard_at = now;
+        if let Some(doubt) = &mut seat.doubt {
+            doubt.answered_at.get_or_insert(now);
+        }
+    }
+
+    /// A member has taken its place.
+    pub fn taken(&mut self, now: Nanoseconds, member: MemberId, epoch: u32) {
+        if self.has(member) && epoch == self.epoch {
+            let seat = self.seat_mut(member);
+            seat.taken = epoch;
+            seat.heard_at = now;
+            self.is_dirty = true;
+        }
+    }
+
+    /// A member says that it cannot reach a neighbour.
+    pub fn suspect(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) {
+        self.is_dirty = true;
+        if !self.has(by) || self.seat(by).address != from {
+            self.dismissals.push((from, Dismissal::Silent));
+            return;
+        }
+        // Whoever waits for an answer is told its place again, old or new.
+        self.seat_mut(by).tell_again(now);
+        if !self.has(member) || !self.are_neighbours(by, member) || member == self.root {
+            return;
+        }
+        let answered = match &self.seat(member).doubt {
+            Some(Doubt { answered_at: None, .. }) => return,
+            Some(Doubt { answered_at: Some(at), by: first, .. }) if *first == by => Some(*at),
+            _ => None,
+        };
+        let since_answer = answered.map(|at| now.since(at));
+        if since_answer.is_some_and(|span| span > ASK_INTERVAL && span < ANSWER_HOLDS) {
+            // It is there, and this neighbour still cannot reach it: they have no way to each other.
+            self.seat_mut(member).doubt = None;
+            self.part_ways(now, by, member);
+        } else if since_answer.is_none_or(|span| span >= ANSWER_HOLDS) {
+            self.seat_mut(member).doubt = Some(Doubt { by, since: now, ask_at: now, answered_at: None });
+        }
+    }
+
+    fn are_neighbours(&self, one: MemberId, other: MemberId) -> bool {
+        self.seat(one).parent == Some(other) || self.seat(other).parent == Some(one)
+    }
+
+    /// Two neighbours cannot reach each other: the lower of them goes below the root, which reaches both.
+    fn part_ways(&mut self, now: Nanoseconds, one: MemberId, other: MemberId) {
+        let lower = if self.seat(one).parent == Some(other) { one } else { other };
+        let Some(parent) = self.seat(lower).parent else { return };
+        if parent == self.root {
+            return;
+        }
+        self.seat_mut(parent).children.retain(|&child| child != lower);
+        let root = self.root;
+        self.seat_mut(root).children.push(lower);
+        self.seat_mut(lower).parent = Some(root);
+        self.change(now);
+    }
+
+    /// One of the root's own children is silent.
+    pub fn silent(&mut self, now: Nanoseconds, member: MemberId, settings: &Settings) {
+        // The root has asked it itself, for long enough, unless it has never been there.
+        if self.has(member) && self.seat(member).taken > 0 {
+            let doubt = Doubt { by: self.root, since: now - settings.silence_max, ask_at: now, answered_at: None };
+            self.seat_mut(member).doubt = Some(doubt);
+            self.is_dirty = true;
+        }
+    }
+
+    /// Somebody asks to be a member.
+    pub fn join(&mut self, from: SocketAddr) {
+        self.is_dirty = true;
+        let is_known = self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == from);
+        let is_member = self.others().any(|member| self.seat(member).address == from);
+        if is_known || is_member {
+            return;
+        }
+        if !self.admits || self.seats.len() >= Lead::MEMBERS_MAX || self.is_closing() {
+            self.dismissals.push((from, Dismissal::Refused));
+        } else if self.newcomer.is_none() && self.is_ready {
+            self.newcomer = Some(Newcomer { address: from, place: None });
+        }
+        // Else it asks again.
+    }
+
+    /// A member asks to leave.
+    pub fn leave(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr, events: &mut Vec<Event>, group: GroupId) {
+        self.is_dirty = true;
+        self.dismissals.push((from, Dismissal::Left));
+        if member != self.root && self.has(member) && self.seat(member).address == from {
+            self.remove(now, member);
+            events.push(Event::Lost { group, member, loss: Loss::Left });
+        }
+    }
+
+    /// Takes a member out; its children are adopted by its parent, in its place.
+    fn remove(&mut self, now: Nanoseconds, member: MemberId) {
+        let orphans = std::mem::take(&mut self.seat_mut(member).children);
+        let parent = self.seat(member).parent.expect("the root is not taken out");
+        for &orphan in &orphans {
+            self.seat_mut(orphan).parent = Some(parent);
+        }
+        let siblings = &mut self.seat_mut(parent).children;
+        let place = siblings.iter().position(|&child| child == member).expect("a parent knows its children");
+        siblings.splice(place..=place, orphans);
+        let seat = self.seat_mut(member);
+        (seat.is_present, seat.parent, seat.doubt) = (false, None, None);
+        self.change(now);
+    }
+
+    /// The tree has changed: everybody is told.
+    fn change(&mut self, now: Nanoseconds) {
+        self.epoch += 1;
+        (self.is_changed, self.is_dirty) = (true, true);
+        let (root, epoch) = (self.root, self.epoch);
+        for seat in &mut self.seats {
+            seat.tell(now);
+        }
+        self.seat_mut(root).taken = epoch;
+    }
+
+    /// Looks at what has not happened, and at who comes.
+    pub fn elapse(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        name: &mut Name,
+        flow: &mut Flow,
+        events: &mut Vec<Event>,
+    ) -> Option<Ending> {
+        if let Stage::Over { why, times, tell_at } = &mut self.stage {
+            if *tell_at <= now && *times > 0 {
+                (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
+                let why = *why;
+                let others = self.others().map(|member| (self.seat(member).address, why));
+                self.dismissals = others.collect();
+                self.is_dirty = true;
+            }
+            return None;
+        }
+        if self.is_due(now) {
+            self.look(now, settings, name, flow, events);
+        }
+        if self.stage == Stage::Closing && self.newcomer.is_none() && flow.queue_close() {
+            self.stage = Stage::Closed;
+        }
+        (self.stage == Stage::Closed && flow.is_finished()).then(|| {
+            self.end(now, Dismissal::Closed);
+            Ending::Closed
+        })
+    }
+
+    /// Whether nothing is left to say.
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over { times: 0, .. }) && self.dismissals.is_empty()
+    }
+
+    fn is_due(&self, now: Nanoseconds) -> bool {
+        self.is_dirty || self.look_at.is_some_and(|time| time <= now) || self.newcomer.is_some()
+    }
+
+    /// Looks at every member.
+    fn look(&mut self, now: Nanoseconds, settings: &Settings, name: &mut Name, flow: &mut Flow, events: &mut Vec<Event>) {
+        let group = name.group;
+        while let Some((member, loss)) = self.find_lost(now, settings) {
+            self.remove(now, member);
+            events.push(Event::Lost { group, member, loss });
+        }
+        self.admit(now, flow);
+        if std::mem::take(&mut self.is_changed) {
+            name.epoch = self.epoch;
+            flow.set_children(now, &self.own_children());
+        }
+        if !self.others().all(|member| self.seat(member).taken == self.epoch) {
+            return;
+        }
+        if !std::mem::replace(&mut self.is_ready, true) {
+            events.push(Event::Ready { group });
+        }
+        if let Some(Newcomer { place: Some((member, start)), .. }) = self.newcomer {
+            self.newcomer = None;
+            flow.release();
+            if self.has(member) {
+                events.push(Event::Joined { group, member, start });
+            }
+        }
+    }
+
+    fn find_lost(&self, now: Nanoseconds, settings: &Settings) -> Option<(MemberId, Loss)> {
+        self.others().find_map(|member| {
+            let seat = self.seat(member);
+            let quiet = now.since(seat.heard_at.max(seat.told_since));
+            if seat.taken == 0 {
+                let loss = Loss::Unreachable(settings.arrival_max);
+                return (quiet > settings.arrival_max).then_some((member, loss));
+            }
+            let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
+            let is_doubted = doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.silence_max.0 / 2));
+            let is_silent = seat.taken < self.epoch && quiet > settings.silence_max;
+            (is_doubted || is_silent).then_some((member, Loss::Silent(settings.silence_max)))
+        })
+    }
+
+    /// Gives a newcomer its place, once no message is under way in part.
+    fn admit(&mut self, now: Nanoseconds, flow: &mut Flow) {
+        let Some(Newcomer { address, place: None }) = self.newcomer else { return };
+        let Some(start) = flow.hold() else { return };
+        let member = MemberId(self.seats.len() as u32);
+        let parent = self.parent_for_newcomer();
+        self.seats.push(Seat::new(now, address, Some(parent), Vec::new()));
+        self.seat_mut(parent).children.push(member);
+        self.newcomer = Some(Newcomer { address, place: Some((member, start)) });
+        self.agreed.start = start;
+        self.change(now);
+    }
+
+    /// The member with the fewest children, and of these the one nearest to the root.
+    fn parent_for_newcomer(&self) -> MemberId {
+        let members = std::iter::once(self.root).chain(self.others());
+        let burden = |member: MemberId| (self.seat(member).children.len(), self.depth(member), member);
+        members.min_by_key(|&member| burden(member)).expect("there is a root")
+    }
+
+    fn depth(&self, member: MemberId) -> usize {
+        std::iter::successors(self.seat(member).parent, |&parent| self.seat(parent).parent).count()
+    }
+
+    /// When to look at the members next.
+    pub const fn deadline(&self) -> Option<Nanoseconds> {
+        match self.stage {
+            Stage::Over { tell_at, .. } => Some(tell_at),
+            _ => self.look_at,
+        }
+    }
+
+    /// The next thing to say.
+    pub fn poll(&mut self, now: Nanoseconds, settings: &Settings, name: &Name) -> Option<Transmit> {
+        if !self.is_due(now) {
+            return None;
+        }
+        let transmit = self.next_due(now, name);
+        if transmit.is_none() {
+            (self.is_dirty, self.look_at) = (false, self.next_look(settings));
+        }
+        transmit
+    }
+
+    fn next_look(&self, settings: &Settings) -> Option<Nanoseconds> {
+        let of_seat = |member: MemberId| {
+            let seat = self.seat(member);
+            let is_untold = seat.taken < self.epoch;
+            let patience = if seat.taken == 0 { settings.arrival_max } else { settings.silence_max };
+            let lost = is_untold.then(|| seat.heard_at.max(seat.told_since) + patience + Nanoseconds(1));
+            let doubt = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none()).map(|doubt| doubt.ask_at);
+            [is_untold.then_some(seat.tell_at), lost, doubt].into_iter().flatten().min()
+        };
+        self.others().filter_map(of_seat).min()
+    }
+
+    fn next_due(&mut self, now: Nanoseconds, name: &Name) -> Option<Transmit> {
+        if let Some((to, why)) = self.dismissals.pop() {
+            return Some(name.control(now, to, &Control::Dismissed(why)));
+        }
+        if matches!(self.stage, Stage::Over { .. }) {
+            return None;
+        }
+        let due = self.others().find(|&member| {
+            let seat = self.seat(member);
+            seat.tell_at <= now && (seat.taken < self.epoch || seat.is_owed || seat.part > 0)
+        });
+        if let Some(member) = due {
+            let table = self.next_part(now, member);
+            return Some(name.control(now, self.seat(member).address, &Control::Table(table)));
+        }
+        let doubted = self.others().find(|&member| {
+            let doubt = self.seat(member).doubt.as_ref();
+            doubt.is_some_and(|doubt| doubt.answered_at.is_none() && doubt.ask_at <= now)
+        })?;
+        let seat = self.seat_mut(doubted);
+        if let Some(doubt) = &mut seat.doubt {
+            doubt.ask_at = now + ASK_INTERVAL;
+        }
+        Some(name.packet(now, seat.address, Sequence(0), Body::Probe))
+    }
+
+    /// The part of a member's table that is to be told next.
+    fn next_part(&mut self, now: Nanoseconds, member: MemberId) -> Table {
+        let this = &*self;
+        let seat = this.seat(member);
+        let neighbour = |role, member: MemberId| Neighbour { member, role, address: this.seat(member).address };
+        let parent = seat.parent.into_iter().map(|parent| neighbour(Role::Parent, parent));
+        let children = seat.children.iter().map(|&child| neighbour(Role::Child, child));
+        let parts = (1 + seat.children.len()).div_ceil(Table::PART_NEIGHBOURS_MAX) as u16;
+        let part = seat.part.min(parts - 1);
+        let first = usize::from(part) * Table::PART_NEIGHBOURS_MAX;
+        let neighbours = parent.chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
+        let table = Table { member, part, parts, neighbours, ..self.agreed.clone() };
+        let seat = self.seat_mut(member);
+        seat.part = part + 1;
+        if seat.part == parts {
+            (seat.part, seat.is_owed) = (0, false);
+            seat.tell_at = now + seat.tell_wait;
+            seat.tell_wait = TELL_WAIT_MAX.min(Nanoseconds(seat.tell_wait.0 * 2));
+        }
+        table
+    }
+}
+
+impl Seat {
+    fn new(now: Nanoseconds, address: SocketAddr, parent: Option<MemberId>, children: Vec<MemberId>) -> Self {
+        Self {
+            address,
+            is_present: true,
+            parent,
+            children,
+            taken: 0,
+            told_since: now,
+            heard_at: now,
+            tell_at: now,
+            tell_wait: TELL_WAIT_MIN,
+            part: 0,
+            is_owed: false,
+            doubt: None,
+        }
+    }
+
+    /// It is to be told of a new tree.
+    fn tell(&mut self, now: Nanoseconds) {
+        (self.tell_at, self.tell_wait, self.told_since, self.part) = (now, TELL_WAIT_MIN, now, 0);
+    }
+
+    /// It is to be told its place once more.
+    fn tell_again(&mut self, now: Nanoseconds) {
+        (self.tell_at, self.is_owed) = (now, true);
+    }
+}

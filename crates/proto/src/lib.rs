@@ -1,0 +1,24 @@
+//! Reliable multicast: the protocol of one node, a state machine without I/O.
+//!
+//! A [`Protocol`] is given the time and what happens ([`Protocol::handle`]), and is then asked what to do
+//! ([`Protocol::poll`]) until it answers with a time to wait for. It knows no clock and no socket, and payloads only as places:
+//! [`Store`] says into which slot one goes, [`Source`] out of which slot one is sent. docs/protocol.md tells the rules.
+
+mod counters;
+mod event;
+mod flow;
+mod group;
+mod marks;
+mod protocol;
+mod round_trip;
+mod settings;
+mod time;
+mod window;
+
+pub use counters::{GroupCounters, StrayCounters};
+pub use event::{Ending, Event, Loss, Refused};
+pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
+pub use settings::{Lead, Settings};
+pub use time::Nanoseconds;
+
+pub use treecast_wire::{Cookie, Dismissal, GroupId, MemberId, Offload, PayloadChecksum, Sequence};

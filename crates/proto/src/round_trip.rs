@@ -1,0 +1,85 @@
+//! How long an answer takes, and how long to wait for one.
+
+use crate::time::Nanoseconds;
+
+/// The round trip to one neighbour, estimated as RFC 6298 says. Acknowledgments give back the time at which the packet was
+/// sent that asked for them, so that repeated packets do not spoil the estimate (RFC 7323, section 4).
+#[derive(Debug, Clone)]
+pub(crate) struct RoundTrip {
+    floor: Nanoseconds,
+    smoothed: Option<Nanoseconds>,
+    variation: Nanoseconds,
+    shortest: Nanoseconds,
+}
+
+/// The wait before anything is known. RFC 6298 says a second, for the Internet; a cluster answers in microseconds, and its
+/// hosts when they are scheduled.
+const FIRST_WAIT: Nanoseconds = Nanoseconds::from_ms(10);
+
+impl RoundTrip {
+    /// Nothing is known but that a wait is never shorter than `floor`.
+    pub const fn new(floor: Nanoseconds) -> Self {
+        Self { floor, smoothed: None, variation: Nanoseconds::ZERO, shortest: Nanoseconds(u64::MAX) }
+    }
+
+    /// Takes in a measured round trip (RFC 6298, section 2.2 and 2.3).
+    pub fn measured(&mut self, sample: Nanoseconds) {
+        self.shortest = self.shortest.min(sample);
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(sample);
+                self.variation = Nanoseconds(sample.0 / 2);
+            }
+            Some(smoothed) => {
+                self.variation = Nanoseconds((3 * self.variation.0 + smoothed.0.abs_diff(sample.0)) / 4);
+                self.smoothed = Some(Nanoseconds((7 * smoothed.0 + sample.0) / 8));
+            }
+        }
+    }
+
+    /// How long to wait for an answer before asking again.
+    pub fn wait(&self) -> Nanoseconds {
+        let Some(smoothed) = self.smoothed else { return FIRST_WAIT };
+        self.floor.max(smoothed + Nanoseconds(4 * self.variation.0))
+    }
+
+    /// Whether an answer may speak of a packet that was sent that long ago. A quicker one was under way already.
+    pub const fn may_have_passed(&self, span: Nanoseconds) -> bool {
+        self.smoothed.is_none() || span.0 >= self.shortest.0 / 8 * 7
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_the_rfc() {
+        let mut trip = RoundTrip::new(Nanoseconds(100));
+        assert_eq!(trip.wait(), FIRST_WAIT);
+        trip.measured(Nanoseconds(800));
+        // The first sample is the mean, half of it the variation.
+        assert_eq!((trip.smoothed, trip.wait()), (Some(Nanoseconds(800)), Nanoseconds(800 + 4 * 400)));
+        trip.measured(Nanoseconds(1_600));
+        assert_eq!((trip.smoothed, trip.wait()), (Some(Nanoseconds(900)), Nanoseconds(900 + 4 * 500)));
+    }
+
+    #[test]
+    fn a_wait_is_never_below_the_floor() {
+        let mut trip = RoundTrip::new(Nanoseconds(1_000));
+        for _ in 0..100 {
+            trip.measured(Nanoseconds(10));
+        }
+        assert_eq!(trip.wait(), Nanoseconds(1_000));
+    }
+
+    #[test]
+    fn an_answer_cannot_be_quicker_than_the_quickest() {
+        let mut trip = RoundTrip::new(Nanoseconds(1));
+        assert!(trip.may_have_passed(Nanoseconds(0)));
+        trip.measured(Nanoseconds(800));
+        trip.measured(Nanoseconds(2_000));
+        assert!(!trip.may_have_passed(Nanoseconds(699)));
+        assert!(trip.may_have_passed(Nanoseconds(700)));
+    }
+}

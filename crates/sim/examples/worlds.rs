@@ -1,0 +1,80 @@
+//! Runs worlds of nodes with the protocol on a bad network: a range of seeds, or one seed with all that happens in it.
+//!
+//!     cargo run --example worlds -- 17
+//!     cargo run --example worlds -- 0..100000
+
+use std::process::ExitCode;
+
+use rayon::prelude::*;
+use treecast_proto::Nanoseconds;
+use treecast_sim::world::{Report, Violation, World};
+
+fn main() -> ExitCode {
+    let Some((first, end)) = std::env::args().nth(1).as_deref().and_then(seeds) else {
+        eprintln!("give a seed, as 17, or a range of seeds, as 0..1000");
+        return ExitCode::from(2);
+    };
+    if end - first == 1 {
+        return show(first);
+    }
+    let outcomes: Vec<_> = (first..end).into_par_iter().map(run).collect();
+    let mut total = Report::default();
+    let mut violations = 0;
+    for outcome in outcomes {
+        match outcome {
+            Ok(report) => {
+                total.delivered_messages += report.delivered_messages;
+                total.lost_members += report.lost_members;
+                total.datagrams += report.datagrams;
+                total.steps += report.steps;
+            }
+            Err(violation) => {
+                violations += 1;
+                eprintln!("{violation}\n  again: cargo run --example worlds -- {}", violation.seed);
+            }
+        }
+    }
+    println!(
+        "{} worlds, {violations} violations: {} messages read, {} members lost, {} datagrams, {} steps",
+        end - first,
+        total.delivered_messages,
+        total.lost_members,
+        total.datagrams,
+        total.steps
+    );
+    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Shows what a world is made of and all that happens in it.
+fn show(seed: u64) -> ExitCode {
+    let world = World::random(seed);
+    println!("{}", world.describe());
+    match world.run_watched(&mut |line| println!("{line}")) {
+        Ok(report) => {
+            println!("{report:?}");
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("{violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a world; a panic within it is a violation too.
+fn run(seed: u64) -> Result<Report, Violation> {
+    std::panic::catch_unwind(|| World::random(seed).run()).unwrap_or_else(|_| {
+        Err(Violation { seed, now: Nanoseconds::ZERO, what: "it has panicked".into() })
+    })
+}
+
+fn seeds(text: &str) -> Option<(u64, u64)> {
+    let (first, end) = match text.split_once("..") {
+        Some((first, end)) => (first.parse().ok()?, end.parse().ok()?),
+        None => {
+            let seed: u64 = text.parse().ok()?;
+            (seed, seed.checked_add(1)?)
+        }
+    };
+    (first < end).then_some((first, end))
+}

@@ -1,0 +1,401 @@
+//! A host of a world: its node, the memory of its slots, and its applications.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use treecast_proto::{
+    Cookie, Ending, Event, GroupId, Input, Lead, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
+    Sequence, Settings, Source, Transmit,
+};
+
+use super::oracle::Oracle;
+use super::scenario::{GroupScenario, Scenario};
+
+/// A host.
+#[derive(Debug)]
+pub struct Host {
+    pub number: usize,
+    /// How often it has been started again.
+    pub life: u32,
+    pub wake_at: Option<Nanoseconds>,
+    /// Events since somebody looked.
+    pub told: Vec<String>,
+    is_up: bool,
+    protocol: Protocol,
+    groups: BTreeMap<u32, Application>,
+    random: Pcg64,
+    paused_until: Nanoseconds,
+    reads_from: Nanoseconds,
+    /// Datagrams that wait for the end of a pause.
+    waiting: u32,
+    /// Its clock is so much ahead.
+    clock: Nanoseconds,
+}
+
+/// What is done with a group at a host.
+#[derive(Debug)]
+struct Application {
+    slots: u32,
+    memory: Vec<Vec<u8>>,
+    offload: Offload,
+    is_root: bool,
+    has_left: bool,
+    ended: Option<Ending>,
+    /// Where it has come in, unless at the beginning.
+    came_at: Option<Sequence>,
+    /// At the root, what is to be queued next.
+    message: u32,
+    offset: u64,
+    /// All before it has been queued, or read.
+    queued: Sequence,
+    /// How long it last waited before it looked again.
+    idle: Nanoseconds,
+    rest_until: Nanoseconds,
+    is_closed: bool,
+    /// With offload `host` or `assisted`, packets read before this one have been sent on.
+    forwarded: Sequence,
+}
+
+/// As many datagrams wait in the socket of a host that pauses.
+const WAITING_MAX: u32 = 200;
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1)), 7_000)
+}
+
+fn settings() -> Settings {
+    Settings { arrival_max: Nanoseconds::from_ms(5_000), ..Settings::default() }
+}
+
+impl Host {
+    pub fn new(number: usize, scenario: &Scenario) -> Self {
+        let mut random = Pcg64::seed_from_u64(scenario.seed ^ (number as u64 + 1) << 40);
+        Self {
+            number,
+            life: 0,
+            wake_at: None,
+            told: Vec::new(),
+            is_up: true,
+            protocol: Protocol::new(settings()),
+            groups: BTreeMap::new(),
+            paused_until: Nanoseconds::ZERO,
+            reads_from: Nanoseconds::ZERO,
+            waiting: 0,
+            clock: Nanoseconds(random.random_range(0..1 << 50)),
+            random,
+        }
+    }
+
+    pub const fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    pub fn has_left(&self, group: u32) -> bool {
+        self.groups.get(&group).is_some_and(|application| application.has_left)
+    }
+
+    pub fn came_late(&self, group: u32) -> bool {
+        self.groups.get(&group).is_some_and(|application| application.came_at.is_some())
+    }
+
+    pub fn unfinished(&self) -> impl Iterator<Item = u32> {
+        self.groups.iter().filter(|(_, application)| application.ended.is_none()).map(|(&group, _)| group)
+    }
+
+    pub fn has_paused(&self, now: Nanoseconds) -> bool {
+        now < self.paused_until
+    }
+
+    pub fn paused_until(&self, now: Nanoseconds) -> Option<Nanoseconds> {
+        self.has_paused(now).then_some(self.paused_until)
+    }
+
+    /// Until when a datagram waits in the socket, if there is room for it.
+    pub fn wait_for_room(&mut self, now: Nanoseconds) -> Option<Nanoseconds> {
+        let until = self.paused_until(now).filter(|_| self.is_up)?;
+        self.waiting += 1;
+        (self.waiting <= WAITING_MAX).then_some(until)
+    }
+
+    pub fn pause(&mut self, until: Nanoseconds) {
+        self.paused_until = self.paused_until.max(until);
+        self.waiting = 0;
+    }
+
+    pub fn stop_reading(&mut self, until: Nanoseconds) {
+        self.reads_from = self.reads_from.max(until);
+    }
+
+    pub fn crash(&mut self) {
+        self.is_up = false;
+        self.wake_at = None;
+        self.groups.clear();
+    }
+
+    pub fn restart(&mut self, scenario: &Scenario) {
+        let number = self.number;
+        let life = self.life + 1;
+        *self = Self { life, ..Self::new(number, scenario) };
+    }
+
+    pub fn leave(&mut self, now: Nanoseconds, group: GroupId) -> Result<(), String> {
+        let now = self.time(now);
+        let Some(application) = self.groups.get_mut(&group.0) else { return Ok(()) };
+        if !self.is_up || application.is_root || application.ended.is_some() {
+            return Ok(());
+        }
+        application.has_left = true;
+        self.protocol.handle(now, Input::Leave { group }).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn time(&self, now: Nanoseconds) -> Nanoseconds {
+        now + self.clock
+    }
+
+    /// Takes part in a group, if it has to do with it; says whether it does.
+    pub fn enter(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
+        let setting = &scenario.groups[group as usize];
+        let root_host = scenario.root_host(group);
+        let is_member = setting.hosts.contains(&self.number);
+        let is_root = self.number == root_host;
+        // Who has been started again asks to be a member; a root has lost its group.
+        if !is_member || (is_root && self.life > 0) {
+            return Ok(false);
+        }
+        let (id, cookie) = (GroupId(group), Cookie(scenario.seed ^ u64::from(group) << 32));
+        let input = if is_root {
+            Input::Lead(Box::new(Lead {
+                group: id,
+                cookie,
+                root: setting.root,
+                members: setting.hosts.iter().map(|&host| address(host)).collect(),
+                children: setting.children.clone(),
+                slots: setting.slots,
+                payload_bytes_max: setting.payload_bytes_max,
+                offload: setting.offload,
+                start: setting.start,
+                admits: setting.admits,
+                bytes_per_s_max: setting.bytes_per_s_max,
+            }))
+        } else {
+            Input::Follow { group: id, cookie, root: address(root_host), asks: self.life > 0 }
+        };
+        self.groups.insert(group, Application::new(setting, is_root));
+        let now = self.time(now);
+        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+
+    pub fn datagram(&mut self, now: Nanoseconds, from: usize, bytes: &[u8]) -> Result<(), String> {
+        let now = self.time(now);
+        let input = Input::Datagram { from: address(from), bytes };
+        let store = self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        if let Some(store) = store {
+            let application = self.groups.get_mut(&store.group.0).ok_or("a packet is stored of a group that is not here")?;
+            let slot = application.memory.get_mut(store.slot as usize).ok_or("a packet is stored beyond the slots")?;
+            slot.clear();
+            slot.extend_from_slice(store.payload);
+        }
+        Ok(())
+    }
+
+    pub fn elapsed(&mut self, now: Nanoseconds) -> Result<(), String> {
+        let now = self.time(now);
+        self.protocol.handle(now, Input::Elapsed).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// The next datagram to be sent, or when to wake.
+    #[expect(clippy::type_complexity, reason = "a datagram with its receiver, or a time")]
+    pub fn poll(&mut self, now: Nanoseconds) -> Result<Result<(usize, Vec<u8>), Option<Nanoseconds>>, String> {
+        let now = self.time(now);
+        match self.protocol.poll(now) {
+            Output::Wait(deadline) => Ok(Err(deadline.map(|deadline| deadline.since(self.clock)))),
+            Output::Transmit(Transmit { to, header, payload }) => {
+                let mut bytes = header.to_vec();
+                match payload {
+                    Source::Bytes(payload) => bytes.extend(payload),
+                    Source::Slot { group, slot, length } => {
+                        let memory = self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
+                        let stored = memory.ok_or("a slot is sent that is not there")?;
+                        bytes.extend_from_slice(stored.get(..length as usize).ok_or("more is sent than is in the slot")?);
+                    }
+                }
+                let IpAddr::V4(ip) = to.ip() else { return Err(format!("a datagram goes to {to}")) };
+                Ok(Ok((usize::from(ip.octets()[3]) - 1, bytes)))
+            }
+        }
+    }
+
+    pub fn take_events(&mut self, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
+        while let Some(event) = self.protocol.take_event() {
+            self.told.push(format!("{event:?}"));
+            match event {
+                Event::Placed { group, start, .. } => {
+                    let late = self.life > 0;
+                    if let Some(application) = self.groups.get_mut(&group.0) {
+                        application.forwarded = start;
+                        application.came_at = late.then_some(start);
+                    }
+                }
+                Event::Ready { .. } | Event::Joined { .. } => {}
+                Event::Lost { group, member, loss } => {
+                    let setting = &scenario.groups[group.0 as usize];
+                    let host = setting.hosts.get(member.0 as usize).copied();
+                    if let Some(host) = host {
+                        oracle.lose(scenario, group.0, member, host, loss)?;
+                    }
+                }
+                Event::Ended { group, ending } => {
+                    if let Some(application) = self.groups.get_mut(&group.0) {
+                        application.ended = Some(ending);
+                    }
+                    oracle.end(scenario, group.0, self, ending)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No buffer is beyond its bound.
+    pub fn check(&self, scenario: &Scenario) -> Result<(), String> {
+        for (&group, application) in &self.groups {
+            let slots = scenario.groups[group as usize].slots;
+            if let Some((from, end)) = self.protocol.readable(GroupId(group))
+                && end.distance_from(from) as u32 > slots
+            {
+                return Err(format!("host {} has packets {from} to {end} of group {group} in {slots} slots", self.number));
+            }
+            if application.memory.len() != slots as usize {
+                return Err(format!("host {} has other slots in group {group}", self.number));
+            }
+        }
+        Ok(())
+    }
+
+    /// The application does what it can; says after how long it looks again, or that it is done.
+    pub fn work(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<Option<Nanoseconds>, String> {
+        let setting = &scenario.groups[group as usize];
+        let Some(application) = self.groups.get(&group) else { return Ok(None) };
+        if application.ended.is_some() {
+            return Ok(None);
+        }
+        let (is_root, queued) = (application.is_root, application.queued);
+        if is_root {
+            self.write(now, group, setting, oracle)?;
+        } else if now >= self.reads_from {
+            self.read(now, group, scenario, oracle)?;
+        }
+        let pause_max = if is_root { 100_000 } else { setting.read_pause_max.0 };
+        let pause = Nanoseconds(self.random.random_range(1_000..=pause_max));
+        let application = self.groups.get_mut(&group).ok_or("no such group")?;
+        // Whoever finds nothing to do looks again later and later.
+        application.idle = if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
+        application.idle = application.idle.max(pause).min(Nanoseconds::from_ms(5));
+        Ok(Some(application.idle))
+    }
+
+    /// The root queues as much as there is room for.
+    fn write(&mut self, now: Nanoseconds, group: u32, setting: &GroupScenario, oracle: &Oracle) -> Result<(), String> {
+        let time = self.time(now);
+        let id = GroupId(group);
+        let application = self.groups.get_mut(&group).ok_or("no such group")?;
+        while self.protocol.room(id) > 0 && now >= application.rest_until && !application.is_closed {
+            let Some(&message_length) = setting.messages.get(application.message as usize) else {
+                application.is_closed = true;
+                return self.protocol.handle(time, Input::Close { group: id }).map(|_| ()).map_err(|error| error.to_string());
+            };
+            let (message, offset) = (application.message, application.offset);
+            let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
+            let bytes: Vec<u8> = (offset..offset + length).map(|place| oracle.byte(group, message, place)).collect();
+            let checksum = PayloadChecksum::of(&bytes);
+            let piece = Piece { message, offset, length: length as u32, message_length, checksum };
+            let slot = application.queued.0 & (application.slots - 1);
+            application.memory[slot as usize] = bytes;
+            self.protocol.handle(time, Input::Queue { group: id, piece }).map_err(|error| error.to_string())?;
+            application.queued += 1;
+            application.offset += length;
+            if piece.is_last() {
+                (application.message, application.offset) = (message + 1, 0);
+                application.rest_until = now + Nanoseconds(self.random.random_range(0..=setting.pause_max.0));
+            }
+            if application.offload != Offload::Nic {
+                forward(&mut self.protocol, time, id, application, application.queued, piece.is_last())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A reader takes some packets.
+    fn read(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
+        let time = self.time(now);
+        let id = GroupId(group);
+        let Some((from, end)) = self.protocol.readable(id) else { return Ok(()) };
+        let most = self.random.random_range(1..=scenario.groups[group as usize].read_packets_max);
+        let upto = end.min(from + most);
+        for packet in from.until(upto) {
+            let piece = *self.protocol.piece(id, packet).ok_or("a packet to be read is not there")?;
+            let application = self.groups.get(&group).ok_or("no such group")?;
+            let slot = packet.0 & (application.slots - 1);
+            oracle.read(scenario, group, self, &piece, &self.groups[&group].memory[slot as usize])?;
+            self.protocol.handle(time, Input::Consumed { group: id, upto: packet + 1 }).map_err(|error| error.to_string())?;
+            let application = self.groups.get_mut(&group).ok_or("no such group")?;
+            application.queued = packet + 1;
+            if application.offload != Offload::Nic {
+                forward(&mut self.protocol, time, id, application, packet + 1, piece.is_last())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With offload `host` or `assisted` a message is sent on when it is there, and a long one piece by piece.
+fn forward(
+    protocol: &mut Protocol,
+    now: Nanoseconds,
+    group: GroupId,
+    application: &mut Application,
+    upto: Sequence,
+    is_whole: bool,
+) -> Result<(), String> {
+    let waiting = upto.distance_from(application.forwarded) as u32;
+    if !is_whole && waiting < application.slots / 2 {
+        return Ok(());
+    }
+    application.forwarded = upto;
+    let children = protocol.children(group).count();
+    let turns: Vec<Option<usize>> =
+        if application.offload == Offload::Host { (0..children).map(Some).collect() } else { vec![None] };
+    for child in turns {
+        protocol.handle(now, Input::Forward { group, upto, child }).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+impl Application {
+    fn new(setting: &GroupScenario, is_root: bool) -> Self {
+        Self {
+            slots: setting.slots,
+            memory: vec![Vec::new(); setting.slots as usize],
+            offload: setting.offload,
+            is_root,
+            has_left: false,
+            ended: None,
+            came_at: None,
+            message: 0,
+            offset: 0,
+            queued: setting.start,
+            idle: Nanoseconds::ZERO,
+            rest_until: Nanoseconds::ZERO,
+            is_closed: false,
+            forwarded: setting.start,
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Nodes that run the protocol on a network which loses, doubles, changes and delays packets, while hosts crash, pause and
+//! come back, readers stop reading and members come and go: a whole cluster under one seed.
+//!
+//! A [`World`] is drawn from its seed and runs until nothing is left to happen. After every step it makes sure of what
+//! users rely on, and says which [`Violation`] it has found.
+//!
+//! ```
+//! use treecast_sim::world::World;
+//!
+//! let report = World::random(1).run()?;
+//! assert!(report.delivered_messages > 0);
+//! # Ok::<(), treecast_sim::world::Violation>(())
+//! ```
+
+mod host;
+mod network;
+mod oracle;
+mod scenario;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use thiserror::Error;
+use treecast_proto::{GroupId, Nanoseconds};
+use treecast_wire::{Body, Control, Header, View};
+
+use host::Host;
+use network::Network;
+use oracle::Oracle;
+use scenario::{Fault, Scenario};
+
+/// A cluster with its network, its applications and its misfortunes.
+#[derive(Debug)]
+pub struct World {
+    scenario: Scenario,
+    hosts: Vec<Host>,
+    network: Network,
+    oracle: Oracle,
+    agenda: BinaryHeap<Reverse<Due>>,
+    made: u64,
+    now: Nanoseconds,
+    steps: u64,
+}
+
+/// Something that is going to happen.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Nanoseconds,
+    /// Of what happens at the same time, the first made goes first.
+    number: u64,
+    what: What,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Arrive { to: usize, from: usize, bytes: Vec<u8> },
+    Wake(usize),
+    /// The application has a look at its group.
+    Work { host: usize, group: u32, life: u32 },
+    Fault(usize),
+}
+
+/// What came out of a world.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Messages that a reader has read, over all members.
+    pub delivered_messages: u64,
+    /// Members that others went on without.
+    pub lost_members: u64,
+    /// Datagrams that were sent.
+    pub datagrams: u64,
+    /// Steps that were taken.
+    pub steps: u64,
+    /// When everything was over.
+    pub ended_at: Nanoseconds,
+}
+
+/// Something that must never happen.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("world {seed}, after {now}: {what}")]
+pub struct Violation {
+    /// The world's seed.
+    pub seed: u64,
+    /// When it was noticed.
+    pub now: Nanoseconds,
+    /// What has happened.
+    pub what: String,
+}
+
+/// A world that is not over by then hangs.
+const END: Nanoseconds = Nanoseconds::from_ms(120_000);
+
+/// As many steps are enough for every world.
+const STEPS_MAX: u64 = 3_000_000;
+
+impl World {
+    /// The world of this seed.
+    pub fn random(seed: u64) -> Self {
+        Self::new(Scenario::random(seed))
+    }
+
+    /// What the world is made of, to be looked at.
+    pub fn describe(&self) -> String {
+        format!("{:#?}", self.scenario)
+    }
+
+    fn new(scenario: Scenario) -> Self {
+        let hosts = (0..scenario.hosts).map(|host| Host::new(host, &scenario)).collect();
+        let mut world = Self {
+            network: Network::new(&scenario),
+            oracle: Oracle::new(&scenario),
+            hosts,
+            agenda: BinaryHeap::new(),
+            made: 0,
+            now: Nanoseconds::ZERO,
+            steps: 0,
+            scenario,
+        };
+        for (number, (at, _)) in world.scenario.faults.clone().into_iter().enumerate() {
+            world.plan(at, What::Fault(number));
+        }
+        world
+    }
+
+    fn plan(&mut self, at: Nanoseconds, what: What) {
+        self.made += 1;
+        self.agenda.push(Reverse(Due { at, number: self.made, what }));
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// The first [`Violation`]: a packet that readers get twice, out of turn or changed; a member that is lost without a reason
+    /// or misses something; a buffer beyond its bound; a cluster that never comes to its end.
+    pub fn run(self) -> Result<Report, Violation> {
+        self.run_watched(&mut |_| {})
+    }
+
+    /// Runs it to its end, and tells every datagram that arrives, every event and every fault, a line each.
+    ///
+    /// # Errors
+    /// Those of [`World::run`].
+    pub fn run_watched(mut self, watch: &mut dyn FnMut(String)) -> Result<Report, Violation> {
+        for host in 0..self.hosts.len() {
+            self.begin(host).map_err(|what| self.violation(what))?;
+        }
+        while let Some(Reverse(due)) = self.agenda.pop() {
+            self.now = due.at;
+            self.steps += 1;
+            if due.at > END || self.steps > STEPS_MAX {
+                let what = format!("it is not over after {} steps: {}", self.steps, self.unfinished());
+                return Err(self.violation(what));
+            }
+            watch_step(self.now, &due.what, &self.scenario, watch);
+            let step = self.step(due.what);
+            for host in &mut self.hosts {
+                for event in host.told.drain(..) {
+                    watch(format!("{:>14}  {:>2}        {event}", self.now.0, host.number));
+                }
+            }
+            step.map_err(|what| self.violation(what))?;
+        }
+        self.oracle.at_end(&self.hosts, &self.scenario).map_err(|what| self.violation(what))?;
+        Ok(Report {
+            delivered_messages: self.oracle.delivered_messages(),
+            lost_members: self.oracle.lost_members(),
+            datagrams: self.network.datagrams,
+            steps: self.steps,
+            ended_at: self.now,
+        })
+    }
+
+    fn violation(&self, what: String) -> Violation {
+        Violation { seed: self.scenario.seed, now: self.now, what }
+    }
+
+    fn unfinished(&self) -> String {
+        let hosts = self.hosts.iter().filter(|host| host.is_up());
+        let groups = hosts.flat_map(|host| host.unfinished().map(move |group| format!("host {} in group {group}", host.number)));
+        groups.collect::<Vec<_>>().join(", ")
+    }
+
+    fn begin(&mut self, host: usize) -> Result<(), String> {
+        for group in 0..self.scenario.groups.len() as u32 {
+            if self.hosts[host].enter(self.now, group, &self.scenario)? {
+                let life = self.hosts[host].life;
+                self.plan(self.now, What::Work { host, group, life });
+            }
+        }
+        self.drain(host)
+    }
+
+    fn step(&mut self, what: What) -> Result<(), String> {
+        match what {
+            What::Arrive { to, from, bytes } => {
+                if self.hosts[to].is_up() && !self.hosts[to].has_paused(self.now) {
+                    self.hosts[to].datagram(self.now, from, &bytes)?;
+                    return self.drain(to);
+                }
+                if let Some(until) = self.hosts[to].wait_for_room(self.now) {
+                    self.plan(until, What::Arrive { to, from, bytes });
+                }
+                Ok(())
+            }
+            What::Wake(host) => {
+                if !self.hosts[host].is_up() {
+                    return Ok(());
+                }
+                if let Some(until) = self.hosts[host].paused_until(self.now) {
+                    self.plan(until, What::Wake(host));
+                    return Ok(());
+                }
+                if self.hosts[host].wake_at.is_some_and(|at| at <= self.now) {
+                    self.hosts[host].wake_at = None;
+                    self.hosts[host].elapsed(self.now)?;
+                    return self.drain(host);
+                }
+                Ok(())
+            }
+            What::Work { host, group, life } => self.work(host, group, life),
+            What::Fault(number) => self.fault(number),
+        }
+    }
+
+    /// The application of a group at a host does what it can, and looks again later.
+    fn work(&mut self, host: usize, group: u32, life: u32) -> Result<(), String> {
+        if !self.hosts[host].is_up() || self.hosts[host].life != life {
+            return Ok(());
+        }
+        if let Some(until) = self.hosts[host].paused_until(self.now) {
+            self.plan(until, What::Work { host, group, life });
+            return Ok(());
+        }
+        let goes_on = self.hosts[host].work(self.now, group, &self.scenario, &mut self.oracle)?;
+        self.drain(host)?;
+        if let Some(pause) = goes_on {
+            self.plan(self.now + pause, What::Work { host, group, life });
+        }
+        Ok(())
+    }
+
+    /// Lets a node say all it has to say.
+    fn drain(&mut self, host: usize) -> Result<(), String> {
+        let now = self.now;
+        loop {
+            self.hosts[host].take_events(&self.scenario, &mut self.oracle)?;
+            match self.hosts[host].poll(now)? {
+                Ok((to, bytes)) => {
+                    for (at, to, bytes) in self.network.send(now, host, to, bytes) {
+                        self.plan(at, What::Arrive { to, from: host, bytes });
+                    }
+                }
+                Err(deadline) => {
+                    let wake_at = self.hosts[host].wake_at;
+                    if let Some(deadline) = deadline
+                        && wake_at.is_none_or(|at| deadline < at)
+                    {
+                        let deadline = deadline.max(now);
+                        self.hosts[host].wake_at = Some(deadline);
+                        self.plan(deadline, What::Wake(host));
+                    }
+                    break;
+                }
+            }
+        }
+        self.hosts[host].take_events(&self.scenario, &mut self.oracle)?;
+        self.hosts[host].check(&self.scenario)
+    }
+
+    fn fault(&mut self, number: usize) -> Result<(), String> {
+        match self.scenario.faults[number].1 {
+            Fault::Crash(host) => self.hosts[host].crash(),
+            Fault::Restart(host) => {
+                if !self.hosts[host].is_up() {
+                    self.hosts[host].restart(&self.scenario);
+                    return self.begin(host);
+                }
+            }
+            Fault::Pause { host, span } => self.hosts[host].pause(self.now + span),
+            Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
+            Fault::Part { side, span } => self.network.part(self.now, side, span),
+            Fault::Leave { host, group } => {
+                self.hosts[host].leave(self.now, GroupId(group))?;
+                return self.drain(host);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn watch_step(now: Nanoseconds, what: &What, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
+    match what {
+        What::Arrive { to, from, bytes } => {
+            let meaning = View::new(bytes).and_then(View::check).map_or_else(
+                |malformed| malformed.to_string(),
+                |packet| {
+                    let Header { group, epoch, sender, sequence, body, .. } = packet.header;
+                    let control = match body {
+                        Body::Control { operation, .. } => Control::read(operation, packet.payload.bytes()).ok(),
+                        _ => None,
+                    };
+                    let body = control.map_or_else(|| format!("{body:?}"), |control| format!("{control:?}"));
+                    format!("group {group} epoch {epoch} member {sender} packet {sequence} {body}")
+                },
+            );
+            watch(format!("{:>14}  {from:>2} -> {to:>2}  {meaning}", now.0));
+        }
+        What::Fault(number) => watch(format!("{:>14}            {:?}", now.0, scenario.faults[*number].1)),
+        What::Wake(_) | What::Work { .. } => {}
+    }
+}

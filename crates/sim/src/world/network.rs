@@ -1,0 +1,79 @@
+//! The network between the hosts of a world.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use treecast_proto::Nanoseconds;
+
+use super::scenario::{Scenario, Weather};
+
+/// What carries datagrams, more or less.
+#[derive(Debug)]
+pub struct Network {
+    weather: Weather,
+    random: Pcg64,
+    /// Breaks between the hosts of a side and the others, and until when.
+    breaks: Vec<(u64, Nanoseconds)>,
+    pub datagrams: u64,
+}
+
+impl Network {
+    pub fn new(scenario: &Scenario) -> Self {
+        // A stream of its own, so that what happens to packets does not change what is drawn elsewhere.
+        let random = Pcg64::seed_from_u64(scenario.seed ^ 0x6e65_7477_6f72_6b00);
+        Self { weather: scenario.weather, random, breaks: Vec::new(), datagrams: 0 }
+    }
+
+    /// The hosts of this side and the others hear nothing of each other for a while.
+    pub fn part(&mut self, now: Nanoseconds, side: u64, span: Nanoseconds) {
+        self.breaks.push((side, now + span));
+    }
+
+    /// Takes a datagram; says when which copies of it arrive.
+    pub fn send(
+        &mut self,
+        now: Nanoseconds,
+        from: usize,
+        to: usize,
+        bytes: Vec<u8>,
+    ) -> impl Iterator<Item = (Nanoseconds, usize, Vec<u8>)> + use<> {
+        self.datagrams += 1;
+        self.breaks.retain(|(_, until)| now < *until);
+        let is_apart = self.breaks.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1));
+        let copies = if is_apart {
+            0
+        } else {
+            1 + usize::from(self.random.random_bool(self.weather.doubled))
+        };
+        let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, &bytes)).collect();
+        arrivals.into_iter().map(move |(at, bytes)| (at, to, bytes))
+    }
+
+    fn copy(&mut self, now: Nanoseconds, bytes: &[u8]) -> Option<(Nanoseconds, Vec<u8>)> {
+        let Weather { lost, changed, late, delay_min, delay_max, late_max, .. } = self.weather;
+        if self.random.random_bool(lost) {
+            return None;
+        }
+        let mut delay = self.random.random_range(delay_min.0..=delay_max.0);
+        if self.random.random_bool(late) {
+            delay += self.random.random_range(0..=late_max.0);
+        }
+        let mut bytes = bytes.to_vec();
+        if self.random.random_bool(changed) {
+            self.spoil(&mut bytes);
+        }
+        Some((now + Nanoseconds(delay), bytes))
+    }
+
+    /// Changes some bytes, or cuts the datagram off.
+    fn spoil(&mut self, bytes: &mut Vec<u8>) {
+        if self.random.random_bool(0.2) {
+            let length = self.random.random_range(0..bytes.len());
+            bytes.truncate(length);
+            return;
+        }
+        for _ in 0..self.random.random_range(1..=4) {
+            let place = self.random.random_range(0..bytes.len());
+            bytes[place] ^= self.random.random_range(1..=255_u8);
+        }
+    }
+}
