@@ -1,8 +1,8 @@
 //! The one exception.
 
-use pyo3::PyErr;
 use pyo3::create_exception;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyUnicodeDecodeError, PyValueError};
+use pyo3::prelude::*;
 
 create_exception!(
     treecast,
@@ -14,4 +14,19 @@ create_exception!(
 /// The exception for an error of the crates.
 pub fn refused(error: impl std::error::Error) -> PyErr {
     TreecastError::new_err(error.to_string())
+}
+
+/// The text of a file, which is a `pathlib.Path`.
+///
+/// # Errors
+/// [`TreecastError`] naming the file where it is not UTF-8; what Python raises where it cannot be read.
+pub fn read_text(path: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = path.call_method1("read_text", ("utf-8",)).map_err(|error| {
+        if error.is_instance_of::<PyUnicodeDecodeError>(path.py()) {
+            TreecastError::new_err(format!("{path} could not be read: it is no text in UTF-8"))
+        } else {
+            error
+        }
+    });
+    text?.extract()
 }

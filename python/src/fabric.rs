@@ -8,7 +8,7 @@ use treecast_fabric::generate::GridShape;
 use treecast_fabric::read::{self, Read};
 use treecast_fabric::{FabricError, FabricSpec, Link, RoutingPolicy, Topology, Vertex};
 
-use crate::error::{TreecastError, refused};
+use crate::error::{TreecastError, read_text, refused};
 use crate::table::{Table, numbers, optional_numbers, texts};
 
 /// A network: hosts, switches, the directed links between them, and which way packets may go.
@@ -57,7 +57,7 @@ impl Fabric {
     fn read(path: Bound<'_, PyAny>, routing: &str) -> PyResult<Self> {
         let py = path.py();
         let path = py.import("pathlib")?.getattr("Path")?.call1((path,))?;
-        let text: String = path.call_method1("read_text", ("utf-8",))?.extract()?;
+        let text = read_text(&path)?;
         let name = path.str()?.to_string();
         Self::build(py, routing, name.clone(), move || read::read(&name, &text), refused)
     }

@@ -10,7 +10,7 @@ use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
 use treecast_study::{FigureSpec, Row, builtin, chart, rows, run_all};
 
-use crate::error::{TreecastError, refused};
+use crate::error::{TreecastError, read_text, refused};
 use crate::json;
 use crate::number::Whole;
 use crate::table::Table;
@@ -46,7 +46,7 @@ impl Study {
         let mut files = Vec::new();
         for file in path.call_method1("glob", ("*.toml",))?.try_iter()? {
             let file = file?;
-            let text: String = file.call_method1("read_text", ("utf-8",))?.extract()?;
+            let text = read_text(&file)?;
             files.push((file.getattr("name")?.extract::<String>()?, text));
         }
         files.sort();

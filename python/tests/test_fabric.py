@@ -74,6 +74,9 @@ def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path):
         Fabric.read(path)
     with pytest.raises(FileNotFoundError, match="missing.toml"):
         Fabric.read(tmp_path / "missing.toml")
+    path.write_bytes(b"\xff")
+    with pytest.raises(TreecastError, match=r"lab\.toml could not be read: it is no text in UTF-8"):
+        Fabric.read(path)
 
 
 def test_a_fabric_does_not_change():

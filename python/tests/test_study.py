@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import time
@@ -105,6 +106,98 @@ def test_a_journal_that_cannot_be_used_is_named(study, tmp_path):
             study.run("fig7", resume=path)
 
     study.run("fig7", quick=True, progress=progress, resume=path)
+
+
+def test_rows_of_a_testbed_are_in_bytes_and_microseconds(command, tmp_path):
+    command("paper", "run", "gm", "multisend", "--quick", f"--out={tmp_path}")
+    rows = pyarrow.table(Study("gm").run("multisend", quick=True).rows)
+    assert rows.equals(pyarrow.parquet.read_table(tmp_path / "multisend.parquet"))
+    assert set(rows["testbed"].to_pylist()) == {"lanai9"}
+    assert set(rows["message_bytes"].to_pylist()) == {4, 128, 1024, 8192}
+    assert all(latency > 0 for latency in rows["latency_us"].to_pylist())
+    for simulated in ("message_flits", "latency_cycles", "latency_ns", "saturation_effective_load", "precision"):
+        assert rows[simulated].null_count == len(rows), simulated
+    for row in rows.select(["destinations", "destination_count", "nic_busy_us", "flow"]).to_pylist():
+        assert len(row["destinations"].split(",")) == row["destination_count"]
+        assert (row["nic_busy_us"] > 0, row["flow"]) == (True, "none")
+
+
+def test_a_run_that_deadlocks_says_who_waits_for_whom():
+    rows = pyarrow.table(Study("gm").run("flow-deadlock", quick=True).rows).to_pylist()
+    for row in rows:
+        deadlocked = row["status"] == "deadlocked"
+        assert (row["latency_us"] is None, row["deadlock"] is not None) == (deadlocked, deadlocked)
+    assert any("keeps a packet" in row["deadlock"] for row in rows if row["deadlock"])
+
+
+STUDY = """
+name = "mine"
+title = "My cluster"
+source = "ours"
+summary = "A star of eight hosts."
+
+[defaults]
+testbed = "mine"
+fabric = "star:8"
+message = 64
+"""
+FIGURE = """
+title = "Latency"
+question = "How does it grow?"
+
+[x]
+vary = "destinations"
+label = "destinations"
+values = [1, 7]
+
+[[series]]
+name = "NIC"
+description = "by the interfaces"
+scheme = "postal"
+offload = "nic"
+"""
+TESTBED = """
+model = "myrinet"
+[set]
+hop_us = 0.5
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in (("study", STUDY), ("latency", FIGURE), ("testbed-mine", TESTBED)):
+        (tmp_path / f"{name}.toml").write_text(text)
+    return tmp_path
+
+
+def test_a_testbed_of_ones_own_is_run_and_goes_on_from_what_is_done(folder):
+    rows = Study(folder).run("latency").rows
+    assert pyarrow.table(rows)["hop_us"].to_pylist() == [0.5, 0.5]
+    told = []
+    for _ in range(2):
+        path = folder / "mine.journal"
+        again = Study(folder).run("latency", resume=path, progress=lambda done, all: told.append(done))
+        assert again.rows == rows
+    assert told == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("testbed", "sentence"),
+    [
+        (
+            TESTBED.replace("hop_us", "hopp_us"),
+            "testbed-mine.toml:4: model myrinet has no key 'hopp_us': did you mean hop_us",
+        ),
+        (TESTBED.replace("0.5", "-1"), "testbed-mine.toml:4: hop_us=-1 does not fit: a number of microseconds"),
+        (TESTBED.replace("myrinet", "myrnet"), "testbed-mine.toml:2: unknown model 'myrnet': did you mean myrinet?"),
+        ("", "testbed-mine.toml:1: missing field `model`"),
+        ("model = '\udcff'", "testbed-mine.toml could not be read: it is no text in UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_a_testbed_is_named_with_its_file(folder, testbed, sentence):
+    (folder / "testbed-mine.toml").write_text(testbed, "utf-8", "surrogateescape")
+    with pytest.raises(TreecastError, match=re.escape(sentence)):
+        Study(folder)
 
 
 def test_what_is_not_there_is_named(study, tmp_path):

@@ -316,3 +316,43 @@ fn hostile_text_is_shown_and_not_sent_to_the_terminal() {
     let bytes = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::from_bytes(b"bin\xff")];
     assert_eq!(complaint(&bytes), "treecast: what was given is not all UTF-8\n");
 }
+
+#[test]
+fn a_testbed_that_cannot_be_is_named_with_its_file() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("mine");
+    std::fs::create_dir(&folder).unwrap();
+    let study = "name = 'mine'\ntitle = 'T'\nsource = 'ours'\nsummary = 'S'\n[defaults]\ntestbed = 'lab'\n\
+                 fabric = 'star:4'\nmessage = 64\ndestinations = 3";
+    let figure = "title = 'L'\nquestion = 'Q'\n[x]\nvary = 'message'\nlabel = 'bytes'\nvalues = [64]\n\
+                  [[series]]\nname = 'a'\ndescription = 'D'\nscheme = 'binomial'";
+    std::fs::write(folder.join("study.toml"), study).unwrap();
+    std::fs::write(folder.join("latency.toml"), figure).unwrap();
+    let complaint = || {
+        let output = run(place.path(), "paper run mine latency");
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(
+        complaint(),
+        "treecast: mine/study.toml:6: testbed=lab does not fit: the study has no testbed; a file testbed-lab.toml would \
+         describe it\n"
+    );
+    let testbed = folder.join("testbed-lab.toml");
+    std::fs::create_dir(&testbed).unwrap();
+    assert!(complaint().starts_with("treecast: mine/testbed-lab.toml could not be read: "));
+    std::fs::remove_dir(&testbed).unwrap();
+    for (bytes, said) in [
+        (&b""[..], ":1: missing field `model`"),
+        (b"\xff", " could not be read: stream did not contain valid UTF-8"),
+        (b"{]", ":1: invalid key-value pair, expected key"),
+        (b"model = 'myrnet'", ":1: unknown model 'myrnet': did you mean myrinet?"),
+        (
+            b"model = 'sci'\n[set]\nlink_mb_per_s = 0",
+            ":3: link_mb_per_s=0 does not fit: a number of MB/s from 1",
+        ),
+    ] {
+        std::fs::write(&testbed, bytes).unwrap();
+        assert_eq!(complaint(), format!("treecast: mine/testbed-lab.toml{said}\n"));
+    }
+}

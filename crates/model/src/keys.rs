@@ -26,6 +26,36 @@ macro_rules! rate_key {
     };
 }
 
+/// A rate in millions of bytes a second of what always takes time.
+macro_rules! positive_rate_key {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: "a number of MB/s from 1",
+            about: $about,
+            get: |parameters| parameters.$field.to_string(),
+            set: |parameters, text| positive_parameter(text).map(|rate| parameters.$field = rate),
+        }
+    };
+}
+
+/// When something is repeated, in microseconds: from 1, so that a run is not all repetition.
+macro_rules! timeout_key {
+    ($name:literal, $field:ident, $about:literal) => {
+        Key {
+            name: $name,
+            expected: "a number of microseconds from 1 to 1,099,511 (1.1 s)",
+            about: $about,
+            get: |parameters| parameters.$field.us().to_string(),
+            set: |parameters, text| {
+                let timeout = Picoseconds::from_us(text).filter(|&span| span >= Picoseconds(1_000_000))?;
+                parameters.$field = timeout;
+                Some(())
+            },
+        }
+    };
+}
+
 /// A length in bytes from a least one up to 1 MiB.
 macro_rules! bytes_key {
     ($name:literal, $field:ident, $least:literal, $about:literal) => {
@@ -77,21 +107,23 @@ macro_rules! share_key {
 
 /// One of several choices.
 macro_rules! choice_key {
-    ($name:literal, $field:ident, $about:literal, [$($text:literal => $value:path),+]) => {
+    ($name:literal, $field:ident, $about:literal, [$first:literal => $first_value:path $(, $text:literal => $value:path)*]) => {
         Key {
             name: $name,
-            expected: concat!("one of", $(" ", $text),+),
+            expected: concat!("one of ", $first $(, ", ", $text)*),
             about: $about,
-            get: |parameters| match parameters.$field { $($value => $text.into()),+ },
+            get: |parameters| match parameters.$field { $first_value => $first.into() $(, $value => $text.into())* },
             set: |parameters, text| {
-                parameters.$field = match text { $($text => $value,)+ _ => return None };
+                parameters.$field = match text { $first => $first_value, $($text => $value,)* _ => return None };
                 Some(())
             },
         }
     };
 }
 
-pub(crate) use {bytes_key, choice_key, count_key, rate_key, share_key, span_key};
+pub(crate) use {
+    bytes_key, choice_key, count_key, positive_rate_key, rate_key, share_key, span_key, timeout_key,
+};
 
 /// Sets parameters from the lines `key = value` below `[set]` of a testbed's file.
 #[cfg(test)]

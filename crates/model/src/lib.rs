@@ -61,6 +61,20 @@ pub struct Measure {
     pub about: &'static str,
 }
 
+/// The most deliveries of packets that a run may have.
+pub const DELIVERIES_MAX: u64 = 1 << 26;
+
+/// Whether the deliveries of a run, the product of these numbers, are not too many; else `shorten` says how there are fewer.
+fn check_deliveries(factors: &[u64], shorten: &str) -> Result<(), ModelError> {
+    let deliveries = factors.iter().copied().fold(1, u64::saturating_mul);
+    if deliveries <= DELIVERIES_MAX {
+        return Ok(());
+    }
+    Err(ModelError::Unsupported(format!(
+        "a run has at most {DELIVERIES_MAX} deliveries of packets, this one would have {deliveries}: {shorten}"
+    )))
+}
+
 /// Why a task could not be carried out.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ModelError {

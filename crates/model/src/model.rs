@@ -40,11 +40,17 @@ macro_rules! models {
             /// Sets a parameter by its key.
             ///
             /// # Errors
-            /// As [`Keyed::set_key`].
+            /// As [`Keyed::set_key`], with the name of the model.
             pub fn set(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
-                match self {
+                let set = match self {
                     $(Self::$variant(parameters) => parameters.set_key(key, value),)+
-                }
+                };
+                set.map_err(|error| match error {
+                    SpecError::UnknownKey { given, known, .. } => {
+                        SpecError::UnknownKey { name: format!("model {}", self.name()), given, known }
+                    }
+                    other => other,
+                })
             }
 
             /// Every key with its value as text.

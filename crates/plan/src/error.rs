@@ -92,6 +92,12 @@ pub enum PlanError {
         /// The scheme.
         scheme: &'static str,
     },
+    /// A postal tree without its lambda.
+    #[error(
+        "scheme postal needs a lambda here: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet \
+         measures it)"
+    )]
+    NeedsLambda,
     /// A tree worm that finds no switch above all destinations.
     #[error("no switch above {from} reaches every destination by going down")]
     NoCoveringSwitch {

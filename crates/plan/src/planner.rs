@@ -38,15 +38,13 @@ impl<'a> Planner<'a> {
     /// A planner for a scheme on a fabric. Cost: the number of links.
     ///
     /// # Errors
-    /// [`PlanError::Packets`], [`PlanError::TakesNoOrder`], [`PlanError::NeedsUpDown`], [`PlanError::NeedsTorus`],
-    /// [`PlanError::NeedsDimensionOrder`].
+    /// [`PlanError::Packets`], [`PlanError::TakesNoOrder`], [`PlanError::NeedsLambda`], [`PlanError::NeedsUpDown`],
+    /// [`PlanError::NeedsTorus`], [`PlanError::NeedsDimensionOrder`].
     pub fn new(fabric: &'a Fabric, scheme: &Scheme, options: &PlanOptions) -> Result<Self, PlanError> {
         if !(1..=PACKETS_MAX).contains(&options.packets) {
             return Err(PlanError::Packets(options.packets.into()));
         }
-        if options.order.is_some() && !scheme.takes_order() {
-            return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
-        }
+        scheme.check(options.order)?;
         let (topology, routing) = (fabric.topology(), fabric.routing());
         Ok(Self {
             fabric,

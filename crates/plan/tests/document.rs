@@ -184,6 +184,7 @@ fn what_is_wrong_with_a_document_is_said() {
     );
     assert!(error(&torus, "/worms/0/route", json!([])).ends_with("a path worm needs its route"));
     assert!(error(&torus, "/order", json!("id")).contains("takes no order"));
+    assert!(error(&torus, "/scheme", json!("postal")).contains("add lambda=3.5"));
     assert!(error(&torus, "/worms/0/kind", json!("unicast")).contains("goes to two hosts, h1 and h2"));
     assert!(error(&star, "/worms", json!([{}])).contains("missing field `from`"));
 }

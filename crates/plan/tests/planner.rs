@@ -33,6 +33,9 @@ fn a_planner_refuses_what_does_not_fit_the_fabric_before_any_group_is_there() {
         assert!(matches!(refused(scheme), PlanError::NeedsUpDown { .. }), "{scheme}");
     }
     assert!(matches!(refused("u-torus"), PlanError::NeedsTorus { .. }));
+    for scheme in ["postal", "leader:over=postal"] {
+        assert_eq!(refused(scheme), PlanError::NeedsLambda, "{scheme}");
+    }
     let mut planner = Planner::new(&fabric, &"serial".parse().unwrap(), &PlanOptions::default()).unwrap();
     let group = Group::new(Placement::one_per_host(8), MemberId(0), vec![MemberId(1)]).unwrap();
     assert_eq!(planner.plan(&group), Err(PlanError::PlacementMismatch { placed: 8, hosts: 16 }));

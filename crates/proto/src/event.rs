@@ -64,6 +64,9 @@ pub enum Loss {
     /// It has stopped answering.
     #[error("it has said nothing for {0}")]
     Silent(Nanoseconds),
+    /// It has been started again, and has lost its memory; it may join as a newcomer.
+    #[error("it has been started again")]
+    Restarted,
     /// It asked to leave.
     #[error("it has left")]
     Left,

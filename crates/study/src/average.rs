@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use treecast_sim::Status;
 
+use crate::Unit;
 use crate::figure::{Best, Curve, Figure, Missing, Panel, Point};
-use crate::spec::Unit;
 use crate::{FigureSpec, Kind, Measure, Row};
 
 /// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.

@@ -64,6 +64,8 @@ pub struct Multicast {
 pub struct Modelled {
     /// The root.
     pub root: MemberId,
+    /// The destinations in the order drawn.
+    pub destinations: Vec<MemberId>,
     /// How long it took; `None` unless complete.
     pub latency: Option<Picoseconds>,
     /// What the model measured besides.

@@ -43,6 +43,12 @@ impl Row<'_> {
         of_multicast.or_else(|| self.measured.modelled().map(|modelled| modelled.root))
     }
 
+    /// Those that were drawn for one multicast.
+    fn destinations(&self) -> Option<&[MemberId]> {
+        let of_multicast = self.multicast().map(|multicast| &multicast.destinations[..]);
+        of_multicast.or_else(|| self.measured.modelled().map(|modelled| &modelled.destinations[..]))
+    }
+
     fn multicast(&self) -> Option<&Multicast> {
         self.measured.multicast()
     }
@@ -131,7 +137,7 @@ enum Cells {
 }
 
 /// The columns before the parameters.
-const INPUTS: [(&str, Cells); 30] = [
+const INPUTS: [(&str, Cells); 31] = [
     ("study", Text(|row| Some(row.spec.figure.study.clone()))),
     ("figure", Text(|row| Some(row.spec.figure.name.clone()))),
     ("panel", Text(|row| Some(row.spec.panel().label.clone()))),
@@ -153,8 +159,8 @@ const INPUTS: [(&str, Cells); 30] = [
     ("label", Text(|row| Some(row.measured.label.to_string()))),
     ("root", Whole(|row| row.root().map(|root| root.0.into()))),
     ("destination_count", Whole(|row| Some(row.spec.setup().destinations.into()))),
-    ("destinations", Text(|row| row.multicast().map(|multicast| listed(&multicast.destinations)))),
-    ("message_flits", Whole(|row| Some(row.spec.setup().message.0))),
+    ("destinations", Text(|row| row.destinations().map(listed))),
+    ("message_flits", Whole(|row| row.spec.setup().parameters().map(|_| row.spec.setup().message.0))),
     ("applied_load", Real(applied_load)),
     ("effective_load", Real(|row| applied_load(row).map(|load| row.effective(load)))),
     ("arrivals", Text(|row| row.traffic().map(|traffic| traffic.arrivals.to_string()))),
@@ -162,6 +168,7 @@ const INPUTS: [(&str, Cells); 30] = [
     ("cycles", Whole(|row| row.traffic().map(|traffic| traffic.cycles.0))),
     ("warmup_cycles", Whole(|row| row.traffic().map(|traffic| traffic.warmup.0))),
     ("backlog_max", Whole(|row| row.traffic()?.backlog_max.map(|most| most as u64))),
+    ("precision", Real(precision)),
 ];
 
 /// The columns behind the parameters.
@@ -193,13 +200,19 @@ fn applied_load(row: &Row) -> Option<f64> {
     }
 }
 
+/// Of a search for saturation; no other run has one.
+fn precision(row: &Row) -> Option<f64> {
+    matches!(row.spec.kind(), Kind::Saturation).then_some(row.spec.setup().traffic.precision)
+}
+
 fn listed(members: &[MemberId]) -> String {
     members.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// The columns that only rows of models have.
-const OUTPUTS_OF_MODELS: [(&str, Cells); 3] = [
+const OUTPUTS_OF_MODELS: [(&str, Cells); 4] = [
     ("testbed", Text(|row| Some(row.spec.setup().testbed()?.name.clone()))),
+    ("message_bytes", Whole(|row| row.spec.setup().model().map(|_| row.spec.setup().message.0))),
     ("latency_us", Real(|row| row.measured.modelled()?.latency.map(Picoseconds::us))),
     (
         "deadlock",
@@ -220,8 +233,9 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     if models.is_empty() || rows.iter().any(|row| row.spec.setup().model().is_none()) {
         columns.extend(Parameters::keys().iter().map(|key| Column { name: key.name, cells: parameter(key) }));
     }
-    let values = models.iter().flat_map(|model| model.values());
-    columns.extend(values.map(|(name, value)| {
+    // Whether a column holds numbers does not depend on what a testbed sets: a threshold may be one, or "auto".
+    let defaults = models.iter().filter_map(|model| Model::named(model.name()).ok());
+    columns.extend(defaults.flat_map(|model| model.values()).map(|(name, value)| {
         let is_number = value.parse::<f64>().is_ok();
         let cells = if is_number { Cells::RealOfModel(name) } else { Cells::TextOfModel(name) };
         Column { name, cells }

@@ -12,8 +12,8 @@ use treecast_sim::{LoadRun, Parameters, Run, SimError, Simulator, Status, packet
 use crate::journal::digest;
 use crate::measured::{Measured, Modelled, Multicast, Quantities};
 use crate::setup::{Hardware, hosts};
-use crate::spec::{FigureSpec, Measure, PanelSpec, Point, SeriesSpec};
-use crate::{Row, Setup, StudyError};
+use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec};
+use crate::{Measure, Row, Setup, StudyError};
 
 /// The stream of a seed that draws groups.
 const GROUP_STREAM: u128 = 0x6772_6f75;
@@ -195,6 +195,7 @@ impl<'a> RunSpec<'a> {
         let outcome = model.run(&task)?;
         let quantities = Quantities::Modelled(Modelled {
             root,
+            destinations: group.destinations().to_vec(),
             latency: outcome.latency,
             measured: outcome.measured.into_iter().map(|(name, value)| (name.to_string(), value)).collect(),
             deadlock: outcome.deadlock,

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use treecast_fabric::generate::Irregular;
 use treecast_fabric::{Cycles, FabricSpec, Flits, NameAndOptions, RoutingPolicy, SpecError};
 use treecast_model::Model;
-use treecast_plan::{Arrangement, MemberId};
+use treecast_plan::{Arrangement, MemberId, Placement};
 use treecast_sim::{Arrivals, DestinationSets, Parameters};
 
 const FABRIC: &str = "a fabric such as irregular:switches=8,hosts=32";
 const DESTINATIONS: &str = "a whole number from 1, or all";
 const FROM_1: &str = "a whole number from 1";
-const MESSAGE: &str = "a number of flits from 1";
+const MESSAGE: &str = "a whole number from 1: flits, or bytes on a testbed";
 const CYCLES: &str = "a number of cycles";
 const LOAD: &str = "flits a host and cycle, above 0";
 const PRECISION: &str = "a share from 0.001 to 0.5";
@@ -103,7 +103,7 @@ pub struct Testbed {
     pub name: String,
     /// The model with its parameters.
     pub model: Model,
-    /// The keys of parameters that nobody has published: guesses, or calibrated.
+    /// The keys of numbers that are not published: guesses, calibrated, or measured elsewhere.
     pub guessed: Vec<String>,
 }
 
@@ -206,6 +206,15 @@ impl Draft {
             }
             "processes" => self.processes = read(key, value, FROM_1, |number| *number > 0)?,
             "placement" => self.arrangement = value.parse()?,
+            "testbed" if self.testbeds.is_empty() => {
+                return Err(SpecError::BadValue {
+                    key: key.into(),
+                    value: value.into(),
+                    expected: format!(
+                        "the study has no testbed; a file testbed-{value}.toml would describe it"
+                    ),
+                });
+            }
             "testbed" => {
                 let testbed = self.testbeds.get(value).ok_or_else(|| SpecError::UnknownName {
                     what: "testbed",
@@ -237,7 +246,11 @@ impl Draft {
     fn set_parameter(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
         match &mut self.hardware {
             Hardware::Cycles(parameters) => parameters.set(key, value),
-            Hardware::Testbed(testbed) => testbed.model.set(key, value),
+            Hardware::Testbed(testbed) => {
+                // Whoever sets it otherwise does not rest on the testbed's guess.
+                testbed.guessed.retain(|guess| guess != key);
+                testbed.model.set(key, value)
+            }
         }
     }
 
@@ -260,12 +273,8 @@ impl Draft {
     /// The setup on topologies with these seeds; without seeds on the fabric as it is.
     pub fn finish(&self, topologies: &[u64]) -> Result<Setup, SpecError> {
         let fabrics = self.fabrics(topologies)?;
-        let destinations = match self.destinations {
-            Some(Destinations::Count(count)) => count,
-            // The topologies of a figure have as many hosts as one another.
-            Some(Destinations::All) => (hosts(&fabrics[0].1) as u32 * self.processes).saturating_sub(1),
-            None => return Err(missing("destinations", DESTINATIONS)),
-        };
+        // The topologies of a figure have as many hosts as one another.
+        let destinations = self.destinations_of(hosts(&fabrics[0].1))?;
         Ok(Setup {
             fabrics,
             routing: self.routing,
@@ -281,6 +290,33 @@ impl Draft {
             }),
             traffic: self.traffic,
         })
+    }
+
+    /// How many destinations there are among the processes of so many hosts, where these have room for all that is set.
+    fn destinations_of(&self, hosts: f64) -> Result<u32, SpecError> {
+        let refused = |key: &str, value: u32, expected: String| SpecError::BadValue {
+            key: key.into(),
+            value: value.to_string(),
+            expected,
+        };
+        let members = hosts * f64::from(self.processes);
+        let most = f64::from(Placement::MEMBERS_MAX);
+        if members > most && self.processes > 1 {
+            let expected = format!("{hosts} hosts have at most {most} processes in all");
+            return Err(refused("processes", self.processes, expected));
+        }
+        let last = (members - 1.0).max(0.0);
+        if let Some(root) = self.root.filter(|root| f64::from(root.0) > last) {
+            return Err(refused("root", root.0, format!("the processes are 0 to {last}")));
+        }
+        match self.destinations {
+            Some(Destinations::Count(count)) if f64::from(count) > last => {
+                Err(refused("destinations", count, format!("there are at most {last} besides the root")))
+            }
+            Some(Destinations::Count(count)) => Ok(count),
+            Some(Destinations::All) => Ok(last as u32),
+            None => Err(missing("destinations", DESTINATIONS)),
+        }
     }
 
     fn fabrics(&self, topologies: &[u64]) -> Result<Vec<(Option<u64>, FabricSpec)>, SpecError> {

@@ -1,16 +1,14 @@
 //! A study as it was read: its figures, and the runs that each is made of.
 
 use std::fmt::Write as _;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
-use serde::Deserialize;
 use treecast_fabric::SpecError;
-use treecast_model::Model;
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
 
 use crate::figure::{Best, Scale};
+use crate::measure::{Measure, Unit};
 use crate::run::RunSpec;
 use crate::{Setup, StudyError, format};
 
@@ -140,69 +138,6 @@ pub struct FigureSpec {
     pub(crate) series: Vec<SeriesSpec>,
     pub(crate) full: Sweep,
     pub(crate) quick: Sweep,
-}
-
-/// What latencies are shown in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// Cycles of the simulator; of models, which have none, microseconds.
-    #[default]
-    Cycles,
-    /// Microseconds.
-    Us,
-}
-
-/// What a figure shows of its runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Measure {
-    /// The latency; of runs under load the mean one, up to the load at which a scheme saturates.
-    #[default]
-    Latency,
-    /// The load that hosts receive, under the load that is applied.
-    AcceptedLoad,
-    /// The highest effective load that is sustained, which is searched for.
-    Saturation,
-    /// Which series has the lowest latency: a map over x and y.
-    Winner,
-    /// Something that a model measures besides the latency.
-    Of(treecast_model::Measure),
-}
-
-impl FromStr for Measure {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        const NAMES: [(&str, Measure); 4] = [
-            ("latency", Measure::Latency),
-            ("accepted_load", Measure::AcceptedLoad),
-            ("saturation", Measure::Saturation),
-            ("winner", Measure::Winner),
-        ];
-        if let Some((_, measure)) = NAMES.iter().find(|(name, _)| *name == text) {
-            return Ok(*measure);
-        }
-        Model::measure(text).map(Self::Of).map_err(|error| match error {
-            SpecError::UnknownName { what, given, known } => {
-                let names = NAMES.iter().map(|(name, _)| (*name).to_string());
-                SpecError::UnknownName { what, given, known: names.chain(known).collect() }
-            }
-            other => other,
-        })
-    }
-}
-
-impl Measure {
-    fn describe(self) -> Option<String> {
-        let what = match self {
-            Self::Latency => return None,
-            Self::AcceptedLoad => "the accepted load, which compares with the effective load".into(),
-            Self::Saturation => "the highest effective load that is sustained, by bisection".into(),
-            Self::Winner => "which series has the lowest latency".into(),
-            Self::Of(measure) => format!("{}, {}", measure.name, measure.about),
-        };
-        Some(format!("Measured: {what}"))
-    }
 }
 
 /// What a figure varies along x, or along y in a map of winners.

@@ -169,7 +169,7 @@ fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
         assert_eq!(row.measured.latency(), mean.filter(|_| outcome.status == Status::Complete));
         assert_eq!(cell("multicasts_measured"), outcome.figures.multicasts_measured.to_string());
         assert!(
-            ["root", "destinations", "latency_cycles", "saturation_applied_load"]
+            ["root", "destinations", "latency_cycles", "saturation_applied_load", "precision"]
                 .map(cell)
                 .concat()
                 .is_empty()
@@ -269,8 +269,9 @@ fn saturation_is_searched_for() {
         ("[x]", "[set]\nprecision = 0.2\n[x]"),
     ]);
     let rows = rows_of(&study);
-    again(&rows, |row, _, run| {
-        let found = run.find_saturation(0.2).unwrap();
+    again(&rows, |row, cells, run| {
+        assert_eq!(cells["precision"], "0.2");
+        let found = run.find_saturation(cells["precision"].parse().unwrap()).unwrap();
         assert!(found.applied_load.is_some());
         assert_eq!(row.measured.saturation_applied_load(), found.applied_load);
     });

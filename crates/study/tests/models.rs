@@ -1,5 +1,7 @@
 //! Studies on testbeds: models run beside the simulator, factors, measures, and what guesses are worth.
 
+use arrow_array::cast::AsArray;
+use treecast_plan::MemberId;
 use treecast_study::figure::Figure;
 use treecast_study::{Row, Study, rows, run_all};
 
@@ -116,10 +118,31 @@ fn rows_hold_what_is_needed_to_run_them_again() {
     for (record, row) in records.iter().zip(&ran) {
         let latency: f64 = record[column("latency_us")].parse().unwrap();
         assert_eq!(Some(latency), row.measured.latency());
+        assert_eq!((&record[column("message_flits")], &record[column("message_bytes")]), ("", "64"));
+        let drawn: Vec<MemberId> =
+            record[column("destinations")].split(',').map(|id| MemberId(id.parse().unwrap())).collect();
+        assert_eq!(drawn, row.measured.modelled().unwrap().destinations);
+        assert_eq!(drawn.len().to_string(), record[column("destination_count")]);
     }
     assert_eq!(rows::batch(&ran).unwrap().num_columns(), head.len());
     assert!(column("hop_us") < column("status") && column("status") < column("latency_us"));
     assert!(column("testbed") < column("link_concentration_run"));
+}
+
+#[test]
+fn a_column_holds_the_same_kind_of_values_whatever_a_testbed_sets() {
+    let study = STUDY.replace("torus:k=4,n=2,uni", "star:4").replace("\"sci\"", "\"nodes\"");
+    let study = study.replace("routing = \"dimension-order:channels=none\"", "processes = 4");
+    let set = |threshold: &str| format!("set = {{ threshold_us = {threshold} }}");
+    let figure = FIGURE
+        .replace("scheme = \"separate\"", &format!("scheme = \"separate\"\n{}", set("500")))
+        .replace("\"u-torus\"", &format!("\"binomial\"\n{}", set("'auto'")));
+    let files = [("study.toml", &*study), ("testbed-nodes.toml", "model = 'smp'"), ("latency.toml", &figure)];
+    let study = Study::parse(&files).unwrap();
+    let runs = study.figure("latency").unwrap().runs(false);
+    let batch = rows::batch(&run_all(&runs, &|_| ()).unwrap()).unwrap();
+    let thresholds = batch.column_by_name("threshold_us").unwrap().as_string::<i32>();
+    assert_eq!(thresholds.iter().flatten().collect::<Vec<_>>(), ["500", "500", "auto", "auto"]);
 }
 
 #[test]
@@ -164,8 +187,36 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (
             TESTBED.replace("\"hop_us\",", "\"corner_us\","),
             FIGURE.to_string(),
-            "'corner_us' is guessed, but [set] does not",
+            "testbed-sci.toml:3: 'corner_us' is guessed, but [set] does not set it: give it a value there",
         ),
+        (
+            TESTBED.replace("\"hop_us\",", "\"hopp_us\","),
+            FIGURE.to_string(),
+            "testbed-sci.toml:3: model sci has no key 'hopp_us': did you mean hop_us",
+        ),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = 1000000"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: hop_us=1200000 does not fit",
+        ),
+        (
+            "model = 'myrinet'\nguessed = ['flow']\n[set]\nflow = 'none'".to_string(),
+            FIGURE.to_string(),
+            "testbed-sci.toml:2: 'flow' is guessed, but none is no number to move",
+        ),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop = 1"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:6: model sci has no key 'hop': did you mean hop_us",
+        ),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), FIGURE.to_string(), "hop_us=1us does not fit"),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"), FIGURE.to_string(), "000 does not fit"),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = [1]"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:6: a setting is a number or a text",
+        ),
+        (String::new(), FIGURE.to_string(), "testbed-sci.toml:1: missing field `model`"),
         (
             TESTBED.to_string(),
             format!("measure = 'latncy'\n{FIGURE}"),
@@ -184,6 +235,31 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (TESTBED.to_string(), FIGURE.replace("[x]", "[set]\nload = 0.1\n[x]"), "no testbed"),
         (
             TESTBED.to_string(),
+            FIGURE.replace("[3, 15]", "[16]"),
+            "latency.toml:8: destinations=16 does not fit: there are at most 15 besides the root",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nroot = 16\n[x]"),
+            "root=16 does not fit: the processes are 0 to 15",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nprocesses = 0\n[x]"),
+            "latency.toml:6: processes=0 does not fit",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nprocesses = 4000000000\n[x]"),
+            "processes=4000000000 does not fit: 16 hosts have at most 16777216 processes in all",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nplacement = 'blocks'\n[x]"),
+            "latency.toml:6: unknown placement 'blocks': did you mean block?",
+        ),
+        (
+            TESTBED.to_string(),
             FIGURE.replace("[x]", "[set]\nnic_overhead = 1\n[x]"),
             "unknown setting 'nic_overhead'",
         ),
@@ -192,6 +268,29 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         let error = error(&testbed, &figure);
         assert!(error.contains(expected), "{error}\nnot {expected}");
     }
+}
+
+#[test]
+fn a_testbed_that_nobody_describes_is_named_with_its_file() {
+    let error = Study::parse(&[("study.toml", STUDY), ("latency.toml", FIGURE)]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "study.toml:8: testbed=sci does not fit: the study has no testbed; a file testbed-sci.toml would describe it"
+    );
+}
+
+#[test]
+fn what_a_series_sets_is_no_guess_of_its_testbed() {
+    let set = "set = { hop_us = 0.3 }";
+    let base = format!("[[series]]\nname = 'base'\ndescription = 'D'\nscheme = 'separate'\n{set}");
+    let figure = FIGURE.replace("scheme = \"separate\"", &format!("scheme = \"separate\"\n{set}"));
+    let study = study(&format!("relative_to = 'base'\n{figure}\n{base}"));
+    let sensitivity = study.figure("latency").unwrap().sensitivity(&|| ()).unwrap();
+    let (key, sides) = &sensitivity.moved[0];
+    assert_eq!(key, "hop_us");
+    // The first curve compares a series with itself, and neither rests on the guess; the second one does.
+    assert!(sides.iter().all(|factors| factors[0] == Some(1.0)), "{sides:?}");
+    assert_ne!(sides[0][1], sides[1][1]);
 }
 
 #[test]

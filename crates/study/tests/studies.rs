@@ -150,7 +150,7 @@ fn bad_values_are_named_with_file_and_line() {
     );
     assert_eq!(
         figure_error("message = 512", "message = 0"),
-        "latency.toml:16: message=0 does not fit: a number of flits from 1"
+        "latency.toml:16: message=0 does not fit: a whole number from 1: flits, or bytes on a testbed"
     );
     assert_eq!(
         figure_error("{ from = 1, to = 7, step = 3 }", "[0.5]"),
@@ -164,7 +164,7 @@ fn bad_values_are_named_with_file_and_line() {
     }
     assert_eq!(
         figure_error("{ from = 1, to = 7, step = 3 }", "{ from = 1, until = 7 }"),
-        "latency.toml:8: a list of numbers, or { from = 1, to = 31, step = 1 }"
+        "latency.toml:8: values are a list of numbers, or { from = 1, to = 31, step = 1 }"
     );
     assert_eq!(
         figure_error("label = \"long\"", "label = \"short\""),
@@ -182,7 +182,7 @@ fn bad_values_are_named_with_file_and_line() {
         parse(&STUDY.replace("message = 128", ""), &FIGURE.replace("set = { message = 128 }", ""))
             .unwrap_err()
             .to_string(),
-        "latency.toml:8: the figure needs message=...: a number of flits from 1"
+        "latency.toml:8: the figure needs message=...: a whole number from 1: flits, or bytes on a testbed"
     );
     assert_eq!(Study::parse(&[]), Err(StudyError::NoStudyFile));
 }
@@ -467,12 +467,12 @@ fn a_run_that_does_not_end_complete_is_a_row_without_latency() {
 
 #[test]
 fn a_run_that_is_not_possible_says_which_and_why() {
-    let study = parse(STUDY, &FIGURE.replace("to = 7", "to = 10")).unwrap();
+    let study = parse(STUDY, &FIGURE.replace("scheme = \"tree-worm\"", "scheme = \"u-torus\"")).unwrap();
     let error = run_all(&figure(&study).runs(false), &|_| ()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "small latency, panel 'short', series ni, destinations 10, \
+        "small latency, panel 'short', series tree, destinations 1, \
          irregular:switches=4,ports=4,hosts=8,connectivity=0.75,seed=1, group 0: \
-         random:10 asks for more destinations than there are: 7"
+         scheme u-torus needs a torus; this fabric is a network of switches"
     );
 }

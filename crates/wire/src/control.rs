@@ -18,7 +18,8 @@ pub enum Control {
     Taken,
     /// Member to root: this neighbour has been silent for too long.
     Suspect(MemberId),
-    /// A host to the root: it asks to be a member. Its number is that of [`Table::member`] in the answer.
+    /// A host to the root: it asks to be a member, also if it has been one before and has lost its memory. Its number is that
+    /// of [`Table::member`] in the answer.
     Join,
     /// Member to root: it asks to leave.
     Leave,
@@ -60,6 +61,8 @@ pub enum Offload {
 pub struct Table {
     /// The receiver's own number.
     pub member: MemberId,
+    /// The epoch of the last table that this member has taken; 0: none. Whoever knows nothing of it has lost its memory.
+    pub taken: u32,
     /// The first packet that the receiver is to have, if it has none yet.
     pub start: Sequence,
     /// How many packets a member holds at most: a power of two up to [`Table::SLOTS_MAX`].
@@ -115,6 +118,7 @@ pub enum Role {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 struct TableLayout {
     member: U32,
+    taken: U32,
     start: U32,
     slots: U32,
     payload_bytes_max: U16,
@@ -205,6 +209,7 @@ impl Table {
         let neighbours = <[NeighbourLayout]>::ref_from_bytes(rest).ok()?;
         let table = Self {
             member: MemberId(fixed.member.get()),
+            taken: fixed.taken.get(),
             start: Sequence(fixed.start.get()),
             slots: fixed.slots.get(),
             payload_bytes_max: fixed.payload_bytes_max.get(),
@@ -227,6 +232,7 @@ impl Table {
     fn write(&self) -> Vec<u8> {
         let fixed = TableLayout {
             member: self.member.0.into(),
+            taken: self.taken.into(),
             start: self.start.0.into(),
             slots: self.slots.into(),
             payload_bytes_max: self.payload_bytes_max.into(),

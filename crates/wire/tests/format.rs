@@ -97,6 +97,7 @@ fn tables() -> impl Strategy<Value = Table> {
     (neighbours, any::<(u32, u32)>(), 0..=16_u32, 512..=60_000_u16, 0..3_usize, 1..=Table::PARTS_MAX)
         .prop_map(|(neighbours, (member, start), slots, payload_bytes_max, offload, parts)| Table {
             member: MemberId(member),
+            taken: member / 2,
             start: Sequence(start),
             slots: 1 << slots,
             payload_bytes_max,
@@ -224,6 +225,7 @@ fn the_bytes_of_each_type_stay_what_they_are() {
     };
     let table = Table {
         member: MemberId(3),
+        taken: 0,
         start: Sequence(9),
         slots: 256,
         payload_bytes_max: 1_408,

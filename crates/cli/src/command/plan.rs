@@ -1,5 +1,6 @@
 //! `treecast plan`: make a plan and show it.
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use treecast_plan::PACKETS_MAX;
 use treecast_plan::render::{self, PlanDocument, WORMS_SHOWN};
@@ -38,10 +39,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Tree)]
     format: Format,
 
-    /// The most worms that tree and table show
-    #[arg(long, value_name = "N", default_value_t = WORMS_SHOWN, value_parser = whole_number::<usize>(0, u32::MAX.into()))]
+    /// The most worms that tree and table show; 200 if not given
+    #[arg(long, value_name = "N", value_parser = whole_number::<usize>(0, u32::MAX.into()))]
     #[arg(allow_negative_numbers = true)]
-    shown: usize,
+    shown: Option<usize>,
 
     #[command(flatten)]
     out: OutArguments,
@@ -62,16 +63,21 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let takes_shown = matches!(arguments.format, Format::Tree | Format::Table);
+    if arguments.shown.is_some() && !takes_shown {
+        bail!("--shown is for --format tree and table: leave it away where every worm is written");
+    }
+    let shown = arguments.shown.unwrap_or(WORMS_SHOWN);
     let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
     let (plan, fabric) = (&planned.plan, &planned.fabric);
     let analysis = || plan.analyse(fabric, planned.packets);
     let text = match arguments.format {
         Format::Tree => {
-            let tree = render::tree(plan, fabric, arguments.shown)?;
+            let tree = render::tree(plan, fabric, shown)?;
             format!("{tree}\n{}", render::figures(&analysis()?))
         }
         Format::Table => {
-            let table = render::table(plan, fabric, arguments.shown)?;
+            let table = render::table(plan, fabric, shown)?;
             format!("{table}\n{}", render::figures(&analysis()?))
         }
         Format::Json => PlanDocument::new(plan, fabric, &planned.context())?.to_json(),

@@ -47,21 +47,16 @@ mod world;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
-pub use policies::{
-    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, PostalLambda, Replicas,
-};
+pub use policies::{EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas};
 
 use treecast_fabric::{Bytes, Fabric, Picoseconds};
 use treecast_plan::shape::Lambda;
 use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
 use treecast_sim::{Offload, Status};
 
-use crate::{ModelError, Outcome, Task};
+use crate::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
 use world::World;
-
-/// The most deliveries of packets that a run may have: members, times groups, messages and packets.
-pub const DELIVERIES_MAX: u64 = 1 << 26;
 
 /// Carries a task out.
 ///
@@ -85,14 +80,12 @@ pub const DELIVERIES_MAX: u64 = 1 << 26;
 /// [`ModelError::Plan`] where there is no plan; [`ModelError::Unsupported`] for what Myrinet does not do.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
+    // A postal tree without a lambda gets that of its message on this hardware.
     let scheme = match task.scheme {
-        Scheme::Postal { .. }
-            if parameters.postal_lambda == PostalLambda::Measured
-                && parameters.operation != Operation::Multisend =>
-        {
+        Scheme::Postal { lambda: None } if parameters.operation != Operation::Multisend => {
             let measured = measured_lambda(parameters, task)?;
             lambda = Some(f64::from(measured.0) / 1000.0);
-            Scheme::Postal { lambda: measured }
+            Scheme::Postal { lambda: Some(measured) }
         }
         scheme => scheme.clone(),
     };
@@ -169,23 +162,26 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
         return unsupported(format!("a Myrinet NIC serves one process here, not {processes}"));
     }
     let packets = packets(task.message, parameters.packet.0);
-    let deliveries =
-        u64::from(parameters.groups) * u64::from(parameters.messages) * u64::from(task.group.size());
-    if packets > u64::from(PACKETS_MAX) || deliveries.saturating_mul(packets) > DELIVERIES_MAX {
+    if packets > u64::from(PACKETS_MAX) {
+        let most = Bytes(u64::from(PACKETS_MAX).saturating_mul(parameters.packet.0));
         return unsupported(format!(
-            "a run has at most {DELIVERIES_MAX} deliveries of packets: take fewer groups or messages, or shorter ones \
-             ({packets} packets to a message)"
+            "a message has at most {most}, not {}: shorten it, or raise packet_bytes",
+            task.message
         ));
     }
-    let flow = parameters.flow.name();
+    let Parameters { groups, messages, .. } = *parameters;
+    check_deliveries(
+        &[groups.into(), messages.into(), task.group.size().into(), packets],
+        "take fewer groups or messages, or shorter ones",
+    )?;
     if parameters.flow != Flow::None && task.offload != Offload::Nic {
-        return unsupported(format!(
-            "flow={flow} is for NICs that forward: choose offload nic, or flow=none"
-        ));
+        return unsupported(
+            "flow=fm-mc and flow=lfc are for NICs that forward: choose offload nic, or flow=none".into(),
+        );
     }
     if parameters.flow == Flow::Lfc {
         let peers = task.group.size() - 1;
-        if parameters.loss_ppm > 0 {
+        if parameters.loss > 0.0 {
             return unsupported("flow=lfc takes the network to be reliable: set loss=0".into());
         }
         if parameters.nic_receive_buffers < peers {
@@ -211,7 +207,7 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             groups: 1,
             messages: 1,
             skew: Picoseconds::ZERO,
-            loss_ppm: 0,
+            loss: 0.0,
             ..parameters.clone()
         };
         let fabric = Fabric::from_spec(&format!("star:{hosts}").parse()?)?;

@@ -3,17 +3,18 @@
 use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policies::{
-    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, PostalLambda, Replicas,
+    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
 };
+use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key, span_key, timeout_key};
 
 /// The parts of a node and what is asked of them. The defaults are hosts of 700 MHz with 66 MHz/64 bit PCI, and NICs with a
 /// processor of 133 MHz (`LANai` 9.1) under GM 2.0 on links of 2 Gb/s.
 ///
 /// *Published* are the rates of bus and links, the payload of a packet, the bound of the eager protocol, and that a post
 /// takes under 1 us. *Measured elsewhere* (Myricom on the same NICs) are `hop` and `nic_sent`. *Calibrated* are `nic_receive`
-/// (on 7 us one way) and `nic_replica` (on the multisend being 2.05 times as fast as four sends). The others are *chosen*: of
+/// (on 7 us one way) and `nic_replica` (on the multisend being 2.05 times as fast as four sends). The others are *guesses*: of
 /// the order that such parts have, 133 cycles of the NIC's processor to a microsecond.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// What is done and timed.
     pub operation: Operation,
@@ -29,8 +30,6 @@ pub struct Parameters {
     pub membership: Membership,
     /// How many destinations a message names where membership is mixed: the last of those given.
     pub named_destinations: u32,
-    /// Where the lambda of a postal tree comes from.
-    pub postal_lambda: PostalLambda,
     /// Whether the group exists already.
     pub first_broadcast: FirstBroadcast,
     /// Which copies the eager protocol makes.
@@ -41,27 +40,27 @@ pub struct Parameters {
     pub messages: u32,
     /// Average process skew: a third of the largest.
     pub skew: Picoseconds,
-    /// Probability that a packet is lost, in millionths; at most nine tenths.
-    pub loss_ppm: u32,
+    /// Probability that a packet is lost, at most nine tenths; it counts in millionths.
+    pub loss: f64,
     /// CPU time to post a send. *Published: under 1 us.*
     pub host_post: Picoseconds,
-    /// CPU time to find an event, to handle it and to give a receive buffer back. *Chosen.*
+    /// CPU time to find an event, to handle it and to give a receive buffer back. *Guess.*
     pub host_event: Picoseconds,
-    /// CPU time of a call of the MPI layer, besides what it posts and copies. *Chosen.*
+    /// CPU time of a call of the MPI layer, besides what it posts and copies. *Guess.*
     pub mpi_call: Picoseconds,
-    /// CPU time to build a tree and to post it to the NIC, a member. *Chosen.*
+    /// CPU time to build a tree and to post it to the NIC, a member. *Guess.*
     pub group_member: Picoseconds,
-    /// Rate at which a CPU copies, in MB/s. *Chosen.*
+    /// Rate at which a CPU copies, in MB/s. *Guess.*
     pub memcpy_mb_per_s: u64,
     /// The longest message of the eager protocol. *Published.*
     pub eager: Bytes,
-    /// CPU time of the central manager for a request or a return, besides the event. *Chosen.*
+    /// CPU time of the central manager for a request or a return, besides the event. *Guess.*
     pub manager: Picoseconds,
-    /// How many messages the central manager lets be under way. *Chosen.*
+    /// How many messages the central manager lets be under way. *Guess.*
     pub manager_credits: u32,
     /// I/O bus between host memory and NIC, shared by both directions, in MB/s. *Published.*
     pub pci_mb_per_s: u64,
-    /// Time to start a transfer over it. *Chosen.*
+    /// Time to start a transfer over it. *Guess.*
     pub pci_setup: Picoseconds,
     /// Rate of a link in one direction, in MB/s. *Published.*
     pub link_mb_per_s: u64,
@@ -69,48 +68,48 @@ pub struct Parameters {
     pub hop: Picoseconds,
     /// The most payload of a packet. *Published.*
     pub packet: Bytes,
-    /// Route, type, numbers and check of a packet. *Chosen.*
+    /// Route, type, numbers and check of a packet. *Guess.*
     pub header: Bytes,
-    /// An acknowledgment, or a credit. *Chosen.*
+    /// An acknowledgment, or a credit. *Guess.*
     pub ack: Bytes,
-    /// The name of one destination in a header. *Chosen.*
+    /// The name of one destination in a header. *Guess.*
     pub destination: Bytes,
-    /// NIC time to turn a send event into a token. *Chosen.*
+    /// NIC time to turn a send event into a token. *Guess.*
     pub nic_send_event: Picoseconds,
-    /// NIC time that changed firmware adds to a send event; unchanged firmware serves host-based sends. *Chosen: none.*
+    /// NIC time that changed firmware adds to a send event; unchanged firmware serves host-based sends. *Guess: none.*
     pub nic_firmware: Picoseconds,
-    /// NIC time to make one more token for one more child. *Chosen.*
+    /// NIC time to make one more token for one more child. *Guess.*
     pub nic_token: Picoseconds,
-    /// NIC time to send a packet that has come from the host: header, record, start of the transmission. *Chosen.*
+    /// NIC time to send a packet that has come from the host: header, record, start of the transmission. *Guess.*
     pub nic_send: Picoseconds,
     /// NIC time to rewrite a header for the next child, and to queue the packet again. *Calibrated.*
     pub nic_replica: Picoseconds,
     /// NIC time to receive a packet: its check, its number, its token, start of the transfer. *Calibrated.*
     pub nic_receive: Picoseconds,
-    /// NIC time to look a group up and to prepare a received packet for its first child. *Chosen.*
+    /// NIC time to look a group up and to prepare a received packet for its first child. *Guess.*
     pub nic_forward: Picoseconds,
-    /// NIC time to make an acknowledgment, or a credit. *Chosen.*
+    /// NIC time to make an acknowledgment, or a credit. *Guess.*
     pub nic_ack_send: Picoseconds,
-    /// NIC time to take one. *Chosen.*
+    /// NIC time to take one. *Guess.*
     pub nic_ack_receive: Picoseconds,
     /// NIC time to give a token back when all its packets are acknowledged, the event at the host included. *Measured
     /// elsewhere: a stream of messages takes the processor 10.8 us a message, and this is the rest of it.*
     pub nic_sent: Picoseconds,
-    /// NIC time to raise the event of a received message at the host. *Chosen.*
+    /// NIC time to raise the event of a received message at the host. *Guess.*
     pub nic_event: Picoseconds,
-    /// NIC time to write or to read the name of one destination in a header. *Chosen.*
+    /// NIC time to write or to read the name of one destination in a header. *Guess.*
     pub nic_destination: Picoseconds,
-    /// Packet buffers of a NIC for what it sends from the host. *Chosen.*
+    /// Packet buffers of a NIC for what it sends from the host. *Guess.*
     pub nic_send_buffers: u32,
-    /// Packet buffers of a NIC for what it receives. *Chosen.*
+    /// Packet buffers of a NIC for what it receives. *Guess.*
     pub nic_receive_buffers: u32,
-    /// Send tokens of a process. *Chosen.*
+    /// Send tokens of a process. *Guess.*
     pub send_tokens: u32,
-    /// Receive tokens of a process: registered buffers for messages. *Chosen.*
+    /// Receive tokens of a process: registered buffers for messages. *Guess.*
     pub receive_tokens: u32,
-    /// The most packets that wait for acknowledgment in a queue that the host feeds. *Chosen.*
+    /// The most packets that wait for acknowledgment in a queue that the host feeds. *Guess.*
     pub window_packets: u32,
-    /// How long a packet waits for its acknowledgment before it is sent again. *Chosen.*
+    /// How long a packet waits for its acknowledgment before it is sent again. *Guess.*
     pub timeout: Picoseconds,
 }
 
@@ -125,13 +124,12 @@ impl Default for Parameters {
             flow: Flow::default(),
             membership: Membership::default(),
             named_destinations: 1,
-            postal_lambda: PostalLambda::default(),
             first_broadcast: FirstBroadcast::default(),
             eager_copies: EagerCopies::default(),
             groups: 1,
             messages: 1,
             skew: Picoseconds::ZERO,
-            loss_ppm: 0,
+            loss: 0.0,
             host_post: us("0.8"),
             host_event: us("0.4"),
             mpi_call: us("0.5"),
@@ -170,195 +168,94 @@ impl Default for Parameters {
     }
 }
 
-const US: &str = "a number of microseconds up to 1000000";
-const POSITIVE_US: &str = "a number of microseconds above 0";
-const RATE: &str = "a number of MB/s from 1";
-const BYTES: &str = "a number of bytes up to 1048576";
-const POSITIVE_BYTES: &str = "a number of bytes from 1 to 1048576";
-const COUNT: &str = "a whole number from 1 to 1000000";
-
-macro_rules! span {
-    ($name:literal, $field:ident, $about:literal) => {
-        Key {
-            name: $name,
-            expected: US,
-            about: $about,
-            get: |parameters| parameters.$field.us().to_string(),
-            set: |parameters, text| Picoseconds::from_us(text).map(|span| parameters.$field = span),
-        }
-    };
-}
-
-macro_rules! rate {
-    ($name:literal, $field:ident, $about:literal) => {
-        Key {
-            name: $name,
-            expected: RATE,
-            about: $about,
-            get: |parameters| parameters.$field.to_string(),
-            set: |parameters, text| positive_parameter(text).map(|rate| parameters.$field = rate),
-        }
-    };
-}
-
-macro_rules! length {
-    ($name:literal, $field:ident, $least:literal, $expected:expr, $about:literal) => {
-        Key {
-            name: $name,
-            expected: $expected,
-            about: $about,
-            get: |parameters| parameters.$field.0.to_string(),
-            set: |parameters, text| {
-                let length = parameter(text).filter(|length| ($least..=1 << 20).contains(length))?;
-                parameters.$field = Bytes(length);
-                Some(())
-            },
-        }
-    };
-}
-
-macro_rules! count {
-    ($name:literal, $field:ident, $about:literal) => {
-        Key {
-            name: $name,
-            expected: COUNT,
-            about: $about,
-            get: |parameters| parameters.$field.to_string(),
-            set: |parameters, text| {
-                parameters.$field =
-                    positive_parameter(text).filter(|&count| count <= 1_000_000)?.try_into().ok()?;
-                Some(())
-            },
-        }
-    };
-}
-
-macro_rules! policy {
-    ($name:literal, $expected:literal, $field:ident, $policy:ty, $about:literal) => {
-        Key {
-            name: $name,
-            expected: $expected,
-            about: $about,
-            get: |parameters| parameters.$field.name().into(),
-            set: |parameters, text| <$policy>::named(text).map(|policy| parameters.$field = policy),
-        }
-    };
-}
-
 const KEYS: &[Key<Parameters>] = &[
-    policy!(
-        "operation",
-        "multisend, multicast, broadcast or skew",
-        operation,
-        Operation,
-        "what is done and timed"
-    ),
-    policy!("layer", "gm or mpi", layer, Layer, "above what"),
-    policy!(
-        "replicas",
-        "tokens, callback or header-rewrite",
-        replicas,
-        Replicas,
-        "how a NIC makes the copies of a packet"
-    ),
-    policy!(
-        "forwarding",
-        "copy-then-forward or copy-while-forwarding",
-        forwarding,
-        Forwarding,
-        "when a NIC in the middle passes a packet on"
-    ),
-    policy!("flow", "none, fm-mc or lfc", flow, Flow, "what keeps receivers from being flooded"),
-    policy!(
-        "membership",
-        "posted, named or mixed",
-        membership,
-        Membership,
-        "how a NIC in the middle knows its children"
-    ),
-    count!(
+    choice_key!("operation", operation, "what is done and timed",
+        ["multisend" => Operation::Multisend, "multicast" => Operation::Multicast,
+         "broadcast" => Operation::Broadcast, "skew" => Operation::Skew]),
+    choice_key!("layer", layer, "above what", ["gm" => Layer::Gm, "mpi" => Layer::Mpi]),
+    choice_key!("replicas", replicas, "how a NIC makes the copies of a packet",
+        ["tokens" => Replicas::Tokens, "callback" => Replicas::Callback,
+         "header-rewrite" => Replicas::HeaderRewrite]),
+    choice_key!("forwarding", forwarding, "when a NIC in the middle passes a packet on",
+        ["copy-then-forward" => Forwarding::CopyThenForward,
+         "copy-while-forwarding" => Forwarding::CopyWhileForwarding]),
+    choice_key!("flow", flow, "what keeps receivers from being flooded",
+        ["none" => Flow::None, "fm-mc" => Flow::FmMc, "lfc" => Flow::Lfc]),
+    choice_key!("membership", membership, "how a NIC in the middle knows its children",
+        ["posted" => Membership::Posted, "named" => Membership::Named, "mixed" => Membership::Mixed]),
+    count_key!(
         "named_destinations",
         named_destinations,
+        1,
+        1_000_000,
         "destinations that a message names where membership is mixed"
     ),
-    policy!(
-        "postal_lambda",
-        "measured or scheme",
-        postal_lambda,
-        PostalLambda,
-        "where the lambda of a postal tree comes from"
+    choice_key!("first_broadcast", first_broadcast, "whether the group has yet to be made",
+        ["no" => FirstBroadcast::No, "yes" => FirstBroadcast::Yes]),
+    choice_key!("eager_copies", eager_copies, "which copies the eager protocol makes",
+        ["receive" => EagerCopies::Receive, "both" => EagerCopies::Both]),
+    count_key!("groups", groups, 1, 1_000_000, "multicasts at once, each from a root of its own"),
+    count_key!("messages", messages, 1, 1_000_000, "messages of each root, one behind the other"),
+    span_key!("skew_us", skew, "average process skew, a third of the largest"),
+    share_key!("loss", loss, "probability that a packet is lost"),
+    span_key!("host_post_us", host_post, "CPU time to post a send"),
+    span_key!("host_event_us", host_event, "CPU time to find an event and to handle it"),
+    span_key!("mpi_call_us", mpi_call, "CPU time of a call of the MPI layer"),
+    span_key!("group_member_us", group_member, "CPU time to build a tree and to post it, a member"),
+    positive_rate_key!("memcpy_mb_per_s", memcpy_mb_per_s, "rate at which a CPU copies"),
+    bytes_key!("eager_bytes", eager, 0, "longest message of the eager protocol"),
+    span_key!("manager_us", manager, "CPU time of the central manager for a request or a return"),
+    count_key!(
+        "manager_credits",
+        manager_credits,
+        1,
+        1_000_000,
+        "messages that the central manager lets be under way"
     ),
-    policy!(
-        "first_broadcast",
-        "no or yes",
-        first_broadcast,
-        FirstBroadcast,
-        "whether the group has yet to be made"
+    positive_rate_key!("pci_mb_per_s", pci_mb_per_s, "I/O bus, shared by both directions"),
+    span_key!("pci_setup_us", pci_setup, "time to start a transfer over the I/O bus"),
+    positive_rate_key!("link_mb_per_s", link_mb_per_s, "rate of a link in one direction"),
+    span_key!("hop_us", hop, "delay over a link and through the switch behind it"),
+    bytes_key!("packet_bytes", packet, 1, "most payload of a packet"),
+    bytes_key!("header_bytes", header, 1, "header of a packet"),
+    bytes_key!("ack_bytes", ack, 1, "an acknowledgment, or a credit"),
+    bytes_key!("destination_bytes", destination, 0, "name of one destination in a header"),
+    span_key!("nic_send_event_us", nic_send_event, "NIC time to turn a send event into a token"),
+    span_key!("nic_firmware_us", nic_firmware, "NIC time that changed firmware adds to a send event"),
+    span_key!("nic_token_us", nic_token, "NIC time to make one more token for one more child"),
+    span_key!("nic_send_us", nic_send, "NIC time to send a packet that has come from the host"),
+    span_key!("nic_replica_us", nic_replica, "NIC time to rewrite a header for the next child"),
+    span_key!("nic_receive_us", nic_receive, "NIC time to receive a packet"),
+    span_key!("nic_forward_us", nic_forward, "NIC time to prepare a received packet for its first child"),
+    span_key!("nic_ack_send_us", nic_ack_send, "NIC time to make an acknowledgment"),
+    span_key!("nic_ack_receive_us", nic_ack_receive, "NIC time to take an acknowledgment"),
+    span_key!("nic_sent_us", nic_sent, "NIC time to give a token back"),
+    span_key!("nic_event_us", nic_event, "NIC time to raise the event of a received message"),
+    span_key!("nic_destination_us", nic_destination, "NIC time for the name of one destination in a header"),
+    count_key!(
+        "nic_send_buffers",
+        nic_send_buffers,
+        1,
+        1_000_000,
+        "packet buffers for what a NIC sends from the host"
     ),
-    policy!(
-        "eager_copies",
-        "receive or both",
-        eager_copies,
-        EagerCopies,
-        "which copies the eager protocol makes"
+    count_key!(
+        "nic_receive_buffers",
+        nic_receive_buffers,
+        1,
+        1_000_000,
+        "packet buffers for what a NIC receives"
     ),
-    count!("groups", groups, "multicasts at once, each from a root of its own"),
-    count!("messages", messages, "messages of each root, one behind the other"),
-    span!("skew_us", skew, "average process skew, a third of the largest"),
-    Key {
-        name: "loss",
-        expected: "a probability up to 0.9",
-        about: "probability that a packet is lost",
-        get: |parameters| (f64::from(parameters.loss_ppm) / 1e6).to_string(),
-        set: |parameters, text| {
-            let loss: f64 = text.parse().ok()?;
-            (0.0..=0.9).contains(&loss).then(|| parameters.loss_ppm = (loss * 1e6).round() as u32)
-        },
-    },
-    span!("host_post_us", host_post, "CPU time to post a send"),
-    span!("host_event_us", host_event, "CPU time to find an event and to handle it"),
-    span!("mpi_call_us", mpi_call, "CPU time of a call of the MPI layer"),
-    span!("group_member_us", group_member, "CPU time to build a tree and to post it, a member"),
-    rate!("memcpy_mb_per_s", memcpy_mb_per_s, "rate at which a CPU copies"),
-    length!("eager_bytes", eager, 0, BYTES, "longest message of the eager protocol"),
-    span!("manager_us", manager, "CPU time of the central manager for a request or a return"),
-    count!("manager_credits", manager_credits, "messages that the central manager lets be under way"),
-    rate!("pci_mb_per_s", pci_mb_per_s, "I/O bus, shared by both directions"),
-    span!("pci_setup_us", pci_setup, "time to start a transfer over the I/O bus"),
-    rate!("link_mb_per_s", link_mb_per_s, "rate of a link in one direction"),
-    span!("hop_us", hop, "delay over a link and through the switch behind it"),
-    length!("packet_bytes", packet, 1, POSITIVE_BYTES, "most payload of a packet"),
-    length!("header_bytes", header, 1, POSITIVE_BYTES, "header of a packet"),
-    length!("ack_bytes", ack, 1, POSITIVE_BYTES, "an acknowledgment, or a credit"),
-    length!("destination_bytes", destination, 0, BYTES, "name of one destination in a header"),
-    span!("nic_send_event_us", nic_send_event, "NIC time to turn a send event into a token"),
-    span!("nic_firmware_us", nic_firmware, "NIC time that changed firmware adds to a send event"),
-    span!("nic_token_us", nic_token, "NIC time to make one more token for one more child"),
-    span!("nic_send_us", nic_send, "NIC time to send a packet that has come from the host"),
-    span!("nic_replica_us", nic_replica, "NIC time to rewrite a header for the next child"),
-    span!("nic_receive_us", nic_receive, "NIC time to receive a packet"),
-    span!("nic_forward_us", nic_forward, "NIC time to prepare a received packet for its first child"),
-    span!("nic_ack_send_us", nic_ack_send, "NIC time to make an acknowledgment"),
-    span!("nic_ack_receive_us", nic_ack_receive, "NIC time to take an acknowledgment"),
-    span!("nic_sent_us", nic_sent, "NIC time to give a token back"),
-    span!("nic_event_us", nic_event, "NIC time to raise the event of a received message"),
-    span!("nic_destination_us", nic_destination, "NIC time for the name of one destination in a header"),
-    count!("nic_send_buffers", nic_send_buffers, "packet buffers for what a NIC sends from the host"),
-    count!("nic_receive_buffers", nic_receive_buffers, "packet buffers for what a NIC receives"),
-    count!("send_tokens", send_tokens, "send tokens of a process"),
-    count!("receive_tokens", receive_tokens, "receive tokens of a process"),
-    count!("window_packets", window_packets, "most packets of a queue that wait for acknowledgment"),
-    Key {
-        name: "timeout_us",
-        expected: POSITIVE_US,
-        about: "wait for an acknowledgment before a packet is sent again",
-        get: |parameters| parameters.timeout.us().to_string(),
-        set: |parameters, text| {
-            let timeout = Picoseconds::from_us(text).filter(|&timeout| timeout > Picoseconds::ZERO)?;
-            parameters.timeout = timeout;
-            Some(())
-        },
-    },
+    count_key!("send_tokens", send_tokens, 1, 1_000_000, "send tokens of a process"),
+    count_key!("receive_tokens", receive_tokens, 1, 1_000_000, "receive tokens of a process"),
+    count_key!(
+        "window_packets",
+        window_packets,
+        1,
+        1_000_000,
+        "most packets of a queue that wait for acknowledgment"
+    ),
+    timeout_key!("timeout_us", timeout, "wait for an acknowledgment before a packet is sent again"),
 ];
 
 impl Keyed for Parameters {
@@ -386,7 +283,6 @@ mod tests {
                 "copy-while-forwarding",
                 "lfc",
                 "named",
-                "scheme",
                 "yes",
                 "receive",
                 "broadcast",
@@ -403,8 +299,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_what_does() {
         let error = |key, value| Parameters::default().set_key(key, value).unwrap_err().to_string();
-        assert_eq!(error("loss", "1"), "loss=1 does not fit: a probability up to 0.9");
-        assert_eq!(error("flow", "credit"), "flow=credit does not fit: none, fm-mc or lfc");
+        assert_eq!(error("loss", "1"), "loss=1 does not fit: a share from 0 to 0.9");
+        assert_eq!(error("flow", "credit"), "flow=credit does not fit: one of none, fm-mc, lfc");
         assert_eq!(
             error("receive_tokens", "0"),
             "receive_tokens=0 does not fit: a whole number from 1 to 1000000"

@@ -432,12 +432,15 @@ fn long_messages_of_the_mpi_layer_go_by_the_hosts_after_a_rendezvous() {
 }
 
 #[test]
-fn lambda_falls_as_messages_grow() {
-    let case = Case::new(16, "postal:lambda=1", "");
+fn a_lambda_that_is_not_given_is_measured_and_falls_as_messages_grow() {
+    let case = Case::new(16, "postal", "");
     let lambdas = [1, 512, 4096].map(|bytes| case.measured(Offload::Nic, bytes, "lambda"));
     assert!(lambdas.windows(2).all(|pair| pair[0] > pair[1]) && lambdas[2] > 1.0, "{lambdas:?}");
-    let given = Case::new(16, "postal:lambda=1", "postal_lambda=scheme").run(Offload::Nic, 1);
-    assert!(given.measured.iter().all(|(name, _)| *name != "lambda"));
+    let given = |scheme: &str| Case::new(16, scheme, "").run(Offload::Nic, 1);
+    assert!(given("postal:lambda=1").measured.iter().all(|(name, _)| *name != "lambda"));
+    let latency = |scheme: &str| given(scheme).latency;
+    assert_eq!(latency("postal"), latency(&format!("postal:lambda={}", lambdas[0])));
+    assert_ne!(latency("postal"), latency("postal:lambda=1"));
 }
 
 #[test]
@@ -461,7 +464,7 @@ fn absurd_times_end_a_run_and_break_nothing() {
 
 #[test]
 fn what_a_run_measures_is_in_the_list() {
-    let outcome = Case::new(4, "postal:lambda=1", "flow=fm-mc").run(Offload::Nic, 64);
+    let outcome = Case::new(4, "postal", "flow=fm-mc").run(Offload::Nic, 64);
     let known: Vec<&str> = MEASURES.iter().map(|measure| measure.name).collect();
     assert_eq!(outcome.measured.iter().map(|&(name, _)| name).collect::<Vec<_>>(), known);
 }
@@ -474,7 +477,7 @@ fn what_cannot_be_done_is_refused_with_what_can() {
     };
     assert_eq!(
         error(4, "flow=lfc", Offload::Host),
-        "flow=lfc is for NICs that forward: choose offload nic, or flow=none"
+        "flow=fm-mc and flow=lfc are for NICs that forward: choose offload nic, or flow=none"
     );
     assert_eq!(
         error(4, "flow=lfc,loss=0.1", Offload::Nic),

@@ -260,8 +260,8 @@ impl<'a> World<'a> {
         let route = self.finder.route(self.hosts[from], self.hosts[to]);
         let transit = self.network.send_along(self.agenda.now(), &route, length);
         self.given_up |= transit.tail > TIME_MAX;
-        let lost =
-            self.parameters.loss_ppm > 0 && self.loss.random_range(0..1_000_000) < self.parameters.loss_ppm;
+        let loss_ppm = (self.parameters.loss * 1e6).round() as u32;
+        let lost = loss_ppm > 0 && self.loss.random_range(0..1_000_000) < loss_ppm;
         self.counts.lost += u64::from(lost);
         (transit.begins, transit.leaves, (!lost).then_some(transit.tail))
     }

@@ -33,7 +33,7 @@ use treecast_sim::Offload;
 
 pub use parameters::Parameters;
 
-use crate::{Measure, ModelError, Outcome, Task};
+use crate::{Measure, ModelError, Outcome, Task, check_deliveries};
 use engine::Engine;
 use process::Pieces;
 
@@ -66,7 +66,7 @@ pub const MEASURES: &[Measure] = &[
 ///
 /// # Errors
 /// [`ModelError::Unsupported`] for what is no unidirectional torus without virtual channels, for several processes a node,
-/// for an offload, for an empty or too long message; [`ModelError::Plan`] where the scheme does not fit.
+/// for an offload, for an empty or too long message, for too many deliveries; [`ModelError::Plan`] where the scheme does not fit.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let grid = checked_grid(task)?;
     let packets = task.message.0.div_ceil(parameters.data.0);
@@ -77,6 +77,8 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
             task.message
         )));
     }
+    let destinations = task.group.destinations().len() as u64;
+    check_deliveries(&[destinations, packets], "take fewer destinations or a shorter message")?;
     let options = PlanOptions { order: task.order, packets: packets as u32 };
     let plan = plan(task.fabric, task.group, task.scheme, &options)?;
     if let Some(worm) = plan.worms().iter().find(|worm| worm.kind == WormKind::Local) {

@@ -2,7 +2,7 @@
 
 use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
-use crate::keys::{bytes_key, count_key, rate_key, span_key};
+use crate::keys::{bytes_key, count_key, positive_rate_key, rate_key, span_key};
 
 /// How fast everything is. The defaults are those of the testbed of the SCI study (papers/sci/testbed-sci.toml says which
 /// of them are published).
@@ -66,13 +66,7 @@ impl Default for Parameters {
 }
 
 const KEYS: [Key<Parameters>; 16] = [
-    Key {
-        name: "link_mb_per_s",
-        expected: "a number of MB/s from 1",
-        about: "what a ringlet's links carry",
-        get: |parameters| parameters.link_mb_per_s.to_string(),
-        set: |parameters, text| positive_parameter(text).map(|rate| parameters.link_mb_per_s = rate),
-    },
+    positive_rate_key!("link_mb_per_s", link_mb_per_s, "what a ringlet's links carry"),
     span_key!("hop_us", hop, "from a packet's head on a link to the next node's output"),
     span_key!("corner_us", corner, "from one ringlet to the other, in the node at the corner"),
     bytes_key!("header_bytes", header, 1, "header of a request"),

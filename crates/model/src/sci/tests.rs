@@ -254,6 +254,11 @@ fn what_does_not_fit_is_refused() {
         "a message has from 1 byte to 67108800 bytes, not 0 bytes: shorten it, or raise data_bytes"
     );
     assert_eq!(
+        error(try_run("torus:k=16,n=2,uni", 1..256, "separate", 60_000_000, &parameters)),
+        "a run has at most 67108864 deliveries of packets, this one would have 239062500: take fewer destinations or a \
+         shorter message"
+    );
+    assert_eq!(
         error(try_run("torus:k=4,n=2,uni", [1], "tree-worm", 2, &parameters)).split(';').next().unwrap(),
         "scheme tree-worm needs up*/down* routing"
     );

@@ -43,7 +43,7 @@ use treecast_sim::{Offload, Status};
 
 pub use parameters::{Method, Operation, Parameters, Turns};
 
-use crate::{Measure, ModelError, Outcome, Task};
+use crate::{Measure, ModelError, Outcome, Task, check_deliveries};
 use engine::{Engine, Job};
 
 /// What a run measures.
@@ -70,7 +70,7 @@ const PACKETS_MAX: u64 = 1 << 16;
 /// Carries out broadcasts, or one message.
 ///
 /// # Errors
-/// [`ModelError::Unsupported`] for an offload, for an empty or too long message, for a scheme whose worms are no unicasts, for
+/// [`ModelError::Unsupported`] for an offload, for an empty or too long message, for too many deliveries, for a scheme whose worms are no unicasts, for
 /// multicast on a fabric without up*/down* routing; [`ModelError::Plan`] where the scheme does not fit.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     if task.offload != Offload::Host {
@@ -83,9 +83,15 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
         let reason = format!("a message has from 1 byte to {most}, not {}: shorten it", task.message);
         return Err(ModelError::Unsupported(reason));
     }
+    let is_message = parameters.operation == Operation::PointToPoint;
+    let iterations = u64::from(parameters.iterations) + u64::from(parameters.warmup_iterations);
+    let iterations = if is_message { 1 } else { iterations };
+    let pieces = packets.max(task.message.0.div_ceil(parameters.piece.0));
+    let shorten = "take fewer iterations, shorter messages or larger pieces";
+    check_deliveries(&[iterations, task.group.size().into(), pieces], shorten)?;
     let options = PlanOptions { order: task.order, packets: packets as u32 };
     let plan = plan(task.fabric, task.group, task.scheme, &options)?;
-    if parameters.operation == Operation::PointToPoint {
+    if is_message {
         let engine = message(parameters, task, task.group, task.message);
         let latency = engine.message_time();
         return Ok(outcome(&engine, latency));

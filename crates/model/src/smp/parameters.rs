@@ -3,7 +3,9 @@
 use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policy::{Counted, Policy};
-use crate::keys::{bytes_key, choice_key, count_key, rate_key, share_key, span_key};
+use crate::keys::{
+    bytes_key, choice_key, count_key, positive_rate_key, rate_key, share_key, span_key, timeout_key,
+};
 
 /// What is carried out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -199,13 +201,7 @@ const KEYS: [Key<Parameters>; 41] = [
     choice_key!("turns", turns, "who takes turns to acknowledge to the application",
         ["all" => Turns::All, "nonleaders" => Turns::NonLeaders]),
     span_key!("leader_delay_us", leader_delay, "how late leaders come to each broadcast"),
-    Key {
-        name: "link_mb_per_s",
-        expected: "a number of MB/s from 1",
-        about: "what links carry",
-        get: |parameters| parameters.link_mb_per_s.to_string(),
-        set: |parameters, text| positive_parameter(text).map(|rate| parameters.link_mb_per_s = rate),
-    },
+    positive_rate_key!("link_mb_per_s", link_mb_per_s, "what links carry"),
     span_key!("hop_us", hop, "a head's time over a link with its switch"),
     bytes_key!("header_bytes", header, 0, "headers of a packet"),
     bytes_key!("mtu_bytes", mtu, 1, "the most data of a packet"),
@@ -243,17 +239,7 @@ const KEYS: [Key<Parameters>; 41] = [
     span_key!("reorder_delay_us", reorder_delay, "how late"),
     count_key!("receive_buffers", receive_buffers, 1, 1_048_576, "datagrams that wait for a process"),
     count_key!("window_broadcasts", window_broadcasts, 1, 65_536, "broadcasts without all acknowledgments"),
-    Key {
-        name: "timeout_us",
-        expected: "a number of microseconds from 1 to 1,099,511 (1.1 s)",
-        about: "when the root repeats what is not acknowledged",
-        get: |parameters| parameters.timeout.us().to_string(),
-        set: |parameters, text| {
-            let timeout = Picoseconds::from_us(text).filter(|&span| span >= Picoseconds(1_000_000))?;
-            parameters.timeout = timeout;
-            Some(())
-        },
-    },
+    timeout_key!("timeout_us", timeout, "when the root repeats what is not acknowledged"),
     span_key!("attach_us", attach, "CPU time to attach to the multicast group"),
     span_key!("detach_us", detach, "CPU time to detach"),
     Key {

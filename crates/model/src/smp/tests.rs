@@ -389,6 +389,11 @@ fn what_does_not_fit_is_refused() {
         error(setup(2, 1, 0, "")),
         "a message has from 1 byte to 134217728 bytes, not 0 bytes: shorten it"
     );
+    assert_eq!(
+        error(setup(2, 1, 64, "iterations=1000000,warmup_iterations=1000000,piece_bytes=1")),
+        "a run has at most 67108864 deliveries of packets, this one would have 256000000: take fewer iterations, shorter \
+         messages or larger pieces"
+    );
     let torus = Setup { fabric: Some("torus:k=2,n=1"), ..setup(2, 1, 1, "method=smp_mcst") };
     assert_eq!(error(torus), "hardware multicast needs up*/down* routing: choose with --routing up-down");
 }

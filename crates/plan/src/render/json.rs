@@ -204,9 +204,7 @@ impl PlanDocument {
         }
         let scheme: Scheme = self.scheme.parse()?;
         let order = self.order.as_deref().map(str::parse::<Order>).transpose()?;
-        if order.is_some() && !scheme.takes_order() {
-            return Err(PlanError::TakesNoOrder { scheme: scheme.name() });
-        }
+        scheme.check(order)?;
         let label = scheme.label_on(fabric, order);
         if self.label != label {
             return Err(PlanError::Unsound(format!(

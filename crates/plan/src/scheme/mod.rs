@@ -33,8 +33,9 @@ pub enum Scheme {
     },
     /// Latency-optimal in the postal model (Bar-Noy and Kipnis). *Published.*
     Postal {
-        /// The ratio of the time until a receiver has the message to the time for the sender to send one more copy.
-        lambda: Lambda,
+        /// The ratio of the time until a receiver has the message to the time for the sender to send one more copy. A plan
+        /// needs it; without it, whoever carries the scheme out measures it, and plans then.
+        lambda: Option<Lambda>,
     },
     /// Recursive halving over the members in dimension order, rotated to the root; on tori. *Published result, order
     /// reconstructed.*
@@ -70,6 +71,23 @@ pub enum Scheme {
         /// How the others on a host are.
         local: Local,
     },
+}
+
+impl Scheme {
+    /// Whether there is a plan of it over an order.
+    ///
+    /// # Errors
+    /// [`PlanError::TakesNoOrder`], [`PlanError::NeedsLambda`].
+    pub(crate) fn check(&self, order: Option<Order>) -> Result<(), PlanError> {
+        match self {
+            _ if order.is_some() && !self.takes_order() => {
+                Err(PlanError::TakesNoOrder { scheme: self.name() })
+            }
+            Self::Postal { lambda: None } => Err(PlanError::NeedsLambda),
+            Self::Leader { over, .. } => over.check(order),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How a chain of destinations is served.

@@ -187,13 +187,11 @@ fn name_of<T: PartialEq>(choices: &[(&'static str, T)], choice: &T) -> &'static 
     choices.iter().find(|(_, known)| known == choice).map_or("", |(name, _)| name)
 }
 
-fn lambda(spec: &NameAndOptions) -> Result<Lambda, SpecError> {
+fn lambda(spec: &NameAndOptions) -> Result<Option<Lambda>, SpecError> {
     const EXPECTED: &str = "a number from 1 to 1000000";
-    let lambda: f64 = spec.required("lambda", EXPECTED)?;
-    if (1.0..=1e6).contains(&lambda) {
-        Ok(Lambda((lambda * 1000.0).round() as u32))
-    } else {
-        Err(bad(spec, "lambda", EXPECTED))
+    match spec.value::<f64>("lambda", EXPECTED)? {
+        Some(lambda) if !(1.0..=1e6).contains(&lambda) => Err(bad(spec, "lambda", EXPECTED)),
+        lambda => Ok(lambda.map(|lambda| Lambda((lambda * 1000.0).round() as u32))),
     }
 }
 
@@ -219,7 +217,9 @@ impl Scheme {
         let form = |form: &Form| format!("form={}", name_of(&FORMS, form));
         match self {
             Self::KBinomial { k: Some(k) } => options.push(format!("k={k}")),
-            Self::Postal { lambda } => options.push(format!("lambda={}", f64::from(lambda.0) / 1000.0)),
+            Self::Postal { lambda: Some(lambda) } => {
+                options.push(format!("lambda={}", f64::from(lambda.0) / 1000.0));
+            }
             Self::STorus { form: chosen } | Self::MdTorus { form: chosen } if *chosen != Form::default() => {
                 options.push(form(chosen));
             }
@@ -271,6 +271,7 @@ mod tests {
             "binomial",
             "k-binomial",
             "k-binomial:k=2",
+            "postal",
             "postal:lambda=3.5",
             "u-torus",
             "s-torus",
@@ -289,9 +290,8 @@ mod tests {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
         assert_eq!("path:share=all,disjoint=no".parse(), Ok(Scheme::Path(PathPolicy::GREEDY)));
-        for (name, keys) in Scheme::NAMES {
-            let text = if keys.starts_with("lambda") { format!("{name}:{keys}") } else { name.to_string() };
-            assert_eq!(text.parse::<Scheme>().unwrap().name(), name);
+        for (name, _) in Scheme::NAMES {
+            assert_eq!(name.parse::<Scheme>().unwrap().name(), name);
         }
     }
 
@@ -301,7 +301,6 @@ mod tests {
         assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
         assert_eq!(error("k-binomial:n=2"), "k-binomial has no key 'n': known are k");
         assert_eq!(error("k-binomial:k=0"), "k=0 does not fit: a whole number from 1");
-        assert_eq!(error("postal"), "postal needs lambda=...: a number from 1 to 1000000");
         assert_eq!(error("postal:lambda=0.5"), "lambda=0.5 does not fit: a number from 1 to 1000000");
         assert_eq!(error("postal:lambda=nan"), "lambda=nan does not fit: a number from 1 to 1000000");
         assert_eq!(error("s-torus:form=snake"), "form=snake does not fit: one of store-and-forward, worm");

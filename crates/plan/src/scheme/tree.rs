@@ -40,7 +40,7 @@ impl<'a> TreeMaker<'a> {
             Scheme::KBinomial { k } => {
                 shape::k_binomial(size, k.unwrap_or_else(|| shape::best_k(size, self.packets)))
             }
-            Scheme::Postal { lambda } => shape::postal(size, *lambda),
+            Scheme::Postal { lambda: Some(lambda) } => shape::postal(size, *lambda),
             other => unreachable!("{} is no tree over an order", other.name()),
         }
     }

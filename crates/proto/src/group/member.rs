@@ -32,6 +32,7 @@ pub(super) struct Membership {
     /// Since when this node's part of a closed group is done, and whether the root has said that everybody's is.
     done_since: Option<Nanoseconds>,
     is_released: bool,
+    waits_for_reader: bool,
 }
 
 /// A table that has come in part.
@@ -69,6 +70,7 @@ impl Membership {
             sign: None,
             done_since: None,
             is_released: false,
+            waits_for_reader: false,
         }
     }
 
@@ -92,7 +94,12 @@ impl Membership {
     }
 
     /// Takes a part of a table; says whether the table is whole and new.
-    pub fn table(&mut self, epoch: u32, table: Table) -> bool {
+    pub fn table(&mut self, now: Nanoseconds, epoch: u32, table: Table) -> bool {
+        if table.taken > 0 && !self.has_place {
+            // That was this host before it was started again; what it had accepted is gone.
+            self.join_at = self.join_at.or(Some(now));
+            return false;
+        }
         if epoch <= self.epoch {
             // The root has not heard that it is taken.
             self.is_taken_due = true;
@@ -152,12 +159,13 @@ impl Membership {
             let waited = now.since(self.root_heard_at);
             return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
         };
-        if flow.is_finished() && flow.has_told_all() && flow.is_read() {
+        if flow.is_finished() && flow.has_told_all() {
             // Others may not have heard this member's last word, or need another parent: it stays until the root says that all
             // have all, or nobody is left who would.
             let since = *self.done_since.get_or_insert(now);
             let is_left_alone = now.since(self.last_heard(since)) > root_silence_max(settings);
-            return (self.is_released || is_left_alone).then_some(Ending::Closed);
+            self.waits_for_reader = !flow.is_read();
+            return (flow.is_read() && (self.is_released || is_left_alone)).then_some(Ending::Closed);
         }
         let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
         if let Some(parent) = parent {
@@ -183,11 +191,11 @@ impl Membership {
         if !self.has_place {
             return self.join_at.into_iter().chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)]).min();
         }
-        let done = self.done_since.map(|since| self.last_heard(since) + root_silence_max(settings) + Nanoseconds(1));
+        let done = self.done_since.filter(|_| !self.waits_for_reader).map(|since| self.last_heard(since) + root_silence_max(settings) + Nanoseconds(1));
         let heard = self.parent.map(|_| self.parent_heard_at + parent_silence_max(settings) + Nanoseconds(1));
-        let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at);
+        let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at).filter(|_| self.done_since.is_none());
         // Once the parent is suspected, what comes next is telling the root.
-        let heard = heard.filter(|_| self.suspicions.is_empty() && done.is_none());
+        let heard = heard.filter(|_| self.suspicions.is_empty() && self.done_since.is_none());
         told.chain(done).chain(heard).chain(self.leave_at).chain(self.join_at).min()
     }
 
@@ -212,6 +220,9 @@ impl Membership {
         }
         if take_due(&mut self.leave_at, now) {
             return Some(name.control(now, self.root, &Control::Leave));
+        }
+        if self.done_since.is_some() {
+            return None;
         }
         let suspicion = self.suspicions.iter_mut().find(|suspicion| suspicion.tell_at <= now)?;
         suspicion.tell_at = now + TELL_INTERVAL;

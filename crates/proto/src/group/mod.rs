@@ -280,10 +280,10 @@ impl Group {
         match (&mut self.place, control) {
             (Place::Root(roster), Control::Taken) => roster.taken(now, sender, epoch),
             (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
-            (Place::Root(roster), Control::Join) => roster.join(from),
+            (Place::Root(roster), Control::Join) => roster.join(now, from, &mut self.events, self.name.group),
             (Place::Root(roster), Control::Leave) => roster.leave(now, sender, from, &mut self.events, self.name.group),
             (Place::Member(membership), Control::Table(table)) if membership.is_root(from) => {
-                if membership.table(epoch, table) {
+                if membership.table(now, epoch, table) {
                     self.take_place(now, settings);
                 }
             }
@@ -307,6 +307,10 @@ impl Group {
         if asked_bytes > settings.slot_bytes_max {
             self.end(Ending::TooMuchMemory { asked_bytes, bytes_max: settings.slot_bytes_max });
             return;
+        }
+        if table.member != self.name.member {
+            // Nothing is kept of a place that this host had before.
+            self.flow = None;
         }
         (self.name.epoch, self.name.member) = (epoch, table.member);
         let flow = self.flow.get_or_insert_with(|| {

@@ -103,6 +103,7 @@ impl Roster {
         let seats = places.map(|((address, parent), children)| Seat::new(now, address, parent, children)).collect();
         let agreed = Table {
             member: root,
+            taken: 0,
             start,
             slots,
             payload_bytes_max,
@@ -246,12 +247,15 @@ impl Roster {
     }
 
     /// Somebody asks to be a member.
-    pub fn join(&mut self, from: SocketAddr) {
+    pub fn join(&mut self, now: Nanoseconds, from: SocketAddr, events: &mut Vec<Event>, group: GroupId) {
         self.is_dirty = true;
-        let is_known = self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == from);
-        let is_member = self.others().any(|member| self.seat(member).address == from);
-        if is_known || is_member {
+        if self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == from) {
             return;
+        }
+        let known = self.others().find(|&member| self.seat(member).address == from);
+        if let Some(member) = known {
+            self.remove(now, member);
+            events.push(Event::Lost { group, member, loss: Loss::Restarted });
         }
         if !self.admits || self.seats.len() >= Lead::MEMBERS_MAX || self.is_closing() {
             self.dismissals.push((from, Dismissal::Refused));
@@ -472,7 +476,7 @@ impl Roster {
         let part = seat.part.min(parts - 1);
         let first = usize::from(part) * Table::PART_NEIGHBOURS_MAX;
         let neighbours = parent.chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
-        let table = Table { member, part, parts, neighbours, ..self.agreed.clone() };
+        let table = Table { member, taken: seat.taken, part, parts, neighbours, ..self.agreed.clone() };
         let seat = self.seat_mut(member);
         seat.part = part + 1;
         if seat.part == parts {

@@ -8,8 +8,8 @@ use treecast_model::Model;
 use super::tables::{Table, VALUES_MAX, Values};
 use super::{File, Layer, texts};
 use crate::setup::Draft;
-use crate::spec::{Factors, Measure, PanelSpec, Point, SeriesSpec, Sweep, Vary};
-use crate::{Setup, StudyError};
+use crate::spec::{Factors, PanelSpec, Point, SeriesSpec, Sweep, Vary};
+use crate::{Measure, Setup, StudyError};
 
 /// The most runs of a figure.
 const RUNS_MAX: usize = 10_000_000;

@@ -15,9 +15,9 @@ use treecast_fabric::SpecError;
 use treecast_model::Model;
 use treecast_plan::PlanError;
 
-use crate::StudyError;
 use crate::setup::{Draft, Testbed};
-use crate::spec::{FigureSpec, Measure, PanelSpec, SeriesSpec, Settings, Study, Vary};
+use crate::spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
+use crate::{Measure, SHARE, StudyError};
 use cross::{Axes, Cross};
 use tables::{FigureFile, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VaryTable};
 
@@ -65,12 +65,32 @@ fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
         applied.map_err(|error| file.error(&value.span(), error))?;
     }
     for key in &guessed {
-        if !set.contains_key(key.get_ref()) {
-            let reason = format_args!("'{}' is guessed, but [set] does not set it", key.get_ref());
-            return Err(file.error(&key.span(), reason));
-        }
+        check_guess(&model, &set, key.get_ref()).map_err(|reason| file.error(&key.span(), reason))?;
     }
     Ok(Testbed { name: name.into(), model, guessed: guessed.into_iter().map(Spanned::into_inner).collect() })
+}
+
+/// A guess is a number that the file sets, and a fifth less or more of it is possible.
+fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
+    let Some((_, value)) = model.values().into_iter().find(|(name, _)| *name == key) else {
+        let known = model.keys().iter().map(|[name, ..]| (*name).to_string()).collect();
+        let name = format!("model {}", model.name());
+        return Err(SpecError::UnknownKey { name, given: key.into(), known }.to_string());
+    };
+    if !set.contains_key(key) {
+        return Err(format!("'{key}' is guessed, but [set] does not set it: give it a value there"));
+    }
+    if value.parse::<f64>().is_err() {
+        return Err(format!("'{key}' is guessed, but {value} is no number to move: take it from guessed"));
+    }
+    for factor in [1.0 - SHARE, 1.0 + SHARE] {
+        model.clone().scale(key, factor).map_err(|error| {
+            format!(
+                "'{key}' is guessed, and {factor} times as much is not possible: {error}; take it from guessed"
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// A study's name becomes that of a folder and of a file.

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::Unit;
 use crate::figure::{Best, Scale};
-use crate::spec::Unit;
 
 /// The most values of x.
 pub(super) const VALUES_MAX: usize = 10_000;
@@ -119,14 +119,14 @@ pub(super) struct Quick {
 pub(super) type Table = BTreeMap<String, Spanned<Scalar>>;
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number or a text")]
+#[serde(untagged, expecting = "a setting is a number or a text")]
 pub(super) enum Scalar {
     Number(f64),
     Text(String),
 }
 
 #[derive(Clone, Deserialize)]
-#[serde(untagged, expecting = "a list of numbers, or { from = 1, to = 31, step = 1 }")]
+#[serde(untagged, expecting = "values are a list of numbers, or { from = 1, to = 31, step = 1 }")]
 pub(super) enum Values {
     List(Vec<f64>),
     Steps(Steps),

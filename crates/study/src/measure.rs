@@ -1,0 +1,71 @@
+//! What a figure shows of its runs, and in which unit.
+
+use std::str::FromStr;
+
+use serde::Deserialize;
+use treecast_fabric::SpecError;
+use treecast_model::Model;
+
+/// What latencies are shown in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Cycles of the simulator; of models, which have none, microseconds.
+    #[default]
+    Cycles,
+    /// Microseconds.
+    Us,
+}
+
+/// What a figure shows of its runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// The latency; of runs under load the mean one, up to the load at which a scheme saturates.
+    #[default]
+    Latency,
+    /// The load that hosts receive, under the load that is applied.
+    AcceptedLoad,
+    /// The highest effective load that is sustained, which is searched for.
+    Saturation,
+    /// Which series has the lowest latency: a map over x and y.
+    Winner,
+    /// Something that a model measures besides the latency.
+    Of(treecast_model::Measure),
+}
+
+impl FromStr for Measure {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        const NAMES: [(&str, Measure); 4] = [
+            ("latency", Measure::Latency),
+            ("accepted_load", Measure::AcceptedLoad),
+            ("saturation", Measure::Saturation),
+            ("winner", Measure::Winner),
+        ];
+        if let Some((_, measure)) = NAMES.iter().find(|(name, _)| *name == text) {
+            return Ok(*measure);
+        }
+        Model::measure(text).map(Self::Of).map_err(|error| match error {
+            SpecError::UnknownName { what, given, known } => {
+                let names = NAMES.iter().map(|(name, _)| (*name).to_string());
+                SpecError::UnknownName { what, given, known: names.chain(known).collect() }
+            }
+            other => other,
+        })
+    }
+}
+
+impl Measure {
+    /// What is measured, in a sentence; `None` for the latency.
+    pub(crate) fn describe(self) -> Option<String> {
+        let what = match self {
+            Self::Latency => return None,
+            Self::AcceptedLoad => "the accepted load, which compares with the effective load".into(),
+            Self::Saturation => "the highest effective load that is sustained, by bisection".into(),
+            Self::Winner => "which series has the lowest latency".into(),
+            Self::Of(measure) => format!("{}, {}", measure.name, measure.about),
+        };
+        Some(format!("Measured: {what}"))
+    }
+}
