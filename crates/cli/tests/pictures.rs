@@ -24,10 +24,20 @@ fn check(name: &str, written: &Path) {
 }
 
 #[test]
-fn the_published_figure_is_what_its_command_writes() {
+fn the_figures_are_what_their_commands_write() {
     let folder = tempfile::tempdir().unwrap();
-    treecast(&["paper", "run", "icpp98", "fig6", "--out", folder.path().to_str().unwrap()]);
-    check("icpp98-fig6.svg", &folder.path().join("fig6.svg"));
+    for (study, figure) in [
+        ("icpp98", "fig6"),
+        ("gm", "mpi-bcast"),
+        ("gm", "flow-latency"),
+        ("smpib", "a-16x2"),
+        ("smpib", "ours-leaders"),
+        ("sci", "fig3a"),
+        ("ethernet", "message"),
+    ] {
+        treecast(&["paper", "run", study, figure, "--out", folder.path().to_str().unwrap()]);
+        check(&format!("{study}-{figure}.svg"), &folder.path().join(format!("{figure}.svg")));
+    }
 }
 
 #[test]
