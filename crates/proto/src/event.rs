@@ -135,7 +135,9 @@ pub enum Refused {
     #[error("slots must be a power of two, and not {0}")]
     Slots(u32),
     /// Children that make no tree.
-    #[error("the children given make no tree in which member {0} has its place once, below its root, and children come after their parents")]
+    #[error(
+        "the children given make no tree in which member {0} has its place once, below its root, and children come after their parents"
+    )]
     Tree(MemberId),
     /// Only the root may do this.
     #[error("only the root of group {0} may do this")]

@@ -203,6 +203,7 @@ impl Protocol {
     /// # Errors
     /// [`Refused`] for a request of this node's own user that makes no sense. No datagram is ever refused: it is counted.
     pub fn handle<'a>(&mut self, now: Nanoseconds, input: Input<'a>) -> Result<Option<Store<'a>>, Refused> {
+        self.notice_sleep(now);
         match input {
             Input::Datagram { from, bytes } => return Ok(self.datagram(now, from, bytes)),
             Input::Elapsed => {}
@@ -228,10 +229,15 @@ impl Protocol {
 
     /// What to do next. To be asked until it answers [`Output::Wait`].
     pub fn poll(&mut self, now: Nanoseconds) -> Output {
+        self.notice_sleep(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
             for place in 0..self.groups.len() {
-                if self.groups[place].as_ref().and_then(|entry| entry.deadline).is_some_and(|deadline| deadline <= now) {
+                if self.groups[place]
+                    .as_ref()
+                    .and_then(|entry| entry.deadline)
+                    .is_some_and(|deadline| deadline <= now)
+                {
                     self.give_turn(place);
                 }
             }
@@ -301,6 +307,17 @@ impl Protocol {
         self.places.keys().copied()
     }
 
+    /// A node that comes far too late to what it had to do has been asleep itself, and draws no conclusions from that.
+    fn notice_sleep(&mut self, now: Nanoseconds) {
+        if self.deadline.is_some_and(|deadline| now.since(deadline) > self.settings.keepalive) {
+            self.deadline = Some(now);
+            for entry in self.groups.iter_mut().flatten() {
+                entry.group.overslept(now);
+                entry.deadline = Some(now);
+            }
+        }
+    }
+
     fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups[*self.places.get(&id)?].as_ref().map(|entry| &entry.group)
     }
@@ -352,7 +369,11 @@ impl Protocol {
         Ok(())
     }
 
-    fn ask(&mut self, id: GroupId, request: impl FnOnce(&mut Group) -> Result<(), Refused>) -> Result<(), Refused> {
+    fn ask(
+        &mut self,
+        id: GroupId,
+        request: impl FnOnce(&mut Group) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
         let place = *self.places.get(&id).ok_or(Refused::UnknownGroup(id))?;
         if let Some(entry) = &mut self.groups[place] {
             request(&mut entry.group)?;

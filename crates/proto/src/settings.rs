@@ -81,7 +81,12 @@ impl Lead {
         };
         within("members", self.members.len() as u64, 1, Self::MEMBERS_MAX as u64)?;
         within("slots", self.slots.into(), Self::SLOTS_MIN.into(), Table::SLOTS_MAX.into())?;
-        within("payload_bytes_max", self.payload_bytes_max.into(), Table::PAYLOAD_BYTES_MIN.into(), PAYLOAD_BYTES_MAX as u64)?;
+        within(
+            "payload_bytes_max",
+            self.payload_bytes_max.into(),
+            Table::PAYLOAD_BYTES_MIN.into(),
+            PAYLOAD_BYTES_MAX as u64,
+        )?;
         if !self.slots.is_power_of_two() {
             return Err(Refused::Slots(self.slots));
         }
@@ -102,7 +107,9 @@ impl Lead {
             }
         }
         // By the id rule parents lead to smaller numbers until they lead to the root: there are no cycles.
-        let orphan = (0..members as u32).map(MemberId).find(|member| *member != self.root && parents[member.0 as usize].is_none());
+        let orphan = (0..members as u32)
+            .map(MemberId)
+            .find(|member| *member != self.root && parents[member.0 as usize].is_none());
         orphan.map_or(Ok(parents), |orphan| Err(Refused::Tree(orphan)))
     }
 }

@@ -52,7 +52,10 @@ impl Sub for Nanoseconds {
 impl fmt::Display for Nanoseconds {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
-        let (size, unit) = units.into_iter().find(|(size, _)| self.0 != 0 && self.0 % size == 0).unwrap_or((1, "ns"));
+        let (size, unit) = units
+            .into_iter()
+            .find(|(size, _)| self.0 != 0 && self.0.is_multiple_of(*size))
+            .unwrap_or((1, "ns"));
         write!(formatter, "{} {unit}", self.0 / size)
     }
 }

@@ -27,7 +27,13 @@ impl Window {
 
     /// A window to a child whose next packet is `next`, never above `packets_max`.
     pub fn new(packets_max: u32, next: Sequence) -> Self {
-        Self { packets: Self::FIRST.min(packets_max), packets_max, eighths: 0, is_opening: true, answered: next }
+        Self {
+            packets: Self::FIRST.min(packets_max),
+            packets_max,
+            eighths: 0,
+            is_opening: true,
+            answered: next,
+        }
     }
 
     /// How many packets may be under way.

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use treecast_proto::Nanoseconds;
 use treecast_sim::world::{Report, Violation, World};
 
+#[expect(clippy::disallowed_methods, reason = "which worlds is said on the command line")]
 fn main() -> ExitCode {
     let Some((first, end)) = std::env::args().nth(1).as_deref().and_then(seeds) else {
         eprintln!("give a seed, as 17, or a range of seeds, as 0..1000");
@@ -63,18 +64,16 @@ fn show(seed: u64) -> ExitCode {
 
 /// Runs a world; a panic within it is a violation too.
 fn run(seed: u64) -> Result<Report, Violation> {
-    std::panic::catch_unwind(|| World::random(seed).run()).unwrap_or_else(|_| {
-        Err(Violation { seed, now: Nanoseconds::ZERO, what: "it has panicked".into() })
-    })
+    std::panic::catch_unwind(|| World::random(seed).run())
+        .unwrap_or_else(|_| Err(Violation { seed, now: Nanoseconds::ZERO, what: "it has panicked".into() }))
 }
 
 fn seeds(text: &str) -> Option<(u64, u64)> {
-    let (first, end) = match text.split_once("..") {
-        Some((first, end)) => (first.parse().ok()?, end.parse().ok()?),
-        None => {
-            let seed: u64 = text.parse().ok()?;
-            (seed, seed.checked_add(1)?)
-        }
+    let (first, end) = if let Some((first, end)) = text.split_once("..") {
+        (first.parse().ok()?, end.parse().ok()?)
+    } else {
+        let seed: u64 = text.parse().ok()?;
+        (seed, seed.checked_add(1)?)
     };
     (first < end).then_some((first, end))
 }

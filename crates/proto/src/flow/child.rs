@@ -53,8 +53,7 @@ pub(super) struct Child {
     pub misses: u32,
 }
 
-/// A child is not dead before it has left so many questions without an answer: that time has passed may be due to this
-/// node's own pause.
+/// A child is not dead before it has left so many questions without an answer.
 const QUESTIONS_MIN: u32 = 4;
 
 impl Child {
@@ -96,16 +95,18 @@ impl Child {
         self.unanswered = Some((since, times.saturating_add(1)));
     }
 
-    /// What is wrong with it, if something is. Whoever has never answered may not have been started yet: the root knows.
+    /// What is wrong with it, if something is.
     pub fn trouble(&self, now: Nanoseconds, patience: Patience) -> Option<Trouble> {
-        let is_silent = self
-            .unanswered
-            .is_some_and(|(since, times)| times >= QUESTIONS_MIN && now.since(since) > patience.silence_max);
-        match (self.is_open, self.has_relapsed) {
-            (true, true) => Some(Trouble::Relapsed),
-            (true, false) if is_silent => Some(Trouble::Silent),
-            _ => None,
+        if self.has_relapsed {
+            return Some(Trouble::Relapsed);
         }
+        let (since, times) = self.unanswered?;
+        (times >= QUESTIONS_MIN && now.since(since) > patience.silence_max).then_some(Trouble::Silent)
+    }
+
+    /// This node has been asleep: what the child has not answered since says nothing.
+    pub fn overslept(&mut self) {
+        self.unanswered = None;
     }
 
     /// When it is to be missed, or to be asked for a sign of life.
@@ -120,7 +121,8 @@ impl Child {
         } else {
             return self.quiet_since.max(self.heard_at) + patience.keepalive;
         };
-        self.quiet_since + Nanoseconds(patience.keepalive.0 / 4).min(Nanoseconds(wait.0 << self.misses.min(16)))
+        self.quiet_since
+            + Nanoseconds(patience.keepalive.0 / 4).min(Nanoseconds(wait.0 << self.misses.min(16)))
     }
 
     /// Its time has come.

@@ -137,7 +137,8 @@ impl Flow {
     /// Nothing has come yet.
     pub fn new(terms: Terms) -> Self {
         let Terms { slots, start, .. } = terms;
-        let empty = Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
+        let empty =
+            Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
         Self {
             terms,
             slots: vec![Slot { piece: empty, asks: false, close: false }; slots as usize].into(),
@@ -198,7 +199,8 @@ impl Flow {
         if self.room() == 0 {
             return false;
         }
-        let piece = Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
+        let piece =
+            Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
         self.keep(self.next, Slot { piece, asks: true, close: true });
         self.advance();
         true
@@ -284,7 +286,8 @@ impl Flow {
 
     /// Works out what is stable and what leaves its slot, after something has moved on.
     fn settle(&mut self) {
-        let accepted_below = self.children.iter().map(|child| child.stable).reduce(Sequence::min).unwrap_or(self.next);
+        let accepted_below =
+            self.children.iter().map(|child| child.stable).reduce(Sequence::min).unwrap_or(self.next);
         self.stable = self.stable.max(accepted_below.min(self.next));
         self.freed = self.freed.max(self.consumed.min(accepted_below));
         let answer = &mut self.answer;

@@ -7,7 +7,13 @@ use crate::protocol::Piece;
 
 impl Flow {
     /// Takes data from the parent. The answer is the slot that its payload is to be put into, if it is wanted.
-    pub fn data(&mut self, packet: Sequence, data: &Data, checksum: PayloadChecksum, sent_at: Timestamp) -> Option<u32> {
+    pub fn data(
+        &mut self,
+        packet: Sequence,
+        data: &Data,
+        checksum: PayloadChecksum,
+        sent_at: Timestamp,
+    ) -> Option<u32> {
         if data.length > u32::from(self.terms.payload_bytes_max) {
             self.counters.impossible += 1;
             return None;

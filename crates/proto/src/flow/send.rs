@@ -29,7 +29,9 @@ impl Flow {
         old.sort_by_key(|child| child.member);
         let mut kept: Vec<Option<Child>> = old.into_iter().map(Some).collect();
         for place in places {
-            let found = kept.iter_mut().find(|child| child.as_ref().is_some_and(|child| child.member == place.member));
+            let found = kept
+                .iter_mut()
+                .find(|child| child.as_ref().is_some_and(|child| child.member == place.member));
             let child = match found.and_then(Option::take) {
                 Some(child) if child.address == place.address => child,
                 _ => {
@@ -89,7 +91,8 @@ impl Flow {
             return;
         }
         let has_repeats = !child.missing.is_empty();
-        let (least, most) = if child.is_open { (told.next.min(child.acked), child.sent) } else { (freed, next) };
+        let (least, most) =
+            if child.is_open { (told.next.min(child.acked), child.sent) } else { (freed, next) };
         let is_possible = !told.next.is_before(least)
             && !most.is_before(told.next)
             && !told.next.is_before(told.stable)
@@ -109,7 +112,10 @@ impl Flow {
             for packet in missing.numbers() {
                 let is_under_way = !packet.is_before(child.acked) && packet.is_before(child.sent);
                 let slot = (packet.0 & (slots - 1)) as usize;
-                if is_under_way && child.trip.may_have_passed(now.since(child.sent_at[slot])) && child.missing.set(packet) {
+                if is_under_way
+                    && child.trip.may_have_passed(now.since(child.sent_at[slot]))
+                    && child.missing.set(packet)
+                {
                     child.window.lost(packet, child.sent);
                 }
             }
@@ -134,8 +140,17 @@ impl Flow {
         }
         let deadlines = self.children.iter().map(|child| child.deadline(patience));
         self.look_at = deadlines.min().unwrap_or(Nanoseconds(u64::MAX));
-        let troubles = self.children.iter().filter_map(|child| Some((child.member, child.trouble(now, patience)?)));
+        let troubles =
+            self.children.iter().filter_map(|child| Some((child.member, child.trouble(now, patience)?)));
         troubles.collect()
+    }
+
+    /// This node has been asleep.
+    pub fn overslept(&mut self) {
+        for child in &mut self.children {
+            child.overslept();
+        }
+        self.look_at = Nanoseconds::ZERO;
     }
 
     /// When to look after children next, and when the rate allows another packet.
@@ -148,7 +163,8 @@ impl Flow {
     /// A child that is to be asked how far it has come, and the packet that it will be sent next.
     pub fn take_probe(&mut self, now: Nanoseconds) -> Option<(std::net::SocketAddr, Sequence)> {
         // What misses its time is rare, so that a look at all of them is.
-        let child = self.children.iter_mut().find(|child| child.is_to_be_probed && child.missing.is_empty())?;
+        let child =
+            self.children.iter_mut().find(|child| child.is_to_be_probed && child.missing.is_empty())?;
         child.is_to_be_probed = false;
         child.asked(now);
         self.look_at = self.look_at.min(child.deadline(self.terms.patience));
@@ -203,14 +219,21 @@ impl Flow {
             repeated,
             close,
         };
-        Some(Copy { to: self.children[place].address, packet, data, checksum: piece.checksum, slot: index as u32 })
+        Some(Copy {
+            to: self.children[place].address,
+            packet,
+            data,
+            checksum: piece.checksum,
+            slot: index as u32,
+        })
     }
 
     /// Lets no packet go that is not of a message which has begun, for the sake of a newcomer: what it is to begin with, once
     /// that is known.
     pub fn hold(&mut self) -> Option<Sequence> {
         if self.hold.is_none() {
-            let sent = self.children.iter().map(|child| child.sent).reduce(Sequence::max).unwrap_or(self.next);
+            let sent =
+                self.children.iter().map(|child| child.sent).reduce(Sequence::max).unwrap_or(self.next);
             let is_boundary = if sent == self.next {
                 !matches!(self.expected, Expected::Rest { .. })
             } else {

@@ -13,8 +13,6 @@ use crate::{Ending, Nanoseconds, Settings};
 #[derive(Debug)]
 pub(super) struct Membership {
     root: SocketAddr,
-    /// The root's own number, once it has spoken.
-    root_member: Option<MemberId>,
     root_heard_at: Nanoseconds,
     has_place: bool,
     epoch: u32,
@@ -29,10 +27,18 @@ pub(super) struct Membership {
     suspicions: Vec<Suspicion>,
     /// The root has asked for a sign of life: when, by its clock.
     sign: Option<Timestamp>,
-    /// Since when this node's part of a closed group is done, and whether the root has said that everybody's is.
-    done_since: Option<Nanoseconds>,
+    /// This node's part of a closed group is done.
+    done: Option<Done>,
+}
+
+/// What a member still waits for that has everything in a closed group, and whose children have.
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    since: Nanoseconds,
+    /// Whether the root has said that all members have everything.
     is_released: bool,
-    waits_for_reader: bool,
+    /// Whether its readers have read everything.
+    is_read: bool,
 }
 
 /// A table that has come in part.
@@ -57,7 +63,6 @@ impl Membership {
     pub fn new(now: Nanoseconds, root: SocketAddr, asks: bool) -> Self {
         Self {
             root,
-            root_member: None,
             root_heard_at: now,
             has_place: false,
             epoch: 0,
@@ -69,9 +74,7 @@ impl Membership {
             leave_at: None,
             suspicions: Vec::new(),
             sign: None,
-            done_since: None,
-            is_released: false,
-            waits_for_reader: false,
+            done: None,
         }
     }
 
@@ -86,12 +89,12 @@ impl Membership {
     pub fn heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
         if from == self.root {
             self.root_heard_at = now;
-            self.root_member = Some(member);
         }
         if self.is_parent(member) {
             self.parent_heard_at = now;
         }
-        self.suspicions.retain(|suspicion| suspicion.member != member || suspicion.trouble == Trouble::Relapsed);
+        self.suspicions
+            .retain(|suspicion| suspicion.member != member || suspicion.trouble == Trouble::Relapsed);
     }
 
     /// Takes a part of a table; says whether the table is whole and new.
@@ -160,13 +163,16 @@ impl Membership {
             let waited = now.since(self.root_heard_at);
             return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
         };
-        if self.done_since.is_some() || (flow.is_finished() && flow.has_told_all()) {
+        if flow.is_finished() && flow.has_told_all() {
+            self.finish(now);
+        }
+        if let Some(Done { since, is_released, is_read }) = &mut self.done {
             // Others may not have heard this member's last word, or need another parent: it stays until the root says that all
             // have all, or nobody is left who would.
-            let since = *self.done_since.get_or_insert(now);
-            let is_left_alone = now.since(self.last_heard(since)) > root_silence_max(settings);
-            self.waits_for_reader = !flow.is_read();
-            return (flow.is_read() && (self.is_released || is_left_alone)).then_some(Ending::Closed);
+            let heard_at = last_heard(*since, self.parent_heard_at, self.root_heard_at);
+            let is_left_alone = now.since(heard_at) > root_silence_max(settings);
+            *is_read = flow.is_read();
+            return (*is_read && (*is_released || is_left_alone)).then_some(Ending::Closed);
         }
         let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
         if let Some(parent) = parent {
@@ -178,26 +184,38 @@ impl Membership {
         is_root_silent.then_some(Ending::RootSilent(silence_max))
     }
 
-    /// When somebody was heard who has to do with this member's place, if that was after `since`.
-    fn last_heard(&self, since: Nanoseconds) -> Nanoseconds {
-        since.max(self.parent_heard_at).max(self.root_heard_at)
+    /// This node has been asleep, and others may have spoken.
+    pub fn overslept(&mut self, now: Nanoseconds) {
+        (self.root_heard_at, self.parent_heard_at) = (now, now);
+        self.suspicions.clear();
+    }
+
+    fn finish(&mut self, now: Nanoseconds) -> &mut Done {
+        self.done.get_or_insert(Done { since: now, is_released: false, is_read: false })
     }
 
     /// The root says that all have all.
-    pub const fn release(&mut self) {
-        self.is_released = true;
+    pub fn release(&mut self, now: Nanoseconds) {
+        self.finish(now).is_released = true;
     }
 
     pub fn deadline(&self, settings: &Settings) -> Option<Nanoseconds> {
         if !self.has_place {
-            return self.join_at.into_iter().chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)]).min();
+            return self
+                .join_at
+                .into_iter()
+                .chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)])
+                .min();
         }
-        let done = self.done_since.filter(|_| !self.waits_for_reader).map(|since| self.last_heard(since) + root_silence_max(settings) + Nanoseconds(1));
+        if let Some(Done { since, is_read, .. }) = self.done {
+            let heard_at = last_heard(since, self.parent_heard_at, self.root_heard_at);
+            return is_read.then(|| heard_at + root_silence_max(settings) + Nanoseconds(1));
+        }
         let heard = self.parent.map(|_| self.parent_heard_at + parent_silence_max(settings) + Nanoseconds(1));
-        let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at).filter(|_| self.done_since.is_none());
+        let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at);
         // Once the parent is suspected, what comes next is telling the root.
-        let heard = heard.filter(|_| self.suspicions.is_empty() && self.done_since.is_none());
-        told.chain(done).chain(heard).chain(self.leave_at).chain(self.join_at).min()
+        let heard = heard.filter(|_| self.suspicions.is_empty());
+        told.chain(heard).chain(self.leave_at).chain(self.join_at).min()
     }
 
     /// The next thing to say.
@@ -222,7 +240,7 @@ impl Membership {
         if take_due(&mut self.leave_at, now) {
             return Some(name.control(now, self.root, &Control::Leave));
         }
-        if self.done_since.is_some() {
+        if self.done.is_some() {
             return None;
         }
         let suspicion = self.suspicions.iter_mut().find(|suspicion| suspicion.tell_at <= now)?;
@@ -239,6 +257,11 @@ impl Membership {
 /// member's brother who is dead.
 fn parent_silence_max(settings: &Settings) -> Nanoseconds {
     Nanoseconds(settings.silence_max.0 / 2 * 3)
+}
+
+/// When somebody was heard who has to do with a member's place, if that was after `since`.
+fn last_heard(since: Nanoseconds, parent: Nanoseconds, root: Nanoseconds) -> Nanoseconds {
+    since.max(parent).max(root)
 }
 
 /// A root that has said nothing for so long, though it has been told of somebody's silence, is dead.

@@ -161,7 +161,11 @@ impl Group {
     pub fn queue(&mut self, piece: Piece) -> Result<(), Refused> {
         match (&self.place, &mut self.flow) {
             (Place::Root(roster), Some(flow)) => {
-                if roster.is_closing() { Err(Refused::Closed(self.name.group)) } else { flow.queue(piece) }
+                if roster.is_closing() {
+                    Err(Refused::Closed(self.name.group))
+                } else {
+                    flow.queue(piece)
+                }
             }
             _ => Err(Refused::NotTheRoot(self.name.group)),
         }
@@ -214,7 +218,13 @@ impl Group {
     }
 
     /// Takes in a packet of this group. The answer is the slot for its payload, if it is wanted.
-    pub fn packet(&mut self, now: Nanoseconds, settings: &Settings, from: SocketAddr, packet: &Packet<'_>) -> Option<u32> {
+    pub fn packet(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        from: SocketAddr,
+        packet: &Packet<'_>,
+    ) -> Option<u32> {
         let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
         match &mut self.place {
             Place::Root(roster) => roster.heard(now, sender, from),
@@ -244,17 +254,23 @@ impl Group {
                     _ => self.stranger(),
                 }
             }
-            Body::Probe => match (&mut self.flow, &mut self.place) {
-                (Some(flow), Place::Member(membership)) if membership.is_parent(sender) => flow.probed(sequence, timestamp),
-                (Some(_), Place::Member(membership)) if membership.is_root(from) => membership.asked(timestamp),
-                _ => self.stranger(),
-            },
+            Body::Probe => self.probed(sender, from, sequence, timestamp),
             Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
                 Ok(control) => self.control(now, settings, from, sender, epoch, control),
                 Err(_) => self.count(|counters| counters.impossible += 1),
             },
         }
         None
+    }
+
+    fn probed(&mut self, sender: MemberId, from: SocketAddr, sequence: Sequence, timestamp: Timestamp) {
+        match (&mut self.flow, &mut self.place) {
+            (Some(flow), Place::Member(membership)) if membership.is_parent(sender) => {
+                flow.probed(sequence, timestamp);
+            }
+            (Some(_), Place::Member(membership)) if membership.is_root(from) => membership.asked(timestamp),
+            _ => self.stranger(),
+        }
     }
 
     fn is_parent(&self, member: MemberId) -> bool {
@@ -291,7 +307,7 @@ impl Group {
             }
             (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
                 if why == Dismissal::Closed {
-                    membership.release();
+                    membership.release(now);
                 } else {
                     self.end(Ending::Dismissed(why));
                 }
@@ -335,6 +351,17 @@ impl Group {
             })
         });
         flow.set_children(now, epoch, &children);
+    }
+
+    /// This node has been asleep: whoever has been silent meanwhile may not have been.
+    pub fn overslept(&mut self, now: Nanoseconds) {
+        if let Some(flow) = &mut self.flow {
+            flow.overslept();
+        }
+        match &mut self.place {
+            Place::Root(roster) => roster.overslept(now),
+            Place::Member(membership) => membership.overslept(now),
+        }
     }
 
     /// The next packet to be sent.

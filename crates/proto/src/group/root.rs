@@ -22,8 +22,6 @@ pub(super) struct Roster {
     /// What the group agrees on, for tables.
     agreed: Table,
     is_ready: bool,
-    /// The tree has changed, and the root's own children may have.
-    is_changed: bool,
     newcomer: Option<Newcomer>,
     /// Who has gone since the root's user was told.
     losses: Vec<(MemberId, Loss)>,
@@ -44,7 +42,11 @@ enum Stage {
     /// The closing packet is queued.
     Closed,
     /// It is over, and the members are being told why, so many times more.
-    Over { why: Dismissal, times: u32, tell_at: Nanoseconds },
+    Over {
+        why: Dismissal,
+        times: u32,
+        tell_at: Nanoseconds,
+    },
 }
 
 /// A member as the root sees it.
@@ -102,7 +104,8 @@ impl Roster {
     pub fn new(now: Nanoseconds, lead: Lead, parents: Vec<Option<MemberId>>) -> Self {
         let Lead { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } = lead;
         let places = members.into_iter().zip(parents).zip(children);
-        let seats = places.map(|((address, parent), children)| Seat::new(now, address, parent, children)).collect();
+        let seats =
+            places.map(|((address, parent), children)| Seat::new(now, address, parent, children)).collect();
         let agreed = Table {
             member: root,
             taken: 0,
@@ -121,7 +124,6 @@ impl Roster {
             admits,
             agreed,
             is_ready: false,
-            is_changed: false,
             newcomer: None,
             losses: Vec::new(),
             dismissals: Vec::new(),
@@ -248,7 +250,12 @@ impl Roster {
             Trouble::Relapsed => self.remove(now, member, Loss::Restarted),
             Trouble::Silent => {
                 // The root has asked it itself, for long enough.
-                let doubt = Doubt { by: self.root, since: now - settings.silence_max, ask_at: now, answered_at: None };
+                let doubt = Doubt {
+                    by: self.root,
+                    since: now - settings.silence_max,
+                    ask_at: now,
+                    answered_at: None,
+                };
                 self.seat_mut(member).doubt = Some(doubt);
                 self.is_dirty = true;
             }
@@ -317,7 +324,7 @@ impl Roster {
     /// The tree has changed: everybody is told.
     fn change(&mut self, now: Nanoseconds) {
         self.epoch += 1;
-        (self.is_changed, self.is_dirty) = (true, true);
+        self.is_dirty = true;
         let (root, epoch) = (self.root, self.epoch);
         for seat in &mut self.seats {
             seat.tell(now);
@@ -361,19 +368,35 @@ impl Roster {
         matches!(self.stage, Stage::Over { times: 0, .. }) && self.dismissals.is_empty()
     }
 
+    /// This node has been asleep, and others may have spoken.
+    pub fn overslept(&mut self, now: Nanoseconds) {
+        for seat in &mut self.seats {
+            seat.heard_at = now;
+            seat.doubt = None;
+        }
+        self.is_dirty = true;
+    }
+
     fn is_due(&self, now: Nanoseconds) -> bool {
         self.is_dirty || self.look_at.is_some_and(|time| time <= now) || self.newcomer.is_some()
     }
 
     /// Looks at every member.
-    fn look(&mut self, now: Nanoseconds, settings: &Settings, name: &mut Name, flow: &mut Flow, events: &mut Vec<Event>) {
+    fn look(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        name: &mut Name,
+        flow: &mut Flow,
+        events: &mut Vec<Event>,
+    ) {
         let group = name.group;
         while let Some((member, loss)) = self.find_lost(now, settings) {
             self.remove(now, member, loss);
         }
         events.extend(self.losses.drain(..).map(|(member, loss)| Event::Lost { group, member, loss }));
         self.admit(now, flow);
-        if std::mem::take(&mut self.is_changed) {
+        if name.epoch != self.epoch {
             name.epoch = self.epoch;
             flow.set_children(now, self.epoch, &self.own_children());
         }
@@ -395,16 +418,16 @@ impl Roster {
     fn find_lost(&self, now: Nanoseconds, settings: &Settings) -> Option<(MemberId, Loss)> {
         self.others().find_map(|member| {
             let seat = self.seat(member);
-            let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
-            if doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.silence_max.0 / 2)) {
-                return Some((member, Loss::Silent(settings.silence_max)));
-            }
             let quiet = now.since(seat.heard_at.max(seat.told_since));
             if seat.taken == 0 {
-                return (quiet > settings.arrival_max).then_some((member, Loss::Unreachable(settings.arrival_max)));
+                return (quiet > settings.arrival_max)
+                    .then_some((member, Loss::Unreachable(settings.arrival_max)));
             }
+            let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
+            let is_doubted =
+                doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.silence_max.0 / 2));
             let is_silent = seat.taken < self.epoch && quiet > settings.silence_max;
-            is_silent.then_some((member, Loss::Silent(settings.silence_max)))
+            (is_doubted || is_silent).then_some((member, Loss::Silent(settings.silence_max)))
         })
     }
 
@@ -458,7 +481,8 @@ impl Roster {
             let is_untold = seat.taken < self.epoch;
             let patience = if seat.taken == 0 { settings.arrival_max } else { settings.silence_max };
             let lost = is_untold.then(|| seat.heard_at.max(seat.told_since) + patience + Nanoseconds(1));
-            let doubt = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none()).map(|doubt| doubt.ask_at);
+            let doubt =
+                seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none()).map(|doubt| doubt.ask_at);
             [is_untold.then_some(seat.tell_at), lost, doubt].into_iter().flatten().min()
         };
         self.others().filter_map(of_seat).min()
@@ -494,7 +518,8 @@ impl Roster {
     fn next_part(&mut self, now: Nanoseconds, member: MemberId) -> Table {
         let this = &*self;
         let seat = this.seat(member);
-        let neighbour = |role, member: MemberId| Neighbour { member, role, address: this.seat(member).address };
+        let neighbour =
+            |role, member: MemberId| Neighbour { member, role, address: this.seat(member).address };
         let parent = seat.parent.into_iter().map(|parent| neighbour(Role::Parent, parent));
         let children = seat.children.iter().map(|&child| neighbour(Role::Child, child));
         let parts = (1 + seat.children.len()).div_ceil(Table::PART_NEIGHBOURS_MAX) as u16;

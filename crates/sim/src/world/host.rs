@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Cookie, Ending, Event, GroupId, Input, Lead, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
-    Sequence, Settings, Source, Transmit,
+    Cookie, Ending, Event, GroupId, Input, Lead, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
+    Protocol, Sequence, Settings, Source, Transmit,
 };
 
 use super::oracle::Oracle;
@@ -193,8 +193,14 @@ impl Host {
         let input = Input::Datagram { from: address(from), bytes };
         let store = self.protocol.handle(now, input).map_err(|error| error.to_string())?;
         if let Some(store) = store {
-            let application = self.groups.get_mut(&store.group.0).ok_or("a packet is stored of a group that is not here")?;
-            let slot = application.memory.get_mut(store.slot as usize).ok_or("a packet is stored beyond the slots")?;
+            let application = self
+                .groups
+                .get_mut(&store.group.0)
+                .ok_or("a packet is stored of a group that is not here")?;
+            let slot = application
+                .memory
+                .get_mut(store.slot as usize)
+                .ok_or("a packet is stored beyond the slots")?;
             slot.clear();
             slot.extend_from_slice(store.payload);
         }
@@ -208,7 +214,10 @@ impl Host {
 
     /// The next datagram to be sent, or when to wake.
     #[expect(clippy::type_complexity, reason = "a datagram with its receiver, or a time")]
-    pub fn poll(&mut self, now: Nanoseconds) -> Result<Result<(usize, Vec<u8>), Option<Nanoseconds>>, String> {
+    pub fn poll(
+        &mut self,
+        now: Nanoseconds,
+    ) -> Result<Result<(usize, Vec<u8>), Option<Nanoseconds>>, String> {
         let now = self.time(now);
         match self.protocol.poll(now) {
             Output::Wait(deadline) => Ok(Err(deadline.map(|deadline| deadline.since(self.clock)))),
@@ -217,9 +226,12 @@ impl Host {
                 match payload {
                     Source::Bytes(payload) => bytes.extend(payload),
                     Source::Slot { group, slot, length } => {
-                        let memory = self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
+                        let memory =
+                            self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
                         let stored = memory.ok_or("a slot is sent that is not there")?;
-                        bytes.extend_from_slice(stored.get(..length as usize).ok_or("more is sent than is in the slot")?);
+                        bytes.extend_from_slice(
+                            stored.get(..length as usize).ok_or("more is sent than is in the slot")?,
+                        );
                     }
                 }
                 let IpAddr::V4(ip) = to.ip() else { return Err(format!("a datagram goes to {to}")) };
@@ -265,7 +277,10 @@ impl Host {
             if let Some((from, end)) = self.protocol.readable(GroupId(group))
                 && end.distance_from(from) as u32 > slots
             {
-                return Err(format!("host {} has packets {from} to {end} of group {group} in {slots} slots", self.number));
+                return Err(format!(
+                    "host {} has packets {from} to {end} of group {group} in {slots} slots",
+                    self.number
+                ));
             }
             if application.memory.len() != slots as usize {
                 return Err(format!("host {} has other slots in group {group}", self.number));
@@ -297,29 +312,43 @@ impl Host {
         let pause = Nanoseconds(self.random.random_range(1_000..=pause_max));
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
         // Whoever finds nothing to do looks again later and later.
-        application.idle = if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
+        application.idle =
+            if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
         application.idle = application.idle.max(pause).min(Nanoseconds::from_ms(5));
         Ok(Some(application.idle))
     }
 
     /// The root queues as much as there is room for.
-    fn write(&mut self, now: Nanoseconds, group: u32, setting: &GroupScenario, oracle: &Oracle) -> Result<(), String> {
+    fn write(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        setting: &GroupScenario,
+        oracle: &Oracle,
+    ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
         while self.protocol.room(id) > 0 && now >= application.rest_until && !application.is_closed {
             let Some(&message_length) = setting.messages.get(application.message as usize) else {
                 application.is_closed = true;
-                return self.protocol.handle(time, Input::Close { group: id }).map(|_| ()).map_err(|error| error.to_string());
+                return self
+                    .protocol
+                    .handle(time, Input::Close { group: id })
+                    .map(|_| ())
+                    .map_err(|error| error.to_string());
             };
             let (message, offset) = (application.message, application.offset);
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
-            let bytes: Vec<u8> = (offset..offset + length).map(|place| oracle.byte(group, message, place)).collect();
+            let bytes: Vec<u8> =
+                (offset..offset + length).map(|place| oracle.byte(group, message, place)).collect();
             let checksum = PayloadChecksum::of(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);
             application.memory[slot as usize] = bytes;
-            self.protocol.handle(time, Input::Queue { group: id, piece }).map_err(|error| error.to_string())?;
+            self.protocol
+                .handle(time, Input::Queue { group: id, piece })
+                .map_err(|error| error.to_string())?;
             application.queued += 1;
             application.offset += length;
             if piece.is_last() {
@@ -334,7 +363,13 @@ impl Host {
     }
 
     /// A reader takes some packets.
-    fn read(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
+    fn read(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
         let Some((from, end)) = self.protocol.readable(id) else { return Ok(()) };
@@ -345,7 +380,9 @@ impl Host {
             let application = self.groups.get(&group).ok_or("no such group")?;
             let slot = packet.0 & (application.slots - 1);
             oracle.read(scenario, group, self, &piece, &self.groups[&group].memory[slot as usize])?;
-            self.protocol.handle(time, Input::Consumed { group: id, upto: packet + 1 }).map_err(|error| error.to_string())?;
+            self.protocol
+                .handle(time, Input::Consumed { group: id, upto: packet + 1 })
+                .map_err(|error| error.to_string())?;
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued = packet + 1;
             if application.offload != Offload::Nic {

@@ -53,10 +53,18 @@ struct Due {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    Arrive { to: usize, from: usize, bytes: Vec<u8> },
+    Arrive {
+        to: usize,
+        from: usize,
+        bytes: Vec<u8>,
+    },
     Wake(usize),
     /// The application has a look at its group.
-    Work { host: usize, group: u32, life: u32 },
+    Work {
+        host: usize,
+        group: u32,
+        life: u32,
+    },
     Fault(usize),
 }
 
@@ -176,7 +184,9 @@ impl World {
 
     fn unfinished(&self) -> String {
         let hosts = self.hosts.iter().filter(|host| host.is_up());
-        let groups = hosts.flat_map(|host| host.unfinished().map(move |group| format!("host {} in group {group}", host.number)));
+        let groups = hosts.flat_map(|host| {
+            host.unfinished().map(move |group| format!("host {} in group {group}", host.number))
+        });
         groups.collect::<Vec<_>>().join(", ")
     }
 
@@ -246,7 +256,7 @@ impl World {
             self.hosts[host].take_events(&self.scenario, &mut self.oracle)?;
             match self.hosts[host].poll(now)? {
                 Ok((to, bytes)) => {
-                    for (at, to, bytes) in self.network.send(now, host, to, bytes) {
+                    for (at, to, bytes) in self.network.send(now, host, to, &bytes) {
                         self.plan(at, What::Arrive { to, from: host, bytes });
                     }
                 }
@@ -299,7 +309,9 @@ fn watch_step(now: Nanoseconds, what: &What, scenario: &Scenario, watch: &mut dy
                 |packet| {
                     let Header { group, epoch, sender, sequence, body, .. } = packet.header;
                     let control = match body {
-                        Body::Control { operation, .. } => Control::read(operation, packet.payload.bytes()).ok(),
+                        Body::Control { operation, .. } => {
+                            Control::read(operation, packet.payload.bytes()).ok()
+                        }
                         _ => None,
                     };
                     let body = control.map_or_else(|| format!("{body:?}"), |control| format!("{control:?}"));

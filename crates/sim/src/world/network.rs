@@ -34,17 +34,14 @@ impl Network {
         now: Nanoseconds,
         from: usize,
         to: usize,
-        bytes: Vec<u8>,
+        bytes: &[u8],
     ) -> impl Iterator<Item = (Nanoseconds, usize, Vec<u8>)> + use<> {
         self.datagrams += 1;
         self.breaks.retain(|(_, until)| now < *until);
         let is_apart = self.breaks.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1));
-        let copies = if is_apart {
-            0
-        } else {
-            1 + usize::from(self.random.random_bool(self.weather.doubled))
-        };
-        let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, &bytes)).collect();
+        let copies =
+            if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.doubled)) };
+        let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
         arrivals.into_iter().map(move |(at, bytes)| (at, to, bytes))
     }
 

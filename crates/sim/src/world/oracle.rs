@@ -67,7 +67,10 @@ impl Oracle {
         }
         let length = scenario.groups[group as usize].messages.get(piece.message as usize);
         if length != Some(&piece.message_length) {
-            return Err(format!("{name} reads message {} as of {} bytes", piece.message, piece.message_length));
+            return Err(format!(
+                "{name} reads message {} as of {} bytes",
+                piece.message, piece.message_length
+            ));
         }
         let is_same = |(place, &found): (usize, &u8)| {
             found == byte(self.seed, group, piece.message, piece.offset + place as u64)
@@ -84,23 +87,39 @@ impl Oracle {
     }
 
     /// A root says that somebody is no longer a member.
-    pub fn lose(&mut self, scenario: &Scenario, group: u32, member: MemberId, host: usize, loss: Loss) -> Result<(), String> {
+    pub fn lose(
+        &mut self,
+        scenario: &Scenario,
+        group: u32,
+        member: MemberId,
+        host: usize,
+        loss: Loss,
+    ) -> Result<(), String> {
         self.lost.insert((group, host));
         if loss != Loss::Left && !scenario.may_lose(host) && !scenario.may_lose(scenario.root_host(group)) {
-            return Err(format!("group {group} has lost member {member} at host {host} for no reason: {loss}"));
+            return Err(format!(
+                "group {group} has lost member {member} at host {host} for no reason: {loss}"
+            ));
         }
         Ok(())
     }
 
     /// A group is over at a host.
-    pub fn end(&mut self, scenario: &Scenario, group: u32, host: &Host, ending: Ending) -> Result<(), String> {
+    pub fn end(
+        &mut self,
+        scenario: &Scenario,
+        group: u32,
+        host: &Host,
+        ending: Ending,
+    ) -> Result<(), String> {
         let first = Reader { message: 0, offset: 0, ending: None };
         let is_new = !self.readers.contains_key(&(group, host.number, host.life));
         let reader = self.readers.entry((group, host.number, host.life)).or_insert(first);
         reader.ending = Some(ending);
         let messages = scenario.groups[group as usize].messages.len();
         // Whoever came when everything had been sent has read nothing, and that is everything.
-        let has_all = (reader.message as usize, reader.offset) == (messages, 0) || (is_new && host.came_late(group));
+        let has_all =
+            (reader.message as usize, reader.offset) == (messages, 0) || (is_new && host.came_late(group));
         if ending == Ending::Closed && host.number != scenario.root_host(group) && !has_all {
             return Err(format!(
                 "host {} has ended group {group} after message {} of {messages}",

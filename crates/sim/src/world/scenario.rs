@@ -72,7 +72,8 @@ impl Scenario {
     pub fn random(seed: u64) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         let hosts = random.random_range(2..=Self::HOSTS_MAX);
-        let groups = (0..random.random_range(1..=3)).map(|_| GroupScenario::random(&mut random, hosts)).collect();
+        let groups =
+            (0..random.random_range(1..=3)).map(|_| GroupScenario::random(&mut random, hosts)).collect();
         let weather = Weather::random(&mut random);
         let mut scenario = Self { seed, hosts, groups, weather, faults: Vec::new() };
         if random.random_bool(0.7) {
@@ -135,8 +136,10 @@ impl GroupScenario {
             if random.random_bool(0.3) { bytes % 100 } else { bytes }
         });
         let messages = messages.collect();
-        let offload = [Offload::Nic, Offload::Nic, Offload::Host, Offload::Assisted][random.random_range(0..4)];
-        let start = if random.random_bool(0.5) { u32::MAX - random.random_range(0..200) } else { random.random() };
+        let offload =
+            [Offload::Nic, Offload::Nic, Offload::Host, Offload::Assisted][random.random_range(0..4)];
+        let start =
+            if random.random_bool(0.5) { u32::MAX - random.random_range(0..200) } else { random.random() };
         Self {
             hosts: members,
             root,
