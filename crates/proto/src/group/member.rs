@@ -31,14 +31,12 @@ pub(super) struct Membership {
     done: Option<Done>,
 }
 
-/// What a member still waits for that has everything in a closed group, and whose children have.
+/// A member has everything in a closed group, and its children have. It stays, since others may not have heard its last word
+/// or need another parent.
 #[derive(Debug, Clone, Copy)]
 struct Done {
-    since: Nanoseconds,
-    /// Whether the root has said that all members have everything.
+    /// Whether the root has said that all members have everything, or is gone. What is left is to be read.
     is_released: bool,
-    /// Whether its readers have read everything.
-    is_read: bool,
 }
 
 /// A table that has come in part.
@@ -164,15 +162,10 @@ impl Membership {
             return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
         };
         if flow.is_finished() && flow.has_told_all() {
-            self.finish(now);
+            self.finish();
         }
-        if let Some(Done { since, is_released, is_read }) = &mut self.done {
-            // Others may not have heard this member's last word, or need another parent: it stays until the root says that all
-            // have all, or nobody is left who would.
-            let heard_at = last_heard(*since, self.parent_heard_at, self.root_heard_at);
-            let is_left_alone = now.since(heard_at) > root_silence_max(settings);
-            *is_read = flow.is_read();
-            return (*is_read && (*is_released || is_left_alone)).then_some(Ending::Closed);
+        if self.is_released() {
+            return flow.is_read().then_some(Ending::Closed);
         }
         let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
         if let Some(parent) = parent {
@@ -181,7 +174,17 @@ impl Membership {
         let silence_max = root_silence_max(settings);
         let is_root_silent = now.since(self.root_heard_at) > silence_max
             && self.suspicions.iter().any(|suspicion| now.since(suspicion.since) > silence_max);
-        is_root_silent.then_some(Ending::RootSilent(silence_max))
+        if !is_root_silent {
+            return None;
+        }
+        match &mut self.done {
+            // Nobody is left who would need anything more.
+            Some(done) => {
+                done.is_released = true;
+                flow.is_read().then_some(Ending::Closed)
+            }
+            None => Some(Ending::RootSilent(silence_max)),
+        }
     }
 
     /// This node has been asleep, and others may have spoken.
@@ -190,13 +193,17 @@ impl Membership {
         self.suspicions.clear();
     }
 
-    fn finish(&mut self, now: Nanoseconds) -> &mut Done {
-        self.done.get_or_insert(Done { since: now, is_released: false, is_read: false })
+    fn is_released(&self) -> bool {
+        self.done.is_some_and(|done| done.is_released)
+    }
+
+    fn finish(&mut self) -> &mut Done {
+        self.done.get_or_insert(Done { is_released: false })
     }
 
     /// The root says that all have all.
-    pub fn release(&mut self, now: Nanoseconds) {
-        self.finish(now).is_released = true;
+    pub fn release(&mut self) {
+        self.finish().is_released = true;
     }
 
     pub fn deadline(&self, settings: &Settings) -> Option<Nanoseconds> {
@@ -207,9 +214,8 @@ impl Membership {
                 .chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)])
                 .min();
         }
-        if let Some(Done { since, is_read, .. }) = self.done {
-            let heard_at = last_heard(since, self.parent_heard_at, self.root_heard_at);
-            return is_read.then(|| heard_at + root_silence_max(settings) + Nanoseconds(1));
+        if self.is_released() {
+            return None;
         }
         let heard = self.parent.map(|_| self.parent_heard_at + parent_silence_max(settings) + Nanoseconds(1));
         let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at);
@@ -240,7 +246,7 @@ impl Membership {
         if take_due(&mut self.leave_at, now) {
             return Some(name.control(now, self.root, &Control::Leave));
         }
-        if self.done.is_some() {
+        if self.is_released() {
             return None;
         }
         let suspicion = self.suspicions.iter_mut().find(|suspicion| suspicion.tell_at <= now)?;
@@ -257,11 +263,6 @@ impl Membership {
 /// member's brother who is dead.
 fn parent_silence_max(settings: &Settings) -> Nanoseconds {
     Nanoseconds(settings.silence_max.0 / 2 * 3)
-}
-
-/// When somebody was heard who has to do with a member's place, if that was after `since`.
-fn last_heard(since: Nanoseconds, parent: Nanoseconds, root: Nanoseconds) -> Nanoseconds {
-    since.max(parent).max(root)
 }
 
 /// A root that has said nothing for so long, though it has been told of somebody's silence, is dead.

@@ -307,7 +307,7 @@ impl Group {
             }
             (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
                 if why == Dismissal::Closed {
-                    membership.release(now);
+                    membership.release();
                 } else {
                     self.end(Ending::Dismissed(why));
                 }
