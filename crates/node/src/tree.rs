@@ -61,10 +61,8 @@ fn check(settings: &GroupSettings) -> Result<(), NodeError> {
     let mut sorted: Vec<SocketAddr> = members.clone();
     sorted.sort_unstable();
     if let Some([double, _]) = sorted.array_windows().find(|[one, other]| one == other) {
-        return Err(NodeError::Members(format!(
-            "{} is given twice: every member has an address of its own",
-            pair[0]
-        )));
+        let problem = format!("{double} is given twice: every member has an address of its own");
+        return Err(NodeError::Members(problem));
     }
     let unusable = members.iter().find(|address| address.port() == 0 || address.ip().is_unspecified());
     if let Some(address) = unusable {
