@@ -12,9 +12,6 @@ use crate::{FigureSpec, Kind, Measure, Row};
 /// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.
 const LEFT_OUT_PARTS: usize = 10;
 
-/// Units that names of measures may end in.
-const UNITS: [&str; 4] = ["us", "ns", "bytes", "cycles"];
-
 impl FigureSpec {
     /// The figure that rows of it make.
     ///
@@ -148,7 +145,7 @@ impl FigureSpec {
             return format!("improvement factor over {}", self.series[base].name);
         }
         match self.measure {
-            Measure::Of(measure) => return labelled(measure.name),
+            Measure::Of(measure) => return measure.label.into(),
             Measure::AcceptedLoad => return "accepted load (flits a host and cycle)".into(),
             Measure::Saturation => return "effective load at saturation (flits a host and cycle)".into(),
             Measure::Latency | Measure::Winner => {}
@@ -188,14 +185,6 @@ fn relate(curves: &mut Vec<Curve>, base: &str) {
     }
 }
 
-/// The label of an axis from a name with its unit at the end: `host_cpu_us` becomes `host cpu (us)`.
-fn labelled(name: &str) -> String {
-    match name.rsplit_once('_') {
-        Some((what, unit)) if UNITS.contains(&unit) => format!("{} ({unit})", what.replace('_', " ")),
-        _ => name.replace('_', " "),
-    }
-}
-
 fn mean<'a>(values: impl Iterator<Item = &'a f64> + Clone) -> f64 {
     let count = values.clone().count();
     values.sum::<f64>() / count as f64
@@ -206,13 +195,24 @@ fn averaging(rows: &[&Row], measure: Measure) -> String {
     let of_kind = |is_kind: fn(Kind) -> bool| rows.iter().any(|row| is_kind(row.spec.kind()));
     let topologies: BTreeSet<Option<u64>> = rows.iter().map(|row| row.spec.topology_seed()).collect();
     let groups = rows.iter().map(|row| row.spec.group_index()).max().map_or(0, |last| last + 1);
-    let each = match (of_kind(|kind| !is_under_load(kind)), of_kind(is_under_load)) {
-        (_, false) => format!("{groups} random groups"),
-        (true, true) => format!("{groups} random groups or runs under load"),
-        (false, true) => format!("{groups} {} of random traffic", if groups == 1 { "run" } else { "runs" }),
+    // Where everybody is in the group, groups differ in nothing but random choices.
+    let is_drawn = rows.iter().any(|row| row.spec.setup().draws_groups());
+    let several = |what: &str| match groups {
+        1 => format!("one {what}"),
+        groups => format!("{groups} {what}s"),
     };
-    let what = if measure == Measure::Winner { "A cell compares means" } else { "A point is the mean" };
+    let each = match (of_kind(|kind| !is_under_load(kind)), of_kind(is_under_load)) {
+        (true, true) => several("random group or run") + " under load",
+        (false, true) => several("run") + " of random traffic",
+        (_, false) if is_drawn => several("random group"),
+        (_, false) if groups > 1 => several("run") + " of the same group",
+        (_, false) => "one run".into(),
+    };
+    let is_map = measure == Measure::Winner;
+    let what = if is_map { "A cell compares means" } else { "A point is the mean" };
     let mut text = match topologies.iter().flatten().count() {
+        0 if groups == 1 && is_map => format!("A cell compares runs, each of {each}."),
+        0 if groups == 1 => format!("A point is {each}."),
         0 => format!("{what} over {each}."),
         1 => format!("{what} over one topology with {each}."),
         count => format!("{what} over {count} topologies with {each} on each"),

@@ -74,6 +74,12 @@ pub enum Hardware {
 }
 
 impl Setup {
+    /// Whether runs differ in their groups: not where the root is given and all others are destinations.
+    pub fn draws_groups(&self) -> bool {
+        let members = hosts(&self.fabrics[0].1) * f64::from(self.processes);
+        self.root.is_none() || f64::from(self.destinations) + 1.0 < members
+    }
+
     /// The parameters of the simulator; `None` where a model runs.
     pub fn parameters(&self) -> Option<&Parameters> {
         match &self.hardware {
@@ -89,9 +95,15 @@ impl Setup {
 
     /// The testbed; `None` where the simulator runs.
     pub fn testbed(&self) -> Option<&Testbed> {
-        match &self.hardware {
-            Hardware::Cycles(_) => None,
-            Hardware::Testbed(testbed) => Some(testbed),
+        self.hardware.testbed()
+    }
+}
+
+impl Hardware {
+    fn testbed(&self) -> Option<&Testbed> {
+        match self {
+            Self::Cycles(_) => None,
+            Self::Testbed(testbed) => Some(testbed),
         }
     }
 }
@@ -184,6 +196,11 @@ impl Draft {
             load: None,
             traffic: Traffic::default(),
         }
+    }
+
+    /// The model that is set; `None` where the simulator runs.
+    pub fn model(&self) -> Option<&Model> {
+        self.hardware.testbed().map(|testbed| &testbed.model)
     }
 
     /// Applies one setting: one of [`KEYS`], a key of the parameters, or an option of the fabric.

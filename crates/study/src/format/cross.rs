@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use toml::Spanned;
 use treecast_model::Model;
+use treecast_plan::PlanError;
 
 use super::tables::{Table, VALUES_MAX, Values};
 use super::{File, Layer, texts};
@@ -62,6 +63,7 @@ impl Cross<'_> {
                 self.file.apply(&mut draft, panel.table)?;
                 self.file.apply(&mut draft, series.table)?;
                 self.file.apply(&mut draft, besides)?;
+                self.check_scheme(series, &draft)?;
                 let rows: Vec<Option<f64>> =
                     if ys.is_empty() { vec![None] } else { ys.iter().copied().map(Some).collect() };
                 for (y, x) in rows.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))) {
@@ -73,6 +75,15 @@ impl Cross<'_> {
         }
         let (topologies, settings) = (topologies.to_vec(), texts(besides));
         Ok(Sweep { points, values: xs, y_values: ys, settings, topologies, groups })
+    }
+
+    /// A plan of the scheme must be possible; only a model that measures lambda makes it up for itself.
+    fn check_scheme(&self, series: &Layer<SeriesSpec>, draft: &Draft) -> Result<(), StudyError> {
+        let SeriesSpec { scheme, order, .. } = &series.spec;
+        match scheme.check(*order) {
+            Err(PlanError::NeedsLambda) if measures(draft.model()).iter().any(|measure| measure.name == "lambda") => Ok(()),
+            checked => checked.map_err(|error| self.file.error(&series.span, error)),
+        }
     }
 
     fn values(&self, values: &Spanned<Values>) -> Result<Vec<f64>, StudyError> {
@@ -102,7 +113,7 @@ impl Cross<'_> {
             (Measure::Saturation, _) if setup.model().is_some() => {
                 Err("saturation is searched for without a testbed".into())
             }
-            (Measure::Of(measure), _) if !measures(&setup).iter().any(|other| other.name == measure.name) => {
+            (Measure::Of(measure), _) if !measures(setup.model()).iter().any(|other| other.name == measure.name) => {
                 Err(format!("{} is not measured here: set the testbed of a model that does", measure.name)
                     .into())
             }
@@ -114,7 +125,7 @@ impl Cross<'_> {
     }
 }
 
-/// What the model of a setup measures besides the latency.
-fn measures(setup: &Setup) -> &'static [treecast_model::Measure] {
-    setup.model().map_or(&[], Model::measures)
+/// What a model measures besides the latency.
+fn measures(model: Option<&Model>) -> &'static [treecast_model::Measure] {
+    model.map_or(&[], Model::measures)
 }

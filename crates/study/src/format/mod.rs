@@ -64,8 +64,11 @@ fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
         let applied = model.set(key, &value.get_ref().to_string());
         applied.map_err(|error| file.error(&value.span(), error))?;
     }
-    for key in &guessed {
+    for (place, key) in guessed.iter().enumerate() {
         check_guess(&model, &set, key.get_ref()).map_err(|reason| file.error(&key.span(), reason))?;
+        if guessed[..place].iter().any(|other| other.get_ref() == key.get_ref()) {
+            return Err(file.error(&key.span(), format_args!("'{}' is guessed already: name it once", key.get_ref())));
+        }
     }
     Ok(Testbed { name: name.into(), model, guessed: guessed.into_iter().map(Spanned::into_inner).collect() })
 }
@@ -221,6 +224,7 @@ fn series<'a>(file: &File, series: &'a Spanned<SeriesTable>) -> Result<Layer<'a,
         scheme: file.parsed(&table.scheme)?,
         order: table.order.as_ref().map(|order| file.parsed(order)).transpose()?,
         offload: table.offload.as_ref().map(|offload| file.parsed(offload)).transpose()?.unwrap_or_default(),
+        label: table.label,
         settings: texts(&table.set),
     };
     match &table.order {
