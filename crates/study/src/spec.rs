@@ -383,8 +383,8 @@ impl FigureSpec {
 }
 
 /// What the labels of series mean.
-const LABELS: &str = "Published: the algorithm is in a publication. Reconstructed: a publication names it, and its text is \
-                      not public; this is our reading. Ours: it is new here.";
+const LABELS: &str = "Published: the algorithm is in a publication. Reconstructed: a publication names it, and \
+                      this is our reading. Ours: it is new here.";
 /// Columns of the texts.
 const TEXT_WIDTH: usize = 100;
 

@@ -47,6 +47,9 @@ const SHAPES: [Shape; 5] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape
 // The first five are the shapes.
 const SYMBOLS: [char; 12] = ['●', '■', '▲', '◆', '+', '○', '□', '△', '◇', '×', '▼', '▽'];
 
+/// Half the length of a piece of line in a legend, in pixels.
+pub(super) const PIECE: u32 = 16;
+
 impl Look {
     /// The look of the curve at `index` of [`curve_names`](crate::figure::Figure::curve_names).
     pub fn of(index: usize) -> Self {
@@ -63,6 +66,20 @@ impl Look {
     /// The look of the curve called `name`, if `names` are all names.
     pub fn named(names: &[&str], name: &str) -> Self {
         Self::of(place(names, name))
+    }
+
+    /// A piece of a curve with its mark, for legends: a path to fill in SVG, around (0, 0).
+    pub fn path(&self) -> String {
+        let (drawn, left_out) = self.dash.unwrap_or((2 * PIECE, 0));
+        // A dash in the middle, under the mark, and others to both sides.
+        let every = (drawn + left_out).cast_signed();
+        let places = -PIECE.cast_signed() / every..=PIECE.cast_signed() / every;
+        let half = f64::from(drawn) / 2.0;
+        places.fold(self.shape.path().to_owned(), |path, place| {
+            let (from, to) = (f64::from(place * every) - half, f64::from(place * every) + half);
+            let (from, to) = (from.max(-f64::from(PIECE)), to.min(f64::from(PIECE)));
+            path + &format!("M{from}-1H{to}V1H{from}z")
+        })
     }
 
     /// The colour as `#rrggbb`.
@@ -84,10 +101,10 @@ impl Shape {
         }
     }
 
-    /// The shape around (0, 0) as a path in SVG, about ten pixels wide.
-    pub fn path(self) -> &'static str {
+    /// The shape around (0, 0) as a path to fill in SVG, about ten pixels wide.
+    fn path(self) -> &'static str {
         match self {
-            Self::Circle => "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0",
+            Self::Circle => "M-4.5 0a4.5 4.5 0 1 1 9 0a4.5 4.5 0 1 1-9 0",
             Self::Square => "M-4-4h8v8h-8z",
             Self::Triangle => "M0-5L5 4h-10z",
             Self::Diamond => "M0-5L5 0L0 5L-5 0z",

@@ -112,13 +112,10 @@ fn curves(figure: &Figure, id: usize) -> String {
 
 /// A piece of a curve: its line and its mark.
 fn swatch(look: Look) -> String {
-    let dash = look.dash.map(|(drawn, left_out)| format!(" stroke-dasharray=\"{drawn} {left_out}\"")).unwrap_or_default();
     format!(
-        "<svg class=\"swatch\" viewBox=\"-16 -6 32 12\" style=\"color:{}\" aria-hidden=\"true\">\
-         <path d=\"M-16 0H16\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/>\
-         <path d=\"{}\" fill=\"currentColor\"/></svg>",
-        look.hex(),
-        look.shape.path()
+        "<svg class=\"swatch\" viewBox=\"-16 -6 32 12\" aria-hidden=\"true\"><path d=\"{}\" fill=\"{}\"/></svg>",
+        look.path(),
+        look.hex()
     )
 }
 

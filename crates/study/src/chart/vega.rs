@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::axis::{self, Axis};
-use super::look::Look;
+use super::look::{Look, PIECE};
 use super::map::TIE_SHARE;
 use crate::figure::{Best, Figure, Panel, Scale};
 
@@ -45,7 +45,9 @@ pub fn vega_lite(figure: &Figure) -> Value {
             "header": { "title": null, "labelFontSize": 13, "labelFontWeight": "bold" },
         },
         "columns": figure.columns,
-        "spec": { "width": width, "height": height, "layer": layers },
+        "spec": {
+            "width": width, "height": height, "layer": layers, "resolve": { "scale": { "color": "independent", "shape": "independent" } },
+        },
         "resolve": { "scale": { "y": y_resolve }, "axis": { "x": "independent", "y": "independent" } },
         "config": { "legend": legend(&figure) },
     })
@@ -54,11 +56,19 @@ pub fn vega_lite(figure: &Figure) -> Value {
 /// A legend below the panels in as many columns as the names leave room for.
 fn legend(figure: &Figure) -> Value {
     let longest = figure.curve_names().iter().map(|name| name.chars().count()).max().unwrap_or_default();
-    let columns = (ALONE.0 as usize / (40 + 8 * longest)).clamp(1, 8);
-    json!({
-        "orient": "bottom", "columns": columns, "labelFontSize": 13, "labelLimit": ALONE.0,
-        "symbolSize": 90, "symbolOpacity": 1,
-    })
+    let columns = (ALONE.0 as usize / (60 + 8 * longest)).clamp(1, 8);
+    let mut legend = json!({
+        "orient": "bottom", "columns": columns, "labelFontSize": 13, "labelLimit": ALONE.0, "symbolOpacity": 1,
+        "symbolSize": 90,
+    });
+    if figure.row_label.is_none() {
+        // At this size paths are in pixels; they are wider than the room that it leaves them.
+        let sizes = [("symbolSize", 4), ("labelOffset", PIECE + 6), ("columnPadding", PIECE + 12), ("padding", PIECE)];
+        for (key, value) in sizes.into_iter().chain([("symbolStrokeWidth", 0)]) {
+            legend[key] = value.into();
+        }
+    }
+    legend
 }
 
 /// One row for each point.
@@ -89,11 +99,21 @@ fn layers(figure: &Figure, width: u32) -> Value {
         "axis": { "format": NUMBER },
     });
     let (y, low) = (y("mean"), y("low"));
-    let colour = channel(figure, |look| json!(look.hex()));
-    let shape = channel(figure, |look| json!(look.shape.vega()));
-    let dash = channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
+    // The legend shows pieces of curves, as no mark does.
+    let pieces = [channel(figure, |look| json!(look.hex())), channel(figure, |look| json!(look.path()))];
+    let mut colour = pieces[0].clone();
+    let mut shape = channel(figure, |look| json!(look.shape.vega()));
+    let mut dash = channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
+    for channel in [&mut colour, &mut shape, &mut dash] {
+        channel["legend"] = Value::Null;
+    }
     let chosen = |opacity: f64, otherwise: f64| json!({ "condition": { "param": "chosen", "value": opacity }, "value": otherwise });
     json!([
+        {
+            "transform": [{ "filter": "false" }],
+            "mark": { "type": "point", "filled": true },
+            "encoding": { "x": x, "y": y, "color": pieces[0], "shape": pieces[1] },
+        },
         {
             "transform": shown,
             "mark": { "type": "area", "tooltip": null },
