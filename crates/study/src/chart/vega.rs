@@ -45,9 +45,7 @@ pub fn vega_lite(figure: &Figure) -> Value {
             "header": { "title": null, "labelFontSize": 13, "labelFontWeight": "bold" },
         },
         "columns": figure.columns,
-        "spec": {
-            "width": width, "height": height, "layer": layers, "resolve": { "scale": { "color": "independent", "shape": "independent" } },
-        },
+        "spec": { "width": width, "height": height, "layer": layers },
         "resolve": { "scale": { "y": y_resolve }, "axis": { "x": "independent", "y": "independent" } },
         "config": { "legend": legend(&figure) },
     })
@@ -63,7 +61,7 @@ fn legend(figure: &Figure) -> Value {
     });
     if figure.row_label.is_none() {
         // At this size paths are in pixels; they are wider than the room that it leaves them.
-        let sizes = [("symbolSize", 4), ("labelOffset", PIECE + 6), ("columnPadding", PIECE + 12), ("padding", PIECE)];
+        let sizes = [("symbolSize", 4), ("labelOffset", PIECE), ("rowPadding", 4), ("columnPadding", PIECE + 12), ("padding", PIECE)];
         for (key, value) in sizes.into_iter().chain([("symbolStrokeWidth", 0)]) {
             legend[key] = value.into();
         }
@@ -73,12 +71,13 @@ fn legend(figure: &Figure) -> Value {
 
 /// One row for each point.
 fn rows(figure: &Figure) -> Vec<Value> {
-    let mut rows = Vec::new();
+    let (names, mut rows) = (figure.curve_names(), Vec::new());
     for panel in &figure.panels {
         for curve in &panel.curves {
+            let shape = Look::named(&names, &curve.name).shape.vega();
             for point in &curve.points {
                 rows.push(json!({
-                    "panel": panel.title, "curve": curve.name, "x": point.x, "row": curve.row,
+                    "panel": panel.title, "curve": curve.name, "shape": shape, "x": point.x, "row": curve.row,
                     "mean": point.mean, "low": point.low, "high": point.high, "runs": point.runs,
                 }));
             }
@@ -99,20 +98,19 @@ fn layers(figure: &Figure, width: u32) -> Value {
         "axis": { "format": NUMBER },
     });
     let (y, low) = (y("mean"), y("low"));
-    // The legend shows pieces of curves, as no mark does.
-    let pieces = [channel(figure, |look| json!(look.hex())), channel(figure, |look| json!(look.path()))];
-    let mut colour = pieces[0].clone();
-    let mut shape = channel(figure, |look| json!(look.shape.vega()));
-    let mut dash = channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
-    for channel in [&mut colour, &mut shape, &mut dash] {
-        channel["legend"] = Value::Null;
-    }
+    let colour = channel(figure, |look| json!(look.hex()));
+    // The scale of shapes is for the legend alone, which shows pieces of curves: marks have theirs in the data.
+    let piece = channel(figure, |look| json!(look.path()));
+    let dash = channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
     let chosen = |opacity: f64, otherwise: f64| json!({ "condition": { "param": "chosen", "value": opacity }, "value": otherwise });
     json!([
         {
             "transform": [{ "filter": "false" }],
+            "params": [{
+                "name": "chosen", "bind": "legend", "select": { "type": "point", "fields": ["curve"] },
+            }],
             "mark": { "type": "point", "filled": true },
-            "encoding": { "x": x, "y": y, "color": pieces[0], "shape": pieces[1] },
+            "encoding": { "x": x, "y": y, "color": colour, "shape": piece },
         },
         {
             "transform": shown,
@@ -128,12 +126,9 @@ fn layers(figure: &Figure, width: u32) -> Value {
         },
         {
             "transform": shown,
-            "params": [{
-                "name": "chosen", "bind": "legend", "select": { "type": "point", "fields": ["curve"] },
-            }],
-            "mark": { "type": "point", "filled": true, "size": 45 },
+            "mark": { "type": "point", "filled": true, "size": 45, "shape": { "expr": "datum.shape" } },
             "encoding": {
-                "x": x, "y": y, "color": colour, "shape": shape,
+                "x": x, "y": y, "color": colour,
                 "opacity": chosen(1.0, 0.15), "tooltip": tooltip(figure),
             },
         },
