@@ -195,34 +195,33 @@ fn averaging(rows: &[&Row], measure: Measure) -> String {
     let of_kind = |is_kind: fn(Kind) -> bool| rows.iter().any(|row| is_kind(row.spec.kind()));
     let topologies: BTreeSet<Option<u64>> = rows.iter().map(|row| row.spec.topology_seed()).collect();
     let groups = rows.iter().map(|row| row.spec.group_index()).max().map_or(0, |last| last + 1);
-    // Where everybody is in the group, groups differ in nothing but random choices.
-    let is_drawn = rows.iter().any(|row| row.spec.setup().draws_groups());
-    let several = |what: &str| match groups {
-        1 => format!("one {what}"),
-        groups => format!("{groups} {what}s"),
+    let drawn = rows.iter().map(|row| row.spec.setup().drawn()).max().unwrap_or_default();
+    let of_multicasts = of_kind(|kind| !is_under_load(kind));
+    let each = match (of_multicasts, of_kind(is_under_load), groups) {
+        (true, true, 1) => "one random group or run under load".into(),
+        (true, true, _) => format!("{groups} random groups or runs under load"),
+        (false, true, 1) => "one run of random traffic".into(),
+        (false, true, _) => format!("{groups} runs of random traffic"),
+        (_, false, 1) => format!("one {}", drawn.run()),
+        (_, false, _) => format!("{groups} {}", drawn.runs()),
     };
-    let each = match (of_kind(|kind| !is_under_load(kind)), of_kind(is_under_load)) {
-        (true, true) => several("random group or run") + " under load",
-        (false, true) => several("run") + " of random traffic",
-        (_, false) if is_drawn => several("random group"),
-        (_, false) if groups > 1 => several("run") + " of the same group",
-        (_, false) => "one run".into(),
+    let count = topologies.iter().flatten().count();
+    let each = match count {
+        0 => each,
+        1 => format!("{each} on one topology"),
+        _ => format!("{count} topologies with {each} on each"),
     };
-    let is_map = measure == Measure::Winner;
-    let what = if is_map { "A cell compares means" } else { "A point is the mean" };
-    let mut text = match topologies.iter().flatten().count() {
-        0 if groups == 1 && is_map => format!("A cell compares runs, each of {each}."),
-        0 if groups == 1 => format!("A point is {each}."),
-        0 => format!("{what} over {each}."),
-        1 => format!("{what} over one topology with {each}."),
-        count => format!("{what} over {count} topologies with {each} on each"),
+    let what = match measure {
+        Measure::Winner => "A cell compares means over",
+        _ if groups == 1 && count < 2 => "A point is",
+        _ => "A point is the mean over",
     };
-    if topologies.len() > 1 {
-        text += match measure {
-            Measure::Winner => ".",
-            _ => "; the band goes from the lowest to the highest mean of a topology.",
-        };
-    }
+    let mut text = format!("{what} {each}");
+    text += match measure {
+        Measure::Winner => ".",
+        _ if count < 2 => ".",
+        _ => "; the band goes from the lowest to the highest mean of a topology.",
+    };
     if measure != Measure::AcceptedLoad && of_kind(|kind| matches!(kind, Kind::Load { .. })) {
         text += match measure {
             Measure::Winner => {

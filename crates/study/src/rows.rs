@@ -237,7 +237,10 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     // Whether a column holds numbers does not depend on what a testbed sets: a threshold may be one, or "auto".
     let defaults = models.iter().filter_map(|model| Model::named(model.name()).ok());
     columns.extend(defaults.flat_map(|model| {
-        let cells = |(name, value): (&'static str, String)| Column { name, cells: parameter_of_model(&model, name, &value) };
+        let cells = |(name, value): (&'static str, String)| Column {
+            name,
+            cells: parameter_of_model(&model, name, &value),
+        };
         model.values().into_iter().map(cells).collect::<Vec<_>>()
     }));
     columns.extend(OUTPUTS.iter().map(column));
@@ -284,7 +287,9 @@ impl Column {
             Cells::WholeParameter(key) | Cells::RealParameter(key) | Cells::TextParameter(key) => {
                 row.value_of(key)
             }
-            Cells::WholeOfModel(key) | Cells::RealOfModel(key) | Cells::TextOfModel(key) => row.model_value(key),
+            Cells::WholeOfModel(key) | Cells::RealOfModel(key) | Cells::TextOfModel(key) => {
+                row.model_value(key)
+            }
             Cells::Measure(name) => row.model_measure(name).map(|value| value.to_string()),
         };
         text.unwrap_or_default()

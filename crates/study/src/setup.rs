@@ -74,10 +74,14 @@ pub enum Hardware {
 }
 
 impl Setup {
-    /// Whether runs differ in their groups: not where the root is given and all others are destinations.
-    pub fn draws_groups(&self) -> bool {
+    /// What is drawn of a group.
+    pub(crate) fn drawn(&self) -> Drawn {
         let members = hosts(&self.fabrics[0].1) * f64::from(self.processes);
-        self.root.is_none() || f64::from(self.destinations) + 1.0 < members
+        match self.root {
+            _ if f64::from(self.destinations) + 1.0 < members => Drawn::Group,
+            None => Drawn::Root,
+            Some(_) => Drawn::Nothing,
+        }
     }
 
     /// The parameters of the simulator; `None` where a model runs.
@@ -104,6 +108,38 @@ impl Hardware {
         match self {
             Self::Cycles(_) => None,
             Self::Testbed(testbed) => Some(testbed),
+        }
+    }
+}
+
+/// What is drawn of a group: nothing is left where everybody is in it and the root is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Drawn {
+    /// Runs differ in other random choices, if at all.
+    #[default]
+    Nothing,
+    /// Who sends to all others.
+    Root,
+    /// Who is in it.
+    Group,
+}
+
+impl Drawn {
+    /// One run, by what was drawn for it.
+    pub fn run(self) -> &'static str {
+        match self {
+            Self::Nothing => "run",
+            Self::Root => "run from a random root",
+            Self::Group => "run with a random group",
+        }
+    }
+
+    /// Several runs.
+    pub fn runs(self) -> &'static str {
+        match self {
+            Self::Nothing => "runs of the same group",
+            Self::Root => "random roots",
+            Self::Group => "random groups",
         }
     }
 }

@@ -283,12 +283,10 @@ impl Sweep {
             }
             seeds => format!("topologies with seeds {}", listed(seeds)),
         };
-        let is_drawn = self.points.iter().any(|point| point.setup.draws_groups());
-        let groups = match (self.groups, is_drawn) {
-            (1, true) => "1 random group".into(),
-            (groups, true) => format!("{groups} random groups"),
-            (1, false) => "1 run of the one group".into(),
-            (groups, false) => format!("{groups} runs of the one group"),
+        let drawn = self.points.iter().map(|point| point.setup.drawn()).max().unwrap_or_default();
+        let groups = match self.groups {
+            1 => format!("1 {}", drawn.run()),
+            groups => format!("{groups} {}", drawn.runs()),
         };
         let runs = grouped(self.runs());
         let y = if self.y_values.is_empty() {

@@ -49,7 +49,11 @@ pub const MEASURES: &[Measure] = &[
         label: "link concentration (visits a link)",
         about: "link visits of messages over distinct links visited, counted in the run; echoes and responses apart",
     },
-    Measure { name: "link_concentration_plan", label: "link concentration (visits a link)", about: "the same as the plan has it" },
+    Measure {
+        name: "link_concentration_plan",
+        label: "link concentration (visits a link)",
+        about: "the same as the plan has it",
+    },
     Measure {
         name: "link_concurrency_run",
         label: "link concurrency (messages at a time)",

@@ -32,7 +32,9 @@ impl Axis {
         let at = positions(values, scale);
         let (low, high) = ends(&at);
         let is_one = at.len() == 1;
-        if is_one || (at.len() <= most && (at.first(), at.last()) == (Some(&low), Some(&high)) && are_even(&at)) {
+        if is_one
+            || (at.len() <= most && (at.first(), at.last()) == (Some(&low), Some(&high)) && are_even(&at))
+        {
             return Self { scale, low, high, ticks: at };
         }
         let step = step(low, high, Unit::of(values, scale), most);
@@ -235,7 +237,10 @@ mod tests {
     fn a_logarithmic_axis_of_small_values_has_ticks_at_short_numbers() {
         let axis = Axis::rounded(&[0.0009, 0.5, 3.0], Scale::Log2, 7);
         assert_eq!(labels(&axis), ["0.0001", "0.001", "0.01", "0.1", "1", "10"]);
-        assert_eq!(labels(&Axis::rounded(&[0.0009, 3000.0], Scale::Log2, 4)), ["0.0001", "0.01", "1", "100", "10,000"]);
+        assert_eq!(
+            labels(&Axis::rounded(&[0.0009, 3000.0], Scale::Log2, 4)),
+            ["0.0001", "0.01", "1", "100", "10,000"]
+        );
         let between = Axis::tight(&[1.0 / 1024.0, 0.005, 0.0075], Scale::Log2, 2);
         assert_eq!(labels(&between), ["0.000977", "0.0075"]);
     }
@@ -269,10 +274,7 @@ mod tests {
             &[1.0, 1.0 + 1e-15],
         ];
         for set in sets {
-            for axis in [
-                Axis::tight(set, Scale::Linear, 5),
-                Axis::rounded(set, Scale::Linear, 5),
-            ] {
+            for axis in [Axis::tight(set, Scale::Linear, 5), Axis::rounded(set, Scale::Linear, 5)] {
                 assert!(axis.high > axis.low && (axis.high - axis.low).is_finite(), "{set:?} {axis:?}");
                 assert!((1..=12).contains(&axis.ticks.len()), "{set:?} {axis:?}");
                 assert!(axis.ticks.iter().all(|tick| tick.is_finite()), "{set:?} {axis:?}");

@@ -139,7 +139,10 @@ mod tests {
         }
         for index in 0..24 {
             let (look, repeats) = (Look::of(index), (0..index).map(Look::of));
-            assert!(repeats.into_iter().all(|other| (other.rgb, other.dash) != (look.rgb, look.dash)), "{index}");
+            assert!(
+                repeats.into_iter().all(|other| (other.rgb, other.dash) != (look.rgb, look.dash)),
+                "{index}"
+            );
         }
         let symbols: std::collections::BTreeSet<char> = (0..12).map(|i| Look::of(i).symbol).collect();
         assert_eq!(symbols.len(), 12);

@@ -29,7 +29,7 @@ const MARGIN: i32 = 16;
 const LINE_HEIGHT: i32 = 24;
 /// Around a panel, and beside its y axis.
 const PANEL_MARGIN: i32 = 8;
-const PANEL_MARGIN_RIGHT: i32 = 20;
+const PANEL_MARGIN_RIGHT: i32 = 28;
 const Y_LABELS: i32 = 72;
 const MARK_RADIUS: i32 = 4;
 const TITLE_SIZE: f64 = 18.0;
@@ -138,7 +138,11 @@ impl<'a> Sheet<'a> {
     /// Draws `panel` into `area`, which is a part of `root`.
     fn draw_panel(&self, panel: &Panel, root: &Area, area: &Area) -> Drawn {
         let (x_scale, y_scale) = (self.figure.x_scale, self.figure.y_scale);
-        let x = Axis::side_by_side(&panel.xs(), x_scale, f64::from(self.panel_width()) / (TEXT_SIZE * LETTER_WIDTH));
+        let x = Axis::side_by_side(
+            &panel.xs(),
+            x_scale,
+            f64::from(self.panel_width()) / (TEXT_SIZE * LETTER_WIDTH),
+        );
         let shown = if self.figure.shared_y { &self.figure.panels } else { std::slice::from_ref(panel) };
         let points = shown.iter().flat_map(Panel::points);
         let ys: Vec<f64> = points.flat_map(|point| [point.mean, point.low, point.high]).collect();

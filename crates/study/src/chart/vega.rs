@@ -61,7 +61,13 @@ fn legend(figure: &Figure) -> Value {
     });
     if figure.row_label.is_none() {
         // At this size paths are in pixels; they are wider than the room that it leaves them.
-        let sizes = [("symbolSize", 4), ("labelOffset", PIECE), ("rowPadding", 4), ("columnPadding", PIECE + 12), ("padding", PIECE)];
+        let sizes = [
+            ("symbolSize", 4),
+            ("labelOffset", PIECE),
+            ("rowPadding", 4),
+            ("columnPadding", PIECE + 12),
+            ("padding", PIECE),
+        ];
         for (key, value) in sizes.into_iter().chain([("symbolStrokeWidth", 0)]) {
             legend[key] = value.into();
         }
@@ -93,15 +99,18 @@ fn layers(figure: &Figure, width: u32) -> Value {
         "field": "x", "type": "quantitative", "title": figure.x_label, "scale": x_scale(figure.x_scale),
         "axis": x_axis(figure, width),
     });
-    let y = |field: &str| json!({
-        "field": field, "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure),
-        "axis": { "format": NUMBER },
-    });
+    let y = |field: &str| {
+        json!({
+            "field": field, "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure),
+            "axis": y_axis(figure),
+        })
+    };
     let (y, low) = (y("mean"), y("low"));
     let colour = channel(figure, |look| json!(look.hex()));
     // The scale of shapes is for the legend alone, which shows pieces of curves: marks have theirs in the data.
     let piece = channel(figure, |look| json!(look.path()));
-    let dash = channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
+    let dash =
+        channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
     let chosen = |opacity: f64, otherwise: f64| json!({ "condition": { "param": "chosen", "value": opacity }, "value": otherwise });
     json!([
         {
@@ -228,9 +237,21 @@ fn x_scale(scale: Scale) -> Value {
 fn x_axis(figure: &Figure, width: u32) -> Value {
     let xs: Vec<f64> = figure.panels.iter().flat_map(Panel::xs).collect();
     let ticks = Axis::side_by_side(&xs, figure.x_scale, f64::from(width) / LETTER_WIDTH);
-    let labels: Map<String, Value> = ticks.labelled().map(|(value, label)| (value.to_string(), label.into())).collect();
+    let labels: Map<String, Value> =
+        ticks.labelled().map(|(value, label)| (value.to_string(), label.into())).collect();
     let values: Vec<f64> = ticks.labelled().map(|(value, _)| value).collect();
     json!({ "values": values, "labelExpr": format!("({})[datum.value] || datum.label", json!(labels)), "labelOverlap": true })
+}
+
+/// Few enough ticks on a logarithmic axis, or the browser's library takes others than powers.
+fn y_axis(figure: &Figure) -> Value {
+    match figure.y_scale {
+        Scale::Linear if figure.points().all(|point| point.mean.fract() == 0.0) => {
+            json!({ "format": NUMBER, "tickMinStep": 1 })
+        }
+        Scale::Linear => json!({ "format": NUMBER }),
+        Scale::Log2 => json!({ "format": NUMBER, "tickCount": 5 }),
+    }
 }
 
 fn y_scale(figure: &Figure) -> Value {

@@ -67,7 +67,9 @@ fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
     for (place, key) in guessed.iter().enumerate() {
         check_guess(&model, &set, key.get_ref()).map_err(|reason| file.error(&key.span(), reason))?;
         if guessed[..place].iter().any(|other| other.get_ref() == key.get_ref()) {
-            return Err(file.error(&key.span(), format_args!("'{}' is guessed already: name it once", key.get_ref())));
+            return Err(
+                file.error(&key.span(), format_args!("'{}' is guessed already: name it once", key.get_ref()))
+            );
         }
     }
     Ok(Testbed { name: name.into(), model, guessed: guessed.into_iter().map(Spanned::into_inner).collect() })
@@ -155,7 +157,8 @@ impl Base<'_> {
         let y = figure.y.as_ref().map(Spanned::get_ref);
         let (x_spec, y_spec) = (vary(&figure.x), y.map(vary));
         let axes = Axes { x: &x_spec, y: y_spec.as_ref() };
-        let cross = Cross { file, measure, axes, draft, panels, series };
+        let schemes = figure.series.get_ref().iter().map(|series| series.get_ref().scheme.span()).collect();
+        let cross = Cross { file, measure, axes, draft, panels, series, schemes };
         let repeat = &figure.repeat;
         let topologies = repeat.topologies.as_ref().or(self.study.repeat.topologies.as_ref());
         let topologies = topologies.map_or(&[][..], Vec::as_slice);
