@@ -154,13 +154,10 @@ fn browsers_and_images_have_the_same_whole_ticks_and_labels_with_room() {
     assert!(axis["labelExpr"].as_str().unwrap().contains(r#""30002":"30,002""#));
     let image = chart::svg(&figure).unwrap();
     let image = roxmltree::Document::parse(&image).unwrap();
-    let texts: Vec<&str> = image.descendants().filter_map(|node| node.text()).map(str::trim).collect();
+    let texts = image.descendants().filter(|node| node.has_tag_name("text"));
+    let texts: Vec<&str> = texts.filter_map(|node| node.text()).map(str::trim).collect();
     let count = |label: &str| texts.iter().filter(|text| **text == label).count();
-    assert_eq!(
-        ["30,000", "30,001", "30,002", "30,004"].map(count),
-        [4, 0, 0, 4],
-        "three have no room in an image"
-    );
+    assert_eq!(["30,000", "30,001", "30,002", "30,004"].map(count), [4, 0, 4, 4]);
 }
 
 #[test]
