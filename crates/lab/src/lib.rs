@@ -151,7 +151,7 @@ impl Lab {
     ///   the name of a host, and a command for a shell there.
     ///
     /// The child that starts stands for the process on the host: it ends as that ends, and takes it along if it is killed.
-    /// It ignores interrupts from the terminal, which the process on the host gets too.
+    /// Interrupts from the terminal it leaves to that process, which gets them too.
     ///
     /// # Errors
     ///

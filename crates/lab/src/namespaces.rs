@@ -1,10 +1,13 @@
 //! Entering the namespaces of a host.
 //!
 //! A process with several threads cannot move itself: user namespaces are for single threads only, and a PID namespace is
-//! entered by children alone. So the child that a `Command` forks moves, before it becomes another program, and forks once
-//! more: the grandchild is in the PID namespace too and becomes the program. The child stays as what the caller knows as
-//! the `Child`: it ends as the grandchild ends, and takes it along. Thus no program has to be called again in a special
-//! way, whoever uses the library needs to prepare nothing, and `Command` keeps all it can do.
+//! entered by children alone. So it is the child that a `Command` forks which moves, before it becomes another program.
+//! Nobody needs to prepare anything in `main` for it, tests included, and `Command` keeps all it can do.
+//!
+//! Three processes come of it. The child is what the caller knows as the `Child`: it ends as the program ends. The guard
+//! is its child, and the program is the child of the guard, and in the PID namespace of the lab. The child can be killed
+//! by anybody; then the guard kills the program and buries it. Without a guard, that would be left to the first process
+//! of the machine, and the lab could not end before: in containers, where that process may be anything, never.
 #![expect(unsafe_code, reason = "fork, and code between fork and exec")]
 
 use std::fs::File;
@@ -17,12 +20,17 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
-use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, chdir, fork, getpid};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, chdir, fork, getpid, getppid};
 
-/// The namespaces of a host, in the order in which they are entered.
-pub(crate) struct Namespaces(Vec<File>);
+/// The namespaces of a host.
+pub(crate) struct Namespaces {
+    /// Those that a process enters itself, in this order.
+    own: Vec<File>,
+    /// The one that its children enter.
+    of_children: File,
+}
 
 impl Namespaces {
     /// Those of a process of a lab. `outer` is the process, seen from here, that started the lab's first; `inner` is the
@@ -33,8 +41,10 @@ impl Namespaces {
         // The user namespace comes first: it gives the right to enter the others.
         let user = own_user.then(|| outer.join("ns/user"));
         let others = ["ns/ipc", "ns/uts", "ns/net", "ns/mnt"].map(|name| inner.join(name));
-        let pid = outer.join("ns/pid_for_children");
-        user.into_iter().chain(others).chain([pid]).map(File::open).collect::<io::Result<_>>().map(Self)
+        Ok(Self {
+            own: user.into_iter().chain(others).map(File::open).collect::<io::Result<_>>()?,
+            of_children: File::open(outer.join("ns/pid_for_children"))?,
+        })
     }
 
     /// Lets a command run in them, in the same folder.
@@ -45,53 +55,97 @@ impl Namespaces {
             if unsafe { libc::getcwd(folder.as_mut_ptr().cast(), folder.len()) }.is_null() {
                 return Err(io::Error::last_os_error());
             }
-            for namespace in &self.0 {
+            for namespace in &self.own {
                 setns(namespace, CloneFlags::empty())?;
             }
             // Who enters a mount namespace stands at its root.
             let folder = std::ffi::CStr::from_bytes_until_nul(&folder).expect("getcwd ends with a zero");
             chdir(folder)?;
-            // SAFETY: this process has one thread; on both sides only system calls follow.
-            match unsafe { fork() }? {
-                ForkResult::Parent { child } => follow(child),
-                ForkResult::Child => Ok(prctl::set_pdeathsig(Signal::SIGKILL)?),
+            let caller = getpid();
+            // SAFETY: this process has one thread, and so have its children; all do system calls alone.
+            if let ForkResult::Parent { child } = unsafe { fork() }? {
+                follow(child);
             }
+            setns(&self.of_children, CloneFlags::empty())?;
+            // SAFETY: as above.
+            if let ForkResult::Parent { child } = unsafe { fork() }? {
+                guard(child, caller);
+            }
+            Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
         };
         // SAFETY: between fork and exec nothing is allocated and no lock is taken: system calls alone.
         unsafe { command.pre_exec(before_exec) };
     }
 }
 
-/// Ends as the child ends.
-fn follow(child: Pid) -> ! {
-    // SAFETY: nothing here uses a file again: the ends of pipes are the child's alone. No handler is installed.
-    unsafe {
-        if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) != 0 {
-            libc::_exit(126);
-        }
-        // From the terminal they come to the child too, and what they mean is for it to say: as in system(3).
-        for ignored in [Signal::SIGINT, Signal::SIGQUIT] {
-            let _ = signal(ignored, SigHandler::SigIgn);
+/// The child: ends as the guard ends.
+fn follow(guard: Pid) -> ! {
+    stand_aside();
+    loop {
+        match waitpid(guard, None) {
+            Err(Errno::EINTR) => {}
+            status => end_as(status),
         }
     }
-    let status = loop {
-        match waitpid(child, None) {
-            Err(Errno::EINTR) => {}
-            status => break status,
+}
+
+/// The guard: ends as the program ends, and kills it if the child is no more.
+fn guard(program: Pid, caller: Pid) -> ! {
+    stand_aside();
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    signals.add(Signal::SIGTERM);
+    let _ = signals.thread_block();
+    let _ = prctl::set_pdeathsig(Signal::SIGTERM);
+    if getppid() != caller {
+        let _ = kill(program, Signal::SIGKILL);
+    }
+    loop {
+        match waitpid(program, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => {}
+            status => end_as(status),
         }
-    };
-    let code = match status {
-        Ok(WaitStatus::Exited(_, code)) => code,
+        if signals.wait() == Ok(Signal::SIGTERM) {
+            let _ = kill(program, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Leaves the files and the terminal to the program.
+fn stand_aside() {
+    // SAFETY: no file is used again here.
+    if unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) } != 0 {
+        end(126);
+    }
+    // What the terminal sends comes to the program too, and what it means is for it to say: as in system(3).
+    for (number, handler) in [
+        (Signal::SIGINT, SigHandler::SigIgn),
+        (Signal::SIGQUIT, SigHandler::SigIgn),
+        (Signal::SIGCHLD, SigHandler::SigDfl),
+    ] {
+        // SAFETY: no handler of ours is installed.
+        let _ = unsafe { signal(number, handler) };
+    }
+}
+
+/// Ends as another process has ended.
+fn end_as(status: nix::Result<WaitStatus>) -> ! {
+    match status {
+        Ok(WaitStatus::Exited(_, code)) => end(code),
         Ok(WaitStatus::Signaled(_, by, _)) => {
             // The memory is that of who started us: no core of it.
             let _ = prctl::set_dumpable(false);
             // SAFETY: the default is no handler.
             let _ = unsafe { signal(by, SigHandler::SigDfl) };
+            let _ = SigSet::all().thread_unblock();
             let _ = kill(getpid(), by);
-            128 + by as i32
+            end(128 + by as i32)
         }
-        _ => 126,
-    };
-    // SAFETY: ends the process without running what its parent has registered for its own end.
+        _ => end(126),
+    }
+}
+
+fn end(code: i32) -> ! {
+    // SAFETY: nothing that the caller has registered for its own end is run.
     unsafe { libc::_exit(code) }
 }
