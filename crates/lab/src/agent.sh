@@ -1,4 +1,5 @@
-# A remote shell from host to host of a lab: agent [OPTIONS] HOST COMMAND... Options, as ssh has them, mean nothing here.
+# A remote shell from host to host of a lab: agent [OPTIONS] HOST COMMAND... Options of one word, such as
+# ssh's -x, mean nothing here.
 while [ "${1#-}" != "$1" ]; do shift; done
 host=${1#n}
 shift

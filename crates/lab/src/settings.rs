@@ -112,6 +112,12 @@ impl LabSettings {
     /// The most hosts of a lab: each has a port of the switch and an address of one small network.
     pub const HOSTS_MAX: u32 = 250;
 
+    /// The smallest [`mtu`](Self::mtu): what IPv6 needs.
+    pub const MTU_MIN: u32 = 1280;
+
+    /// The largest [`mtu`](Self::mtu): what IPv4 can say.
+    pub const MTU_MAX: u32 = 65535;
+
     /// So many hosts, links as fast as the machine, packets of 1500 bytes, no losses.
     pub fn new(hosts: u32) -> Self {
         Self { hosts, rate: None, mtu: 1500, drop: Share::default() }
@@ -121,7 +127,7 @@ impl LabSettings {
         if !(1..=Self::HOSTS_MAX).contains(&self.hosts) {
             return Err(wrong("hosts", &self.hosts, "a lab has 1 to 250 hosts"));
         }
-        if !(1280..=65535).contains(&self.mtu) {
+        if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
             return Err(wrong("mtu", &self.mtu, "1280, which IPv6 needs, to 65535 bytes"));
         }
         Ok(())

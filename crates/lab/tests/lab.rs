@@ -79,6 +79,8 @@ impl Drop for Player {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Until it is not only killed, but gone.
+        let _ = std::io::copy(&mut self.lines, &mut std::io::sink());
     }
 }
 
