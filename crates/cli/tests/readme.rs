@@ -1,5 +1,6 @@
 //! Every command in the README and in the docs prints what it says there.
 
+use std::io::Write;
 use std::path::Path;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -32,7 +33,9 @@ fn labs_are_allowed() -> bool {
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let output = std::process::Command::new(treecast).args(["lab", "1", "--", "true"]).output().unwrap();
     if !output.status.success() {
-        eprint!("skipped docs/lab.md: {}", String::from_utf8_lossy(&output.stderr));
+        // Past the test harness, which keeps what tests that pass print.
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let _ = write!(std::io::stderr(), "skipped: docs/lab.md: {complaint}");
     }
     output.status.success()
 }

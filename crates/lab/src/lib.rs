@@ -89,12 +89,13 @@ impl Lab {
         }
         command
             .args(["--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc"])
-            .args(["sh", "-c", include_str!("switch.sh"), "switch"])
+            .args(["sh", "-c", "eval \"$SWITCH\"", "treecast-lab"])
             .env("PATH", path)
             .env("HOSTS", settings.hosts.to_string())
             .env("MTU", settings.mtu.to_string())
             .env("LINK", settings.bucket())
             .env("PORT", settings.port())
+            .env("SWITCH", include_str!("switch.sh"))
             .env("HOST", include_str!("host.sh"))
             .env("AGENT", include_str!("agent.sh"))
             .stdin(Stdio::piped())

@@ -1,7 +1,8 @@
 # The first process of a lab, in namespaces of its own: it is the switch, starts the hosts, says "ready", and then waits for
 # the end of its standard input. With it ends, by the kernel, every process of the lab, and with them all namespaces.
 #
-# HOSTS how many; PORT words for tc on each port, one command a line, @ for the port; HOST and AGENT the other scripts.
+# HOSTS how many; PORT words for tc on each port, one command a line, @ for the port; HOST and AGENT the other scripts. From
+# variables, so that whoever lists processes does not read scripts.
 set -eu
 
 hostname switch
@@ -38,7 +39,7 @@ ip link set switch up
 number=0
 hosts=
 while [ "$number" -lt "$HOSTS" ]; do
-	unshare --mount --net --uts --ipc sh -c "$HOST" host "$number" &
+	unshare --mount --net --uts --ipc sh -c 'eval "$HOST"' treecast-lab "$number" &
 	hosts="$hosts $!"
 	number=$((number + 1))
 done
