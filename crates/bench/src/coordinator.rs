@@ -186,7 +186,7 @@ impl Bench {
     fn open(&self, workers: &mut [Worker], lab: Option<&Lab>) -> Result<Vec<SocketAddr>, BenchError> {
         let mut members = Vec::new();
         for worker in workers {
-            let ip = lab.map_or_else(|| "127.0.0.1".parse().expect("an address"), |lab| lab.hosts()[worker.host].address.into());
+            let ip = lab.map_or_else(|| "127.0.0.1".parse().expect("an address"), |lab| lab.hosts()[worker.host].ipv4.into());
             let bind = SocketAddr::new(ip, 0);
             match worker.ask(&Order::Open { bind, engine: self.engine })? {
                 Answer::Opened { address } => members.push(address),

@@ -4,6 +4,7 @@
 //! round by round, so that what else the machine does falls on all alike. docs/bench.md says what each number is.
 
 mod coordinator;
+mod parse;
 mod report;
 mod worker;
 
@@ -15,6 +16,7 @@ use thiserror::Error;
 use treecast_node::{Offload, Scheme};
 
 pub use coordinator::{Bench, Place, Skew, Workload};
+pub use parse::{parse_size, parse_time};
 pub use report::{FORMAT, Report, Row};
 pub use worker::work;
 

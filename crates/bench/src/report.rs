@@ -81,7 +81,9 @@ pub(crate) struct Times(Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Self {
-        Self(Histogram::new(3).expect("three digits are possible"))
+        let mut histogram = Histogram::new(3).expect("three digits are possible");
+        histogram.auto(true);
+        Self(histogram)
     }
 }
 
