@@ -135,6 +135,8 @@ impl Bench {
                 cpu_us_per_broadcast: gathered.cpu_us() / f64::from(self.messages),
                 bcast_cpu_us_mean: gathered.in_call_us_mean(),
                 throughput_mb_s: gathered.throughput_mb_s(),
+                packets_per_broadcast: gathered.packets as f64 / f64::from(self.messages),
+                repeated_per_broadcast: gathered.repeated as f64 / f64::from(self.messages),
                 lost: gathered.lost,
                 doubled: gathered.doubled,
             }

@@ -49,6 +49,10 @@ pub struct Row {
     pub bcast_cpu_us_mean: f64,
     /// How much reached each member a second, in 10^6 bytes.
     pub throughput_mb_s: f64,
+    /// Data packets that all nodes sent a message.
+    pub packets_per_broadcast: f64,
+    /// Of these, how many had been sent before.
+    pub repeated_per_broadcast: f64,
     /// Messages that a member has not received, over all members.
     pub lost: u64,
     /// Messages that a member has received twice.
@@ -68,6 +72,8 @@ pub(crate) struct Gathered {
     pub last_delivery: Times,
     in_call: Times,
     cpu_ns: u64,
+    pub packets: u64,
+    pub repeated: u64,
     /// How many bytes reached each member, and in which time.
     bytes: u64,
     span_ns: u64,
@@ -89,7 +95,7 @@ impl Default for Times {
 
 impl Times {
     fn record(&mut self, span_ns: u64) {
-        self.0.saturating_record(span_ns);
+        self.0.record(span_ns).expect("a histogram that grows takes any time");
     }
 
     /// The median, and what one in a hundred exceeds, in microseconds.
@@ -104,6 +110,8 @@ impl Gathered {
     pub fn add(&mut self, bytes: usize, messages: u32, measured: &[Measured], is_stream: bool) {
         let Some((root, others)) = measured.split_first() else { return };
         self.cpu_ns += measured.iter().map(|measured| measured.cpu_ns).sum::<u64>();
+        self.packets += measured.iter().map(|measured| measured.packets).sum::<u64>();
+        self.repeated += measured.iter().map(|measured| measured.repeated).sum::<u64>();
         self.lost += others.iter().map(|measured| measured.lost).sum::<u64>();
         self.doubled += others.iter().map(|measured| measured.doubled).sum::<u64>();
         for &span in &root.span_ns {

@@ -78,6 +78,9 @@ pub(crate) struct Measured {
     pub span_ns: Vec<u64>,
     /// CPU time of the whole process.
     pub cpu_ns: u64,
+    /// Data packets sent, and those of them that had been sent before.
+    pub packets: u64,
+    pub repeated: u64,
     /// Messages that did not come in time, and those that came twice.
     pub lost: u64,
     pub doubled: u64,
@@ -134,9 +137,12 @@ impl Worker {
             }
             Order::Run(order) => {
                 let joined = self.groups.get(&order.group).ok_or(NodeError::NodeClosed)?;
-                let cpu = process_cpu_ns();
+                let (cpu, counted) = (process_cpu_ns(), joined.group.counters());
                 let mut measured = if joined.is_root { send(&joined.group, &order) } else { receive(&joined.group, &order) }?;
                 measured.cpu_ns = process_cpu_ns() - cpu;
+                let counters = joined.group.counters();
+                measured.repeated = counters.repeated - counted.repeated;
+                measured.packets = counters.sent - counted.sent + measured.repeated;
                 Ok(Answer::Ran(measured))
             }
             Order::Close { group } => {

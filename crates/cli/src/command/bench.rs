@@ -27,6 +27,7 @@ Ways to broadcast take turns, round by round. Times are in microseconds:
   last delivery  from the root's call until the last member's application had it
   in call        how long a member was in its call, on average
   CPU            CPU time of all processes together
+  repeated       packets that had to be sent again, a broadcast
 
 docs/bench.md says more.")]
 pub struct Arguments {
@@ -184,7 +185,7 @@ fn modes(arguments: &Arguments) -> Result<Vec<Mode>, BenchError> {
 fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.set_header([
-        "bytes", "offload", "scheme", "root p50", "last delivery p50", "p99", "in call mean", "CPU", "MB/s", "lost", "doubled",
+        "bytes", "offload", "scheme", "root p50", "last delivery p50", "p99", "in call mean", "CPU", "MB/s", "repeated", "lost", "doubled",
     ]);
     for row in &report.rows {
         let Row { bytes, offload, scheme, lost, doubled, .. } = row;
@@ -195,6 +196,7 @@ fn table(report: &Report) -> String {
             row.bcast_cpu_us_mean,
             row.cpu_us_per_broadcast,
             row.throughput_mb_s,
+            row.repeated_per_broadcast,
         ];
         let mut cells = vec![bytes.to_string(), offload.clone(), scheme.clone()];
         cells.extend(times.map(|time| format!("{time:.1}")));
