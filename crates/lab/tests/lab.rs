@@ -251,7 +251,9 @@ fn a_link_carries_as_much_as_its_rate() {
         Some(play_on(&lab, 0, "give 10.42.0.2:7000 1000000").says().parse::<f64>().unwrap())
     };
     let (Some(slow), Some(fast)) = (micros("8mbit"), micros("32mbit")) else { return };
-    assert!((2.5..6.0).contains(&(slow / fast)), "{slow} against {fast} microseconds");
+    // A bucket never gives more than it should, however busy the machine is; 5 in 100 are for what it holds at first.
+    assert!(slow > 950_000.0 && fast > 237_500.0, "{slow} and {fast} microseconds");
+    assert!(slow / fast > 1.5, "{slow} against {fast} microseconds");
 }
 
 #[test]
@@ -326,7 +328,8 @@ fn a_lab_that_is_dropped_ends_what_runs() {
 #[test]
 fn a_child_that_is_killed_takes_its_process_along() {
     let lab = lab!(&LabSettings::new(2));
-    let processes = || printed(&lab, 0, "ls -d /proc/[0-9]* | wc -l");
+    // By one process alone, which counts itself.
+    let processes = || printed(&lab, 0, "set -- /proc/[0-9]*; echo $#");
     let before = processes();
     let line = "echo begun; exec sleep 1000";
     let mut command = lab.command(1, "sh").unwrap();
