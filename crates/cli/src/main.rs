@@ -49,6 +49,11 @@ enum Name {
     Paper(command::paper::Arguments),
     /// Run a command on hosts that are namespaces on this machine.
     Lab(command::lab::Arguments),
+    /// Measure broadcasts between real nodes.
+    Bench(command::bench::Arguments),
+    /// One host of a benchmark.
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 fn main() -> ExitCode {
@@ -62,6 +67,8 @@ fn main() -> ExitCode {
         Name::Sim(arguments) => command::sim::run(&arguments),
         Name::Paper(arguments) => command::paper::run(&arguments),
         Name::Lab(arguments) => command::lab::run(&arguments),
+        Name::Bench(arguments) => command::bench::run(&arguments),
+        Name::BenchWorker => command::bench::work(),
     };
     match result {
         Ok(status) => ExitCode::from(status),

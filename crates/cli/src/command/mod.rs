@@ -1,5 +1,6 @@
 //! The commands, one a file. Each gives its exit status.
 
+pub mod bench;
 pub mod fabric;
 pub mod lab;
 pub mod paper;
