@@ -22,11 +22,12 @@ use crate::output::complain;
   treecast lab 2 --rate 200mbit --drop 1% --on 0 -- ping -c 100 -i 0.01 n1
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
 
-The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many), TREECAST_LAB_ADDRESSES
-and TREECAST_LAB_AGENT (a remote shell between hosts) in its environment.
+The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many),
+TREECAST_LAB_ADDRESSES and TREECAST_LAB_AGENT (a remote shell between hosts) in its
+environment.
 
-Exit status: that of the first host, by number, whose command failed (128 and the number of the
-signal that ended it); 2 when there was no lab or no such command.
+Exit status: that of the first host, by number, whose command failed (128 and the
+number of the signal that ended it); 2 when there was no lab or no such command.
 
 docs/lab.md says what a host is, and what a machine needs for it."
 )]
