@@ -378,26 +378,30 @@ impl Roster {
         flow: &mut Flow,
         events: &mut Vec<Event>,
     ) -> Option<Ending> {
-        if let Stage::Over { why, times, tell_at } = &mut self.stage {
-            if *tell_at <= now && *times > 0 {
-                (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
-                let why = *why;
-                let others = self.others().map(|member| (self.seat(member).address, why));
-                self.dismissals = others.collect();
-                self.is_dirty = true;
-            }
-            return None;
-        }
-        if self.is_due(now) {
+        if !matches!(self.stage, Stage::Over { .. }) && self.is_due(now) {
             self.look(now, settings, name, flow, events);
         }
         if self.stage == Stage::Closing && self.newcomer.is_none() && flow.queue_close() {
             self.stage = Stage::Closed;
         }
-        (self.stage == Stage::Closed && flow.is_finished()).then(|| {
+        let is_finished = self.stage == Stage::Closed && flow.is_finished();
+        if is_finished {
             self.end(now, Dismissal::Closed);
-            Ending::Closed
-        })
+        }
+        self.say_farewell(now);
+        is_finished.then_some(Ending::Closed)
+    }
+
+    fn say_farewell(&mut self, now: Nanoseconds) {
+        if let Stage::Over { why, times, tell_at } = &mut self.stage
+            && *tell_at <= now
+            && *times > 0
+        {
+            (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
+            let why = *why;
+            self.dismissals = self.others().map(|member| (self.seat(member).address, why)).collect();
+            self.is_dirty = true;
+        }
     }
 
     /// Whether nothing is left to say.

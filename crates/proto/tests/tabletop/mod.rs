@@ -346,6 +346,9 @@ impl Tabletop {
                 Output::Transmit(transmit) => self.transmit(name, transmit)?,
                 Output::Wait(deadline) => {
                     self.take_events(name)?;
+                    if deadline.is_some_and(|at| at <= now) {
+                        return Err(format!("{name} waits for what is over"));
+                    }
                     if !self.read_one(name)? {
                         let asleep_until = self.node(name)?.asleep_until;
                         self.node(name)?.wake_at = deadline.map(|at| at.max(now).max(asleep_until));
