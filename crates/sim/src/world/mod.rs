@@ -313,6 +313,13 @@ impl World {
             Fault::Pause { host, span } => self.hosts[host].pause(self.now + span),
             Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
             Fault::Part { side, span } => self.network.part(self.now, side, span),
+            Fault::Join { host, group } => {
+                if self.hosts[host].is_up() && self.hosts[host].join(self.now, group, &self.scenario)? {
+                    let life = self.hosts[host].life;
+                    self.plan(self.now, What::Work { host, group, life });
+                    return self.drain(host);
+                }
+            }
             Fault::Leave { host, group } => {
                 if !self.hosts[host].is_up() {
                     return Ok(());

@@ -48,7 +48,7 @@ pub struct Weather {
     pub late_max: Nanoseconds,
 }
 
-/// Something that goes wrong.
+/// Something that goes wrong, or that not every cluster sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A host is gone, with all it knew.
@@ -63,6 +63,8 @@ pub enum Fault {
     Part { side: u64, span: Nanoseconds },
     /// A member leaves.
     Leave { host: usize, group: u32 },
+    /// A host that is not among the members asks to be one.
+    Join { host: usize, group: u32 },
 }
 
 impl Scenario {
@@ -90,7 +92,8 @@ impl Scenario {
         let short = Nanoseconds::from_us(random.random_range(1..=200_000));
         let long = Nanoseconds::from_us(random.random_range(1..=3_000_000));
         let span = if random.random_bool(0.5) { short } else { long };
-        let fault = match random.random_range(0..6) {
+        let group = random.random_range(0..self.groups.len() as u32);
+        let fault = match random.random_range(0..8) {
             0 => {
                 if random.random_bool(0.5) {
                     self.faults.push((at + span, Fault::Restart(host)));
@@ -100,7 +103,8 @@ impl Scenario {
             1 => Fault::Pause { host, span },
             2 | 3 => Fault::StopReading { host, span },
             4 => Fault::Part { side: random.random_range(0..1 << self.hosts), span },
-            _ => Fault::Leave { host, group: random.random_range(0..self.groups.len() as u32) },
+            5 => Fault::Leave { host, group },
+            _ => Fault::Join { host, group },
         };
         self.faults.push((at, fault));
     }
@@ -113,8 +117,13 @@ impl Scenario {
             Fault::Crash(crashed) => crashed == host,
             Fault::Pause { host: paused, span } => paused == host && is_long(span),
             Fault::Part { span, .. } => is_long(span),
-            Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } => false,
+            Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } | Fault::Join { .. } => false,
         })
+    }
+
+    /// Whether the host asks to leave the group.
+    pub fn leaves(&self, host: usize, group: u32) -> bool {
+        self.faults.iter().any(|&(_, fault)| fault == Fault::Leave { host, group })
     }
 }
 
