@@ -362,3 +362,53 @@ impl From<&Settings> for Patience {
         Self { silence_max, keepalive: keepalive.max(WAIT_LEAST), wait_min: wait_min.max(WAIT_LEAST) }
     }
 }
+
+/// States of docs/protocol.md.
+#[cfg(test)]
+impl Flow {
+    /// Tells of each packet and of each child in which of a diagram's states it is.
+    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        let first = self.freed - self.terms.slots;
+        for packet in first.until(self.end()).filter(|_| !self.terms.is_root) {
+            let is_stable = packet.is_before(self.stable);
+            let state = match packet.is_before(self.consumed) {
+                _ if packet.is_before(self.freed) => "gone",
+                _ if !packet.is_before(self.next) && self.held.has(packet) => "held",
+                _ if !packet.is_before(self.next) => "awaited",
+                true => "read",
+                false if is_stable => "stable",
+                false => "accepted",
+            };
+            tell(Diagram::Packet, packet.0, state);
+        }
+        for child in &self.children {
+            tell(Diagram::Child, child.member.0, child.state(self.terms.patience));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Child {
+    /// A state of docs/protocol.md.
+    fn state(&self, patience: Patience) -> &'static str {
+        let silence = self.unanswered.map_or(Nanoseconds::ZERO, |(since, _)| self.quiet_since.since(since));
+        if self.has_relapsed {
+            "relapsed"
+        } else if silence > patience.silence_max {
+            "silent"
+        } else if !self.is_open {
+            "new"
+        } else if self.misses > 0 {
+            "missed"
+        } else if self.in_flight() > 0 {
+            "sent to"
+        } else if self.stable.is_before(self.sent) {
+            "relaying"
+        } else if self.sent == self.end {
+            "full"
+        } else {
+            "idle"
+        }
+    }
+}

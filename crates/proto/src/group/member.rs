@@ -289,3 +289,25 @@ impl Name {
         }
     }
 }
+
+#[cfg(test)]
+impl Membership {
+    /// A state of docs/protocol.md.
+    pub fn state(&self) -> &'static str {
+        if self.is_released() {
+            "released"
+        } else if self.done.is_some() {
+            "done"
+        } else if self.leave_at.is_some() {
+            "leaving"
+        } else if self.join_at.is_some() {
+            "asking"
+        } else if !self.has_place {
+            "waiting"
+        } else if self.suspicions.is_empty() {
+            "placed"
+        } else {
+            "suspecting"
+        }
+    }
+}

@@ -318,7 +318,8 @@ impl Group {
                 }
             }
             (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
-                if why == Dismissal::Closed {
+                // Who has no place has nothing left to read.
+                if why == Dismissal::Closed && self.flow.is_some() {
                     membership.release();
                 } else {
                     self.end(Ending::Dismissed(why));
@@ -436,5 +437,26 @@ impl Name {
         let Copy { to, packet, data, checksum, slot } = flow.take_copy(now)?;
         let header = self.header(Timestamp(now.0.max(1)), packet, Body::Data(data)).write(checksum);
         Some(Transmit { to, header, payload: Source::Slot { group: self.group, slot, length: data.length } })
+    }
+}
+
+/// States of docs/protocol.md.
+#[cfg(test)]
+impl Group {
+    pub const fn member(&self) -> MemberId {
+        self.name.member
+    }
+
+    /// Tells of each thing in which of a diagram's states it is.
+    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        match &self.place {
+            Place::Root(roster) => roster.states(tell),
+            Place::Member(_) if self.has_ended => tell(Diagram::Member, 0, "ended"),
+            Place::Member(membership) => tell(Diagram::Member, 0, membership.state()),
+        }
+        if let Some(flow) = self.flow.as_ref().filter(|_| !self.has_ended) {
+            flow.states(tell);
+        }
     }
 }

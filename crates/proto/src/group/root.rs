@@ -614,3 +614,33 @@ impl Seat {
         (self.tell_at, self.is_owed) = (now, true);
     }
 }
+
+#[cfg(test)]
+impl Roster {
+    /// States of docs/protocol.md.
+    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        let stage = match self.stage {
+            Stage::Over { .. } => "over",
+            Stage::Closed => "closed",
+            Stage::Closing => "closing",
+            Stage::Open if !self.is_ready => "starting",
+            Stage::Open if self.newcomer.is_some() => "admitting",
+            Stage::Open => "open",
+        };
+        tell(Diagram::Group, 0, stage);
+        for (member, seat) in self.seats.iter().enumerate().filter(|_| stage != "over") {
+            let is_doubted = seat.doubt.as_ref().is_some_and(|doubt| doubt.answered_at.is_none());
+            let state = match seat {
+                Seat { is_present: false, .. } => "gone",
+                Seat { taken: 0, .. } => "called",
+                _ if is_doubted => "doubted",
+                Seat { taken, .. } if *taken < self.epoch => "moved",
+                _ => "settled",
+            };
+            if member != self.root.0 as usize {
+                tell(Diagram::Seat, member as u32, state);
+            }
+        }
+    }
+}

@@ -312,6 +312,7 @@ impl World {
             }
             Fault::Pause { host, span } => self.hosts[host].pause(self.now + span),
             Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
+            Fault::Deafen { from, to, span } => self.network.deafen(self.now, from, to, span),
             Fault::Part { side, span } => self.network.part(self.now, side, span),
             Fault::Join { host, group } => {
                 if self.hosts[host].is_up() && self.hosts[host].join(self.now, group, &self.scenario)? {

@@ -61,6 +61,8 @@ pub enum Fault {
     StopReading { host: usize, span: Nanoseconds },
     /// Hosts whose bit is set hear nothing of the others for a while, nor the others of them.
     Part { side: u64, span: Nanoseconds },
+    /// One host hears nothing of another one for a while.
+    Deafen { from: usize, to: usize, span: Nanoseconds },
     /// A member leaves.
     Leave { host: usize, group: u32 },
     /// A host that is not among the members asks to be one.
@@ -93,7 +95,7 @@ impl Scenario {
         let long = Nanoseconds::from_us(random.random_range(1..=3_000_000));
         let span = if random.random_bool(0.5) { short } else { long };
         let group = random.random_range(0..self.groups.len() as u32);
-        let fault = match random.random_range(0..8) {
+        let fault = match random.random_range(0..10) {
             0 => {
                 if random.random_bool(0.5) {
                     self.faults.push((at + span, Fault::Restart(host)));
@@ -104,6 +106,7 @@ impl Scenario {
             2 | 3 => Fault::StopReading { host, span },
             4 => Fault::Part { side: random.random_range(0..1 << self.hosts), span },
             5 => Fault::Leave { host, group },
+            6 | 7 => Fault::Deafen { from: host, to: random.random_range(0..self.hosts), span },
             _ => Fault::Join { host, group },
         };
         self.faults.push((at, fault));
@@ -117,6 +120,11 @@ impl Scenario {
             Fault::Crash(crashed) => crashed == host,
             Fault::Pause { host: paused, span } => paused == host && is_long(span),
             Fault::Part { span, .. } => is_long(span),
+            // The root makes up for a way between two others that is broken.
+            Fault::Deafen { from, to, span } => {
+                let is_root = |host| (0..self.groups.len() as u32).any(|group| self.root_host(group) == host);
+                is_long(span) && (is_root(from) || is_root(to)) && (from == host || to == host)
+            }
             Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } | Fault::Join { .. } => false,
         })
     }
