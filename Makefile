@@ -7,7 +7,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality clean
+.PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality worlds fuzz clean
 
 demo:
 	cargo build --package treecast-cli
@@ -88,6 +88,19 @@ explore:
 CASES ?= 10000
 equality:
 	PROPTEST_CASES=$(CASES) cargo test --package treecast-sim --lib equality
+
+# The protocol on bad networks, a world a seed: make worlds WORLDS=1000000
+WORLDS ?= 100000
+worlds:
+	cargo run --package treecast-sim --example worlds -- 0..$(WORLDS)
+
+# Any bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	for target in wire proto; do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=1500 -len_control=0 || exit 1; \
+	done
 
 clean:
 	cargo clean
