@@ -104,13 +104,21 @@ impl Bench {
         let rounds = self.rounds.min(self.messages) as usize;
         let turns = rounds * cases.len();
         for (group, bytes, ..) in &cases {
-            run(&mut workers, &RunOrder { group: *group, bytes: *bytes, messages: WARM_UP, pace: Pace::OneByOne })?;
+            run(
+                &mut workers,
+                &RunOrder { group: *group, bytes: *bytes, messages: WARM_UP, pace: Pace::OneByOne },
+            )?;
         }
         for round in 0..rounds {
             let messages = share(self.messages, rounds as u32, round as u32);
             for (place, (group, bytes, _, gathered)) in cases.iter_mut().enumerate() {
                 let order = RunOrder { group: *group, bytes: *bytes, messages, pace: self.pace(round) };
-                gathered.add(*bytes, messages, &run(&mut workers, &order)?, self.workload == Workload::Throughput);
+                gathered.add(
+                    *bytes,
+                    messages,
+                    &run(&mut workers, &order)?,
+                    self.workload == Workload::Throughput,
+                );
                 progress(round * self.modes.len() * self.sizes.len() + place + 1, turns);
             }
         }
@@ -146,7 +154,11 @@ impl Bench {
 
     fn check(&self) -> Result<(), BenchError> {
         let within = |what, given: u64, min, max| {
-            if (min..=max).contains(&given) { Ok(()) } else { Err(BenchError::Bounds { what, given, min, max }) }
+            if (min..=max).contains(&given) {
+                Ok(())
+            } else {
+                Err(BenchError::Bounds { what, given, min, max })
+            }
         };
         within("hosts", self.hosts().into(), 2, 250)?;
         within("messages", self.messages.into(), 1, 100_000_000)?;
@@ -188,7 +200,10 @@ impl Bench {
     fn open(&self, workers: &mut [Worker], lab: Option<&Lab>) -> Result<Vec<SocketAddr>, BenchError> {
         let mut members = Vec::new();
         for worker in workers {
-            let ip = lab.map_or_else(|| "127.0.0.1".parse().expect("an address"), |lab| lab.hosts()[worker.host].ipv4.into());
+            let ip = lab.map_or_else(
+                || "127.0.0.1".parse().expect("an address"),
+                |lab| lab.hosts()[worker.host].ipv4.into(),
+            );
             let bind = SocketAddr::new(ip, 0);
             match worker.ask(&Order::Open { bind, engine: self.engine })? {
                 Answer::Opened { address } => members.push(address),
@@ -284,10 +299,13 @@ impl Worker {
         let host = self.host;
         let mut line = serde_json::to_vec(order).expect("orders are written as JSON");
         line.push(b'\n');
-        let told = self.orders.as_mut().map_or_else(|| Err(io::ErrorKind::BrokenPipe.into()), |orders| {
-            orders.write_all(&line)?;
-            orders.flush()
-        });
+        let told = self.orders.as_mut().map_or_else(
+            || Err(io::ErrorKind::BrokenPipe.into()),
+            |orders| {
+                orders.write_all(&line)?;
+                orders.flush()
+            },
+        );
         told.map_err(|source| BenchError::Worker { host, source })
     }
 
@@ -301,7 +319,11 @@ impl Worker {
     }
 
     fn unexpected(&self, answer: &Answer) -> BenchError {
-        let why = if let Answer::Failed { why } = answer { why.clone() } else { format!("unexpected answer {answer:?}") };
+        let why = if let Answer::Failed { why } = answer {
+            why.clone()
+        } else {
+            format!("unexpected answer {answer:?}")
+        };
         BenchError::Failed { host: self.host, why }
     }
 }

@@ -17,8 +17,11 @@ pub fn parse_size(text: &str) -> Result<usize, BenchError> {
     let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
     let found = units.iter().find_map(|&(unit, size)| Some((text.strip_suffix(unit)?, size)));
     let (digits, unit) = found.unwrap_or((text, 1));
-    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<usize>().ok()).flatten();
-    number.and_then(|number| number.checked_mul(unit)).ok_or_else(|| unknown("size", text, "bytes, or 16K, 4M, 1G"))
+    let number =
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<usize>().ok()).flatten();
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| unknown("size", text, "bytes, or 16K, 4M, 1G"))
 }
 
 /// A time such as `400us`, `2ms` or `1s`.
@@ -36,7 +39,8 @@ pub fn parse_time(text: &str) -> Result<Duration, BenchError> {
     let found = units.iter().find_map(|&(unit, size)| Some((text.strip_suffix(unit)?, size)));
     let number = found.and_then(|(number, unit)| Some(number.parse::<f64>().ok()? * unit));
     let time = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.filter(|time| *time <= Duration::from_secs(60)).ok_or_else(|| unknown("time", text, "400us, 2ms, up to 60s"))
+    time.filter(|time| *time <= Duration::from_mins(1))
+        .ok_or_else(|| unknown("time", text, "400us, 2ms, up to 60s"))
 }
 
 fn unknown(what: &'static str, given: &str, known: &'static str) -> BenchError {
@@ -55,6 +59,9 @@ mod tests {
         for text in ["", "us", "400", "-1us", "nanus", "infs", "61s", "1h"] {
             assert!(parse_time(text).is_err(), "{text}");
         }
-        assert_eq!(parse_size("x").unwrap_err().to_string(), "there is no size x: known is bytes, or 16K, 4M, 1G");
+        assert_eq!(
+            parse_size("x").unwrap_err().to_string(),
+            "there is no size x: known is bytes, or 16K, 4M, 1G"
+        );
     }
 }

@@ -122,7 +122,8 @@ impl Gathered {
         }
         let mut end = 0;
         for (number, &start) in root.at_ns.iter().enumerate() {
-            let last = others.iter().filter_map(|other| other.at_ns.get(number)).max().copied().unwrap_or(start);
+            let last =
+                others.iter().filter_map(|other| other.at_ns.get(number)).max().copied().unwrap_or(start);
             self.last_delivery.record(last.saturating_sub(start));
             end = end.max(last);
             if !is_stream {

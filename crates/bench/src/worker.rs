@@ -87,7 +87,7 @@ pub(crate) struct Measured {
 }
 
 /// No message takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Does what the lines of standard input say, until they end.
 ///
@@ -138,7 +138,11 @@ impl Worker {
             Order::Run(order) => {
                 let joined = self.groups.get(&order.group).ok_or(NodeError::NodeClosed)?;
                 let (cpu, counted) = (process_cpu_ns(), joined.group.counters());
-                let mut measured = if joined.is_root { send(&joined.group, &order) } else { receive(&joined.group, &order) }?;
+                let mut measured = if joined.is_root {
+                    send(&joined.group, &order)
+                } else {
+                    receive(&joined.group, &order)
+                }?;
                 measured.cpu_ns = process_cpu_ns() - cpu;
                 let counters = joined.group.counters();
                 measured.repeated = counters.repeated - counted.repeated;

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
-    Bench, BenchError, Engine, Mode, Place, Report, Row, Skew, Workload, offload_of, parse_size, parse_time,
+    Bench, Engine, Mode, Place, Report, Row, Skew, Workload, offload_of, parse_size, parse_time,
 };
 use treecast_lab::{LabSettings, Rate, Share};
 use treecast_node::{Offload, Scheme};
@@ -156,7 +156,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     Ok(Bench {
         place,
         engine: arguments.engine,
-        modes: modes(arguments)?,
+        modes: modes(arguments),
         sizes: arguments.sizes.clone(),
         workload,
         messages: arguments.messages,
@@ -169,7 +169,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
 }
 
 /// Every offload with every scheme that is given. A program without multicast sends down a binomial tree.
-fn modes(arguments: &Arguments) -> Result<Vec<Mode>, BenchError> {
+fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().cloned().map(Some).collect();
     let mut modes = Vec::new();
     for &offload in &arguments.offload {
@@ -179,13 +179,24 @@ fn modes(arguments: &Arguments) -> Result<Vec<Mode>, BenchError> {
         }
         modes.extend(schemes.iter().cloned().map(|scheme| Mode { offload, scheme }));
     }
-    Ok(modes)
+    modes
 }
 
 fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.set_header([
-        "bytes", "offload", "scheme", "root p50", "last delivery p50", "p99", "in call mean", "CPU", "MB/s", "repeated", "lost", "doubled",
+        "bytes",
+        "offload",
+        "scheme",
+        "root p50",
+        "last delivery p50",
+        "p99",
+        "in call mean",
+        "CPU",
+        "MB/s",
+        "repeated",
+        "lost",
+        "doubled",
     ]);
     for row in &report.rows {
         let Row { bytes, offload, scheme, lost, doubled, .. } = row;
