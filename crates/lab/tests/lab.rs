@@ -268,7 +268,8 @@ fn a_link_is_limited_each_way() {
     // From one to two, then from two to one: in both cases one link carries it all.
     for ways in [[(0, 2), (0, 3)], [(1, 1), (2, 1)]] {
         let begun = Instant::now();
-        let mut givers = ways.map(|(from, to)| play_on(&lab, from, &format!("give 10.42.0.{to}:7000 500000")));
+        let mut givers =
+            ways.map(|(from, to)| play_on(&lab, from, &format!("give 10.42.0.{to}:7000 500000")));
         for giver in &mut givers {
             giver.says();
         }

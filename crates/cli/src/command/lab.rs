@@ -172,6 +172,8 @@ fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -187,22 +189,26 @@ mod tests {
         }
     }
 
+    /// Keeps each write by itself.
+    struct Writes<'a>(&'a RefCell<Vec<Vec<u8>>>);
+
+    impl Write for Writes<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn lines_are_passed_on_whole_with_a_prefix() {
         let relayed = |bytes: &[u8]| {
-            let out = std::cell::RefCell::new(Vec::new());
-            struct Out<'a>(&'a std::cell::RefCell<Vec<Vec<u8>>>);
-            impl Write for Out<'_> {
-                fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                    self.0.borrow_mut().push(bytes.to_vec());
-                    Ok(bytes.len())
-                }
-                fn flush(&mut self) -> io::Result<()> {
-                    Ok(())
-                }
-            }
-            relay(bytes, "n3: ", || Out(&out));
-            out.into_inner()
+            let writes = RefCell::new(Vec::new());
+            relay(bytes, "n3: ", || Writes(&writes));
+            writes.into_inner()
         };
         assert_eq!(relayed(b"one\n\ntwo\xff"), [&b"n3: one\n"[..], b"n3: \n", b"n3: two\xff\n"]);
         let long = relayed(&vec![b'x'; LINE_MAX as usize + 1]);
