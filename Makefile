@@ -20,14 +20,15 @@ demonstration:
 # Everything is built once, as the tests need it.
 test: set-up format lint pure unit demonstration instructions python
 
-# Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself (apt-get, if we are
-# root); the wasm32 target is for the pure crates (rustup).
+# Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
+# networks of labs (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 set-up:
 	@command -v chromium >/dev/null || { $(APT_GET) chromium >/dev/null; } || true
 	@$(CAN_MAKE_VENVS) || { $(APT_GET) python3-venv >/dev/null; } || true
+	@PATH="$$PATH:/usr/sbin:/sbin"; command -v tc >/dev/null || { $(APT_GET) iproute2 >/dev/null; } || true
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"
 	@rustup target add wasm32-unknown-unknown 2>/dev/null || true
 

@@ -139,7 +139,9 @@ impl Piece {
 pub struct Store<'a> {
     /// The group.
     pub group: GroupId,
-    /// The slot.
+    /// The packet's number.
+    pub packet: Sequence,
+    /// Its slot.
     pub slot: u32,
     /// The payload.
     pub payload: &'a [u8],
@@ -287,6 +289,16 @@ impl Protocol {
         self.group(group)?.stable()
     }
 
+    /// All packets before this one have left their slots.
+    pub fn freed(&self, group: GroupId) -> Option<Sequence> {
+        self.group(group)?.freed()
+    }
+
+    /// Whether the root has closed the group, and all before that has come.
+    pub fn is_closed(&self, group: GroupId) -> bool {
+        self.group(group).is_some_and(Group::is_closed)
+    }
+
     /// Whom this node sends to, in that order.
     pub fn children(&self, group: GroupId) -> impl Iterator<Item = MemberId> {
         self.group(group).into_iter().flat_map(Group::children)
@@ -300,6 +312,11 @@ impl Protocol {
     /// What has been counted of datagrams of no group.
     pub const fn strays(&self) -> &StrayCounters {
         &self.strays
+    }
+
+    /// Whether the group is here.
+    pub fn has(&self, group: GroupId) -> bool {
+        self.places.contains_key(&group)
     }
 
     /// The groups that are here.
@@ -344,7 +361,12 @@ impl Protocol {
         let slot = group.packet(now, &self.settings, from, &packet);
         self.events.extend(group.take_events());
         self.give_turn(place);
-        slot.map(|slot| Store { group: id, slot, payload: packet.payload.bytes() })
+        slot.map(|slot| Store {
+            group: id,
+            packet: packet.header.sequence,
+            slot,
+            payload: packet.payload.bytes(),
+        })
     }
 
     fn insert(

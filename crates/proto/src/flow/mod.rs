@@ -249,6 +249,16 @@ impl Flow {
         self.stable
     }
 
+    /// All before it have left their slots.
+    pub const fn freed(&self) -> Sequence {
+        self.freed
+    }
+
+    /// Whether the closing packet has been accepted.
+    pub const fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
     /// Whether the group is closed, and every member of the subtree has all packets.
     pub fn is_finished(&self) -> bool {
         self.closed.is_some_and(|close| close.is_before(self.stable))

@@ -24,6 +24,8 @@ pub(super) struct Membership {
     /// When to say that this host wants to join or to leave, or whom it suspects.
     join_at: Option<Nanoseconds>,
     leave_at: Option<Nanoseconds>,
+    /// Since when it wants to leave.
+    leaving_since: Option<Nanoseconds>,
     suspicions: Vec<Suspicion>,
     /// The root has asked for a sign of life: when, by its clock.
     sign: Option<Timestamp>,
@@ -70,6 +72,7 @@ impl Membership {
             is_taken_due: false,
             join_at: asks.then_some(now),
             leave_at: None,
+            leaving_since: None,
             suspicions: Vec::new(),
             sign: None,
             done: None,
@@ -146,6 +149,7 @@ impl Membership {
 
     pub fn leave(&mut self, now: Nanoseconds) {
         self.leave_at = self.leave_at.or(Some(now));
+        self.leaving_since = self.leaving_since.or(Some(now));
     }
 
     /// A neighbour does not answer.
@@ -157,6 +161,10 @@ impl Membership {
 
     /// Looks at what has not happened.
     pub fn elapse(&mut self, now: Nanoseconds, settings: &Settings, flow: Option<&Flow>) -> Option<Ending> {
+        if self.leaving_since.is_some_and(|since| now.since(since) > settings.silence_max) {
+            // Nobody is there to let it go.
+            return Some(Ending::GivenUp);
+        }
         let Some(flow) = flow else {
             let waited = now.since(self.root_heard_at);
             return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));

@@ -142,6 +142,14 @@ impl Group {
         self.flow.as_ref().map(Flow::stable)
     }
 
+    pub fn freed(&self) -> Option<Sequence> {
+        self.flow.as_ref().map(Flow::freed)
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.flow.as_ref().is_some_and(Flow::is_closed)
+    }
+
     pub fn room(&self) -> u32 {
         match (&self.place, &self.flow) {
             (Place::Root(roster), Some(flow)) if !roster.is_closing() => flow.room(),

@@ -1,0 +1,130 @@
+//! Between an application and its node: one group.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use treecast_proto::{Ending, GroupId, Loss, MemberId, Offload, Refused};
+
+use crate::bell::Notice;
+use crate::ring::{RingReader, RingWriter};
+
+/// What an application and its node know together of a group.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub group: GroupId,
+    /// Rings when there is something to see for the application.
+    pub notice: Notice,
+    /// Whether there is something to see for the node.
+    has_news: AtomicBool,
+    placed: OnceLock<Placed>,
+    is_closed: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// A member's place, once it has one.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// The application's side of the ring, until it takes it.
+    pub side: Mutex<Option<Side>>,
+    pub member: u32,
+    pub offload: Offload,
+}
+
+/// A side of a ring.
+#[derive(Debug)]
+pub(crate) enum Side {
+    Writer(RingWriter),
+    Reader(RingReader),
+}
+
+/// What has happened to a group.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct State {
+    pub is_ready: bool,
+    pub losses: Vec<(MemberId, Loss)>,
+    pub newcomers: Vec<MemberId>,
+    pub ending: Option<Ending>,
+    pub refused: Option<Refused>,
+    pub does_not_fit: bool,
+}
+
+impl Channel {
+    pub fn new(group: GroupId) -> Self {
+        Self {
+            group,
+            notice: Notice::default(),
+            has_news: AtomicBool::new(false),
+            placed: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+            state: Mutex::new(State::default()),
+        }
+    }
+
+    pub fn placed(&self) -> Option<&Placed> {
+        self.placed.get()
+    }
+
+    pub fn place(&self, placed: Placed) {
+        // A member that gets another place keeps its memory only if it has read nothing yet; proto then begins anew.
+        if self.placed.set(placed).is_ok() {
+            self.notice.ring();
+        }
+    }
+
+    /// There is something to see for the node.
+    pub fn give_news(&self) {
+        self.has_news.store(true, Ordering::Release);
+    }
+
+    pub fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::AcqRel)
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.notice.ring();
+    }
+
+    pub fn ready(&self) {
+        self.change(|state| state.is_ready = true);
+    }
+
+    pub fn joined(&self, member: MemberId) {
+        self.change(|state| state.newcomers.push(member));
+    }
+
+    pub fn lost(&self, member: MemberId, loss: Loss) {
+        self.change(|state| state.losses.push((member, loss)));
+    }
+
+    pub fn end(&self, ending: Ending) {
+        self.change(|state| state.ending = Some(ending));
+    }
+
+    pub fn refuse(&self, refused: Refused) {
+        self.change(|state| state.refused = Some(refused));
+    }
+
+    pub fn does_not_fit(&self) {
+        self.change(|state| state.does_not_fit = true);
+    }
+
+    /// The root has closed the group, and all that it has sent is in the ring.
+    pub fn close(&self) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            self.notice.ring();
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.state().ending.is_some()
+    }
+}

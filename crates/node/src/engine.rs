@@ -1,0 +1,404 @@
+//! The user engine: a thread that plays the NIC, with the protocol, a socket and the groups' slots.
+//!
+//! Whoever holds the engine drives it: its own thread when something comes or a time is over, and an application's thread that
+//! has just given it something to do, so that what is sent does not wait for another thread to wake.
+
+#![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use treecast_proto::{
+    Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Output, Protocol, Refused, Source,
+    StrayCounters, Transmit,
+};
+
+use crate::bell::{Bell, sleep};
+use crate::channel::{Channel, Placed, Side};
+use crate::datagrams::{BATCH, Datagrams};
+use crate::ring::ring;
+use crate::{NodeError, NodeSettings};
+
+/// An engine and what others need to reach it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    engine: Mutex<Engine>,
+    requests: Mutex<VecDeque<Request>>,
+    has_requests: AtomicBool,
+    bell: Bell,
+    is_stopping: AtomicBool,
+    /// The engine's socket and timer, to sleep on.
+    socket: OwnedFd,
+    timer: Arc<OwnedFd>,
+    address: SocketAddr,
+    pub spin: Duration,
+}
+
+/// What an application asks for. What is asked for often goes by the ring instead.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Input(Input<'static>),
+    /// Take part in a group; at its root with the node's side of the ring.
+    Enter {
+        channel: Arc<Channel>,
+        input: Input<'static>,
+        side: Option<Side>,
+    },
+}
+
+/// The protocol on its socket.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    protocol: Protocol,
+    datagrams: Datagrams,
+    origin: Instant,
+    groups: BTreeMap<GroupId, Joint>,
+    timer: Arc<OwnedFd>,
+    armed: Option<Nanoseconds>,
+}
+
+/// A group here: the node's side of the ring, and what leads to the application.
+#[derive(Debug)]
+struct Joint {
+    channel: Arc<Channel>,
+    side: Option<Side>,
+}
+
+/// A step takes in so many batches at most before others may hold the engine.
+const BATCHES_MAX: usize = 16;
+
+impl Shared {
+    pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
+        let bind_error = |source| NodeError::Bind { address: settings.bind, source };
+        let datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes).map_err(bind_error)?;
+        let address = datagrams.address();
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
+        let system = |what| move |source| NodeError::System { what, source };
+        let timer = Arc::new(timer);
+        let bell = Bell::new().map_err(system("cannot make an event descriptor"))?;
+        let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
+        let engine = Engine {
+            protocol: Protocol::new(settings.protocol.clone()),
+            datagrams,
+            origin: Instant::now(),
+            groups: BTreeMap::new(),
+            timer: Arc::clone(&timer),
+            armed: None,
+        };
+        Ok(Self {
+            engine: Mutex::new(engine),
+            requests: Mutex::new(VecDeque::new()),
+            has_requests: AtomicBool::new(false),
+            bell,
+            is_stopping: AtomicBool::new(false),
+            socket,
+            timer,
+            address,
+            spin: settings.spin,
+        })
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Asks for something, and sees to it that it is done.
+    pub fn request(&self, request: Request) {
+        lock(&self.requests).push_back(request);
+        self.has_requests.store(true, Ordering::Release);
+        self.kick();
+    }
+
+    /// Asks for something, and waits until it is done.
+    pub fn request_and_wait(&self, request: Request) {
+        lock(&self.requests).push_back(request);
+        self.has_requests.store(true, Ordering::Release);
+        lock(&self.engine).step(self);
+    }
+
+    /// There is something to do: does it here, unless somebody holds the engine, who then does it.
+    pub fn kick(&self) {
+        match self.engine.try_lock() {
+            Ok(mut engine) => engine.step(self),
+            Err(_) => self.bell.ring(),
+        }
+    }
+
+    pub fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
+        look(&mut lock(&self.engine))
+    }
+
+    /// Ends the engine's thread, once all groups are over or the time is.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.bell.arm();
+        self.bell.ring();
+    }
+
+    /// The engine's thread.
+    pub fn run(&self) {
+        loop {
+            self.bell.arm();
+            {
+                let mut engine = lock(&self.engine);
+                engine.step(self);
+                if self.is_stopping.load(Ordering::Acquire) && engine.protocol.groups().next().is_none() {
+                    return;
+                }
+            }
+            let descriptors = [self.socket.as_fd(), self.timer.as_fd(), self.bell.as_fd()];
+            sleep(
+                &mut descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
+                None,
+            );
+            let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+            self.bell.clear();
+        }
+    }
+}
+
+/// A lock whose holder has panicked is still a lock: what it guards is checked by the protocol's own rules.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    fn now(&self) -> Nanoseconds {
+        Nanoseconds(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    pub fn counters(&self, group: GroupId) -> Option<GroupCounters> {
+        self.protocol.counters(group).copied()
+    }
+
+    pub fn strays(&self) -> StrayCounters {
+        *self.protocol.strays()
+    }
+
+    pub fn children(&self, group: GroupId) -> Vec<MemberId> {
+        self.protocol.children(group).collect()
+    }
+
+    /// Does all there is to do now.
+    pub fn step(&mut self, shared: &Shared) {
+        // What is to be forwarded has been written or read before that was asked for.
+        self.take_from_applications();
+        if shared.has_requests.swap(false, Ordering::AcqRel) {
+            let requests = mem::take(&mut *lock(&shared.requests));
+            for request in requests {
+                self.request(request);
+            }
+        }
+        self.send_all();
+        for _ in 0..BATCHES_MAX {
+            let count = self.receive();
+            if count == 0 {
+                break;
+            }
+            self.send_all();
+            self.give_to_applications();
+            if count < BATCH {
+                break;
+            }
+        }
+        self.give_to_applications();
+    }
+
+    fn request(&mut self, request: Request) {
+        let now = self.now();
+        let outcome = match request {
+            Request::Input(input) => self.protocol.handle(now, input).map(|_| ()),
+            Request::Enter { channel, input, side } => match self.protocol.handle(now, input) {
+                Ok(_) => {
+                    self.groups.insert(channel.group, Joint { channel, side });
+                    Ok(())
+                }
+                Err(refused) => {
+                    channel.refuse(refused);
+                    Ok(())
+                }
+            },
+        };
+        // The group may have ended before the request came.
+        if let Err(refused) = outcome
+            && !matches!(refused, Refused::UnknownGroup(_))
+        {
+            tracing::warn!(%refused, "a request of the application");
+        }
+    }
+
+    /// Takes over what applications have written or read.
+    fn take_from_applications(&mut self) {
+        let now = self.now();
+        for (&group, Joint { channel, side }) in &self.groups {
+            match side {
+                Some(Side::Reader(reader)) if channel.take_news() => {
+                    let Some((_, next)) = self.protocol.readable(group) else { continue };
+                    for packet in next.until(reader.written()) {
+                        let piece = reader.piece(packet);
+                        if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
+                            tracing::warn!(%refused, "a packet of the application");
+                            break;
+                        }
+                    }
+                }
+                Some(Side::Writer(writer)) if channel.take_news() => {
+                    let _ = self.protocol.handle(now, Input::Consumed { group, upto: writer.read() });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes in a batch of datagrams; says how many.
+    fn receive(&mut self) -> usize {
+        let count = match self.datagrams.receive() {
+            Ok(count) => count,
+            Err(error) => {
+                tracing::warn!(%error, "datagrams cannot be received");
+                return 0;
+            }
+        };
+        let now = self.now();
+        for place in 0..count {
+            let Some((from, bytes)) = self.datagrams.received(place) else { continue };
+            let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
+            if let Ok(Some(store)) = stored
+                && let Some(Side::Writer(writer)) =
+                    self.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
+            {
+                writer.put(store.packet, store.payload);
+            }
+            // A place in the tree needs memory before the next datagram comes.
+            self.take_events();
+        }
+        count
+    }
+
+    /// Sends all that is to be sent now, and sees to it that it wakes for what comes next.
+    fn send_all(&mut self) {
+        let now = self.now();
+        let deadline = loop {
+            match self.protocol.poll(now) {
+                Output::Wait(deadline) => break deadline,
+                Output::Transmit(transmit) => self.add(transmit),
+            }
+            if self.datagrams.is_full() {
+                self.flush();
+            }
+        };
+        self.flush();
+        self.take_events();
+        self.wake_at(now, deadline);
+    }
+
+    fn add(&mut self, Transmit { to, header, payload }: Transmit) {
+        match payload {
+            Source::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
+            Source::Slot { group, slot, length } => {
+                let address = match self.groups.get(&group).and_then(|joint| joint.side.as_ref()) {
+                    Some(Side::Writer(writer)) => writer.address(slot),
+                    Some(Side::Reader(reader)) => reader.address(slot),
+                    None => return,
+                };
+                // SAFETY: the protocol names slots of packets that have not left them. At a member the engine alone writes
+                // slots, and does so in `receive`, before which every batch is sent. At the root such slots are the
+                // reader's, which the engine is, and it gives them back only in `give_to_applications`, also later.
+                unsafe { self.datagrams.add_from(to, &header, address, length as usize) };
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.datagrams.send() {
+            if error.raw_os_error() == Some(libc::EMSGSIZE) {
+                for joint in self.groups.values() {
+                    joint.channel.does_not_fit();
+                }
+            }
+            tracing::debug!(%error, "a datagram cannot be sent");
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.protocol.take_event() {
+            let (Event::Placed { group, .. }
+            | Event::Ready { group }
+            | Event::Joined { group, .. }
+            | Event::Lost { group, .. }
+            | Event::Ended { group, .. }) = event;
+            let Some(Joint { channel, side }) = self.groups.get_mut(&group) else { continue };
+            match event {
+                Event::Placed { member, start, slots, payload_bytes_max, offload, .. } => {
+                    let (writer, reader) = ring(slots, usize::from(payload_bytes_max), start);
+                    *side = Some(Side::Writer(writer));
+                    let for_application = Mutex::new(Some(Side::Reader(reader)));
+                    channel.place(Placed { side: for_application, member: member.0, offload });
+                }
+                Event::Ready { .. } => channel.ready(),
+                Event::Joined { member, .. } => channel.joined(member),
+                Event::Lost { member, loss, .. } => channel.lost(member, loss),
+                Event::Ended { ending, .. } => channel.end(ending),
+            }
+        }
+    }
+
+    /// Shows applications what has come, and what there is room for.
+    fn give_to_applications(&mut self) {
+        for (&group, Joint { channel, side }) in &mut self.groups {
+            match side {
+                Some(Side::Reader(reader)) => {
+                    if let Some(freed) =
+                        self.protocol.freed(group).filter(|&freed| reader.read().is_before(freed))
+                    {
+                        reader.give_back(freed.min(reader.written()));
+                        channel.notice.ring();
+                    }
+                }
+                Some(Side::Writer(writer)) => {
+                    let Some((_, end)) = self.protocol.readable(group) else { continue };
+                    if writer.written() != end {
+                        for packet in writer.written().until(end) {
+                            if let Some(piece) = self.protocol.piece(group, packet) {
+                                writer.describe(packet, *piece);
+                            }
+                        }
+                        writer.give(end);
+                        channel.notice.ring();
+                    }
+                    if self.protocol.is_closed(group) {
+                        channel.close();
+                    }
+                }
+                None => {}
+            }
+        }
+        let protocol = &self.protocol;
+        self.groups.retain(|&group, joint| !joint.channel.has_ended() || protocol.has(group));
+    }
+
+    /// Sets the timer, if what comes next comes before what it is set to.
+    fn wake_at(&mut self, now: Nanoseconds, deadline: Option<Nanoseconds>) {
+        let Some(deadline) = deadline else { return };
+        if self.armed.is_some_and(|armed| now < armed && armed <= deadline) {
+            return;
+        }
+        let span = deadline.since(now).0.max(1);
+        let value =
+            Timespec { tv_sec: (span / 1_000_000_000) as i64, tv_nsec: (span % 1_000_000_000) as i64 };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        if let Err(error) = rustix::time::timerfd_settime(&*self.timer, TimerfdTimerFlags::empty(), &once) {
+            tracing::error!(error = %io::Error::from(error), "the timer cannot be set");
+        }
+        self.armed = Some(deadline);
+    }
+}

@@ -1,0 +1,94 @@
+//! What can go wrong.
+
+use std::io;
+use std::net::SocketAddr;
+
+use thiserror::Error;
+use treecast_plan::PlanError;
+use treecast_proto::{Ending, GroupId, Loss, Refused};
+
+/// What can go wrong with a node or a group.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The socket cannot be opened.
+    #[error("cannot listen at {address}: {source}{}", advice(.source))]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refuses something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Datagrams are longer than the network carries.
+    #[error(
+        "datagrams of {datagram_bytes} bytes do not fit through the network: give the group a smaller mtu_bytes"
+    )]
+    DatagramTooLong {
+        /// How long they are, with their IP header.
+        datagram_bytes: usize,
+    },
+    /// There is no such tree.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The members' addresses are wrong.
+    #[error("{0}")]
+    Members(String),
+    /// The node's protocol refuses it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The group is over.
+    #[error("{0}")]
+    Ended(Ending),
+    /// The time is over.
+    #[error("nothing has come within the time given")]
+    TimedOut,
+    /// A message is longer than the room for it.
+    #[error("the message has {message_bytes} bytes, and there is room for {room_bytes}")]
+    TooLong {
+        /// How long the message is.
+        message_bytes: u64,
+        /// How much room there is.
+        room_bytes: u64,
+    },
+    /// Only the root sends, and only others receive.
+    #[error("member {member} is{} the root of group {group}, and only {} may do this", if *.is_root { "" } else { " not" }, if *.is_root { "others" } else { "the root" })]
+    WrongSide {
+        /// The group.
+        group: GroupId,
+        /// Who asks.
+        member: u32,
+        /// Whether it is the root.
+        is_root: bool,
+    },
+    /// The node has been closed.
+    #[error("the node has been closed")]
+    NodeClosed,
+}
+
+/// A member that others go on without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("member {member}{} is lost: {loss}", address.map(|address| format!(" at {address}")).unwrap_or_default())]
+pub struct Lost {
+    /// Its number.
+    pub member: u32,
+    /// Where its node was, if it was a member from the beginning.
+    pub address: Option<SocketAddr>,
+    /// Why.
+    pub loss: Loss,
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ": choose another port, or 0 for a free one",
+        io::ErrorKind::AddrNotAvailable => ": that is no address of this machine",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 need rights",
+        _ => "",
+    }
+}

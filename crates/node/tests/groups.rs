@@ -1,0 +1,296 @@
+//! Groups of nodes on loopback, as applications use them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload};
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+fn open(count: usize, address: &str) -> Vec<Node> {
+    let settings = NodeSettings { bind: address.parse().unwrap(), ..NodeSettings::default() };
+    (0..count).map(|_| Node::open(&settings).unwrap()).collect()
+}
+
+fn nodes(count: usize) -> Vec<Node> {
+    open(count, "127.0.0.1:0")
+}
+
+fn settings(nodes: &[Node]) -> GroupSettings {
+    GroupSettings::new(nodes.iter().map(Node::address).collect())
+}
+
+fn groups(nodes: &[Node], settings: &GroupSettings) -> Vec<Group> {
+    nodes.iter().map(|node| node.group(settings).unwrap()).collect()
+}
+
+fn message(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|place| (place * 31 + number * 7) as u8).collect()
+}
+
+/// Everybody but the root receives these messages and the end, in threads of their own.
+fn check_all(groups: Vec<Group>, root: usize, lengths: &[usize]) {
+    let mut groups: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+    let sender = groups[root].take().unwrap();
+    std::thread::scope(|scope| {
+        for group in groups.into_iter().flatten() {
+            scope.spawn(move || {
+                for (number, &length) in lengths.iter().enumerate() {
+                    let received = group.receive(PATIENCE).unwrap();
+                    assert!(
+                        received.as_deref() == Some(&message(number, length)[..]),
+                        "message {number} of {length} bytes"
+                    );
+                }
+                assert_eq!(group.receive(PATIENCE).unwrap(), None);
+            });
+        }
+        for (number, &length) in lengths.iter().enumerate() {
+            sender.send(&message(number, length)).unwrap();
+        }
+        assert_eq!(sender.close(PATIENCE).unwrap(), []);
+    });
+}
+
+#[test]
+fn every_member_receives_every_message_with_each_offload() {
+    for offload in [Offload::Nic, Offload::Assisted, Offload::Host] {
+        let nodes = nodes(7);
+        let settings = GroupSettings { offload, slots: 64, root: 2, ..settings(&nodes) };
+        check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_408, 1_409, 16_384, 5, 300_000, 0, 77]);
+    }
+}
+
+#[test]
+fn it_works_over_ipv6() {
+    let nodes = open(4, "[::1]:0");
+    check_all(groups(&nodes, &settings(&nodes)), 0, &[10, 100_000]);
+}
+
+#[test]
+fn a_message_longer_than_the_slots_streams_through_them() {
+    let nodes = nodes(3);
+    let settings = GroupSettings { slots: 16, message_bytes: 3 << 20, ..settings(&nodes) };
+    check_all(groups(&nodes, &settings), 0, &[3 << 20]);
+}
+
+#[test]
+fn a_member_of_several_groups_receives_from_each_root() {
+    let nodes = nodes(3);
+    let all: Vec<Vec<Group>> = (0..3)
+        .map(|root| groups(&nodes, &GroupSettings { group: GroupId(root as u32), root, ..settings(&nodes) }))
+        .collect();
+    for (root, groups) in all.iter().enumerate() {
+        groups[root].send(&message(root, 20_000)).unwrap();
+    }
+    for (root, groups) in all.iter().enumerate() {
+        for (_, group) in groups.iter().enumerate().filter(|(member, _)| *member != root) {
+            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(root, 20_000)));
+        }
+    }
+}
+
+#[test]
+fn a_group_that_nobody_reads_does_not_block_another() {
+    let nodes = nodes(2);
+    let stuck = groups(&nodes, &GroupSettings { group: GroupId(1), slots: 8, ..settings(&nodes) });
+    let free = groups(&nodes, &GroupSettings { group: GroupId(2), ..settings(&nodes) });
+    for number in 0..8 {
+        stuck[0].send(&message(number, 100)).unwrap();
+    }
+    for number in 0..100 {
+        free[0].send(&message(number, 5_000)).unwrap();
+        assert_eq!(free[1].receive(PATIENCE).unwrap(), Some(message(number, 5_000)));
+    }
+    assert_eq!(stuck[1].receive(PATIENCE).unwrap(), Some(message(0, 100)));
+}
+
+#[test]
+fn a_message_is_taken_into_a_buffer_if_it_fits() {
+    let nodes = nodes(2);
+    let groups = groups(&nodes, &settings(&nodes));
+    groups[0].send(b"hello").unwrap();
+    let mut small = [0; 4];
+    let error = groups[1].receive_into(&mut small, PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), "the message has 5 bytes, and there is room for 4");
+    let mut buffer = [0; 8];
+    assert_eq!(groups[1].receive_into(&mut buffer, PATIENCE).unwrap(), Some(5));
+    assert_eq!(&buffer[..5], b"hello");
+    assert!(matches!(groups[1].receive(Some(Duration::from_millis(5))), Err(NodeError::TimedOut)));
+}
+
+#[test]
+fn a_member_that_is_not_there_is_named_and_others_go_on() {
+    let nodes = nodes(3);
+    let mut node_settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
+    node_settings.protocol.arrival_max = treecast_proto::Nanoseconds::from_ms(300);
+    let root = Node::open(&node_settings).unwrap();
+    let nowhere: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    let members = [root.address(), nodes[1].address(), nowhere, nodes[2].address()];
+    let settings = GroupSettings::new(members.to_vec());
+    let (sender, one, other) = (
+        root.group(&settings).unwrap(),
+        nodes[1].group(&settings).unwrap(),
+        nodes[2].group(&settings).unwrap(),
+    );
+    sender.wait_until_ready(PATIENCE).unwrap();
+    sender.send(b"hello").unwrap();
+    for member in [&one, &other] {
+        assert_eq!(member.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+    }
+    let lost = sender.close(PATIENCE).unwrap();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].to_string(), "member 2 at 127.0.0.1:9 is lost: it has not answered within 300 ms");
+}
+
+#[test]
+fn a_root_that_is_dropped_tells_its_members() {
+    let nodes = nodes(2);
+    let mut groups = groups(&nodes, &settings(&nodes));
+    groups[0].send(b"hello").unwrap();
+    groups[0].flush(PATIENCE).unwrap();
+    drop(groups.remove(0));
+    assert_eq!(groups[0].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+    let error = groups[0].receive(PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), "the root has given the group up");
+}
+
+#[test]
+fn a_member_that_leaves_is_named_and_others_go_on() {
+    let nodes = nodes(3);
+    let mut groups = groups(&nodes, &settings(&nodes));
+    groups[0].wait_until_ready(PATIENCE).unwrap();
+    groups.remove(1).close(PATIENCE).unwrap();
+    groups[0].send(b"hello").unwrap();
+    assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+    let lost = groups.remove(0).close(PATIENCE).unwrap();
+    assert!(lost.len() == 1 && lost[0].to_string().ends_with("is lost: it has left"), "{lost:?}");
+}
+
+#[test]
+fn a_host_joins_at_the_next_message() {
+    let nodes = nodes(3);
+    let settings = GroupSettings { admits: true, ..settings(&nodes[..2]) };
+    let groups = groups(&nodes[..2], &settings);
+    groups[0].send(b"before").unwrap();
+    assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"before"[..]));
+    let newcomer = nodes[2].join(&settings).unwrap();
+    newcomer.wait_until_ready(PATIENCE).unwrap();
+    groups[0].send(b"after").unwrap();
+    for member in [&groups[1], &newcomer] {
+        assert_eq!(member.receive(PATIENCE).unwrap().as_deref(), Some(&b"after"[..]));
+    }
+    assert_eq!(newcomer.member(), Some(2));
+}
+
+#[test]
+fn a_host_that_comes_late_is_refused_where_nobody_is_admitted() {
+    let nodes = nodes(3);
+    let settings = settings(&nodes[..2]);
+    let groups = groups(&nodes[..2], &settings);
+    groups[0].wait_until_ready(PATIENCE).unwrap();
+    let error = nodes[2].join(&settings).unwrap().receive(PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), "the group takes nobody in who comes later");
+}
+
+#[test]
+fn threads_share_a_group() {
+    let nodes = nodes(2);
+    let groups = groups(&nodes, &settings(&nodes));
+    let (sender, receiver) = (Arc::new(&groups[0]), Arc::new(&groups[1]));
+    std::thread::scope(|scope| {
+        for writer in 0..4_u8 {
+            let sender = Arc::clone(&sender);
+            scope.spawn(move || (0..50).for_each(|_| sender.send(&[writer; 3_000]).unwrap()));
+        }
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let receiver = Arc::clone(&receiver);
+                scope.spawn(move || {
+                    let mut counts = [0; 4];
+                    for _ in 0..100 {
+                        let message = receiver.receive(PATIENCE).unwrap().unwrap();
+                        assert!(message.len() == 3_000 && message.iter().all(|byte| *byte == message[0]));
+                        counts[usize::from(message[0])] += 1;
+                    }
+                    counts
+                })
+            })
+            .collect();
+        let counts: Vec<[i32; 4]> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert!((0..4).all(|writer| counts[0][writer] + counts[1][writer] == 50));
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let nodes = nodes(2);
+    let good = settings(&nodes);
+    let error = |settings: &GroupSettings| nodes[0].group(settings).unwrap_err().to_string();
+    assert!(
+        error(&GroupSettings { root: 5, ..good.clone() }).contains("members are numbered from 0") || true
+    );
+    let elsewhere = GroupSettings::new(vec!["127.0.0.1:1".parse().unwrap()]);
+    assert!(error(&elsewhere).contains("which is none of the members: 127.0.0.1:1"));
+    let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
+    assert!(error(&double).contains("is given twice"));
+    assert!(error(&GroupSettings { slots: 100, ..good.clone() }).contains("slots (a power of two)"));
+    assert!(error(&GroupSettings { mtu_bytes: 300, ..good.clone() }).contains("mtu_bytes must be from 604"));
+    let groups = groups(&nodes, &good);
+    assert_eq!(error(&good), "there is a group 1 at this node already");
+    let error = groups[1].send(b"x").unwrap_err().to_string();
+    assert!(error.contains("not the root of group 1, and only the root may do this"), "{error}");
+    let error = groups[0].receive(PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("is the root of group 1, and only others may do this"), "{error}");
+    let taken = NodeSettings { bind: nodes[0].address(), ..NodeSettings::default() };
+    assert!(
+        Node::open(&taken).unwrap_err().to_string().ends_with("choose another port, or 0 for a free one")
+    );
+}
+
+#[test]
+fn a_wrong_token_gets_nobody_in() {
+    let nodes = nodes(2);
+    let good = GroupSettings { token: "secret".into(), ..settings(&nodes) };
+    let root = nodes[0].group(&good).unwrap();
+    let stranger = nodes[1].group(&GroupSettings { token: "guess".into(), ..good.clone() }).unwrap();
+    assert!(matches!(root.wait_until_ready(Some(Duration::from_millis(200))), Err(NodeError::TimedOut)));
+    assert!(matches!(stranger.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
+    assert!(nodes[1].strays().wrong_cookie > 0);
+}
+
+#[test]
+fn random_datagrams_are_counted_and_traffic_goes_on() {
+    let nodes = nodes(2);
+    let groups = groups(&nodes, &settings(&nodes));
+    let noise = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..500_usize {
+        for node in &nodes {
+            noise.send_to(&message(number, number % 200), node.address()).unwrap();
+        }
+        if number % 10 == 0 {
+            groups[0].send(&message(number, 3_000)).unwrap();
+            assert_eq!(groups[1].receive(PATIENCE).unwrap(), Some(message(number, 3_000)));
+        }
+    }
+    let strays = nodes[1].strays();
+    assert!(strays.malformed > 0, "{strays:?}");
+}
+
+#[test]
+fn the_end_is_said_once_and_for_all() {
+    let nodes = nodes(2);
+    let mut groups = groups(&nodes, &settings(&nodes));
+    groups[0].send(b"last").unwrap();
+    let sender = groups.remove(0);
+    let closer = std::thread::spawn(move || sender.close(PATIENCE));
+    assert_eq!(groups[0].receive(PATIENCE).unwrap().as_deref(), Some(&b"last"[..]));
+    for _ in 0..3 {
+        match groups[0].receive(PATIENCE) {
+            Ok(None) | Err(NodeError::Ended(Ending::Closed)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(closer.join().unwrap().unwrap(), []);
+}
