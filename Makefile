@@ -4,7 +4,7 @@
 # One seed for property tests, so that a run can be repeated; `make explore` draws others.
 export PROPTEST_RNG_SEED ?= 1
 
-PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire
+PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto
 TREECAST := target/debug/treecast
 
 .PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality worlds fuzz clean

@@ -93,7 +93,7 @@ const MEMBER: [Edge; 18] = [
     ("suspecting", "ended", "dismissed, or nothing from the root"),
     ("placed", "leaving", "its user asks"),
     ("placed", "ended", "dismissed, or given up here"),
-    ("leaving", "ended", "dismissed"),
+    ("leaving", "ended", "dismissed, or nobody lets it go"),
     ("placed", "done", "its subtree has the closing packet"),
     ("leaving", "done", "its subtree has the closing packet"),
     ("done", "released", "farewell"),
