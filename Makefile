@@ -4,10 +4,10 @@
 # One seed for property tests, so that a run can be repeated; `make explore` draws others.
 export PROPTEST_RNG_SEED ?= 1
 
-PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire
+PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality clean
+.PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality worlds fuzz clean
 
 demo:
 	cargo build --package treecast-cli
@@ -20,14 +20,15 @@ demonstration:
 # Everything is built once, as the tests need it.
 test: set-up format lint pure unit demonstration instructions python
 
-# Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself (apt-get, if we are
-# root); the wasm32 target is for the pure crates (rustup).
+# Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
+# networks of labs (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 set-up:
 	@command -v chromium >/dev/null || { $(APT_GET) chromium >/dev/null; } || true
 	@$(CAN_MAKE_VENVS) || { $(APT_GET) python3-venv >/dev/null; } || true
+	@PATH="$$PATH:/usr/sbin:/sbin"; command -v tc >/dev/null || { $(APT_GET) iproute2 >/dev/null; } || true
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"
 	@rustup target add wasm32-unknown-unknown 2>/dev/null || true
 
@@ -87,6 +88,19 @@ explore:
 CASES ?= 10000
 equality:
 	PROPTEST_CASES=$(CASES) cargo test --package treecast-sim --lib equality
+
+# The protocol on bad networks, a world a seed: make worlds WORLDS=1000000
+WORLDS ?= 100000
+worlds:
+	cargo run --package treecast-sim --example worlds -- 0..$(WORLDS)
+
+# Any bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	for target in wire proto; do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=1500 -len_control=0 || exit 1; \
+	done
 
 clean:
 	cargo clean

@@ -3,6 +3,7 @@
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use treecast_fabric::{SpecError, nearest_hint};
+use treecast_lab::LabError;
 
 /// One sentence that names the offending value. Clap's own messages take several lines, and wrap those of our readers.
 pub fn sentence(error: &Error) -> String {
@@ -42,6 +43,9 @@ pub fn sentence(error: &Error) -> String {
 fn value(error: &Error, option: &str) -> String {
     let given = text(error, ContextKind::InvalidValue);
     let Some(reason) = std::error::Error::source(error) else { return first_line(error) };
+    if let Some(LabError::Setting { fits, .. }) = reason.downcast_ref() {
+        return format!("{option} {given} does not fit: {fits}");
+    }
     match reason.downcast_ref::<SpecError>() {
         Some(SpecError::NoName(_)) => format!("{option} '{given}' does not begin with a name"),
         Some(reason) => reason.to_string(),

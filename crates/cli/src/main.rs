@@ -1,7 +1,7 @@
 //! The `treecast` command: parses, calls, prints.
 //!
 //! Exit status: 0 done; 1 something could not be written; 2 something that was given is wrong; of a simulation that was
-//! not complete 3 saturated, 4 deadlocked, 5 incomplete.
+//! not complete 3 saturated, 4 deadlocked, 5 incomplete; of a lab that of a command that failed on a host.
 
 mod arguments;
 mod command;
@@ -24,11 +24,13 @@ use clap::{Parser, Subcommand};
   treecast plan --fabric star:16 --scheme binomial
   treecast sim --fabric icpp98 --scheme tree-worm --dests random:15
   treecast paper run icpp98 fig6
+  treecast lab 4 -- hostname
 
 'treecast COMMAND --help' shows more.
 
 Exit status: 0 done, 1 something could not be written, 2 something that was given is
-wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete."
+wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a lab that of a
+command that failed."
 )]
 struct Command {
     #[command(subcommand)]
@@ -45,6 +47,13 @@ enum Name {
     Sim(command::sim::Arguments),
     /// List, show and run published studies.
     Paper(command::paper::Arguments),
+    /// Run a command on hosts that are namespaces on this machine.
+    Lab(command::lab::Arguments),
+    /// Measure broadcasts between real nodes.
+    Bench(command::bench::Arguments),
+    /// One host of a benchmark.
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +66,9 @@ fn main() -> ExitCode {
         Name::Plan(arguments) => command::plan::run(&arguments),
         Name::Sim(arguments) => command::sim::run(&arguments),
         Name::Paper(arguments) => command::paper::run(&arguments),
+        Name::Lab(arguments) => command::lab::run(&arguments),
+        Name::Bench(arguments) => command::bench::run(&arguments),
+        Name::BenchWorker => command::bench::work(),
     };
     match result {
         Ok(status) => ExitCode::from(status),

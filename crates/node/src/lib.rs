@@ -1,7 +1,7 @@
 //! A running node: the protocol on sockets, in memory that readers share.
 //!
 //! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, and messages are sent and received.
-//! Nobody needs rights for it. docs/library.md has examples in Rust, C and Python.
+//! Nobody needs rights for it.
 
 mod bell;
 mod channel;
@@ -9,6 +9,7 @@ mod datagrams;
 mod engine;
 mod error;
 mod group;
+mod keys;
 mod node;
 mod ring;
 mod settings;

@@ -151,6 +151,16 @@ pub enum Refused {
     /// Nothing more may be sent.
     #[error("group {0} has been closed")]
     Closed(GroupId),
+    /// A message is not whole.
+    #[error(
+        "message {message} is queued up to byte {offset} only: queue the rest before the group is closed"
+    )]
+    Unfinished {
+        /// Its number.
+        message: u32,
+        /// How much of it is queued, in bytes.
+        offset: u64,
+    },
     /// A piece that does not follow the one before.
     #[error("{length} bytes at {offset} of message {message} do not follow what was queued before")]
     Piece {

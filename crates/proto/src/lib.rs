@@ -5,6 +5,8 @@
 //! [`Store`] says into which slot one goes, [`Source`] out of which slot one is sent. docs/protocol.md tells the rules.
 
 mod counters;
+#[cfg(test)]
+mod diagrams;
 mod event;
 mod flow;
 mod group;

@@ -335,7 +335,7 @@ impl Protocol {
         }
     }
 
-    fn group(&self, id: GroupId) -> Option<&Group> {
+    pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups[*self.places.get(&id)?].as_ref().map(|entry| &entry.group)
     }
 

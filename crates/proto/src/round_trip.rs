@@ -16,6 +16,9 @@ pub(crate) struct RoundTrip {
 /// hosts when they are scheduled.
 const FIRST_WAIT: Nanoseconds = Nanoseconds::from_ms(10);
 
+/// No answer takes longer; one that seems to speaks of another clock.
+const SAMPLE_MAX: Nanoseconds = Nanoseconds::from_ms(60_000);
+
 impl RoundTrip {
     /// Nothing is known but that a wait is never shorter than `floor`.
     pub const fn new(floor: Nanoseconds) -> Self {
@@ -24,6 +27,7 @@ impl RoundTrip {
 
     /// Takes in a measured round trip (RFC 6298, section 2.2 and 2.3).
     pub fn measured(&mut self, sample: Nanoseconds) {
+        let sample = sample.min(SAMPLE_MAX);
         self.shortest = self.shortest.min(sample);
         match self.smoothed {
             None => {
@@ -62,6 +66,16 @@ mod tests {
         assert_eq!((trip.smoothed, trip.wait()), (Some(Nanoseconds(800)), Nanoseconds(800 + 4 * 400)));
         trip.measured(Nanoseconds(1_600));
         assert_eq!((trip.smoothed, trip.wait()), (Some(Nanoseconds(900)), Nanoseconds(900 + 4 * 500)));
+    }
+
+    #[test]
+    fn an_answer_to_a_forged_time_leaves_a_wait_that_ends() {
+        let mut trip = RoundTrip::new(Nanoseconds(100));
+        for _ in 0..100 {
+            trip.measured(Nanoseconds(u64::MAX));
+            trip.measured(Nanoseconds(0));
+        }
+        assert!(trip.wait() <= Nanoseconds(SAMPLE_MAX.0 * 5));
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //!     cargo run --example worlds -- 17
 //!     cargo run --example worlds -- 0..100000
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use rayon::prelude::*;
-use treecast_proto::Nanoseconds;
 use treecast_sim::world::{Report, Violation, World};
+
+/// How far it is, is told as often: every ten seconds or so.
+const STRIDE: u64 = 500;
 
 #[expect(clippy::disallowed_methods, reason = "which worlds is said on the command line")]
 fn main() -> ExitCode {
@@ -18,22 +21,23 @@ fn main() -> ExitCode {
     if end - first == 1 {
         return show(first);
     }
-    let outcomes: Vec<_> = (first..end).into_par_iter().map(run).collect();
     let mut total = Report::default();
     let mut violations = 0;
-    for outcome in outcomes {
-        match outcome {
-            Ok(report) => {
-                total.delivered_messages += report.delivered_messages;
-                total.lost_members += report.lost_members;
-                total.datagrams += report.datagrams;
-                total.steps += report.steps;
-            }
-            Err(violation) => {
-                violations += 1;
-                eprintln!("{violation}\n  again: cargo run --example worlds -- {}", violation.seed);
+    for from in (first..end).step_by(STRIDE as usize) {
+        let upto = end.min(from + STRIDE);
+        let outcomes: Vec<Result<Report, Violation>> =
+            (from..upto).into_par_iter().map(World::check).collect();
+        for outcome in outcomes {
+            match outcome {
+                Ok(report) => total += report,
+                Err(violation) => {
+                    violations += 1;
+                    eprintln!("{violation}");
+                }
             }
         }
+        let line_end = if std::io::stderr().is_terminal() && upto < end { '\r' } else { '\n' };
+        eprint!("{} of {} worlds, {violations} violations{line_end}", upto - first, end - first);
     }
     println!(
         "{} worlds, {violations} violations: {} messages read, {} members lost, {} datagrams, {} steps",
@@ -60,12 +64,6 @@ fn show(seed: u64) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Runs a world; a panic within it is a violation too.
-fn run(seed: u64) -> Result<Report, Violation> {
-    std::panic::catch_unwind(|| World::random(seed).run())
-        .unwrap_or_else(|_| Err(Violation { seed, now: Nanoseconds::ZERO, what: "it has panicked".into() }))
 }
 
 fn seeds(text: &str) -> Option<(u64, u64)> {

@@ -118,26 +118,26 @@ pub enum Role {
 /// Fixed fields of a table, before its neighbours.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-struct TableLayout {
-    member: U32,
-    taken: U32,
-    start: U32,
-    slots: U32,
-    payload_bytes_max: U16,
-    offload: u8,
-    reserved: u8,
-    part: U16,
-    parts: U16,
+pub(crate) struct TableLayout {
+    pub member: U32,
+    pub taken: U32,
+    pub start: U32,
+    pub slots: U32,
+    pub payload_bytes_max: U16,
+    pub offload: u8,
+    pub reserved: u8,
+    pub part: U16,
+    pub parts: U16,
 }
 
 /// A neighbour: 24 bytes. IPv4 addresses are mapped (RFC 4291, section 2.5.5.2).
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-struct NeighbourLayout {
-    member: U32,
-    role: U16,
-    port: U16,
-    address: [u8; 16],
+pub(crate) struct NeighbourLayout {
+    pub member: U32,
+    pub role: U16,
+    pub port: U16,
+    pub address: [u8; 16],
 }
 
 mod operation {

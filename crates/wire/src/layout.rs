@@ -78,3 +78,33 @@ pub mod flag {
     pub const REPEATED: u16 = 2;
     pub const CLOSE: u16 = 4;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{NeighbourLayout, TableLayout};
+    use alloc::format;
+
+    /// Each field has its line in the table of docs/wire.md, whose offsets begin at `base`.
+    macro_rules! assert_documented {
+        ($layout:ty, $base:expr, $($field:ident)*) => {
+            let page = include_str!("../../../docs/wire.md");
+            let ends = [$(offset_of!($layout, $field),)* size_of::<$layout>()];
+            for (place, name) in [$(stringify!($field),)*].into_iter().enumerate() {
+                let (offset, bytes) = (ends[place] + $base, ends[place + 1] - ends[place]);
+                let line = format!("\n| {offset} | {bytes} | `{name}` | ");
+                assert!(page.contains(&line), "docs/wire.md has no line {line}");
+            }
+        };
+    }
+
+    #[test]
+    fn the_page_has_every_field_in_its_place() {
+        assert_documented!(Layout, 0, version kind flags checksum cookie group epoch sender sequence timestamp body);
+        assert_documented!(DataLayout, 40, message length offset message_length);
+        assert_documented!(AcknowledgmentLayout, 40, stable window missing_first reserved missing);
+        assert_documented!(ControlLayout, 40, operation length reserved);
+        assert_documented!(TableLayout, 0, member taken start slots payload_bytes_max offload reserved part parts);
+        assert_documented!(NeighbourLayout, 0, member role port address);
+    }
+}

@@ -259,7 +259,10 @@ fn the_bytes_of_each_type_stay_what_they_are() {
         dump("control: suspect", &control(Control::Suspect(MemberId(4)))),
         dump("control: dismissed", &control(Control::Dismissed(Dismissal::Refused))),
     ];
-    insta::assert_snapshot!(text.join("\n"));
+    let text = text.join("\n");
+    insta::assert_snapshot!(text);
+    let page = include_str!("../../../docs/wire.md");
+    assert!(page.contains(text.trim_end()), "docs/wire.md shows other test vectors than these");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The commands, one a file. Each gives its exit status.
 
+pub mod bench;
 pub mod fabric;
+pub mod lab;
 pub mod paper;
 pub mod plan;
 pub mod sim;

@@ -51,6 +51,8 @@ pub(super) struct Child {
     pub quiet_since: Nanoseconds,
     /// How often in turn it has been missed.
     pub misses: u32,
+    /// How often in turn it has been asked whether its subtree has everything, or whether it has room.
+    pub looks: u32,
 }
 
 /// A child is not dead before it has left so many questions without an answer.
@@ -81,6 +83,7 @@ impl Child {
             unanswered: None,
             quiet_since: now,
             misses: 0,
+            looks: 0,
         }
     }
 
@@ -114,15 +117,15 @@ impl Child {
         let wait = self.trip.wait();
         let is_waited_for = !self.is_open || self.in_flight() > 0 || self.unanswered.is_some();
         let wait = if is_waited_for {
-            wait
-        } else if self.stable.is_before(self.sent) {
-            // It has everything, and its subtree not yet: what is awaited has a longer way.
-            Nanoseconds(wait.0 * 4)
+            Nanoseconds(wait.0 << self.misses.min(16))
+        } else if self.stable.is_before(self.sent) || self.sent == self.end {
+            // It has everything, and its subtree not yet, or it has no room: what is awaited has a longer way, and may have
+            // been lost.
+            Nanoseconds(wait.0 << (2 + self.looks).min(16))
         } else {
             return self.quiet_since.max(self.heard_at) + patience.keepalive;
         };
-        self.quiet_since
-            + Nanoseconds(patience.keepalive.0 / 4).min(Nanoseconds(wait.0 << self.misses.min(16)))
+        self.quiet_since + Nanoseconds(patience.keepalive.0 / 4).min(wait)
     }
 
     /// Its time has come.
@@ -134,6 +137,8 @@ impl Child {
             if self.misses > 1 {
                 self.window.silent(self.sent);
             }
+        } else {
+            self.looks = self.looks.saturating_add(1);
         }
         if self.in_flight() > 0 {
             self.missing.set(self.acked);

@@ -63,8 +63,13 @@ pub(crate) struct Flow {
     /// The next child in turn, and the packet that this round of turns is about.
     turn: usize,
     round: Sequence,
-    /// Children that have something to be repeated.
+    /// Children that have something to be repeated, and children that are to be asked.
     repeating: usize,
+    probing: usize,
+    /// All before it are accepted by every child's subtree, and so many have no more; none without children.
+    least: Option<(Sequence, usize)>,
+    /// With offload `host` or `assisted`, the application has sent packets before this one on to some child at least.
+    forwarded: Sequence,
     /// At the root, no child is sent this packet or later ones: a newcomer is to begin with it.
     hold: Option<Sequence>,
     /// When the rate allows another packet.
@@ -163,6 +168,9 @@ impl Flow {
             turn: 0,
             round: start,
             repeating: 0,
+            probing: 0,
+            least: None,
+            forwarded: start,
             hold: None,
             paced_until: Nanoseconds::ZERO,
             look_at: Nanoseconds::ZERO,
@@ -192,6 +200,14 @@ impl Flow {
         self.keep(self.next, Slot { piece, asks: false, close: false });
         self.advance();
         Ok(())
+    }
+
+    /// The message of which a part has been queued or accepted, and how much.
+    pub const fn unfinished(&self) -> Option<(u32, u64)> {
+        match self.expected {
+            Expected::Rest { message, offset, .. } => Some((message, offset)),
+            _ => None,
+        }
     }
 
     /// Queues the packet with which the root closes the group. It waits for a slot, since members take it as any other.
@@ -296,8 +312,7 @@ impl Flow {
 
     /// Works out what is stable and what leaves its slot, after something has moved on.
     fn settle(&mut self) {
-        let accepted_below =
-            self.children.iter().map(|child| child.stable).reduce(Sequence::min).unwrap_or(self.next);
+        let accepted_below = self.least.map_or(self.next, |(least, _)| least);
         self.stable = self.stable.max(accepted_below.min(self.next));
         self.freed = self.freed.max(self.consumed.min(accepted_below));
         let answer = &mut self.answer;
@@ -339,6 +354,9 @@ pub(crate) struct Told {
     pub timestamp: Timestamp,
 }
 
+/// No wait is shorter, whatever is set.
+const WAIT_LEAST: Nanoseconds = Nanoseconds::from_us(4);
+
 /// Bounds of time that a flow works with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
@@ -350,6 +368,57 @@ pub(crate) struct Patience {
 impl From<&Settings> for Patience {
     fn from(settings: &Settings) -> Self {
         let Settings { silence_max, keepalive, wait_min, .. } = *settings;
-        Self { silence_max, keepalive, wait_min }
+        // A wait of no time would be over before anything happens.
+        Self { silence_max, keepalive: keepalive.max(WAIT_LEAST), wait_min: wait_min.max(WAIT_LEAST) }
+    }
+}
+
+/// States of docs/protocol.md.
+#[cfg(test)]
+impl Flow {
+    /// Tells of each packet and of each child in which of a diagram's states it is.
+    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        let first = self.freed - self.terms.slots;
+        for packet in first.until(self.end()).filter(|_| !self.terms.is_root) {
+            let is_stable = packet.is_before(self.stable);
+            let state = match packet.is_before(self.consumed) {
+                _ if packet.is_before(self.freed) => "gone",
+                _ if !packet.is_before(self.next) && self.held.has(packet) => "held",
+                _ if !packet.is_before(self.next) => "awaited",
+                true => "read",
+                false if is_stable => "stable",
+                false => "accepted",
+            };
+            tell(Diagram::Packet, packet.0, state);
+        }
+        for child in &self.children {
+            tell(Diagram::Child, child.member.0, child.state(self.terms.patience));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Child {
+    /// A state of docs/protocol.md.
+    fn state(&self, patience: Patience) -> &'static str {
+        let silence = self.unanswered.map_or(Nanoseconds::ZERO, |(since, _)| self.quiet_since.since(since));
+        if self.has_relapsed {
+            "relapsed"
+        } else if silence > patience.silence_max {
+            "silent"
+        } else if !self.is_open {
+            "new"
+        } else if self.misses > 0 {
+            "missed"
+        } else if self.in_flight() > 0 {
+            "sent to"
+        } else if self.stable.is_before(self.sent) {
+            "relaying"
+        } else if self.sent == self.end {
+            "full"
+        } else {
+            "idle"
+        }
     }
 }

@@ -46,7 +46,7 @@ impl Flow {
     }
 
     fn asked(&mut self, upto: Sequence, sent_at: Timestamp) {
-        if upto.distance_from(self.freed) <= self.terms.slots as i32 {
+        if (0..=self.terms.slots as i32).contains(&upto.distance_from(self.freed)) {
             self.answer.asked = self.answer.asked.max(upto);
         }
         self.answer.timestamp = sent_at;

@@ -25,18 +25,14 @@ const BURST: Nanoseconds = Nanoseconds::from_us(500);
 impl Flow {
     /// Takes new children, in their order. What is known of those that stay is kept.
     pub fn set_children(&mut self, now: Nanoseconds, epoch: u32, places: &[ChildPlace]) {
-        let mut old = std::mem::take(&mut self.children);
-        old.sort_by_key(|child| child.member);
-        let mut kept: Vec<Option<Child>> = old.into_iter().map(Some).collect();
+        let mut kept: Vec<Option<Child>> = std::mem::take(&mut self.children).into_iter().map(Some).collect();
         for place in places {
-            let found = kept
-                .iter_mut()
-                .find(|child| child.as_ref().is_some_and(|child| child.member == place.member));
-            let child = match found.and_then(Option::take) {
+            let found = self.place(place.member).and_then(|known| kept[known].take());
+            let child = match found {
                 Some(child) if child.address == place.address => child,
                 _ => {
                     let mut child = Child::new(now, place, &self.terms, self.stable);
-                    (child.since, child.gate) = (epoch, self.consumed);
+                    (child.since, child.gate) = (epoch, self.forwarded.max(self.consumed));
                     child
                 }
             };
@@ -45,6 +41,8 @@ impl Flow {
         self.places = self.children.iter().enumerate().map(|(index, child)| (child.member, index)).collect();
         self.places.sort_unstable();
         self.repeating = self.children.iter().filter(|child| !child.missing.is_empty()).count();
+        self.probing = self.children.iter().filter(|child| child.is_to_be_probed).count();
+        self.find_least();
         self.turn = self.children.len();
         self.look_at = Nanoseconds::ZERO;
         self.settle();
@@ -70,6 +68,7 @@ impl Flow {
         if upto.is_before(self.freed) || self.next.is_before(upto) {
             return Err(Refused::Packet { given: upto, from: self.freed, end: self.next });
         }
+        self.forwarded = self.forwarded.max(upto);
         let children = match child {
             None => &mut self.children[..],
             Some(place) => self.children.get_mut(place..=place).unwrap_or_default(),
@@ -83,16 +82,18 @@ impl Flow {
     /// A child says how far it has come.
     pub fn told(&mut self, now: Nanoseconds, member: MemberId, told: &Told) {
         let Some(place) = self.place(member) else { return };
-        let (freed, next, slots) = (self.freed, self.next, self.terms.slots);
+        let (next, end, slots) = (self.next, self.end(), self.terms.slots);
         let child = &mut self.children[place];
-        if !child.is_open && told.epoch < child.since {
-            // It does not know yet that this node is its parent, and may still accept packets from another.
+        let is_ahead = next.is_before(told.next) && !end.is_before(told.next);
+        if !child.is_open && (told.epoch < child.since || is_ahead) {
+            // It does not know yet that this node is its parent, and may still accept packets from another; or it begins with
+            // a packet that has not come here yet.
             child.alive(now);
             return;
         }
         let has_repeats = !child.missing.is_empty();
         let (least, most) =
-            if child.is_open { (told.next.min(child.acked), child.sent) } else { (freed, next) };
+            if child.is_open { (told.next.min(child.acked), child.sent) } else { (child.stable, next) };
         let is_possible = !told.next.is_before(least)
             && !most.is_before(told.next)
             && !told.next.is_before(told.stable)
@@ -107,7 +108,9 @@ impl Flow {
             child.is_open = true;
             (child.sent, child.acked, child.acked_at) = (told.next, told.next, now);
         }
+        let was_least = self.least.is_some_and(|(least, _)| child.stable == least);
         child.progress(now, told);
+        let has_left = was_least && self.least.is_some_and(|(least, _)| child.stable != least);
         if let Some(missing) = told.missing {
             for packet in missing.numbers() {
                 let is_under_way = !packet.is_before(child.acked) && packet.is_before(child.sent);
@@ -121,7 +124,20 @@ impl Flow {
             }
         }
         self.repeating = self.repeating - usize::from(has_repeats) + usize::from(!child.missing.is_empty());
+        if has_left {
+            match &mut self.least {
+                Some((_, children)) if *children > 1 => *children -= 1,
+                _ => self.find_least(),
+            }
+        }
         self.settle();
+    }
+
+    /// Works out which of the children's subtrees have least.
+    fn find_least(&mut self) {
+        let least = self.children.iter().map(|child| child.stable).reduce(Sequence::min);
+        self.least =
+            least.map(|least| (least, self.children.iter().filter(|child| child.stable == least).count()));
     }
 
     /// Looks after children whose time has come; says what is wrong with whom.
@@ -134,6 +150,7 @@ impl Flow {
             if child.deadline(patience) <= now {
                 let had_repeats = !child.missing.is_empty();
                 self.counters.timeouts += u64::from(child.unanswered.is_some() || child.in_flight() > 0);
+                self.probing += usize::from(!child.is_to_be_probed);
                 child.missed(now);
                 self.repeating += usize::from(!had_repeats && !child.missing.is_empty());
             }
@@ -163,9 +180,13 @@ impl Flow {
     /// A child that is to be asked how far it has come, and the packet that it will be sent next.
     pub fn take_probe(&mut self, now: Nanoseconds) -> Option<(std::net::SocketAddr, Sequence)> {
         // What misses its time is rare, so that a look at all of them is.
+        if self.probing == 0 {
+            return None;
+        }
         let child =
             self.children.iter_mut().find(|child| child.is_to_be_probed && child.missing.is_empty())?;
         child.is_to_be_probed = false;
+        self.probing -= 1;
         child.asked(now);
         self.look_at = self.look_at.min(child.deadline(self.terms.patience));
         self.counters.probes_sent += 1;
@@ -325,7 +346,11 @@ impl Child {
         }
         // An answer to what was asked after the child had said that it has more: that is no old packet.
         self.has_relapsed |= arrived < 0 && Nanoseconds(told.timestamp.0) > self.acked_at;
-        self.stable = self.stable.max(told.stable);
-        self.end = self.end.max(told.next + told.window);
+        let (stable, end) = (self.stable, self.end);
+        self.stable = stable.max(told.stable);
+        self.end = end.max(told.next + told.window);
+        if (stable, end) != (self.stable, self.end) {
+            self.looks = 0;
+        }
     }
 }

@@ -127,16 +127,16 @@ impl Membership {
         let mut parts = parts.into_iter().flatten();
         let mut table = parts.next()?;
         table.neighbours.extend(parts.flat_map(|part| part.neighbours));
-        let parent = table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent).copied();
-        if parent != self.parent {
-            (self.parent, self.parent_heard_at) = (parent, now);
+        // Somebody sends to every member but the root.
+        let parent = *table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent)?;
+        if self.parent != Some(parent) {
+            (self.parent, self.parent_heard_at) = (Some(parent), now);
         }
         let children = table.neighbours.iter().filter(|neighbour| neighbour.role == Role::Child);
         let children: Vec<ChildPlace> =
             children.map(|&Neighbour { member, address, .. }| ChildPlace { member, address }).collect();
         self.suspicions.retain(|suspicion| {
-            let is_parent = parent.is_some_and(|parent| parent.member == suspicion.member);
-            is_parent || children.iter().any(|child| child.member == suspicion.member)
+            parent.member == suspicion.member || children.iter().any(|child| child.member == suspicion.member)
         });
         (self.epoch, self.has_place, self.is_taken_due, self.join_at) = (epoch, true, true, None);
         Some((epoch, table, children))
@@ -271,12 +271,12 @@ impl Membership {
 /// A parent asks for signs of life, and so is heard, as often as `keepalive`; it may be busy finding out that it is the
 /// member's brother who is dead.
 fn parent_silence_max(settings: &Settings) -> Nanoseconds {
-    Nanoseconds(settings.silence_max.0 / 2 * 3)
+    Nanoseconds((settings.silence_max.0 / 2).saturating_mul(3))
 }
 
 /// A root that has said nothing for so long, though it has been told of somebody's silence, is dead.
 fn root_silence_max(settings: &Settings) -> Nanoseconds {
-    Nanoseconds(settings.silence_max.0 * 2)
+    Nanoseconds(settings.silence_max.0.saturating_mul(2))
 }
 
 fn take_due(time: &mut Option<Nanoseconds>, now: Nanoseconds) -> bool {
@@ -294,6 +294,28 @@ impl Name {
             to,
             header: header.write(treecast_wire::PayloadChecksum::EMPTY),
             payload: crate::protocol::Source::Bytes(Vec::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Membership {
+    /// A state of docs/protocol.md.
+    pub fn state(&self) -> &'static str {
+        if self.is_released() {
+            "released"
+        } else if self.done.is_some() {
+            "done"
+        } else if self.leave_at.is_some() {
+            "leaving"
+        } else if self.join_at.is_some() {
+            "asking"
+        } else if !self.has_place {
+            "waiting"
+        } else if self.suspicions.is_empty() {
+            "placed"
+        } else {
+            "suspecting"
         }
     }
 }

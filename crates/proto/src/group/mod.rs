@@ -192,6 +192,10 @@ impl Group {
         match &mut self.place {
             Place::Root(roster) if roster.is_closing() => Err(Refused::Closed(self.name.group)),
             Place::Root(roster) => {
+                // Members would wait for the rest, and never take the closing packet.
+                if let Some((message, offset)) = self.flow.as_ref().and_then(Flow::unfinished) {
+                    return Err(Refused::Unfinished { message, offset });
+                }
                 roster.close();
                 Ok(())
             }
@@ -264,7 +268,7 @@ impl Group {
             }
             Body::Probe => self.probed(sender, from, sequence, timestamp),
             Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
-                Ok(control) => self.control(now, settings, from, sender, epoch, control),
+                Ok(control) => self.control(now, settings, from, &packet.header, control),
                 Err(_) => self.count(|counters| counters.impossible += 1),
             },
         }
@@ -298,23 +302,32 @@ impl Group {
         now: Nanoseconds,
         settings: &Settings,
         from: SocketAddr,
-        sender: MemberId,
-        epoch: u32,
+        header: &Header,
         control: Control,
     ) {
+        let Header { sender, epoch, timestamp, .. } = *header;
         match (&mut self.place, control) {
-            (Place::Root(roster), Control::Taken) => roster.taken(now, sender, epoch),
+            (Place::Root(roster), Control::Taken) => {
+                if !roster.taken(now, sender, from, epoch, timestamp) {
+                    self.stranger();
+                }
+            }
             (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
-            (Place::Root(roster), Control::Relapsed(member)) => roster.relapsed(now, sender, member, from),
-            (Place::Root(roster), Control::Join) => roster.join(now, from),
-            (Place::Root(roster), Control::Leave) => roster.leave(now, from),
+            (Place::Root(roster), Control::Relapsed(member)) => {
+                if !roster.relapsed(now, sender, member, from) {
+                    self.stranger();
+                }
+            }
+            (Place::Root(roster), Control::Join) => roster.join(now, from, timestamp),
+            (Place::Root(roster), Control::Leave) => roster.leave(now, sender, from),
             (Place::Member(membership), Control::Table(table)) if membership.is_root(from) => {
                 if membership.table(now, epoch, table) {
                     self.take_place(now, settings);
                 }
             }
             (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
-                if why == Dismissal::Closed {
+                // Who has no place has nothing left to read.
+                if why == Dismissal::Closed && self.flow.is_some() {
                     membership.release();
                 } else {
                     self.end(Ending::Dismissed(why));
@@ -327,7 +340,10 @@ impl Group {
     /// Takes the place that a whole table gives.
     fn take_place(&mut self, now: Nanoseconds, settings: &Settings) {
         let Place::Member(membership) = &mut self.place else { return };
-        let Some((epoch, table, children)) = membership.take_place(now) else { return };
+        let Some((epoch, table, children)) = membership.take_place(now) else {
+            self.count(|counters| counters.impossible += 1);
+            return;
+        };
         let group = self.name.group;
         let asked_bytes = u64::from(table.slots) * u64::from(table.payload_bytes_max);
         if asked_bytes > settings.slot_bytes_max {
@@ -429,5 +445,26 @@ impl Name {
         let Copy { to, packet, data, checksum, slot } = flow.take_copy(now)?;
         let header = self.header(Timestamp(now.0.max(1)), packet, Body::Data(data)).write(checksum);
         Some(Transmit { to, header, payload: Source::Slot { group: self.group, slot, length: data.length } })
+    }
+}
+
+/// States of docs/protocol.md.
+#[cfg(test)]
+impl Group {
+    pub const fn member(&self) -> MemberId {
+        self.name.member
+    }
+
+    /// Tells of each thing in which of a diagram's states it is.
+    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        match &self.place {
+            Place::Root(roster) => roster.states(tell),
+            Place::Member(_) if self.has_ended => tell(Diagram::Member, 0, "ended"),
+            Place::Member(membership) => tell(Diagram::Member, 0, membership.state()),
+        }
+        if let Some(flow) = self.flow.as_ref().filter(|_| !self.has_ended) {
+            flow.states(tell);
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, Control, Dismissal, MemberId, Neighbour, Role, Sequence, Table};
+use treecast_wire::{Body, Control, Dismissal, MemberId, Neighbour, Role, Sequence, Table, Timestamp};
 
 use super::Name;
 use crate::flow::{ChildPlace, Flow, Trouble};
@@ -56,8 +56,9 @@ struct Seat {
     is_present: bool,
     parent: Option<MemberId>,
     children: Vec<MemberId>,
-    /// The epoch of the last table that it has taken.
+    /// The epoch of the last table that it has taken, and when it said so, by its own clock.
     taken: u32,
+    taken_at: Timestamp,
     /// Since when it has been told its place without an answer.
     told_since: Nanoseconds,
     heard_at: Nanoseconds,
@@ -174,9 +175,14 @@ impl Roster {
         members.filter(|&member| member != self.root && self.has(member))
     }
 
+    /// Whether that is a member, and where it says.
+    fn is_at(&self, member: MemberId, address: SocketAddr) -> bool {
+        self.has(member) && self.seat(member).address == address
+    }
+
     /// Somebody has sent a packet of the group.
     pub fn heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
-        if !self.has(member) || self.seat(member).address != from {
+        if !self.is_at(member, from) {
             return;
         }
         let seat = self.seat_mut(member);
@@ -186,21 +192,32 @@ impl Roster {
         }
     }
 
-    /// A member has taken its place.
-    pub fn taken(&mut self, now: Nanoseconds, member: MemberId, epoch: u32) {
-        if self.has(member) && epoch == self.epoch {
+    /// A member has taken its place; says whether that is a member.
+    pub fn taken(
+        &mut self,
+        now: Nanoseconds,
+        member: MemberId,
+        from: SocketAddr,
+        epoch: u32,
+        said_at: Timestamp,
+    ) -> bool {
+        let is_member = self.is_at(member, from);
+        if is_member && epoch == self.epoch {
             let seat = self.seat_mut(member);
-            seat.taken = epoch;
-            seat.heard_at = now;
+            (seat.taken, seat.taken_at, seat.heard_at) = (epoch, said_at, now);
             self.is_dirty = true;
         }
+        is_member
     }
 
     /// A member says that it cannot reach a neighbour.
     pub fn suspect(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) {
         self.is_dirty = true;
-        if !self.has(by) || self.seat(by).address != from {
-            self.dismissals.push((from, Dismissal::Silent));
+        if !self.is_at(by, from) {
+            // Unless that host has come back meanwhile, and what it has said before that comes late.
+            if self.find(from).is_none() && !self.is_newcomer(from) {
+                self.dismissals.push((from, Dismissal::Silent));
+            }
             return;
         }
         // Whoever waits for an answer is told its place again, old or new.
@@ -263,24 +280,37 @@ impl Roster {
     }
 
     /// A member says that its child has forgotten what it had accepted.
-    pub fn relapsed(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) {
-        let is_told_by_parent = self.has(by)
-            && self.seat(by).address == from
-            && self.has(member)
-            && self.seat(member).parent == Some(by);
+    pub fn relapsed(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) -> bool {
+        let is_told_by_parent =
+            self.is_at(by, from) && self.has(member) && self.seat(member).parent == Some(by);
         if is_told_by_parent {
             self.dismissals.push((self.seat(member).address, Dismissal::Silent));
             self.remove(now, member, Loss::Restarted);
         }
+        is_told_by_parent
     }
 
-    /// Somebody asks to be a member.
-    pub fn join(&mut self, now: Nanoseconds, from: SocketAddr) {
+    fn is_newcomer(&self, address: SocketAddr) -> bool {
+        self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == address)
+    }
+
+    /// Somebody asks to be a member, at a time of its own clock.
+    pub fn join(&mut self, now: Nanoseconds, from: SocketAddr, said_at: Timestamp) {
         self.is_dirty = true;
-        if self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == from) {
+        if self.is_newcomer(from) {
             return;
         }
         if let Some(member) = self.find(from) {
+            if self.seat(member).taken == 0 {
+                // It asks for what it is about to be told.
+                self.seat_mut(member).tell_again(now);
+                return;
+            }
+            if said_at <= self.seat(member).taken_at {
+                // It asked before it took its place, and the packet comes late. Should its clock have begun anew with the
+                // host, it will be missed under its old number, and asks again.
+                return;
+            }
             self.remove(now, member, Loss::Restarted);
         }
         if !self.admits || self.seats.len() >= Lead::MEMBERS_MAX || self.is_closing() {
@@ -291,13 +321,20 @@ impl Roster {
         // Else it asks again.
     }
 
-    /// A member asks to leave.
-    pub fn leave(&mut self, now: Nanoseconds, from: SocketAddr) {
+    /// A member asks to leave; one that does not know its number yet is the one at its address.
+    pub fn leave(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
         self.is_dirty = true;
-        self.dismissals.push((from, Dismissal::Left));
-        if let Some(member) = self.find(from) {
-            self.remove(now, member, Loss::Left);
+        let found = self.find(from);
+        let is_unplaced = member == MemberId(u32::MAX);
+        if let Some(found) = found.filter(|found| *found == member || is_unplaced) {
+            self.remove(now, found, Loss::Left);
+        } else if found.is_none() && is_unplaced && self.is_newcomer(from) {
+            self.newcomer = None;
+        } else if found.is_some() || self.is_newcomer(from) {
+            // It has left and come back, and what it said when it left comes late.
+            return;
         }
+        self.dismissals.push((from, Dismissal::Left));
     }
 
     /// The member at an address.
@@ -341,26 +378,30 @@ impl Roster {
         flow: &mut Flow,
         events: &mut Vec<Event>,
     ) -> Option<Ending> {
-        if let Stage::Over { why, times, tell_at } = &mut self.stage {
-            if *tell_at <= now && *times > 0 {
-                (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
-                let why = *why;
-                let others = self.others().map(|member| (self.seat(member).address, why));
-                self.dismissals = others.collect();
-                self.is_dirty = true;
-            }
-            return None;
-        }
-        if self.is_due(now) {
+        if !matches!(self.stage, Stage::Over { .. }) && self.is_due(now) {
             self.look(now, settings, name, flow, events);
         }
         if self.stage == Stage::Closing && self.newcomer.is_none() && flow.queue_close() {
             self.stage = Stage::Closed;
         }
-        (self.stage == Stage::Closed && flow.is_finished()).then(|| {
+        let is_finished = self.stage == Stage::Closed && flow.is_finished();
+        if is_finished {
             self.end(now, Dismissal::Closed);
-            Ending::Closed
-        })
+        }
+        self.say_farewell(now);
+        is_finished.then_some(Ending::Closed)
+    }
+
+    fn say_farewell(&mut self, now: Nanoseconds) {
+        if let Stage::Over { why, times, tell_at } = &mut self.stage
+            && *tell_at <= now
+            && *times > 0
+        {
+            (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
+            let why = *why;
+            self.dismissals = self.others().map(|member| (self.seat(member).address, why)).collect();
+            self.is_dirty = true;
+        }
     }
 
     /// Whether nothing is left to say.
@@ -420,8 +461,8 @@ impl Roster {
             let seat = self.seat(member);
             let quiet = now.since(seat.heard_at.max(seat.told_since));
             if seat.taken == 0 {
-                return (quiet > settings.arrival_max)
-                    .then_some((member, Loss::Unreachable(settings.arrival_max)));
+                let patience = self.patience_with_absent(settings);
+                return (quiet > patience).then_some((member, Loss::Unreachable(patience)));
             }
             let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
             let is_doubted =
@@ -429,6 +470,11 @@ impl Roster {
             let is_silent = seat.taken < self.epoch && quiet > settings.silence_max;
             (is_doubted || is_silent).then_some((member, Loss::Silent(settings.silence_max)))
         })
+    }
+
+    /// How long a member may take for its first word. A newcomer is there, since it has asked, and all wait for it.
+    const fn patience_with_absent(&self, settings: &Settings) -> Nanoseconds {
+        if self.is_ready { settings.silence_max } else { settings.arrival_max }
     }
 
     /// Gives a newcomer its place, once no message is under way in part.
@@ -479,7 +525,8 @@ impl Roster {
         let of_seat = |member: MemberId| {
             let seat = self.seat(member);
             let is_untold = seat.taken < self.epoch;
-            let patience = if seat.taken == 0 { settings.arrival_max } else { settings.silence_max };
+            let patience =
+                if seat.taken == 0 { self.patience_with_absent(settings) } else { settings.silence_max };
             let lost = is_untold.then(|| seat.heard_at.max(seat.told_since) + patience + Nanoseconds(1));
             let doubt =
                 seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none()).map(|doubt| doubt.ask_at);
@@ -546,6 +593,7 @@ impl Seat {
             parent,
             children,
             taken: 0,
+            taken_at: Timestamp(0),
             told_since: now,
             heard_at: now,
             tell_at: now,
@@ -564,5 +612,35 @@ impl Seat {
     /// It is to be told its place once more.
     fn tell_again(&mut self, now: Nanoseconds) {
         (self.tell_at, self.is_owed) = (now, true);
+    }
+}
+
+#[cfg(test)]
+impl Roster {
+    /// States of docs/protocol.md.
+    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        let stage = match self.stage {
+            Stage::Over { .. } => "over",
+            Stage::Closed => "closed",
+            Stage::Closing => "closing",
+            Stage::Open if !self.is_ready => "starting",
+            Stage::Open if self.newcomer.is_some() => "admitting",
+            Stage::Open => "open",
+        };
+        tell(Diagram::Group, 0, stage);
+        for (member, seat) in self.seats.iter().enumerate().filter(|_| stage != "over") {
+            let is_doubted = seat.doubt.as_ref().is_some_and(|doubt| doubt.answered_at.is_none());
+            let state = match seat {
+                Seat { is_present: false, .. } => "gone",
+                Seat { taken: 0, .. } => "called",
+                _ if is_doubted => "doubted",
+                Seat { taken, .. } if *taken < self.epoch => "moved",
+                _ => "settled",
+            };
+            if member != self.root.0 as usize {
+                tell(Diagram::Seat, member as u32, state);
+            }
+        }
     }
 }

@@ -43,8 +43,8 @@ struct Application {
     is_root: bool,
     has_left: bool,
     ended: Option<Ending>,
-    /// Where it has come in, unless at the beginning.
-    came_at: Option<Sequence>,
+    /// Whether it has asked to be a member, after the beginning.
+    has_asked: bool,
     /// At the root, what is to be queued next.
     message: u32,
     offset: u64,
@@ -53,7 +53,6 @@ struct Application {
     /// How long it last waited before it looked again.
     idle: Nanoseconds,
     rest_until: Nanoseconds,
-    is_closed: bool,
     /// With offload `host` or `assisted`, packets read before this one have been sent on.
     forwarded: Sequence,
 }
@@ -63,6 +62,11 @@ const WAITING_MAX: u32 = 200;
 
 fn address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1)), 7_000)
+}
+
+/// How a group is called.
+fn name(scenario: &Scenario, group: u32) -> (GroupId, Cookie) {
+    (GroupId(group), Cookie(scenario.seed ^ u64::from(group) << 32))
 }
 
 fn settings() -> Settings {
@@ -92,12 +96,18 @@ impl Host {
         self.is_up
     }
 
+    /// Whether it has to do with a group.
+    pub fn has(&self, group: u32) -> bool {
+        self.groups.contains_key(&group)
+    }
+
     pub fn has_left(&self, group: u32) -> bool {
         self.groups.get(&group).is_some_and(|application| application.has_left)
     }
 
+    /// Whether it has come after the beginning.
     pub fn came_late(&self, group: u32) -> bool {
-        self.groups.get(&group).is_some_and(|application| application.came_at.is_some())
+        self.groups.get(&group).is_some_and(|application| application.has_asked)
     }
 
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
@@ -154,6 +164,22 @@ impl Host {
         now + self.clock
     }
 
+    /// Asks to be a member of a group that it has nothing to do with; says whether it does.
+    pub fn join(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
+        let setting = &scenario.groups[group as usize];
+        if setting.hosts.contains(&self.number) || self.groups.contains_key(&group) {
+            return Ok(false);
+        }
+        self.groups.insert(group, Application::new(setting, false, true));
+        let root = address(scenario.root_host(group));
+        let (id, cookie) = name(scenario, group);
+        let now = self.time(now);
+        self.protocol
+            .handle(now, Input::Follow { group: id, cookie, root, asks: true })
+            .map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+
     /// Takes part in a group, if it has to do with it; says whether it does.
     pub fn enter(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
         let setting = &scenario.groups[group as usize];
@@ -164,7 +190,7 @@ impl Host {
         if !is_member || (is_root && self.life > 0) {
             return Ok(false);
         }
-        let (id, cookie) = (GroupId(group), Cookie(scenario.seed ^ u64::from(group) << 32));
+        let (id, cookie) = name(scenario, group);
         let input = if is_root {
             Input::Lead(Box::new(Lead {
                 group: id,
@@ -182,7 +208,7 @@ impl Host {
         } else {
             Input::Follow { group: id, cookie, root: address(root_host), asks: self.life > 0 }
         };
-        self.groups.insert(group, Application::new(setting, is_root));
+        self.groups.insert(group, Application::new(setting, is_root, self.life > 0));
         let now = self.time(now);
         self.protocol.handle(now, input).map_err(|error| error.to_string())?;
         Ok(true)
@@ -244,21 +270,14 @@ impl Host {
         while let Some(event) = self.protocol.take_event() {
             self.told.push(format!("{event:?}"));
             match event {
-                Event::Placed { group, start, .. } => {
-                    let late = self.life > 0;
+                Event::Placed { group, member, start, .. } => {
                     if let Some(application) = self.groups.get_mut(&group.0) {
                         application.forwarded = start;
-                        application.came_at = late.then_some(start);
                     }
+                    oracle.place(group.0, member, self.number, self.life);
                 }
                 Event::Ready { .. } | Event::Joined { .. } => {}
-                Event::Lost { group, member, loss } => {
-                    let setting = &scenario.groups[group.0 as usize];
-                    let host = setting.hosts.get(member.0 as usize).copied();
-                    if let Some(host) = host {
-                        oracle.lose(scenario, group.0, member, host, loss)?;
-                    }
-                }
+                Event::Lost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
                 Event::Ended { group, ending } => {
                     if let Some(application) = self.groups.get_mut(&group.0) {
                         application.ended = Some(ending);
@@ -329,9 +348,8 @@ impl Host {
         let time = self.time(now);
         let id = GroupId(group);
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
-        while self.protocol.room(id) > 0 && now >= application.rest_until && !application.is_closed {
+        while self.protocol.room(id) > 0 && now >= application.rest_until {
             let Some(&message_length) = setting.messages.get(application.message as usize) else {
-                application.is_closed = true;
                 return self
                     .protocol
                     .handle(time, Input::Close { group: id })
@@ -417,7 +435,7 @@ fn forward(
 }
 
 impl Application {
-    fn new(setting: &GroupScenario, is_root: bool) -> Self {
+    fn new(setting: &GroupScenario, is_root: bool, has_asked: bool) -> Self {
         Self {
             slots: setting.slots,
             memory: vec![Vec::new(); setting.slots as usize],
@@ -425,13 +443,12 @@ impl Application {
             is_root,
             has_left: false,
             ended: None,
-            came_at: None,
+            has_asked,
             message: 0,
             offset: 0,
             queued: setting.start,
             idle: Nanoseconds::ZERO,
             rest_until: Nanoseconds::ZERO,
-            is_closed: false,
             forwarded: setting.start,
         }
     }

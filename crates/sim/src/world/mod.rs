@@ -19,6 +19,7 @@ mod scenario;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::AddAssign;
 
 use thiserror::Error;
 use treecast_proto::{GroupId, Nanoseconds};
@@ -83,9 +84,22 @@ pub struct Report {
     pub ended_at: Nanoseconds,
 }
 
+impl AddAssign for Report {
+    /// Of both together; the end is the later one.
+    fn add_assign(&mut self, other: Self) {
+        self.delivered_messages += other.delivered_messages;
+        self.lost_members += other.lost_members;
+        self.datagrams += other.datagrams;
+        self.steps += other.steps;
+        self.ended_at = self.ended_at.max(other.ended_at);
+    }
+}
+
 /// Something that must never happen.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("world {seed}, after {now}: {what}")]
+#[error(
+    "world {seed}, after {now}: {what}\n  again: cargo run --package treecast-sim --example worlds -- {seed}"
+)]
 pub struct Violation {
     /// The world's seed.
     pub seed: u64,
@@ -105,6 +119,16 @@ impl World {
     /// The world of this seed.
     pub fn random(seed: u64) -> Self {
         Self::new(Scenario::random(seed))
+    }
+
+    /// Runs the world of this seed; a panic within it is a violation too.
+    ///
+    /// # Errors
+    /// Those of [`World::run`].
+    pub fn check(seed: u64) -> Result<Report, Violation> {
+        std::panic::catch_unwind(|| Self::random(seed).run()).unwrap_or_else(|_| {
+            Err(Violation { seed, now: Nanoseconds::ZERO, what: "it has panicked".to_owned() })
+        })
     }
 
     /// What the world is made of, to be looked at.
@@ -288,7 +312,15 @@ impl World {
             }
             Fault::Pause { host, span } => self.hosts[host].pause(self.now + span),
             Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
+            Fault::Deafen { from, to, span } => self.network.deafen(self.now, from, to, span),
             Fault::Part { side, span } => self.network.part(self.now, side, span),
+            Fault::Join { host, group } => {
+                if self.hosts[host].is_up() && self.hosts[host].join(self.now, group, &self.scenario)? {
+                    let life = self.hosts[host].life;
+                    self.plan(self.now, What::Work { host, group, life });
+                    return self.drain(host);
+                }
+            }
             Fault::Leave { host, group } => {
                 if !self.hosts[host].is_up() {
                     return Ok(());

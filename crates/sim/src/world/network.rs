@@ -13,6 +13,8 @@ pub struct Network {
     random: Pcg64,
     /// Breaks between the hosts of a side and the others, and until when.
     breaks: Vec<(u64, Nanoseconds)>,
+    /// Ways from one host to another that are broken, and until when.
+    deaf: Vec<(usize, usize, Nanoseconds)>,
     pub datagrams: u64,
 }
 
@@ -20,12 +22,17 @@ impl Network {
     pub fn new(scenario: &Scenario) -> Self {
         // A stream of its own, so that what happens to packets does not change what is drawn elsewhere.
         let random = Pcg64::seed_from_u64(scenario.seed ^ 0x6e65_7477_6f72_6b00);
-        Self { weather: scenario.weather, random, breaks: Vec::new(), datagrams: 0 }
+        Self { weather: scenario.weather, random, breaks: Vec::new(), deaf: Vec::new(), datagrams: 0 }
     }
 
     /// The hosts of this side and the others hear nothing of each other for a while.
     pub fn part(&mut self, now: Nanoseconds, side: u64, span: Nanoseconds) {
         self.breaks.push((side, now + span));
+    }
+
+    /// One host hears nothing of another one for a while.
+    pub fn deafen(&mut self, now: Nanoseconds, from: usize, to: usize, span: Nanoseconds) {
+        self.deaf.push((from, to, now + span));
     }
 
     /// Takes a datagram; says when which copies of it arrive.
@@ -38,7 +45,9 @@ impl Network {
     ) -> impl Iterator<Item = (Nanoseconds, usize, Vec<u8>)> + use<> {
         self.datagrams += 1;
         self.breaks.retain(|(_, until)| now < *until);
-        let is_apart = self.breaks.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1));
+        self.deaf.retain(|(.., until)| now < *until);
+        let is_apart = self.breaks.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1))
+            || self.deaf.iter().any(|&(speaker, listener, _)| (speaker, listener) == (from, to));
         let copies =
             if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.doubled)) };
         let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();

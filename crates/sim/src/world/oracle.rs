@@ -1,7 +1,12 @@
-//! What the members of a group must see: a model of reliable multicast that fits on a page.
+//! The reference: what reliable multicast is, as its users see it, without a word on how it is done.
 //!
-//! The root's messages are a list. Every member reads the list from the place where it came in, one after the other, byte for
-//! byte; who has neither crashed nor left nor been cut off reads it to the end.
+//! - The root's messages are a list. A member reads it one message after the other, byte for byte: from the beginning, or,
+//!   if it has come later, from some message on.
+//! - A member is lost only if it has left, or if something has happened to it or to the root that takes longer than nodes
+//!   wait for one another.
+//! - A group that is closed ends so at every member that is not lost, and who ends so has read the list to its end.
+//!
+//! The protocol is right if no world, whatever happens in it, shows anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +19,21 @@ use super::scenario::Scenario;
 #[derive(Debug)]
 pub struct Oracle {
     seed: u64,
-    /// By group and host, and how often that host has been started.
-    readers: BTreeMap<(u32, usize, u32), Reader>,
+    readers: BTreeMap<Key, Reader>,
+    /// Who was given which number, beside those that are members from the beginning: by group and number, the host.
+    newcomers: BTreeMap<(u32, MemberId), usize>,
+    /// Those that have had a place.
+    placed: BTreeSet<Key>,
     /// Those that a root has said to be no members any more.
     lost: BTreeSet<(u32, usize)>,
     delivered_messages: u64,
 }
 
+/// A reader: group, host, and how often that host had been started again before.
+type Key = (u32, usize, u32);
+
 /// How far a member has read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Reader {
     message: u32,
     offset: u64,
@@ -31,7 +42,14 @@ struct Reader {
 
 impl Oracle {
     pub fn new(scenario: &Scenario) -> Self {
-        Self { seed: scenario.seed, readers: BTreeMap::new(), lost: BTreeSet::new(), delivered_messages: 0 }
+        Self {
+            seed: scenario.seed,
+            readers: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
+            placed: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            delivered_messages: 0,
+        }
     }
 
     pub const fn delivered_messages(&self) -> u64 {
@@ -47,7 +65,13 @@ impl Oracle {
         byte(self.seed, group, message, offset)
     }
 
-    /// A member reads a piece.
+    /// A member has its place.
+    pub fn place(&mut self, group: u32, member: MemberId, host: usize, life: u32) {
+        self.newcomers.insert((group, member), host);
+        self.placed.insert((group, host, life));
+    }
+
+    /// A member reads a piece: the one that follows what it has read, with the bytes that the root has sent.
     pub fn read(
         &mut self,
         scenario: &Scenario,
@@ -57,8 +81,10 @@ impl Oracle {
         bytes: &[u8],
     ) -> Result<(), String> {
         let name = format!("host {} in group {group}", host.number);
-        let first = Reader { message: piece.message, offset: 0, ending: None };
-        let reader = self.readers.entry((group, host.number, host.life)).or_insert(first);
+        // Whoever comes later begins with some message.
+        let first = if host.came_late(group) { piece.message } else { 0 };
+        let key = (group, host.number, host.life);
+        let reader = self.readers.entry(key).or_insert(Reader { message: first, ..Reader::default() });
         if (piece.message, piece.offset) != (reader.message, reader.offset) {
             return Err(format!(
                 "{name} reads message {} at {} and should read message {} at {}",
@@ -86,25 +112,34 @@ impl Oracle {
         Ok(())
     }
 
-    /// A root says that somebody is no longer a member.
+    /// A root says that somebody is no longer a member: not without a reason.
     pub fn lose(
         &mut self,
         scenario: &Scenario,
         group: u32,
         member: MemberId,
-        host: usize,
         loss: Loss,
     ) -> Result<(), String> {
+        let members = &scenario.groups[group as usize].hosts;
+        let newcomer = self.newcomers.get(&(group, member));
+        let Some(&host) = members.get(member.0 as usize).or(newcomer) else {
+            // A newcomer that never had its place: it was gone before that, or the root was.
+            return Ok(());
+        };
         self.lost.insert((group, host));
-        if loss != Loss::Left && !scenario.may_lose(host) && !scenario.may_lose(scenario.root_host(group)) {
-            return Err(format!(
-                "group {group} has lost member {member} at host {host} for no reason: {loss}"
-            ));
+        let has_reason = if loss == Loss::Left {
+            scenario.leaves(host, group)
+        } else {
+            scenario.may_lose(host) || scenario.may_lose(scenario.root_host(group))
+        };
+        if has_reason {
+            Ok(())
+        } else {
+            Err(format!("group {group} has lost member {member} at host {host} for no reason: {loss}"))
         }
-        Ok(())
     }
 
-    /// A group is over at a host.
+    /// A group is over at a host: who ends it as closed has read everything.
     pub fn end(
         &mut self,
         scenario: &Scenario,
@@ -112,14 +147,14 @@ impl Oracle {
         host: &Host,
         ending: Ending,
     ) -> Result<(), String> {
-        let first = Reader { message: 0, offset: 0, ending: None };
-        let is_new = !self.readers.contains_key(&(group, host.number, host.life));
-        let reader = self.readers.entry((group, host.number, host.life)).or_insert(first);
+        let key = (group, host.number, host.life);
+        let has_read = self.readers.contains_key(&key);
+        let reader = self.readers.entry(key).or_default();
         reader.ending = Some(ending);
         let messages = scenario.groups[group as usize].messages.len();
         // Whoever came when everything had been sent has read nothing, and that is everything.
         let has_all =
-            (reader.message as usize, reader.offset) == (messages, 0) || (is_new && host.came_late(group));
+            (reader.message as usize, reader.offset) == (messages, 0) || (!has_read && host.came_late(group));
         if ending == Ending::Closed && host.number != scenario.root_host(group) && !has_all {
             return Err(format!(
                 "host {} has ended group {group} after message {} of {messages}",
@@ -129,23 +164,22 @@ impl Oracle {
         Ok(())
     }
 
-    /// Nothing is left to happen: everybody has seen the end.
+    /// Nothing is left to happen: everybody has seen the end, and whoever has no excuse has seen the group closed.
     pub fn at_end(&self, hosts: &[Host], scenario: &Scenario) -> Result<(), String> {
-        for (group, setting) in scenario.groups.iter().enumerate() {
-            let group = group as u32;
+        for group in 0..scenario.groups.len() as u32 {
             let root = &hosts[scenario.root_host(group)];
-            for &number in &setting.hosts {
-                let host = &hosts[number];
-                if !host.is_up() || host.life > 0 {
-                    continue;
-                }
-                let ending = self.readers.get(&(group, number, 0)).and_then(|reader| reader.ending);
+            for host in hosts.iter().filter(|host| host.is_up() && host.has(group)) {
+                let number = host.number;
+                let key = (group, number, host.life);
+                let ending = self.readers.get(&key).and_then(|reader| reader.ending);
                 let is_excused = self.lost.contains(&(group, number))
                     || host.has_left(group)
                     || !root.is_up()
                     || root.life > 0
                     || scenario.may_lose(number)
-                    || scenario.may_lose(root.number);
+                    || scenario.may_lose(root.number)
+                    // It was refused, or came when nobody was left to ask.
+                    || (host.came_late(group) && !self.placed.contains(&key));
                 if ending.is_none() || (ending != Some(Ending::Closed) && !is_excused) {
                     return Err(format!("group {group} has ended at host {number} by {ending:?}"));
                 }

@@ -48,7 +48,7 @@ pub struct Weather {
     pub late_max: Nanoseconds,
 }
 
-/// Something that goes wrong.
+/// Something that goes wrong, or that not every cluster sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A host is gone, with all it knew.
@@ -61,8 +61,12 @@ pub enum Fault {
     StopReading { host: usize, span: Nanoseconds },
     /// Hosts whose bit is set hear nothing of the others for a while, nor the others of them.
     Part { side: u64, span: Nanoseconds },
+    /// One host hears nothing of another one for a while.
+    Deafen { from: usize, to: usize, span: Nanoseconds },
     /// A member leaves.
     Leave { host: usize, group: u32 },
+    /// A host that is not among the members asks to be one.
+    Join { host: usize, group: u32 },
 }
 
 impl Scenario {
@@ -90,7 +94,8 @@ impl Scenario {
         let short = Nanoseconds::from_us(random.random_range(1..=200_000));
         let long = Nanoseconds::from_us(random.random_range(1..=3_000_000));
         let span = if random.random_bool(0.5) { short } else { long };
-        let fault = match random.random_range(0..6) {
+        let group = random.random_range(0..self.groups.len() as u32);
+        let fault = match random.random_range(0..10) {
             0 => {
                 if random.random_bool(0.5) {
                     self.faults.push((at + span, Fault::Restart(host)));
@@ -100,7 +105,9 @@ impl Scenario {
             1 => Fault::Pause { host, span },
             2 | 3 => Fault::StopReading { host, span },
             4 => Fault::Part { side: random.random_range(0..1 << self.hosts), span },
-            _ => Fault::Leave { host, group: random.random_range(0..self.groups.len() as u32) },
+            5 => Fault::Leave { host, group },
+            6 | 7 => Fault::Deafen { from: host, to: random.random_range(0..self.hosts), span },
+            _ => Fault::Join { host, group },
         };
         self.faults.push((at, fault));
     }
@@ -113,8 +120,18 @@ impl Scenario {
             Fault::Crash(crashed) => crashed == host,
             Fault::Pause { host: paused, span } => paused == host && is_long(span),
             Fault::Part { span, .. } => is_long(span),
-            Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } => false,
+            // The root makes up for a way between two others that is broken.
+            Fault::Deafen { from, to, span } => {
+                let is_root = |host| (0..self.groups.len() as u32).any(|group| self.root_host(group) == host);
+                is_long(span) && (is_root(from) || is_root(to)) && (from == host || to == host)
+            }
+            Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } | Fault::Join { .. } => false,
         })
+    }
+
+    /// Whether the host asks to leave the group.
+    pub fn leaves(&self, host: usize, group: u32) -> bool {
+        self.faults.iter().any(|&(_, fault)| fault == Fault::Leave { host, group })
     }
 }
 

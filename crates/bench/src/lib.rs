@@ -1,0 +1,165 @@
+//! Broadcast latency, throughput and CPU time over real nodes.
+//!
+//! A worker process runs on every host: of a lab on this machine, or of this machine's loopback. Ways to broadcast take turns,
+//! round by round, so that what else the machine does falls on all alike. docs/bench.md says what each number is.
+
+mod coordinator;
+mod parse;
+mod report;
+mod worker;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use treecast_node::{Offload, Scheme};
+
+pub use coordinator::{Bench, Place, Skew, Workload};
+pub use parse::{parse_size, parse_time};
+pub use report::{FORMAT, Report, Row};
+pub use worker::work;
+
+/// What plays the NIC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// A thread of the process, on UDP.
+    #[default]
+    User,
+}
+
+impl FromStr for Engine {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        match text {
+            "user" => Ok(Self::User),
+            _ => Err(BenchError::Unknown { what: "engine", given: text.into(), known: "user" }),
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::User => "user",
+        })
+    }
+}
+
+/// A way to broadcast.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mode {
+    /// Who forwards.
+    #[serde(with = "offload")]
+    pub offload: Offload,
+    /// How the tree is made; none: by the length of messages.
+    #[serde(with = "scheme")]
+    pub scheme: Option<Scheme>,
+}
+
+impl Mode {
+    /// What the scheme is called in reports.
+    pub fn scheme_name(&self) -> String {
+        self.scheme.as_ref().map_or_else(|| "auto".into(), ToString::to_string)
+    }
+}
+
+/// What goes wrong.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// A word that means nothing.
+    #[error("there is no {what} {given}: known is {known}")]
+    Unknown {
+        /// What it should be.
+        what: &'static str,
+        /// What was given.
+        given: String,
+        /// What there is.
+        known: &'static str,
+    },
+    /// A number out of bounds.
+    #[error("{what} must be from {min} to {max}, and not {given}")]
+    Bounds {
+        /// What it is.
+        what: &'static str,
+        /// What was given.
+        given: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The lab cannot be made.
+    #[error(transparent)]
+    Lab(#[from] treecast_lab::LabError),
+    /// A worker cannot be started, or has died.
+    #[error("the worker of host {host}: {source}")]
+    Worker {
+        /// Which.
+        host: usize,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A worker says that something went wrong.
+    #[error("host {host}: {why}")]
+    Failed {
+        /// Which.
+        host: usize,
+        /// What it says.
+        why: String,
+    },
+}
+
+mod offload {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use treecast_node::Offload;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    pub fn serialize<S: Serializer>(offload: &Offload, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(super::offload_name(*offload))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Offload, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        super::offload_of(&name).map_err(de::Error::custom)
+    }
+}
+
+mod scheme {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use treecast_node::Scheme;
+
+    #[expect(clippy::ref_option, reason = "serde asks for a reference to the field")]
+    pub fn serialize<S: Serializer>(scheme: &Option<Scheme>, serializer: S) -> Result<S::Ok, S::Error> {
+        match scheme {
+            Some(scheme) => serializer.collect_str(scheme),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Scheme>, D::Error> {
+        let name = Option::<String>::deserialize(deserializer)?;
+        name.map(|name| name.parse().map_err(de::Error::custom)).transpose()
+    }
+}
+
+/// The name of an offload.
+pub fn offload_name(offload: Offload) -> &'static str {
+    let found = Offload::NAMES.iter().find(|(_, named)| *named == offload);
+    found.map_or("nic", |(name, _)| name)
+}
+
+/// The offload of a name.
+///
+/// # Errors
+/// [`BenchError::Unknown`].
+pub fn offload_of(name: &str) -> Result<Offload, BenchError> {
+    let found = Offload::NAMES.iter().find(|(known, _)| *known == name);
+    found.map(|&(_, offload)| offload).ok_or_else(|| BenchError::Unknown {
+        what: "offload",
+        given: name.into(),
+        known: "host, assisted, nic",
+    })
+}

@@ -1,0 +1,222 @@
+//! `treecast bench`: broadcasts between real nodes, ways side by side.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, Table};
+use treecast_bench::{
+    Bench, Engine, Mode, Place, Report, Row, Skew, Workload, offload_of, parse_size, parse_time,
+};
+use treecast_lab::{LabSettings, Rate, Share};
+use treecast_node::{Offload, Scheme};
+
+use crate::arguments::whole_number;
+use crate::output::{emit, plain, progress_bar};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  treecast bench --loopback 4 --sizes 64,16K
+  treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
+  treecast bench --lab 16 --rate 200mbit --drop 1% --sizes 64M --messages 1 --stream
+  treecast bench --lab 16 --sizes 4 --skew 400us --format json
+
+Ways to broadcast take turns, round by round. Times are in microseconds:
+  root           from the root's call until it knew that every member had the message
+  last delivery  from the root's call until the last member's application had it
+  in call        how long a member was in its call, on average
+  CPU            CPU time of all processes together
+  repeated       packets that had to be sent again, a broadcast
+
+docs/bench.md says more.")]
+pub struct Arguments {
+    /// Hosts of a lab: namespaces on this machine, joined by a switch
+    #[arg(long, value_name = "HOSTS", conflicts_with = "loopback")]
+    #[arg(value_parser = whole_number::<u32>(2, LabSettings::HOSTS_MAX.into()), allow_negative_numbers = true)]
+    lab: Option<u32>,
+
+    /// Processes on this machine's loopback, which needs no rights [default: 4]
+    #[arg(long, value_name = "HOSTS")]
+    #[arg(value_parser = whole_number::<u32>(2, 250), allow_negative_numbers = true)]
+    loopback: Option<u32>,
+
+    /// What plays the NIC: user
+    #[arg(long, value_name = "ENGINE", default_value = "user")]
+    engine: Engine,
+
+    /// Who forwards: host, assisted, nic, or several of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic", value_parser = offload_of)]
+    offload: Vec<Offload>,
+
+    /// How trees are made: binomial, separate, postal:lambda=8 and so on, or several of them divided by ;
+    ///
+    /// By default by the length of messages, and binomial for offload host.
+    #[arg(long, value_name = "LIST", value_delimiter = ';')]
+    scheme: Vec<Scheme>,
+
+    /// Lengths of messages, such as 64,1K,16M
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = parse_size)]
+    sizes: Vec<usize>,
+
+    /// How many messages of each length each way sends
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    #[arg(value_parser = whole_number::<u32>(1, 100_000_000), allow_negative_numbers = true)]
+    messages: u32,
+
+    /// How many times the ways take turns
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(value_parser = whole_number::<u32>(1, 1_000_000), allow_negative_numbers = true)]
+    rounds: u32,
+
+    /// Send messages one behind the other, and not one at a time
+    #[arg(long, conflicts_with = "skew")]
+    stream: bool,
+
+    /// Members come late by so much on average, such as 400us
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    skew: Option<Duration>,
+
+    /// Seed of the skew
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// What each link of the lab carries, such as 200mbit
+    #[arg(long, value_name = "RATE", requires = "lab", allow_negative_numbers = true)]
+    rate: Option<Rate>,
+
+    /// The share of packets lost on the way to each host of the lab, such as 1%
+    #[arg(long, value_name = "SHARE", requires = "lab", allow_negative_numbers = true)]
+    drop: Option<Share>,
+
+    /// The longest packet, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
+    #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
+    mtu: u16,
+
+    /// How fast each member sends at most, in bytes a second
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pace: Option<usize>,
+
+    /// What is printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+
+    /// Write to a file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let bench = bench(arguments)?;
+    let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
+    bar.set_message("measuring");
+    let report = bench.run(|done, turns| {
+        bar.set_length(turns as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    let text = match arguments.format {
+        Format::Table => table(&report),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    };
+    emit(arguments.out.as_deref(), &text)?;
+    Ok(0)
+}
+
+/// A worker: what `bench` starts on each host.
+pub fn work() -> anyhow::Result<u8> {
+    treecast_bench::work()?;
+    Ok(0)
+}
+
+fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
+    let place = match arguments.lab {
+        Some(hosts) => Place::Lab(LabSettings {
+            hosts,
+            rate: arguments.rate,
+            mtu: arguments.mtu.into(),
+            drop: arguments.drop.unwrap_or_default(),
+        }),
+        None => Place::Loopback(arguments.loopback.unwrap_or(4)),
+    };
+    let workload = match arguments.skew {
+        Some(average) => Workload::Skew(Skew { average, seed: arguments.seed }),
+        None if arguments.stream => Workload::Throughput,
+        None => Workload::Latency,
+    };
+    Ok(Bench {
+        place,
+        engine: arguments.engine,
+        modes: modes(arguments),
+        sizes: arguments.sizes.clone(),
+        workload,
+        messages: arguments.messages,
+        rounds: arguments.rounds,
+        mtu_bytes: arguments.mtu,
+        bytes_per_s_max: arguments.pace.map(|bytes| bytes as u64),
+        worker: std::env::current_exe().context("this command cannot find itself")?,
+        worker_arguments: vec!["bench-worker".into()],
+    })
+}
+
+/// Every offload with every scheme that is given. A program without multicast sends down a binomial tree.
+fn modes(arguments: &Arguments) -> Vec<Mode> {
+    let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().cloned().map(Some).collect();
+    let mut modes = Vec::new();
+    for &offload in &arguments.offload {
+        if schemes.is_empty() {
+            let scheme = (offload == Offload::Host).then_some(Scheme::Binomial);
+            modes.push(Mode { offload, scheme });
+        }
+        modes.extend(schemes.iter().cloned().map(|scheme| Mode { offload, scheme }));
+    }
+    modes
+}
+
+fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.set_header([
+        "bytes",
+        "offload",
+        "scheme",
+        "root p50",
+        "last delivery p50",
+        "p99",
+        "in call mean",
+        "CPU",
+        "MB/s",
+        "repeated",
+        "lost",
+        "doubled",
+    ]);
+    for row in &report.rows {
+        let Row { bytes, offload, scheme, lost, doubled, .. } = row;
+        let times = [
+            row.root_us_p50,
+            row.last_delivery_us_p50,
+            row.last_delivery_us_p99,
+            row.bcast_cpu_us_mean,
+            row.cpu_us_per_broadcast,
+            row.throughput_mb_s,
+            row.repeated_per_broadcast,
+        ];
+        let mut cells = vec![bytes.to_string(), offload.clone(), scheme.clone()];
+        cells.extend(times.map(|time| format!("{time:.1}")));
+        cells.extend([lost.to_string(), doubled.to_string()]);
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1 | 2)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let lost = report.lost_members.iter().map(|lost| format!("{lost}\n"));
+    format!("{}\n{}", plain(table), lost.collect::<String>())
+}

@@ -1,0 +1,217 @@
+//! `treecast lab`: hosts on this machine, and a command on each.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use treecast_lab::{Lab, LabSettings, Rate, Share};
+use treecast_plan::MemberList;
+
+use crate::arguments::whole_number;
+use crate::output::complain;
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "treecast lab HOSTS [OPTIONS] -- COMMAND...",
+    after_help = "Examples:
+  treecast lab 4 -- hostname
+  treecast lab 2 --rate 200mbit --drop 1% --on 0 -- ping -c 100 -i 0.01 n1
+  treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
+
+The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many),
+TREECAST_LAB_ADDRESSES and TREECAST_LAB_AGENT (a remote shell between hosts) in its
+environment.
+
+Exit status: that of the first host, by number, whose command failed (128 and the
+number of the signal that ended it); 2 when there was no lab or no such command.
+
+docs/lab.md says what a host is, and what a machine needs for it."
+)]
+pub struct Arguments {
+    /// How many hosts: n0, n1 and so on
+    #[arg(value_name = "HOSTS", value_parser = whole_number::<u32>(1, LabSettings::HOSTS_MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
+    hosts: u32,
+
+    /// What each link carries, each way, such as 200mbit; as much as it can if not given
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    rate: Option<Rate>,
+
+    /// The largest packet, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    #[arg(value_parser = whole_number::<u32>(LabSettings::MTU_MIN.into(), LabSettings::MTU_MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
+    mtu: u32,
+
+    /// The share of packets lost on the way to each host, such as 1%
+    #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
+    drop: Share,
+
+    /// The hosts that the command runs on: 0,3-5, or all
+    #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
+    on: String,
+
+    /// Print lines as they are, without the name of the host before them
+    #[arg(long)]
+    no_prefix: bool,
+
+    /// What to run
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let on = hosts(&arguments.on, arguments.hosts)?;
+    let settings = LabSettings {
+        hosts: arguments.hosts,
+        rate: arguments.rate,
+        mtu: arguments.mtu,
+        drop: arguments.drop,
+    };
+    let lab = Lab::start(&settings)?;
+    let alone = on.len() == 1;
+    let prefixed = !alone && !arguments.no_prefix;
+    let mut running = Vec::new();
+    for host in on {
+        let (program, words) = arguments.command.split_first().expect("a command is required");
+        let mut command = lab.command(host, program)?;
+        command.args(words);
+        if !alone {
+            command.stdin(Stdio::null());
+        }
+        if prefixed {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        running.push((lab.hosts()[host as usize].name.clone(), start(&mut command)?));
+    }
+    Ok(relay_until_ended(lab, running)?.unwrap_or(0))
+}
+
+/// The numbers of the hosts that a list means.
+fn hosts(list: &str, count: u32) -> anyhow::Result<BTreeSet<u32>> {
+    match list.parse() {
+        Ok(MemberList::All) => Ok((0..count).collect()),
+        Ok(MemberList::Ranges(ranges)) => {
+            if let Some((_, host)) = ranges.iter().find(|(_, last)| *last >= count) {
+                bail!(
+                    "--on {list} does not fit: there is no host {host}, the lab has hosts 0 to {}",
+                    count - 1
+                );
+            }
+            Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
+        }
+        _ => bail!("--on {list} does not fit: hosts such as 0,3-5, or all"),
+    }
+}
+
+fn start(command: &mut Command) -> anyhow::Result<Child> {
+    let started = command.spawn();
+    started.with_context(|| format!("{} could not be started", command.get_program().display()))
+}
+
+/// Passes on what the commands print until all have ended, and ends the lab. Gives the status of the first that failed.
+fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Result<Option<u8>> {
+    std::thread::scope(|scope| {
+        for (name, child) in &mut running {
+            let prefix = format!("{name}: ");
+            if let Some(from) = child.stdout.take() {
+                let prefix = prefix.clone();
+                scope.spawn(move || relay(from, &prefix, io::stdout));
+            }
+            if let Some(from) = child.stderr.take() {
+                scope.spawn(move || relay(from, &prefix, io::stderr));
+            }
+        }
+        let mut failed = None;
+        for (name, child) in &mut running {
+            let status = child.wait().with_context(|| format!("{name} could not be waited for"))?;
+            if !status.success() {
+                complain(&format!("on {name} the command ended with {}", ending(status)));
+                failed = failed.or(Some(exit_code(status)));
+            }
+        }
+        // Ends what the commands may have left running, which would keep their output open.
+        drop(lab);
+        Ok(failed)
+    })
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1) as u8
+}
+
+fn ending(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("signal {signal}"),
+        None => format!("status {}", exit_code(status)),
+    }
+}
+
+/// The longest line that is kept in one piece, in bytes.
+const LINE_MAX: u64 = 64 * 1024;
+
+/// Passes on line by line, until its end or until nobody reads it.
+fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::from(prefix);
+    while from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        // A line in one write: those of other hosts come before or after it.
+        if to().write_all(&line).is_err() {
+            return;
+        }
+        line.truncate(prefix.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn lists_mean_hosts() {
+        let read = |list| hosts(list, 6).map(Vec::from_iter).map_err(|error| error.to_string());
+        assert_eq!(read("all"), Ok(vec![0, 1, 2, 3, 4, 5]));
+        assert_eq!(read("5,0,3-4,3"), Ok(vec![0, 3, 4, 5]));
+        let last = "--on 0,6 does not fit: there is no host 6, the lab has hosts 0 to 5";
+        assert_eq!(read("0,6"), Err(last.into()));
+        for list in ["", "x", "2-1", "-1", "random:2"] {
+            let fits = format!("--on {list} does not fit: hosts such as 0,3-5, or all");
+            assert_eq!(read(list), Err(fits));
+        }
+    }
+
+    /// Keeps each write by itself.
+    struct Writes<'a>(&'a RefCell<Vec<Vec<u8>>>);
+
+    impl Write for Writes<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_passed_on_whole_with_a_prefix() {
+        let relayed = |bytes: &[u8]| {
+            let writes = RefCell::new(Vec::new());
+            relay(bytes, "n3: ", || Writes(&writes));
+            writes.into_inner()
+        };
+        assert_eq!(relayed(b"one\n\ntwo\xff"), [&b"n3: one\n"[..], b"n3: \n", b"n3: two\xff\n"]);
+        let long = relayed(&vec![b'x'; LINE_MAX as usize + 1]);
+        assert_eq!(long.iter().map(Vec::len).collect::<Vec<_>>(), [LINE_MAX as usize + 5, 6]);
+    }
+}

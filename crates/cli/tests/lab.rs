@@ -1,0 +1,122 @@
+//! `treecast lab`: what it prints, how it ends, and that nothing stays when it is killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn lab(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
+    command.arg("lab").args(words);
+    command
+}
+
+/// Whether this machine allows labs; says so if not, past the test harness, which keeps what tests that pass print.
+fn allowed() -> bool {
+    let output = lab(&["1", "--", "true"]).output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    let reasons = ["does not allow a lab", "a lab needs the tool"];
+    if reasons.iter().any(|reason| complaint.contains(reason)) {
+        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        return false;
+    }
+    assert!(output.status.success(), "{complaint}");
+    true
+}
+
+fn run(words: &[&str]) -> Output {
+    lab(words).output().unwrap()
+}
+
+fn lines(bytes: &[u8]) -> Vec<&str> {
+    let mut lines: Vec<&str> = std::str::from_utf8(bytes).unwrap().lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn lines_say_which_host_they_are_from() {
+    if !allowed() {
+        return;
+    }
+    let line = "cat /proc/sys/kernel/hostname; echo oh >&2; printf end";
+    let output = run(&["3", "--on", "0,2", "--", "sh", "-c", line]);
+    assert!(output.status.success());
+    assert_eq!(lines(&output.stdout), ["n0: end", "n0: n0", "n2: end", "n2: n2"]);
+    assert_eq!(lines(&output.stderr), ["n0: oh", "n2: oh"]);
+    let output = run(&["3", "--no-prefix", "--", "cat", "/proc/sys/kernel/hostname"]);
+    assert_eq!(lines(&output.stdout), ["n0", "n1", "n2"]);
+    let output = run(&["3", "--on", "1", "--", "cat", "/proc/sys/kernel/hostname"]);
+    assert_eq!(lines(&output.stdout), ["n1"]);
+}
+
+#[test]
+fn one_command_alone_reads_what_is_given() {
+    if !allowed() {
+        return;
+    }
+    let mut command = lab(&["2", "--on", "1", "--", "cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"through").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"through");
+}
+
+#[test]
+fn the_first_host_that_fails_gives_the_status() {
+    if !allowed() {
+        return;
+    }
+    let status = |line: &str| run(&["4", "--", "sh", "-c", line]).status.code();
+    assert_eq!(status("true"), Some(0));
+    // The last to end is the first by number.
+    assert_eq!(status("[ $TREECAST_LAB_HOST != 1 ] || sleep 0.2; exit $TREECAST_LAB_HOST"), Some(1));
+    assert_eq!(status("[ $TREECAST_LAB_HOST != 2 ] || kill -TERM $$"), Some(128 + 15));
+    let output = run(&["2", "--", "no-such-program"]);
+    assert_eq!(output.status.code(), Some(2));
+    let complaint =
+        "treecast: no-such-program could not be started: No such file or directory (os error 2)\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), complaint);
+}
+
+#[test]
+fn what_commands_leave_running_does_not_keep_the_lab() {
+    if allowed() {
+        let output = run(&["2", "--", "sh", "-c", "sleep 1000 & echo done"]);
+        assert_eq!(lines(&output.stdout), ["n0: done", "n1: done"]);
+    }
+}
+
+/// A lab with commands that do not end, and the numbers of their namespaces.
+fn running() -> (Child, Vec<u64>) {
+    let line = "trap '' INT; stat -L -c %i /proc/self/ns/pid /proc/self/ns/net; sleep 1000; true";
+    let mut child =
+        lab(&["2", "--no-prefix", "--", "sh", "-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap()).lines().take(4);
+    (child, said.map(|number| number.unwrap().parse().unwrap()).collect())
+}
+
+fn is_left(numbers: &[u64]) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let mut namespaces = processes.flat_map(|process| ["ns/pid", "ns/net"].map(|name| process.join(name)));
+    namespaces.any(|file| file.metadata().is_ok_and(|found| numbers.contains(&found.ino())))
+}
+
+#[test]
+fn killed_or_interrupted_it_leaves_nothing() {
+    if !allowed() {
+        return;
+    }
+    for (name, number) in [("KILL", 9), ("INT", 2)] {
+        let (mut child, numbers) = running();
+        assert!(is_left(&numbers));
+        let kill = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+        assert!(kill.unwrap().success());
+        assert_eq!(child.wait().unwrap().signal(), Some(number));
+        let begun = Instant::now();
+        while is_left(&numbers) && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!is_left(&numbers), "processes are left after {name}");
+    }
+}

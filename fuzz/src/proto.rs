@@ -1,0 +1,573 @@
+//! The protocol, given a script of any steps: two nodes, a network between them that does what the script says, and
+//! packets that no node has sent.
+//!
+//! A is the root, B its child; C is a child of B that only the script speaks for, and D is no member.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use arbitrary::{Arbitrary, Unstructured};
+use treecast_proto::{
+    Cookie, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
+    Protocol, Sequence, Settings, Source,
+};
+use treecast_wire::{
+    Acknowledgment, Body, Control, Data, Dismissal, Header, Missing, Neighbour, Payload, Role, Table,
+    Timestamp, View,
+};
+
+const GROUP: GroupId = GroupId(7);
+const COOKIE: Cookie = Cookie(0x5eed);
+const PAYLOAD_BYTES: u16 = 512;
+const NODES: usize = 2;
+
+/// A node says no more than this at once.
+const TRANSMITS_MAX: usize = 10_000;
+
+/// What the group is like.
+#[derive(Debug, Arbitrary)]
+struct Setting {
+    slots: u8,
+    offload: u8,
+    start: u32,
+    is_near_wrap: bool,
+    admits: bool,
+    rate: Option<u16>,
+}
+
+/// What happens next.
+#[derive(Debug, Arbitrary)]
+enum Step {
+    /// The oldest datagrams arrive.
+    Deliver {
+        count: u8,
+    },
+    /// The newest one overtakes the others.
+    Overtake,
+    Lose,
+    /// The oldest one arrives, and will once more.
+    Double,
+    /// A byte of the oldest one is changed.
+    Spoil {
+        place: u16,
+        change: u8,
+    },
+    Wait {
+        us: u16,
+    },
+    WaitLong {
+        ms: u8,
+    },
+    /// The root queues the next packet of a message of so many bytes.
+    Queue {
+        bytes: u16,
+    },
+    /// Any piece at all.
+    QueueAny {
+        message: u32,
+        offset: u64,
+        length: u32,
+        message_length: u64,
+    },
+    Read {
+        count: u8,
+    },
+    Consume {
+        node: bool,
+        upto: Number,
+    },
+    Forward {
+        node: bool,
+        upto: Number,
+        child: Option<u8>,
+    },
+    Close {
+        node: bool,
+    },
+    Leave {
+        node: bool,
+    },
+    Abort {
+        node: bool,
+    },
+    /// A node is started again.
+    Restart {
+        asks: bool,
+    },
+    Forge {
+        from: u8,
+        to: bool,
+        sender: u8,
+        epoch: u8,
+        sequence: Number,
+        time: Time,
+        body: AnyBody,
+    },
+    Bytes {
+        from: u8,
+        to: bool,
+        bytes: [u8; 12],
+        length: u8,
+    },
+}
+
+/// A packet's number: near to where B is, or any.
+#[derive(Debug, Arbitrary, Clone, Copy)]
+enum Number {
+    Near(i8),
+    Any(u32),
+}
+
+/// A time stamp.
+#[derive(Debug, Arbitrary)]
+enum Time {
+    Now,
+    None,
+    Ago(u16),
+    Any(u64),
+}
+
+#[derive(Debug, Arbitrary)]
+enum AnyBody {
+    Data {
+        message: i8,
+        offset: u16,
+        length: u16,
+        behind: u16,
+        ask: bool,
+        close: bool,
+    },
+    Acknowledgment {
+        stable: Number,
+        window: u8,
+    },
+    Negative {
+        stable: Number,
+        window: u8,
+        first: Number,
+        bits: u64,
+    },
+    Probe,
+    Table {
+        member: u8,
+        taken: u8,
+        start: Number,
+        slots: u8,
+        part: u8,
+        parts: u8,
+        neighbours: [(u8, bool); 2],
+    },
+    Taken,
+    Suspect(u8),
+    Relapsed(u8),
+    Join,
+    Leave,
+    Dismissed(u8),
+}
+
+/// A script: what is left of it is left out. Nothing panics, and after every step what must hold holds.
+///
+/// # Panics
+/// If something is wrong with the protocol.
+pub fn proto(bytes: &[u8]) {
+    let mut bytes = Unstructured::new(bytes);
+    let Ok(setting) = Setting::arbitrary(&mut bytes) else { return };
+    let mut trial = Trial::new(&setting);
+    while !bytes.is_empty() {
+        let Ok(step) = Step::arbitrary(&mut bytes) else { return };
+        trial.step(&step);
+        trial.check();
+    }
+}
+
+struct Trial {
+    now: Nanoseconds,
+    /// By node; 0 before it has its place.
+    slots: [u32; NODES],
+    start: Sequence,
+    nodes: [Protocol; NODES],
+    under_way: VecDeque<(usize, usize, Vec<u8>)>,
+    /// At the root, the message that is being queued: its number, how much of it is, and its length.
+    queued: (u32, u64, u64),
+    /// What B has read last.
+    read: Option<Piece>,
+    /// By node and child, the first packet that the child has said it has no slot for.
+    ends: BTreeMap<(usize, SocketAddr), Sequence>,
+    /// Where members are whose number is not that of their node.
+    places: BTreeMap<MemberId, usize>,
+}
+
+fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, node as u8], 7_000))
+}
+
+/// What every piece of a message is: its number over and over.
+fn payload_of(message: u32, length: u32) -> Vec<u8> {
+    vec![message as u8; length as usize]
+}
+
+impl Trial {
+    fn new(setting: &Setting) -> Self {
+        let slots = 4 << (setting.slots % 5);
+        let start = if setting.is_near_wrap { u32::MAX - setting.start % 64 } else { setting.start };
+        let settings = || Settings { groups_max: 2, ..Settings::default() };
+        let mut trial = Self {
+            now: Nanoseconds::from_ms(1),
+            slots: [slots, 0],
+            start: Sequence(start),
+            nodes: std::array::from_fn(|_| Protocol::new(settings())),
+            under_way: VecDeque::new(),
+            queued: (0, 0, 0),
+            read: None,
+            ends: BTreeMap::new(),
+            places: BTreeMap::new(),
+        };
+        let lead = Lead {
+            group: GROUP,
+            cookie: COOKIE,
+            root: MemberId(0),
+            members: (0..3).map(address).collect(),
+            children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
+            slots,
+            payload_bytes_max: PAYLOAD_BYTES,
+            offload: Offload::NAMES[usize::from(setting.offload) % 3].1,
+            start: trial.start,
+            admits: setting.admits,
+            bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
+        };
+        trial.ask(0, Input::Lead(Box::new(lead)));
+        trial.follow(false);
+        trial.deliver(50);
+        trial
+    }
+
+    fn follow(&mut self, asks: bool) {
+        let follow = Input::Follow { group: GROUP, cookie: COOKIE, root: address(0), asks };
+        self.ask(1, follow);
+    }
+
+    /// A request, which may be refused.
+    fn ask(&mut self, node: usize, input: Input<'_>) -> bool {
+        let is_done = self.nodes[node].handle(self.now, input).is_ok();
+        self.drain(node);
+        is_done
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Deliver { count } => self.deliver(1 + usize::from(count % 32)),
+            Step::Overtake => {
+                if let Some((from, to, bytes)) = self.under_way.pop_back() {
+                    self.arrive(from, to, &bytes);
+                }
+            }
+            Step::Lose => {
+                self.under_way.pop_front();
+            }
+            Step::Double => {
+                if let Some((from, to, bytes)) = self.under_way.front().cloned() {
+                    self.arrive(from, to, &bytes);
+                }
+            }
+            Step::Spoil { place, change } => {
+                if let Some((_, _, bytes)) = self.under_way.front_mut() {
+                    let place = usize::from(place) % bytes.len();
+                    bytes[place] ^= change;
+                }
+            }
+            Step::Wait { us } => self.wait(Nanoseconds::from_us(us.into())),
+            Step::WaitLong { ms } => self.wait(Nanoseconds::from_ms(u64::from(ms) * 8)),
+            Step::Queue { bytes } => self.queue(bytes.into()),
+            Step::QueueAny { message, offset, length, message_length } => {
+                let checksum = PayloadChecksum::of(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
+                let piece = Piece { message, offset, length, message_length, checksum };
+                if self.ask(0, Input::Queue { group: GROUP, piece }) {
+                    self.queued = if piece.is_last() {
+                        (message.wrapping_add(1), 0, 0)
+                    } else {
+                        (message, offset + u64::from(length), message_length)
+                    };
+                }
+            }
+            Step::Read { count } => (0..=count % 16).for_each(|_| self.read()),
+            Step::Consume { node, upto } => {
+                let upto = self.number(upto);
+                if self.ask(node.into(), Input::Consumed { group: GROUP, upto }) && node {
+                    // What is skipped is not checked.
+                    self.read = None;
+                }
+            }
+            Step::Forward { node, upto, child } => {
+                let (upto, child) = (self.number(upto), child.map(usize::from));
+                self.ask(node.into(), Input::Forward { group: GROUP, upto, child });
+            }
+            Step::Close { node } => _ = self.ask(node.into(), Input::Close { group: GROUP }),
+            Step::Leave { node } => _ = self.ask(node.into(), Input::Leave { group: GROUP }),
+            Step::Abort { node } => _ = self.ask(node.into(), Input::Abort { group: GROUP }),
+            Step::Restart { asks } => {
+                self.nodes[1] = Protocol::new(Settings::default());
+                (self.read, self.slots[1]) = (None, 0);
+                self.ends.retain(|(node, _), _| *node != 1);
+                self.follow(asks);
+            }
+            Step::Forge { .. } => self.forge(step),
+            Step::Bytes { from, to, bytes, length } => {
+                let bytes = &bytes[..usize::from(length) % (bytes.len() + 1)];
+                self.arrive(usize::from(from) % 4, to.into(), bytes);
+            }
+        }
+    }
+
+    fn number(&self, number: Number) -> Sequence {
+        match number {
+            Number::Near(step) => {
+                let near = self.nodes[1].readable(GROUP).map_or(self.start, |(_, next)| next);
+                Sequence(near.0.wrapping_add_signed(step.into()))
+            }
+            Number::Any(number) => Sequence(number),
+        }
+    }
+
+    fn queue(&mut self, message_bytes: u64) {
+        let (message, offset, known_length) = self.queued;
+        let message_length = if offset == 0 { message_bytes % 4_096 } else { known_length };
+        let length = (message_length - offset).min(PAYLOAD_BYTES.into());
+        let checksum = PayloadChecksum::of(&payload_of(message, length as u32));
+        let piece = Piece { message, offset, length: length as u32, message_length, checksum };
+        if self.nodes[0].room(GROUP) > 0 {
+            assert!(self.ask(0, Input::Queue { group: GROUP, piece }), "there was room");
+            let end = offset + length;
+            self.queued = if end == message_length {
+                (message.wrapping_add(1), 0, 0)
+            } else {
+                (message, end, message_length)
+            };
+        }
+    }
+
+    fn read(&mut self) {
+        let Some((packet, end)) = self.nodes[1].readable(GROUP) else { return };
+        if packet == end {
+            return;
+        }
+        let piece = *self.nodes[1].piece(GROUP, packet).expect("what may be read is there");
+        if let Some(before) = self.read {
+            let follows = if before.is_last() {
+                (piece.message, piece.offset) == (before.message.wrapping_add(1), 0)
+            } else {
+                (piece.message, piece.offset, piece.message_length)
+                    == (before.message, before.offset + u64::from(before.length), before.message_length)
+            };
+            assert!(follows, "{piece:?} is read after {before:?}");
+        }
+        self.read = Some(piece);
+        assert!(self.ask(1, Input::Consumed { group: GROUP, upto: packet + 1 }));
+    }
+
+    fn wait(&mut self, span: Nanoseconds) {
+        self.now += span;
+        for node in 0..NODES {
+            self.ask(node, Input::Elapsed);
+        }
+    }
+
+    fn deliver(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((from, to, bytes)) = self.under_way.pop_front() else { return };
+            self.now += Nanoseconds::from_us(10);
+            self.arrive(from, to, &bytes);
+        }
+    }
+
+    fn arrive(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        if to >= NODES {
+            return;
+        }
+        self.note_window(to, bytes);
+        let input = Input::Datagram { from: address(from), bytes };
+        let store = self.nodes[to].handle(self.now, input).expect("no datagram is refused");
+        if let Some(store) = store {
+            assert!(store.slot < self.slots[to], "a payload goes beyond the slots");
+            assert_eq!(store.group, GROUP);
+        }
+        self.drain(to);
+    }
+
+    /// Keeps what children say of their slots, if it can be true.
+    fn note_window(&mut self, to: usize, bytes: &[u8]) {
+        let Ok(packet) = View::new(bytes).and_then(View::check) else { return };
+        let (Body::Acknowledgment(acknowledgment) | Body::Negative(acknowledgment, _)) = packet.header.body
+        else {
+            return;
+        };
+        let Some((_, next)) = self.nodes[to].readable(GROUP) else { return };
+        let said = packet.header.sequence;
+        let slots = self.slots[to];
+        let is_possible = !(next + 1).is_before(said)
+            && next.distance_from(said) <= 2 * slots as i32
+            && acknowledgment.window <= slots;
+        if is_possible {
+            // Whose word it is, the sender's number says: addresses are only where answers go.
+            let sender = packet.header.sender;
+            let child = address(self.places.get(&sender).copied().unwrap_or(sender.0 as usize));
+            let end = self.ends.entry((to, child)).or_insert(said);
+            *end = end.max(said + acknowledgment.window);
+        }
+    }
+
+    fn drain(&mut self, node: usize) {
+        for _ in 0..TRANSMITS_MAX {
+            self.take_events(node);
+            match self.nodes[node].poll(self.now) {
+                Output::Transmit(transmit) => {
+                    let mut bytes = transmit.header.to_vec();
+                    match transmit.payload {
+                        Source::Slot { group, slot, length } => {
+                            assert_eq!((group, slot < self.slots[node]), (GROUP, true));
+                            let payload = self.check_data(node, transmit.to, &transmit.header);
+                            assert_eq!(length as usize, payload.len());
+                            bytes.extend(payload);
+                        }
+                        Source::Bytes(payload) => bytes.extend(payload),
+                    }
+                    let to = match transmit.to {
+                        SocketAddr::V4(to) => usize::from(to.ip().octets()[3]),
+                        SocketAddr::V6(_) => 9,
+                    };
+                    if self.under_way.len() < 1_000 {
+                        self.under_way.push_back((node, to, bytes));
+                    }
+                }
+                Output::Wait(deadline) => {
+                    self.take_events(node);
+                    assert!(deadline.is_none_or(|at| at > self.now), "a node waits for what is over");
+                    return;
+                }
+            }
+        }
+        panic!("a node never stops speaking");
+    }
+
+    /// A packet that is sent is in its slot, and the child has said that it has one for it.
+    fn check_data(&self, node: usize, to: SocketAddr, header: &[u8]) -> Vec<u8> {
+        let packet = Sequence(u32::from_be_bytes(header[28..32].try_into().expect("four bytes")));
+        let piece = self.nodes[node].piece(GROUP, packet).expect("a packet that is sent is in its slot");
+        let end = self.ends.get(&(node, to)).expect("a child has said how far it is");
+        assert!(packet.is_before(*end), "packet {packet} is sent, and slots end before {end}");
+        payload_of(piece.message, piece.length)
+    }
+
+    fn take_events(&mut self, node: usize) {
+        while let Some(event) = self.nodes[node].take_event() {
+            if let Event::Placed { slots, member, .. } = event {
+                self.slots[node] = slots;
+                self.places.insert(member, node);
+            }
+        }
+    }
+
+    /// What holds after every step.
+    fn check(&self) {
+        for (node, slots) in self.nodes.iter().zip(self.slots) {
+            let Some((from, end)) = node.readable(GROUP) else { continue };
+            let stable = node.stable(GROUP).expect("it has a place");
+            assert!((0..=slots as i32).contains(&end.distance_from(from)), "{from} to {end} is to be read");
+            assert!(stable.distance_from(end) <= 1, "{stable} is stable, and {end} not there");
+            assert!(from == end || node.piece(GROUP, from).is_some());
+            assert!(node.piece(GROUP, end + 1).is_none());
+        }
+    }
+
+    fn forge(&mut self, step: &Step) {
+        let Step::Forge { from, to, sender, epoch, sequence, time, body } = step else { return };
+        let number = |number: Number| self.number(number);
+        let (body, payload) = match *body {
+            AnyBody::Data { message, offset, length, behind, ask, close } => {
+                let known = self.read.map_or(self.queued.0, |read| read.message);
+                let length = if close { 0 } else { u32::from(length % 600) };
+                let (offset, behind) = if length == 0 { (0, 0) } else { (offset, behind) };
+                let message_length = u64::from(offset) + u64::from(length) + u64::from(behind);
+                let data = Data {
+                    message: known.wrapping_add_signed(message.into()),
+                    offset: offset.into(),
+                    length,
+                    message_length,
+                    ask,
+                    repeated: false,
+                    close,
+                };
+                (Body::Data(data), payload_of(data.message, length))
+            }
+            AnyBody::Acknowledgment { stable, window } => {
+                let acknowledgment = Acknowledgment { stable: number(stable), window: window.into() };
+                (Body::Acknowledgment(acknowledgment), vec![])
+            }
+            AnyBody::Negative { stable, window, first, bits } => {
+                let acknowledgment = Acknowledgment { stable: number(stable), window: window.into() };
+                let missing = Missing { first: number(first), bits: bits | 1 };
+                (Body::Negative(acknowledgment, missing), vec![])
+            }
+            AnyBody::Probe => (Body::Probe, vec![]),
+            ref control => {
+                let control = self.control(control);
+                let payload = control.write();
+                (Body::Control { operation: control.operation(), length: payload.len() as u32 }, payload)
+            }
+        };
+        let header = Header {
+            group: GROUP,
+            cookie: COOKIE,
+            epoch: u32::from(*epoch),
+            sender: MemberId(u32::from(*sender % 5)),
+            sequence: number(*sequence),
+            timestamp: Timestamp(match time {
+                Time::Now => self.now.0,
+                Time::None => 0,
+                Time::Ago(us) => (self.now - Nanoseconds::from_us((*us).into())).0,
+                Time::Any(time) => *time,
+            }),
+            body,
+        };
+        let bytes = [&header.write(Payload::new(&payload).checksum())[..], &payload].concat();
+        self.arrive(usize::from(*from) % 4, usize::from(*to), &bytes);
+    }
+
+    fn control(&self, body: &AnyBody) -> Control {
+        let member = |member: u8| MemberId(u32::from(member % 6));
+        match *body {
+            AnyBody::Table { member: own, taken, start, slots, part, parts, neighbours } => {
+                let parts = u16::from(parts % 4) + 1;
+                let neighbours = neighbours.map(|(number, is_child)| Neighbour {
+                    member: member(number),
+                    role: if is_child { Role::Child } else { Role::Parent },
+                    address: address(usize::from(number % 6)),
+                });
+                Control::Table(Table {
+                    member: member(own),
+                    taken: u32::from(taken % 4),
+                    start: self.number(start),
+                    slots: 1 << (slots % 8),
+                    payload_bytes_max: PAYLOAD_BYTES,
+                    offload: Offload::Nic,
+                    part: u16::from(part) % parts,
+                    parts,
+                    neighbours: neighbours.to_vec(),
+                })
+            }
+            AnyBody::Suspect(number) => Control::Suspect(member(number)),
+            AnyBody::Relapsed(number) => Control::Relapsed(member(number)),
+            AnyBody::Join => Control::Join,
+            AnyBody::Leave => Control::Leave,
+            AnyBody::Dismissed(why) => Control::Dismissed(
+                [
+                    Dismissal::Silent,
+                    Dismissal::Left,
+                    Dismissal::Refused,
+                    Dismissal::Aborted,
+                    Dismissal::Closed,
+                ][usize::from(why) % 5],
+            ),
+            _ => Control::Taken,
+        }
+    }
+}
