@@ -55,7 +55,8 @@ pub struct Host {
     pub ipv6: Ipv6Addr,
 }
 
-/// Hosts that run until this is dropped.
+/// Hosts that run until this is dropped, or its process ends. A process that was forked from it and has not become another
+/// program counts as well.
 #[derive(Debug)]
 pub struct Lab {
     hosts: Vec<Host>,
@@ -91,6 +92,8 @@ impl Lab {
             .args(["--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc"])
             .args(["sh", "-c", "eval \"$SWITCH\"", "treecast-lab"])
             .env("PATH", path)
+            // Complaints are looked at.
+            .env("LC_ALL", "C")
             .env("HOSTS", settings.hosts.to_string())
             .env("MTU", settings.mtu.to_string())
             .env("LINK", settings.bucket())

@@ -4,6 +4,7 @@
 # HOSTS how many; PORT words for tc on each port, one command a line, @ for the port; HOST and AGENT the other scripts. From
 # variables, so that whoever lists processes does not read scripts.
 set -eu
+umask 022
 
 hostname switch
 

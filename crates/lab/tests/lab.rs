@@ -131,8 +131,10 @@ fn take() {
     println!("> ready");
     loop {
         let (mut stream, _) = listener.accept().unwrap();
-        let bytes = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
-        stream.write_all(bytes.to_string().as_bytes()).unwrap();
+        std::thread::spawn(move || {
+            let bytes = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+            stream.write_all(bytes.to_string().as_bytes()).unwrap();
+        });
     }
 }
 
@@ -251,7 +253,29 @@ fn a_link_carries_as_much_as_its_rate() {
         Some(play_on(&lab, 0, "give 10.42.0.2:7000 1000000").says().parse::<f64>().unwrap())
     };
     let (Some(slow), Some(fast)) = (micros("8mbit"), micros("32mbit")) else { return };
-    assert!((2.5..6.0).contains(&(slow / fast)), "{slow} against {fast} microseconds");
+    // A bucket never gives more than it should, however busy the machine is; 5 in 100 are for what it holds at first.
+    assert!(slow > 950_000.0 && fast > 237_500.0, "{slow} and {fast} microseconds");
+    assert!(slow / fast > 1.5, "{slow} against {fast} microseconds");
+}
+
+#[test]
+fn a_link_is_limited_each_way() {
+    let lab = lab!(&LabSettings { rate: Some("8mbit".parse().unwrap()), ..LabSettings::new(3) });
+    let mut takers = [0, 1, 2].map(|host| play_on(&lab, host, "take"));
+    for taker in &mut takers {
+        taker.says();
+    }
+    // From one to two, then from two to one: in both cases one link carries it all.
+    for ways in [[(0, 2), (0, 3)], [(1, 1), (2, 1)]] {
+        let begun = Instant::now();
+        let mut givers =
+            ways.map(|(from, to)| play_on(&lab, from, &format!("give 10.42.0.{to}:7000 500000")));
+        for giver in &mut givers {
+            giver.says();
+        }
+        // Never faster than the rate; how much slower is for the machine.
+        assert!(begun.elapsed() > Duration::from_millis(950), "{ways:?} took {:?}", begun.elapsed());
+    }
 }
 
 #[test]
@@ -326,7 +350,8 @@ fn a_lab_that_is_dropped_ends_what_runs() {
 #[test]
 fn a_child_that_is_killed_takes_its_process_along() {
     let lab = lab!(&LabSettings::new(2));
-    let processes = || printed(&lab, 0, "ls -d /proc/[0-9]* | wc -l");
+    // By one process alone, which counts itself.
+    let processes = || printed(&lab, 0, "set -- /proc/[0-9]*; echo $#");
     let before = processes();
     let line = "echo begun; exec sleep 1000";
     let mut command = lab.command(1, "sh").unwrap();

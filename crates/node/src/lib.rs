@@ -9,6 +9,7 @@ mod datagrams;
 mod engine;
 mod error;
 mod group;
+mod keys;
 mod node;
 mod ring;
 mod settings;

@@ -22,11 +22,12 @@ use crate::output::complain;
   treecast lab 2 --rate 200mbit --drop 1% --on 0 -- ping -c 100 -i 0.01 n1
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
 
-The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many), TREECAST_LAB_ADDRESSES
-and TREECAST_LAB_AGENT (a remote shell between hosts) in its environment.
+The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many),
+TREECAST_LAB_ADDRESSES and TREECAST_LAB_AGENT (a remote shell between hosts) in its
+environment.
 
-Exit status: that of the first host, by number, whose command failed (128 and the number of the
-signal that ended it); 2 when there was no lab or no such command.
+Exit status: that of the first host, by number, whose command failed (128 and the
+number of the signal that ended it); 2 when there was no lab or no such command.
 
 docs/lab.md says what a host is, and what a machine needs for it."
 )]
@@ -171,6 +172,8 @@ fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -186,22 +189,26 @@ mod tests {
         }
     }
 
+    /// Keeps each write by itself.
+    struct Writes<'a>(&'a RefCell<Vec<Vec<u8>>>);
+
+    impl Write for Writes<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn lines_are_passed_on_whole_with_a_prefix() {
         let relayed = |bytes: &[u8]| {
-            let out = std::cell::RefCell::new(Vec::new());
-            struct Out<'a>(&'a std::cell::RefCell<Vec<Vec<u8>>>);
-            impl Write for Out<'_> {
-                fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                    self.0.borrow_mut().push(bytes.to_vec());
-                    Ok(bytes.len())
-                }
-                fn flush(&mut self) -> io::Result<()> {
-                    Ok(())
-                }
-            }
-            relay(bytes, "n3: ", || Out(&out));
-            out.into_inner()
+            let writes = RefCell::new(Vec::new());
+            relay(bytes, "n3: ", || Writes(&writes));
+            writes.into_inner()
         };
         assert_eq!(relayed(b"one\n\ntwo\xff"), [&b"n3: one\n"[..], b"n3: \n", b"n3: two\xff\n"]);
         let long = relayed(&vec![b'x'; LINE_MAX as usize + 1]);

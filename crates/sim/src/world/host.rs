@@ -53,7 +53,6 @@ struct Application {
     /// How long it last waited before it looked again.
     idle: Nanoseconds,
     rest_until: Nanoseconds,
-    is_closed: bool,
     /// With offload `host` or `assisted`, packets read before this one have been sent on.
     forwarded: Sequence,
 }
@@ -349,9 +348,8 @@ impl Host {
         let time = self.time(now);
         let id = GroupId(group);
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
-        while self.protocol.room(id) > 0 && now >= application.rest_until && !application.is_closed {
+        while self.protocol.room(id) > 0 && now >= application.rest_until {
             let Some(&message_length) = setting.messages.get(application.message as usize) else {
-                application.is_closed = true;
                 return self
                     .protocol
                     .handle(time, Input::Close { group: id })
@@ -451,7 +449,6 @@ impl Application {
             queued: setting.start,
             idle: Nanoseconds::ZERO,
             rest_until: Nanoseconds::ZERO,
-            is_closed: false,
             forwarded: setting.start,
         }
     }

@@ -1,0 +1,364 @@
+//! The C ABI: `include/treecast.h` is generated from this file.
+//!
+//! Every function checks its pointers for null and its texts for UTF-8, and answers [`tc_result::TC_WRONG`]; no panic leaves it.
+
+#![expect(unsafe_code, reason = "what C gives are pointers")]
+#![allow(
+    non_camel_case_types,
+    clippy::doc_markdown,
+    reason = "these are names and comments for readers of C"
+)]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use std::{ptr, slice};
+
+use treecast_node::{Ending, Group, GroupSettings, Node, NodeError, NodeSettings};
+
+/// What came of a call.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum tc_result {
+    /// It is done.
+    TC_OK = 0,
+    /// The root has closed the group, and everything has been received.
+    TC_CLOSED = 1,
+    /// The time is over.
+    TC_TIMED_OUT = 2,
+    /// The message is longer than the room for it. It can still be received.
+    TC_TOO_LONG = 3,
+    /// Members have been lost, which tc_error_message names; all others have everything.
+    TC_LOST = 4,
+    /// What was given makes no sense.
+    TC_WRONG = 5,
+    /// The group is over in another way than by being closed.
+    TC_ENDED = 6,
+    /// The system refuses something.
+    TC_SYSTEM = 7,
+}
+
+use tc_result::{TC_CLOSED, TC_ENDED, TC_LOST, TC_OK, TC_SYSTEM, TC_TIMED_OUT, TC_TOO_LONG, TC_WRONG};
+
+/// A running node within this process.
+pub struct tc_node(Node);
+
+/// A group at one of its members.
+pub struct tc_group(Group);
+
+/// What went wrong, and how to tell it.
+struct Failure(tc_result, String);
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::new(CString::default());
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        let result = match error {
+            NodeError::TimedOut => TC_TIMED_OUT,
+            NodeError::TooLong { .. } => TC_TOO_LONG,
+            NodeError::Ended(Ending::Closed) => TC_CLOSED,
+            NodeError::Ended(_) | NodeError::NodeClosed => TC_ENDED,
+            NodeError::Bind { .. } | NodeError::System { .. } | NodeError::DatagramTooLong { .. } => {
+                TC_SYSTEM
+            }
+            NodeError::Plan(_)
+            | NodeError::Members(_)
+            | NodeError::Refused(_)
+            | NodeError::WrongSide { .. } => TC_WRONG,
+        };
+        Self(result, error.to_string())
+    }
+}
+
+fn wrong(why: impl Into<String>) -> Failure {
+    Failure(TC_WRONG, why.into())
+}
+
+/// Does it, keeps what went wrong for [`tc_error_message`], and lets no panic out.
+fn answer(call: impl FnOnce() -> Result<tc_result, Failure>) -> tc_result {
+    let done = catch_unwind(AssertUnwindSafe(call));
+    let Failure(result, message) = match done {
+        Ok(Ok(result)) => return result,
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure(TC_SYSTEM, "a bug of the library: it has panicked".into()),
+    };
+    MESSAGE.set(CString::new(message.replace('\0', " ")).unwrap_or_default());
+    result
+}
+
+/// # Safety
+/// Null, or a text that ends with a zero.
+unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failure> {
+    if pointer.is_null() {
+        return Err(wrong(format!("{what} is NULL")));
+    }
+    // SAFETY: as the caller promises.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| wrong(format!("{what} is no UTF-8")))
+}
+
+/// # Safety
+/// Null, or what `tc_node_new` or `tc_group_new` has written, and not freed.
+unsafe fn handle<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_ref() }.ok_or_else(|| wrong(format!("the {what} is NULL")))
+}
+
+/// # Safety
+/// Null, or a place for one `T`.
+unsafe fn write<T>(place: *mut T, value: T, what: &str) -> Result<(), Failure> {
+    if place.is_null() {
+        return Err(wrong(format!("there is no place for the {what}: it is NULL")));
+    }
+    // SAFETY: as the caller promises.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+fn timeout(milliseconds: i64) -> Option<Duration> {
+    u64::try_from(milliseconds).ok().map(Duration::from_millis)
+}
+
+/// What went wrong in this thread's last call that did not answer TC_OK. It stays until this thread's next such call.
+#[unsafe(no_mangle)]
+pub extern "C" fn tc_error_message() -> *const c_char {
+    MESSAGE.with_borrow(|message| message.as_ptr())
+}
+
+/// Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one.
+///
+/// # Safety
+/// `bind` ends with a zero; `node` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_node_new(bind: *const c_char, node: *mut *mut tc_node) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let given = unsafe { text(bind, "bind") }?;
+        let bind =
+            given.parse().map_err(|_| wrong(format!("{given} is no address such as 192.0.2.1:7000")))?;
+        let opened = Node::open(&NodeSettings { bind, ..NodeSettings::default() })?;
+        // SAFETY: as the caller promises.
+        unsafe { write(node, ptr::null_mut(), "node")? };
+        // SAFETY: as the caller promises; the box is freed by `tc_node_free`.
+        unsafe { write(node, Box::into_raw(Box::new(tc_node(opened))), "node")? };
+        Ok(TC_OK)
+    })
+}
+
+/// Closes a node. It waits, for some seconds at most, until groups that are closed have said what others still need. Its groups
+/// have to be freed before. NULL is allowed.
+///
+/// # Safety
+/// `node` is NULL, or comes from `tc_node_new` and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_node_free(node: *mut tc_node) {
+    if !node.is_null() {
+        // SAFETY: as the caller promises.
+        drop(unsafe { Box::from_raw(node) });
+    }
+}
+
+/// Writes where the node listens, as text that ends with a zero, into `room` bytes at `address`; 64 are enough.
+///
+/// # Safety
+/// `node` comes from `tc_node_new`; `address` has room for so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_node_address(
+    node: *const tc_node,
+    address: *mut c_char,
+    room: usize,
+) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let text = unsafe { handle(node, "node") }?.0.address().to_string();
+        if address.is_null() || room <= text.len() {
+            return Err(wrong(format!("{} bytes are needed for the address", text.len() + 1)));
+        }
+        // SAFETY: there is room for the text and its zero, and a new text overlaps with nothing.
+        unsafe {
+            ptr::copy_nonoverlapping(text.as_ptr().cast(), address, text.len());
+            address.add(text.len()).write(0);
+        }
+        Ok(TC_OK)
+    })
+}
+
+/// Takes part in a group. `members` are the addresses of all members, divided by commas, the same at every member; the root is
+/// the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
+/// offload=nic token=secret message_bytes=16384".
+///
+/// # Safety
+/// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_new(
+    node: *const tc_node,
+    members: *const c_char,
+    settings: *const c_char,
+    group: *mut *mut tc_group,
+) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let (node, members) = unsafe { (handle(node, "node")?, text(members, "members")?) };
+        let parse = |member: &str| {
+            member
+                .trim()
+                .parse::<SocketAddr>()
+                .map_err(|_| wrong(format!("{member} is no address such as 192.0.2.1:7000")))
+        };
+        let members = members.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        let mut group_settings = GroupSettings::new(members);
+        if !settings.is_null() {
+            // SAFETY: as the caller promises.
+            let settings = unsafe { text(settings, "settings") }?;
+            group_settings.set_all(settings).map_err(|error| wrong(error.to_string()))?;
+        }
+        let entered = node.0.group(&group_settings)?;
+        // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
+        unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
+        Ok(TC_OK)
+    })
+}
+
+/// Waits until every member has its place in the tree, or is lost. Sending and receiving do not need it.
+///
+/// # Safety
+/// `group` comes from `tc_group_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_wait_until_ready(group: *const tc_group, timeout_ms: i64) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        unsafe { handle(group, "group") }?.0.wait_until_ready(timeout(timeout_ms))?;
+        Ok(TC_OK)
+    })
+}
+
+/// At the root: sends a message to all other members. It answers when the message is on its way, and its bytes may be used for
+/// something else.
+///
+/// # Safety
+/// `group` comes from `tc_group_new`; `message` has so many bytes, or is NULL where there are none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_send(
+    group: *const tc_group,
+    message: *const c_void,
+    length: usize,
+) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let group = unsafe { handle(group, "group") }?;
+        let bytes = if length == 0 {
+            &[]
+        } else if message.is_null() {
+            return Err(wrong("the message is NULL"));
+        } else {
+            // SAFETY: as the caller promises.
+            unsafe { slice::from_raw_parts(message.cast::<u8>(), length) }
+        };
+        group.0.send(bytes)?;
+        Ok(TC_OK)
+    })
+}
+
+/// At the root: waits until every member that is not lost has all that has been sent.
+///
+/// # Safety
+/// `group` comes from `tc_group_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        unsafe { handle(group, "group") }?.0.flush(timeout(timeout_ms))?;
+        Ok(TC_OK)
+    })
+}
+
+/// At other members: receives the next message into `room` bytes at `buffer`, and writes how long it is. TC_CLOSED, if the root
+/// has closed the group and everything has been received.
+///
+/// # Safety
+/// `group` comes from `tc_group_new`; `buffer` has room for so many bytes; `length` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_receive(
+    group: *const tc_group,
+    buffer: *mut c_void,
+    room: usize,
+    timeout_ms: i64,
+    length: *mut usize,
+) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let group = unsafe { handle(group, "group") }?;
+        if buffer.is_null() || length.is_null() {
+            return Err(wrong("there is no place for the message or its length: it is NULL"));
+        }
+        // SAFETY: as the caller promises; bytes that nobody has written yet are set before they are lent as such.
+        let bytes = unsafe {
+            ptr::write_bytes(buffer.cast::<u8>(), 0, room);
+            slice::from_raw_parts_mut(buffer.cast::<u8>(), room)
+        };
+        match group.0.receive_into(bytes, timeout(timeout_ms))? {
+            Some(received) => {
+                // SAFETY: as the caller promises.
+                unsafe { write(length, received, "length")? };
+                Ok(TC_OK)
+            }
+            None => Ok(TC_CLOSED),
+        }
+    })
+}
+
+/// A file descriptor that becomes readable when there is something new to see, or -1. Whoever watches it reads its eight bytes,
+/// and then receives with a timeout of 0 until nothing is there. It belongs to the group.
+///
+/// # Safety
+/// `group` comes from `tc_group_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_descriptor(group: *const tc_group) -> c_int {
+    let mut descriptor = -1;
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let watched = unsafe { handle(group, "group") }?.0.watch();
+        descriptor = watched.map_err(|error| Failure(TC_SYSTEM, error.to_string()))?.as_raw_fd();
+        Ok(TC_OK)
+    });
+    descriptor
+}
+
+/// Closes a group at its root, when every member has everything: TC_LOST, if some have been lost. At another member: leaves it.
+/// The group is freed, whatever the answer is.
+///
+/// # Safety
+/// `group` comes from `tc_group_new`, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_close(group: *mut tc_group, timeout_ms: i64) -> tc_result {
+    answer(|| {
+        if group.is_null() {
+            return Err(wrong("the group is NULL"));
+        }
+        // SAFETY: as the caller promises.
+        let group = unsafe { Box::from_raw(group) };
+        let lost = group.0.close(timeout(timeout_ms))?;
+        if lost.is_empty() {
+            return Ok(TC_OK);
+        }
+        let names: Vec<String> = lost.iter().map(ToString::to_string).collect();
+        Err(Failure(TC_LOST, names.join("; ")))
+    })
+}
+
+/// Frees a group. A root that has not closed it gives it up, and another member leaves it if it is not closed. NULL is allowed.
+///
+/// # Safety
+/// `group` is NULL, or comes from `tc_group_new` and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_free(group: *mut tc_group) {
+    if !group.is_null() {
+        // SAFETY: as the caller promises.
+        drop(unsafe { Box::from_raw(group) });
+    }
+}

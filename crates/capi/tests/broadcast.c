@@ -1,0 +1,86 @@
+/* One process with a root and two members: sends, receives, closes, and does everything wrong once. */
+
+#include "treecast.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMBERS = 3, TIMEOUT_MS = 20000 };
+
+static void expect(tc_result found, tc_result expected, const char *what) {
+    if (found != expected) {
+        fprintf(stderr, "%s: %d and not %d: %s\n", what, (int)found, (int)expected, tc_error_message());
+        exit(1);
+    }
+}
+
+static void expect_message(const char *part) {
+    if (strstr(tc_error_message(), part) == NULL) {
+        fprintf(stderr, "the message is \"%s\", without \"%s\"\n", tc_error_message(), part);
+        exit(1);
+    }
+}
+
+int main(void) {
+    tc_node *nodes[MEMBERS];
+    tc_group *groups[MEMBERS];
+    char members[256] = "";
+    for (int member = 0; member < MEMBERS; member++) {
+        char address[64];
+        expect(tc_node_new("127.0.0.1:0", &nodes[member]), TC_OK, "tc_node_new");
+        expect(tc_node_address(nodes[member], address, sizeof address), TC_OK, "tc_node_address");
+        if (member > 0) strcat(members, ",");
+        strcat(members, address);
+    }
+    for (int member = 0; member < MEMBERS; member++)
+        expect(tc_group_new(nodes[member], members, "scheme=binomial token=secret", &groups[member]), TC_OK, "tc_group_new");
+    expect(tc_group_wait_until_ready(groups[0], TIMEOUT_MS), TC_OK, "tc_group_wait_until_ready");
+
+    char message[100000], buffer[sizeof message];
+    for (size_t place = 0; place < sizeof message; place++) message[place] = (char)(place * 31);
+    expect(tc_group_send(groups[0], message, sizeof message), TC_OK, "tc_group_send");
+    expect(tc_group_send(groups[0], NULL, 0), TC_OK, "tc_group_send of nothing");
+    expect(tc_group_flush(groups[0], TIMEOUT_MS), TC_OK, "tc_group_flush");
+    for (int member = 1; member < MEMBERS; member++) {
+        size_t length = 1;
+        expect(tc_group_receive(groups[member], buffer, 10, TIMEOUT_MS, &length), TC_TOO_LONG, "a small buffer");
+        expect_message("the message has 100000 bytes, and there is room for 10");
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");
+        assert(length == sizeof message && memcmp(message, buffer, length) == 0);
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");
+        assert(length == 0);
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, 1, &length), TC_TIMED_OUT, "nothing to receive");
+        assert(tc_group_descriptor(groups[member]) >= 0);
+    }
+
+    tc_node *none;
+    tc_group *no_group;
+    expect(tc_node_new("nowhere", &none), TC_WRONG, "no address");
+    expect_message("nowhere is no address such as");
+    expect(tc_node_new(NULL, &none), TC_WRONG, "NULL");
+    expect(tc_node_new("127.0.0.1:0", NULL), TC_WRONG, "no place");
+    expect(tc_group_new(nodes[0], "127.0.0.1:1", NULL, &no_group), TC_WRONG, "not a member");
+    expect(tc_group_new(nodes[0], members, "colour=red", &no_group), TC_WRONG, "no such key");
+    expect_message("colour");
+    expect(tc_group_new(NULL, members, NULL, &no_group), TC_WRONG, "no node");
+    expect(tc_group_send(groups[1], message, 1), TC_WRONG, "not the root");
+    expect(tc_group_send(groups[0], NULL, 1), TC_WRONG, "no message");
+    expect(tc_group_close(NULL, 0), TC_WRONG, "no group");
+    tc_group_free(NULL);
+    tc_node_free(NULL);
+
+    expect(tc_group_close(groups[2], TIMEOUT_MS), TC_OK, "leave");
+    expect(tc_group_send(groups[0], "last", 4), TC_OK, "tc_group_send");
+    expect(tc_group_close(groups[0], TIMEOUT_MS), TC_LOST, "close");
+    expect_message("it has left");
+    size_t length;
+    expect(tc_group_receive(groups[1], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "the last message");
+    assert(length == 4 && memcmp(buffer, "last", 4) == 0);
+    expect(tc_group_receive(groups[1], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_CLOSED, "the end");
+    tc_group_free(groups[1]);
+    for (int member = 0; member < MEMBERS; member++) tc_node_free(nodes[member]);
+    puts("done");
+    return 0;
+}

@@ -1,0 +1,184 @@
+//! Settings of a group by their keys, for those who write them as text.
+
+use treecast_fabric::{Key, Keyed, SpecError};
+use treecast_proto::{GroupId, Offload};
+
+use crate::GroupSettings;
+
+impl Keyed for GroupSettings {
+    fn keys() -> &'static [Key<Self>] {
+        KEYS
+    }
+}
+
+impl GroupSettings {
+    /// Sets what a text says: `key=value`, several divided by spaces, as `root=2 scheme=binomial offload=nic`.
+    ///
+    /// # Errors
+    /// [`SpecError::UnknownKey`] with the keys that there are, [`SpecError::BadValue`] with what fits.
+    ///
+    /// ```
+    /// # use treecast_node::{GroupSettings, Offload};
+    /// let mut settings = GroupSettings::new(Vec::new());
+    /// settings.set_all("root=2 offload=host scheme=binomial")?;
+    /// assert_eq!((settings.root, settings.offload), (2, Offload::Host));
+    /// # Ok::<(), treecast_fabric::SpecError>(())
+    /// ```
+    pub fn set_all(&mut self, text: &str) -> Result<(), SpecError> {
+        for part in text.split_whitespace() {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            self.set_key(key, value)?;
+        }
+        Ok(())
+    }
+}
+
+const KEYS: &[Key<GroupSettings>] = &[
+    Key {
+        name: "group",
+        expected: "a number below 2^32",
+        about: "the group's number",
+        get: |settings| settings.group.to_string(),
+        set: |settings, text| {
+            settings.group = GroupId(text.parse().ok()?);
+            Some(())
+        },
+    },
+    Key {
+        name: "root",
+        expected: "a member's number",
+        about: "the root's place among the members, from 0",
+        get: |settings| settings.root.to_string(),
+        set: |settings, text| {
+            settings.root = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
+        name: "token",
+        expected: "some characters",
+        about: "what all members know and others do not",
+        get: |settings| settings.token.clone(),
+        set: |settings, text| {
+            settings.token = text.into();
+            Some(())
+        },
+    },
+    Key {
+        name: "scheme",
+        expected: "auto, or a scheme such as binomial",
+        about: "how the tree is made",
+        get: |settings| settings.scheme.as_ref().map_or_else(|| "auto".into(), ToString::to_string),
+        set: |settings, text| {
+            settings.scheme = if text == "auto" { None } else { Some(text.parse().ok()?) };
+            Some(())
+        },
+    },
+    Key {
+        name: "offload",
+        expected: "host, assisted or nic",
+        about: "who forwards",
+        get: |settings| offload_name(settings.offload).into(),
+        set: |settings, text| {
+            settings.offload = Offload::NAMES.iter().find(|(name, _)| *name == text)?.1;
+            Some(())
+        },
+    },
+    Key {
+        name: "message_bytes",
+        expected: "a number of bytes up to 2^32",
+        about: "how long messages are, more or less",
+        get: |settings| settings.message_bytes.to_string(),
+        set: |settings, text| {
+            settings.message_bytes =
+                text.parse().ok().filter(|&bytes| bytes <= treecast_wire::MESSAGE_BYTES_MAX)?;
+            Some(())
+        },
+    },
+    Key {
+        name: "slots",
+        expected: "a power of two from 4 to 65536",
+        about: "how many packets each member holds",
+        get: |settings| settings.slots.to_string(),
+        set: |settings, text| {
+            let fits = |slots: &u32| {
+                slots.is_power_of_two() && (4..=treecast_wire::Table::SLOTS_MAX).contains(slots)
+            };
+            settings.slots = text.parse().ok().filter(fits)?;
+            Some(())
+        },
+    },
+    Key {
+        name: "mtu_bytes",
+        expected: "a number of bytes from 604 to 65535",
+        about: "the longest datagram that the network carries whole, with its IP header",
+        get: |settings| settings.mtu_bytes.to_string(),
+        set: |settings, text| {
+            settings.mtu_bytes = text.parse().ok().filter(|&bytes| bytes >= 604)?;
+            Some(())
+        },
+    },
+    Key {
+        name: "admits",
+        expected: "true or false",
+        about: "whether hosts that ask later become members",
+        get: |settings| settings.admits.to_string(),
+        set: |settings, text| {
+            settings.admits = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
+        name: "bytes_per_s_max",
+        expected: "none, or a number of bytes from 1",
+        about: "how fast every member sends at most, in bytes a second",
+        get: |settings| settings.bytes_per_s_max.map_or_else(|| "none".into(), |bytes| bytes.to_string()),
+        set: |settings, text| {
+            settings.bytes_per_s_max =
+                if text == "none" { None } else { Some(text.parse().ok().filter(|&bytes: &u64| bytes > 0)?) };
+            Some(())
+        },
+    },
+];
+
+fn offload_name(offload: Offload) -> &'static str {
+    Offload::NAMES.iter().find(|(_, named)| *named == offload).map_or("nic", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_read_as_it_is_written() {
+        let mut settings = GroupSettings::new(Vec::new());
+        settings
+            .set_all(
+                "group=7 root=2 token=secret scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+            )
+            .unwrap();
+        let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut again = GroupSettings::new(Vec::new());
+        again.set_all(&written.join(" ")).unwrap();
+        assert!(again.values().eq(settings.values()));
+        assert_eq!(written[3], "scheme=separate");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let mut settings = GroupSettings::new(Vec::new());
+        for wrong in [
+            "slots=100",
+            "offload=switch",
+            "group=-1",
+            "root",
+            "mtu_bytes=100",
+            "message_bytes=1e9",
+            "colour=red",
+            "bytes_per_s_max=0",
+        ] {
+            let error = settings.set_all(wrong).unwrap_err().to_string();
+            assert!(error.contains(wrong.split('=').next().unwrap()), "{error}");
+        }
+    }
+}
