@@ -57,6 +57,8 @@ pub struct Outcome {
 pub struct Measure {
     /// Its name, with its unit at the end.
     pub name: &'static str,
+    /// What stands beside an axis of it: a few words, with the unit.
+    pub label: &'static str,
     /// What it is.
     pub about: &'static str,
 }

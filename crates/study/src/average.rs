@@ -12,9 +12,6 @@ use crate::{FigureSpec, Kind, Measure, Row};
 /// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.
 const LEFT_OUT_PARTS: usize = 10;
 
-/// Units that names of measures may end in.
-const UNITS: [&str; 4] = ["us", "ns", "bytes", "cycles"];
-
 impl FigureSpec {
     /// The figure that rows of it make.
     ///
@@ -148,7 +145,7 @@ impl FigureSpec {
             return format!("improvement factor over {}", self.series[base].name);
         }
         match self.measure {
-            Measure::Of(measure) => return labelled(measure.name),
+            Measure::Of(measure) => return measure.label.into(),
             Measure::AcceptedLoad => return "accepted load (flits a host and cycle)".into(),
             Measure::Saturation => return "effective load at saturation (flits a host and cycle)".into(),
             Measure::Latency | Measure::Winner => {}
@@ -188,14 +185,6 @@ fn relate(curves: &mut Vec<Curve>, base: &str) {
     }
 }
 
-/// The label of an axis from a name with its unit at the end: `host_cpu_us` becomes `host cpu (us)`.
-fn labelled(name: &str) -> String {
-    match name.rsplit_once('_') {
-        Some((what, unit)) if UNITS.contains(&unit) => format!("{} ({unit})", what.replace('_', " ")),
-        _ => name.replace('_', " "),
-    }
-}
-
 fn mean<'a>(values: impl Iterator<Item = &'a f64> + Clone) -> f64 {
     let count = values.clone().count();
     values.sum::<f64>() / count as f64
@@ -206,23 +195,33 @@ fn averaging(rows: &[&Row], measure: Measure) -> String {
     let of_kind = |is_kind: fn(Kind) -> bool| rows.iter().any(|row| is_kind(row.spec.kind()));
     let topologies: BTreeSet<Option<u64>> = rows.iter().map(|row| row.spec.topology_seed()).collect();
     let groups = rows.iter().map(|row| row.spec.group_index()).max().map_or(0, |last| last + 1);
-    let each = match (of_kind(|kind| !is_under_load(kind)), of_kind(is_under_load)) {
-        (_, false) => format!("{groups} random groups"),
-        (true, true) => format!("{groups} random groups or runs under load"),
-        (false, true) => format!("{groups} {} of random traffic", if groups == 1 { "run" } else { "runs" }),
+    let drawn = rows.iter().map(|row| row.spec.setup().drawn()).max().unwrap_or_default();
+    let of_multicasts = of_kind(|kind| !is_under_load(kind));
+    let each = match (of_multicasts, of_kind(is_under_load), groups) {
+        (true, true, 1) => "one random group or run under load".into(),
+        (true, true, _) => format!("{groups} random groups or runs under load"),
+        (false, true, 1) => "one run of random traffic".into(),
+        (false, true, _) => format!("{groups} runs of random traffic"),
+        (_, false, 1) => format!("one {}", drawn.run()),
+        (_, false, _) => format!("{groups} {}", drawn.runs()),
     };
-    let what = if measure == Measure::Winner { "A cell compares means" } else { "A point is the mean" };
-    let mut text = match topologies.iter().flatten().count() {
-        0 => format!("{what} over {each}."),
-        1 => format!("{what} over one topology with {each}."),
-        count => format!("{what} over {count} topologies with {each} on each"),
+    let count = topologies.iter().flatten().count();
+    let each = match count {
+        0 => each,
+        1 => format!("{each} on one topology"),
+        _ => format!("{count} topologies with {each} on each"),
     };
-    if topologies.len() > 1 {
-        text += match measure {
-            Measure::Winner => ".",
-            _ => "; the band goes from the lowest to the highest mean of a topology.",
-        };
-    }
+    let what = match measure {
+        Measure::Winner => "A cell compares means over",
+        _ if groups == 1 && count < 2 => "A point is",
+        _ => "A point is the mean over",
+    };
+    let mut text = format!("{what} {each}");
+    text += match measure {
+        Measure::Winner => ".",
+        _ if count < 2 => ".",
+        _ => "; the band goes from the lowest to the highest mean of a topology.",
+    };
     if measure != Measure::AcceptedLoad && of_kind(|kind| matches!(kind, Kind::Load { .. })) {
         text += match measure {
             Measure::Winner => {

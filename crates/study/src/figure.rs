@@ -172,7 +172,7 @@ pub enum Scale {
     /// Equal distances are equal differences.
     #[default]
     Linear,
-    /// Equal distances are equal ratios, with a tick at powers of two.
+    /// Equal distances are equal ratios, with ticks at powers of two, or of ten where values are small.
     Log2,
 }
 

@@ -131,6 +131,7 @@ enum Cells {
     WholeParameter(&'static Key),
     RealParameter(&'static Key),
     TextParameter(&'static Key),
+    WholeOfModel(&'static str),
     RealOfModel(&'static str),
     TextOfModel(&'static str),
     Measure(&'static str),
@@ -235,10 +236,12 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     }
     // Whether a column holds numbers does not depend on what a testbed sets: a threshold may be one, or "auto".
     let defaults = models.iter().filter_map(|model| Model::named(model.name()).ok());
-    columns.extend(defaults.flat_map(|model| model.values()).map(|(name, value)| {
-        let is_number = value.parse::<f64>().is_ok();
-        let cells = if is_number { Cells::RealOfModel(name) } else { Cells::TextOfModel(name) };
-        Column { name, cells }
+    columns.extend(defaults.flat_map(|model| {
+        let cells = |(name, value): (&'static str, String)| Column {
+            name,
+            cells: parameter_of_model(&model, name, &value),
+        };
+        model.values().into_iter().map(cells).collect::<Vec<_>>()
     }));
     columns.extend(OUTPUTS.iter().map(column));
     if !models.is_empty() {
@@ -263,6 +266,18 @@ fn parameter(key: &'static Key) -> Cells {
     }
 }
 
+/// A parameter is whole if it is a number and takes no fraction, neither below 1 nor above.
+fn parameter_of_model(model: &Model, name: &'static str, default: &str) -> Cells {
+    let takes = |value| model.clone().set(name, value).is_ok();
+    if default.parse::<f64>().is_err() {
+        Cells::TextOfModel(name)
+    } else if takes("0.5") || takes("1.5") {
+        Cells::RealOfModel(name)
+    } else {
+        Cells::WholeOfModel(name)
+    }
+}
+
 impl Column {
     fn text(&self, row: &Row) -> String {
         let text = match self.cells {
@@ -272,7 +287,9 @@ impl Column {
             Cells::WholeParameter(key) | Cells::RealParameter(key) | Cells::TextParameter(key) => {
                 row.value_of(key)
             }
-            Cells::RealOfModel(key) | Cells::TextOfModel(key) => row.model_value(key),
+            Cells::WholeOfModel(key) | Cells::RealOfModel(key) | Cells::TextOfModel(key) => {
+                row.model_value(key)
+            }
             Cells::Measure(name) => row.model_measure(name).map(|value| value.to_string()),
         };
         text.unwrap_or_default()
@@ -292,6 +309,9 @@ impl Column {
             Cells::TextParameter(key) => {
                 Arc::new(rows.iter().map(|row| row.value_of(key)).collect::<StringArray>())
             }
+            Cells::WholeOfModel(key) => Arc::new(
+                rows.iter().map(|row| row.model_value(key)?.parse::<u64>().ok()).collect::<UInt64Array>(),
+            ),
             Cells::RealOfModel(key) => Arc::new(
                 rows.iter().map(|row| row.model_value(key)?.parse::<f64>().ok()).collect::<Float64Array>(),
             ),

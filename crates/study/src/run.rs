@@ -158,7 +158,7 @@ impl<'a> RunSpec<'a> {
         let placement = Placement::new(fabric.topology().host_count(), *processes, *arrangement);
         let placement = placement.map_err(|error| self.error(&error))?;
         let (seed, root) = self.draw(placement.member_count());
-        let label = self.series().scheme.label_on(fabric, self.series().order);
+        let label = self.series().label_on(fabric);
         let (status, quantities) = match (hardware, self.kind()) {
             (Hardware::Testbed(testbed), _) => self
                 .modelled(&testbed.model, fabric, placement, seed, root)
@@ -296,10 +296,10 @@ impl<'a> RunSpec<'a> {
         let of_point = self.point.digest.get_or_init(|| {
             let Setup { fabrics: _, routing, message, destinations, root, processes, arrangement, .. } =
                 self.setup();
-            let SeriesSpec { scheme, offload, .. } = self.series();
+            let SeriesSpec { scheme, offload, label, .. } = self.series();
             let order = self.series().order_used().map(|order| order.to_string());
             let mut text = format!(
-                "{routing} {scheme} {order:?} {offload} {message} {destinations} {root:?} {processes} {arrangement:?}"
+                "{routing} {scheme} {order:?} {offload} {label:?} {message} {destinations} {root:?} {processes} {arrangement:?}"
             );
             let values = match &self.setup().hardware {
                 Hardware::Cycles(parameters) => parameters.values().collect(),

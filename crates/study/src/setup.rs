@@ -74,6 +74,16 @@ pub enum Hardware {
 }
 
 impl Setup {
+    /// What is drawn of a group.
+    pub(crate) fn drawn(&self) -> Drawn {
+        let members = hosts(&self.fabrics[0].1) * f64::from(self.processes);
+        match self.root {
+            _ if f64::from(self.destinations) + 1.0 < members => Drawn::Group,
+            None => Drawn::Root,
+            Some(_) => Drawn::Nothing,
+        }
+    }
+
     /// The parameters of the simulator; `None` where a model runs.
     pub fn parameters(&self) -> Option<&Parameters> {
         match &self.hardware {
@@ -89,9 +99,47 @@ impl Setup {
 
     /// The testbed; `None` where the simulator runs.
     pub fn testbed(&self) -> Option<&Testbed> {
-        match &self.hardware {
-            Hardware::Cycles(_) => None,
-            Hardware::Testbed(testbed) => Some(testbed),
+        self.hardware.testbed()
+    }
+}
+
+impl Hardware {
+    fn testbed(&self) -> Option<&Testbed> {
+        match self {
+            Self::Cycles(_) => None,
+            Self::Testbed(testbed) => Some(testbed),
+        }
+    }
+}
+
+/// What is drawn of a group: nothing is left where everybody is in it and the root is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Drawn {
+    /// Runs differ in other random choices, if at all.
+    #[default]
+    Nothing,
+    /// Who sends to all others.
+    Root,
+    /// Who is in it.
+    Group,
+}
+
+impl Drawn {
+    /// One run, by what was drawn for it.
+    pub fn run(self) -> &'static str {
+        match self {
+            Self::Nothing => "run",
+            Self::Root => "run from a random root",
+            Self::Group => "run with a random group",
+        }
+    }
+
+    /// Several runs.
+    pub fn runs(self) -> &'static str {
+        match self {
+            Self::Nothing => "runs of the same group",
+            Self::Root => "random roots",
+            Self::Group => "random groups",
         }
     }
 }
@@ -184,6 +232,11 @@ impl Draft {
             load: None,
             traffic: Traffic::default(),
         }
+    }
+
+    /// The model that is set; `None` where the simulator runs.
+    pub fn model(&self) -> Option<&Model> {
+        self.hardware.testbed().map(|testbed| &testbed.model)
     }
 
     /// Applies one setting: one of [`KEYS`], a key of the parameters, or an option of the fabric.

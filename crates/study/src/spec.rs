@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-use treecast_fabric::SpecError;
+use treecast_fabric::{Fabric, SpecError};
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
 
@@ -203,17 +203,28 @@ pub struct SeriesSpec {
     pub order: Option<Order>,
     /// Who forwards.
     pub offload: Offload,
+    /// Where it comes from, if that is farther from a publication than its scheme: what it sets may be ours.
+    pub label: Option<Label>,
     /// What it sets.
     pub settings: Settings,
 }
 
 impl SeriesSpec {
-    /// Where the algorithm comes from; the chain-concatenated order is reconstructed.
+    /// Where it comes from; the chain-concatenated order is reconstructed.
     pub fn label(&self) -> Label {
-        match self.order {
+        self.farthest(match self.order {
             Some(Order::Cco) => self.scheme.label().max(Label::Reconstructed),
             _ => self.scheme.label(),
-        }
+        })
+    }
+
+    /// Where it comes from on a fabric.
+    pub(crate) fn label_on(&self, fabric: &Fabric) -> Label {
+        self.farthest(self.scheme.label_on(fabric, self.order))
+    }
+
+    fn farthest(&self, label: Label) -> Label {
+        self.label.map_or(label, |own| own.max(label))
     }
 
     /// The order in use; `None` where the scheme takes none.
@@ -272,9 +283,10 @@ impl Sweep {
             }
             seeds => format!("topologies with seeds {}", listed(seeds)),
         };
+        let drawn = self.points.iter().map(|point| point.setup.drawn()).max().unwrap_or_default();
         let groups = match self.groups {
-            1 => "1 random group".into(),
-            groups => format!("{groups} random groups"),
+            1 => format!("1 {}", drawn.run()),
+            groups => format!("{groups} {}", drawn.runs()),
         };
         let runs = grouped(self.runs());
         let y = if self.y_values.is_empty() {
@@ -369,8 +381,8 @@ impl FigureSpec {
 }
 
 /// What the labels of series mean.
-const LABELS: &str = "Published: the algorithm is in a publication. Reconstructed: a publication names it, and its text is \
-                      not public; this is our reading. Ours: it is new here.";
+const LABELS: &str = "Published: the algorithm is in a publication. Reconstructed: a publication names it, and \
+                      this is our reading. Ours: it is new here.";
 /// Columns of the texts.
 const TEXT_WIDTH: usize = 100;
 

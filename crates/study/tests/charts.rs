@@ -126,8 +126,8 @@ fn a_vega_lite_specification_holds_every_point_and_the_looks() {
     assert_eq!((&spec["columns"], &spec["resolve"]["scale"]["y"]), (&Value::from(2), &Value::from("shared")));
     let marks: Vec<&Value> =
         spec["spec"]["layer"].as_array().unwrap().iter().map(|layer| &layer["mark"]["type"]).collect();
-    assert_eq!(marks, ["area", "line", "point"]);
-    let colour = &spec["spec"]["layer"][2]["encoding"]["color"]["scale"];
+    assert_eq!(marks, ["point", "area", "line", "point"]);
+    let colour = &spec["spec"]["layer"][3]["encoding"]["color"]["scale"];
     assert_eq!(colour["domain"], serde_json::json!(["ni", "tree", "path", "uni"]));
     assert_eq!(colour["range"][0], "#0072b2");
 }
@@ -141,6 +141,59 @@ fn a_vega_lite_specification_follows_the_scales() {
             (&"log".into(), &2.into())
         );
     }
+}
+
+#[test]
+fn browsers_and_images_have_the_same_whole_ticks_and_labels_with_room() {
+    let mut figure = Figure { columns: 4, ..example() };
+    for curve in figure.panels.iter_mut().flat_map(|panel| &mut panel.curves) {
+        curve.points = (0..3).map(|i| Point { x: 30_000.0 + f64::from(i * 2), ..curve.points[0] }).collect();
+    }
+    let axis = &chart::vega_lite(&figure)["spec"]["layer"][2]["encoding"]["x"]["axis"];
+    assert_eq!(axis["values"], serde_json::json!([30_000.0, 30_002.0, 30_004.0]));
+    assert!(axis["labelExpr"].as_str().unwrap().contains(r#""30002":"30,002""#));
+    let image = chart::svg(&figure).unwrap();
+    let image = roxmltree::Document::parse(&image).unwrap();
+    let texts = image.descendants().filter(|node| node.has_tag_name("text"));
+    let texts: Vec<&str> = texts.filter_map(|node| node.text()).map(str::trim).collect();
+    let count = |label: &str| texts.iter().filter(|text| **text == label).count();
+    assert_eq!(["30,000", "30,001", "30,002", "30,004"].map(count), [4, 0, 4, 4]);
+}
+
+#[test]
+fn lines_are_dashed_where_colours_repeat_and_legends_show_it() {
+    let figure = sizes();
+    let spec = chart::vega_lite(&figure);
+    let scale = |layer: usize, channel: &str| {
+        spec["spec"]["layer"][layer]["encoding"][channel]["scale"]["range"].clone()
+    };
+    let (colours, dashes, pieces) = (scale(2, "color"), scale(2, "strokeDash"), scale(0, "shape"));
+    assert_eq!((&colours[0], &dashes[0]), (&colours[8], &serde_json::json!([])));
+    assert_ne!(dashes[0], dashes[8]);
+    assert!(
+        pieces[8].as_str().unwrap().matches('M').count() > pieces[3].as_str().unwrap().matches('M').count()
+    );
+    // In an image every dash is a piece of its own; the tenth curve has the colour of the second.
+    let image = chart::svg(&figure).unwrap();
+    let image = roxmltree::Document::parse(&image).unwrap();
+    let pieces = |colour: &str| {
+        let lines = image.descendants().filter(|node| node.has_tag_name("polyline"));
+        lines.filter(|node| node.attribute("stroke") == Some(colour)).count()
+    };
+    assert_eq!(pieces("#CC79A7"), 2, "a line, and the legend");
+    assert!(pieces("#D55E00") > 10);
+}
+
+#[test]
+fn small_values_on_a_logarithmic_axis_have_short_ticks() {
+    let mut figure = sizes();
+    for point in figure.panels[0].curves.iter_mut().flat_map(|curve| &mut curve.points) {
+        (point.mean, point.low, point.high) = (point.mean / 1e5, point.low / 1e5, point.high / 1e5);
+    }
+    let scale = &chart::vega_lite(&figure)["spec"]["layer"][2]["encoding"]["y"]["scale"];
+    assert_eq!(scale["base"], 10);
+    let image = chart::svg(&figure).unwrap();
+    assert!(image.contains("0.001\n") && !image.contains("0.0009765625"), "{image}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn factors_are_how_many_times_as_much_the_other_series_takes() {
 fn whatever_a_model_measures_is_shown() {
     let study = study(&format!("measure = 'link_concentration_plan'\n{FIGURE}"));
     let figure = figure(&study);
-    assert_eq!(figure.y_label, "link concentration plan");
+    assert_eq!(figure.y_label, "link concentration (visits a link)");
     assert!(figure.panels[0].curves[0].points[1].mean > 2.0, "15 messages share the root's links");
 }
 
@@ -146,6 +146,25 @@ fn a_column_holds_the_same_kind_of_values_whatever_a_testbed_sets() {
 }
 
 #[test]
+fn counts_and_bytes_are_whole_numbers_in_rows_and_times_and_shares_are_not() {
+    let study = STUDY.replace("torus:k=4,n=2,uni", "star:4").replace("\"sci\"", "\"nodes\"");
+    let study = study.replace("routing = \"dimension-order:channels=none\"", "processes = 4");
+    let figure = FIGURE.replace("\"u-torus\"", "\"binomial\"");
+    let files = [("study.toml", &*study), ("testbed-nodes.toml", "model = 'smp'"), ("latency.toml", &figure)];
+    let study = Study::parse(&files).unwrap();
+    let runs = study.figure("latency").unwrap().runs(false);
+    let batch = rows::batch(&run_all(&runs, &|_| ()).unwrap()).unwrap();
+    let is = |name: &str| batch.schema().field_with_name(name).unwrap().data_type().to_string();
+    for whole in ["mtu_bytes", "header_bytes", "queue_slots", "iterations", "link_mb_per_s"] {
+        assert_eq!(is(whole), "UInt64", "{whole}");
+        assert_eq!(batch.column_by_name(whole).unwrap().null_count(), 0, "{whole}");
+    }
+    for fraction in ["hop_us", "timeout_us", "loss", "numa_factor"] {
+        assert_eq!(is(fraction), "Float64", "{fraction}");
+    }
+}
+
+#[test]
 fn a_guess_that_moves_moves_what_rests_on_it() {
     let study = study(&format!("relative_to = 'separate'\n{FIGURE}"));
     let spec = study.figure("latency").unwrap();
@@ -198,6 +217,16 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
             TESTBED.replace("hop_us = 0.07", "hop_us = 1000000"),
             FIGURE.to_string(),
             "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: hop_us=1200000 does not fit",
+        ),
+        (
+            TESTBED.replace("\"hop_us\",", "\"hop_us\",\n \"hop_us\","),
+            FIGURE.to_string(),
+            "testbed-sci.toml:4: 'hop_us' is guessed already: name it once",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("\"separate\"\n\n", "\"postal\"\n\n"),
+            "latency.toml:13: scheme postal needs a lambda here",
         ),
         (
             "model = 'myrinet'\nguessed = ['flow']\n[set]\nflow = 'none'".to_string(),

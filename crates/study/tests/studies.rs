@@ -149,6 +149,11 @@ fn bad_values_are_named_with_file_and_line() {
         "latency.toml:29: scheme tree-worm takes no order: it visits the destinations as the fabric has them"
     );
     assert_eq!(
+        figure_error("\"k-binomial\"", "\"leader:over=postal\""),
+        "latency.toml:21: scheme postal needs a lambda here: add lambda=3.5, or another number from 1 to 1000000 (only the \
+         model myrinet measures it)"
+    );
+    assert_eq!(
         figure_error("message = 512", "message = 0"),
         "latency.toml:16: message=0 does not fit: a whole number from 1: flits, or bytes on a testbed"
     );

@@ -8,35 +8,102 @@ use crate::Measure;
 
 /// What is measured besides the latency, up to the end of the operation.
 pub const MEASURES: &[Measure] = &[
-    Measure { name: "delivered_us", about: "until the last process had the last message" },
+    Measure {
+        name: "delivered_us",
+        label: "time until the last has the last (us)",
+        about: "until the last process had the last message",
+    },
     Measure {
         name: "host_cpu_us",
+        label: "mean CPU time of a process (us)",
         about: "CPU time of a process in the operation, busy and waiting, on average over all",
     },
-    Measure { name: "host_busy_us", about: "the busy part of host_cpu_us" },
-    Measure { name: "host_waiting_us", about: "the waiting part of host_cpu_us" },
-    Measure { name: "root_cpu_us", about: "busy CPU time of the root" },
-    Measure { name: "root_cpu_utilization", about: "root_cpu_us over the time of the operation, 0 to 1" },
-    Measure { name: "nic_busy_us", about: "busy time of a NIC's processor, on average over all" },
-    Measure { name: "nic_busy_max_us", about: "busy time of the busiest NIC's processor" },
-    Measure { name: "pci_busy_us", about: "busy time of an I/O bus, on average over all" },
-    Measure { name: "retransmissions", about: "packets sent again, a copy each" },
-    Measure { name: "lost_packets", about: "packets lost on the wire, acknowledgments too" },
-    Measure { name: "refused_packets", about: "packets without a receive token" },
-    Measure { name: "held_packets", about: "packets that the network held up for want of a packet buffer" },
-    Measure { name: "send_tokens_peak", about: "most send tokens in use at a process" },
-    Measure { name: "receive_tokens_peak", about: "most receive tokens in use at a process" },
-    Measure { name: "nic_send_buffers_peak", about: "most send buffers in use at a NIC" },
-    Measure { name: "nic_receive_buffers_peak", about: "most receive buffers in use at a NIC" },
+    Measure {
+        name: "host_busy_us",
+        label: "mean busy CPU time of a process (us)",
+        about: "the busy part of host_cpu_us",
+    },
+    Measure {
+        name: "host_waiting_us",
+        label: "mean waiting CPU time (us)",
+        about: "the waiting part of host_cpu_us",
+    },
+    Measure {
+        name: "root_cpu_us",
+        label: "busy time of the root's CPU (us)",
+        about: "busy CPU time of the root",
+    },
+    Measure {
+        name: "root_cpu_utilization",
+        label: "utilization of the root's CPU (0 to 1)",
+        about: "root_cpu_us over the time of the operation, 0 to 1",
+    },
+    Measure {
+        name: "nic_busy_us",
+        label: "mean busy time of a NIC (us)",
+        about: "busy time of a NIC's processor, on average over all",
+    },
+    Measure {
+        name: "nic_busy_max_us",
+        label: "busy time of the busiest NIC (us)",
+        about: "busy time of the busiest NIC's processor",
+    },
+    Measure {
+        name: "pci_busy_us",
+        label: "mean busy time of an I/O bus (us)",
+        about: "busy time of an I/O bus, on average over all",
+    },
+    Measure {
+        name: "retransmissions",
+        label: "packets sent again",
+        about: "packets sent again, a copy each",
+    },
+    Measure {
+        name: "lost_packets",
+        label: "packets lost",
+        about: "packets lost on the wire, acknowledgments too",
+    },
+    Measure { name: "refused_packets", label: "packets refused", about: "packets without a receive token" },
+    Measure {
+        name: "held_packets",
+        label: "packets held up",
+        about: "packets that the network held up for want of a packet buffer",
+    },
+    Measure {
+        name: "send_tokens_peak",
+        label: "most send tokens in use",
+        about: "most send tokens in use at a process",
+    },
+    Measure {
+        name: "receive_tokens_peak",
+        label: "most receive tokens in use",
+        about: "most receive tokens in use at a process",
+    },
+    Measure {
+        name: "nic_send_buffers_peak",
+        label: "most send buffers in use",
+        about: "most send buffers in use at a NIC",
+    },
+    Measure {
+        name: "nic_receive_buffers_peak",
+        label: "most receive buffers in use",
+        about: "most receive buffers in use at a NIC",
+    },
     Measure {
         name: "manager_utilization",
+        label: "utilization of the manager's CPU (0 to 1)",
         about: "CPU time of the credit manager for requests and returns over the time of the operation, 0 to 1",
     },
     Measure {
         name: "manager_nic_utilization",
+        label: "utilization of the manager's NIC (0 to 1)",
         about: "busy time of the manager's NIC's processor over the time of the operation, 0 to 1",
     },
-    Measure { name: "lambda", about: "lambda that the model measured for a postal tree" },
+    Measure {
+        name: "lambda",
+        label: "measured lambda",
+        about: "lambda that the model measured for a postal tree",
+    },
 ];
 
 impl Node {

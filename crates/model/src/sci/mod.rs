@@ -41,23 +41,32 @@ use process::Pieces;
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "root_cpu_utilization",
+        label: "utilization of the root's CPU (0 to 1)",
         about: "share of the latency in which the root's CPU prepares, copies or stalls",
     },
     Measure {
         name: "link_concentration_run",
+        label: "link concentration (visits a link)",
         about: "link visits of messages over distinct links visited, counted in the run; echoes and responses apart",
     },
-    Measure { name: "link_concentration_plan", about: "the same as the plan has it" },
+    Measure {
+        name: "link_concentration_plan",
+        label: "link concentration (visits a link)",
+        about: "the same as the plan has it",
+    },
     Measure {
         name: "link_concurrency_run",
+        label: "link concurrency (messages at a time)",
         about: "the most messages in transit at a time in the run, from the first byte on a link to the last one off it",
     },
     Measure {
         name: "link_concurrency_plan",
+        label: "link concurrency (messages a step)",
         about: "the most messages that the plan puts into one step, where a sender starts one message a step",
     },
     Measure {
         name: "carried_bytes",
+        label: "carried by all links (bytes)",
         about: "what all links carry, each packet on each link: requests, responses and echoes",
     },
 ];

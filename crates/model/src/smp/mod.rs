@@ -50,18 +50,43 @@ use engine::{Engine, Job};
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "nonleader_wait_us",
+        label: "mean wait of nonleaders (us)",
         about: "mean wait of receivers that lead no node, from coming to a broadcast to having the message",
     },
-    Measure { name: "leader_wait_us", about: "mean wait of those that lead a node, the root apart" },
-    Measure { name: "attaches", about: "how often processes attached themselves" },
-    Measure { name: "detaches", about: "how often processes detached themselves" },
-    Measure { name: "acknowledgments", about: "acknowledgments that the root got" },
-    Measure { name: "retransmissions", about: "packets that the root repeated" },
-    Measure { name: "lost_datagrams", about: "datagrams that a node did not get" },
-    Measure { name: "dropped_datagrams", about: "datagrams that found no buffer" },
-    Measure { name: "duplicate_datagrams", about: "datagrams that came to somebody who had them already" },
-    Measure { name: "root_cpu_us", about: "CPU time of the root, a broadcast" },
-    Measure { name: "receiver_cpu_us", about: "mean CPU time of the receivers, a broadcast" },
+    Measure {
+        name: "leader_wait_us",
+        label: "mean wait of leaders (us)",
+        about: "mean wait of those that lead a node, the root apart",
+    },
+    Measure { name: "attaches", label: "attaches", about: "how often processes attached themselves" },
+    Measure { name: "detaches", label: "detaches", about: "how often processes detached themselves" },
+    Measure {
+        name: "acknowledgments",
+        label: "acknowledgments to the root",
+        about: "acknowledgments that the root got",
+    },
+    Measure { name: "retransmissions", label: "packets repeated", about: "packets that the root repeated" },
+    Measure { name: "lost_datagrams", label: "datagrams lost", about: "datagrams that a node did not get" },
+    Measure {
+        name: "dropped_datagrams",
+        label: "datagrams without a buffer",
+        about: "datagrams that found no buffer",
+    },
+    Measure {
+        name: "duplicate_datagrams",
+        label: "datagrams that came again",
+        about: "datagrams that came to somebody who had them already",
+    },
+    Measure {
+        name: "root_cpu_us",
+        label: "CPU time of the root, a broadcast (us)",
+        about: "CPU time of the root, a broadcast",
+    },
+    Measure {
+        name: "receiver_cpu_us",
+        label: "mean CPU time of a receiver (us)",
+        about: "mean CPU time of the receivers, a broadcast",
+    },
 ];
 
 /// The most packets of a message.

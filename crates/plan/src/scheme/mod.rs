@@ -74,11 +74,11 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Whether there is a plan of it over an order.
+    /// Whether there can be a plan of it over an order.
     ///
     /// # Errors
     /// [`PlanError::TakesNoOrder`], [`PlanError::NeedsLambda`].
-    pub(crate) fn check(&self, order: Option<Order>) -> Result<(), PlanError> {
+    pub fn check(&self, order: Option<Order>) -> Result<(), PlanError> {
         match self {
             _ if order.is_some() && !self.takes_order() => {
                 Err(PlanError::TakesNoOrder { scheme: self.name() })

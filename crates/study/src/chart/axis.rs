@@ -4,6 +4,14 @@ use crate::figure::Scale;
 
 /// Below this share of its values a range is taken to be a single value.
 const SHARE_MIN: f64 = 1e-12;
+/// The most ticks of an axis whose labels stand side by side.
+const TICKS_MAX: usize = 8;
+/// The gap between such labels, in letters.
+const GAP: f64 = 1.5;
+/// A logarithmic axis that reaches below it has ticks at powers of ten: powers of two are no short numbers there.
+const SHORT_MIN: f64 = 0.125;
+/// Significant digits of other labels below 1 on a logarithmic axis.
+const DIGITS: usize = 3;
 
 /// An axis in positions (see [`Scale::position`]): equal distances are equal differences.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,30 +21,58 @@ pub(super) struct Axis {
     pub low: f64,
     /// The position of the high end, above `low`.
     pub high: f64,
-    /// Positions between the ends, evenly spaced, at least two.
+    /// Positions between the ends, evenly spaced, at least one.
     pub ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// An axis that ends where its values end, with at most about `most` ticks inside.
-    pub fn tight(values: impl Iterator<Item = f64>, scale: Scale, most: usize) -> Self {
-        let (low, high) = ends(values.map(|value| scale.position(value)));
-        let step = step(low, high, scale, most);
+    /// An axis that ends where its values end, with at most about `most` ticks inside: at the values themselves where these
+    /// are few and evenly spaced.
+    pub fn tight(values: &[f64], scale: Scale, most: usize) -> Self {
+        let at = positions(values, scale);
+        let (low, high) = ends(&at);
+        let is_one = at.len() == 1;
+        if is_one
+            || (at.len() <= most && (at.first(), at.last()) == (Some(&low), Some(&high)) && are_even(&at))
+        {
+            return Self { scale, low, high, ticks: at };
+        }
+        let step = step(low, high, Unit::of(values, scale), most);
         let ticks = multiples((low / step).ceil(), (high / step).floor(), step);
         Self { scale, low, high, ticks: if ticks.len() < 2 { vec![low, high] } else { ticks } }
     }
 
+    /// As [`tight`](Self::tight), with as many ticks as have room for their labels side by side on a line of so many
+    /// letters.
+    pub fn side_by_side(values: &[f64], scale: Scale, letters: f64) -> Self {
+        let axes = (1..=TICKS_MAX).rev().map(|most| Self::tight(values, scale, most));
+        let mut with_room = axes.filter(|axis| axis.has_room(letters));
+        with_room.next().unwrap_or_else(|| Self::tight(values, scale, 1))
+    }
+
     /// An axis that ends at ticks, with at most about `most` of them. A linear one includes zero, so that
     /// heights can be compared.
-    pub fn rounded(values: impl Iterator<Item = f64>, scale: Scale, most: usize) -> Self {
-        let (low, high) = ends(values.map(|value| scale.position(value)));
+    pub fn rounded(values: &[f64], scale: Scale, most: usize) -> Self {
+        let (low, high) = ends(&positions(values, scale));
         let (low, high) = if scale == Scale::Linear { (low.min(0.0), high.max(0.0)) } else { (low, high) };
-        let step = step(low, high, scale, most);
+        let step = step(low, high, Unit::of(values, scale), most);
         let ticks = multiples((low / step).floor(), (high / step).ceil(), step);
         match ticks[..] {
             [low, .., high] => Self { scale, low, high, ticks },
             _ => Self { scale, low, high, ticks: vec![low, high] },
         }
+    }
+
+    /// The ticks, each with its value and its label.
+    pub fn labelled(&self) -> impl Iterator<Item = (f64, String)> {
+        self.ticks.iter().map(|tick| (unrounded(self.scale.value(*tick)), self.label(*tick)))
+    }
+
+    fn has_room(&self, letters: f64) -> bool {
+        let letters_each = letters / (self.high - self.low);
+        let half = |tick| self.label(tick).chars().count() as f64 / 2.0;
+        let room = |from: f64, to: f64| (to - from) * letters_each;
+        self.ticks.windows(2).all(|pair| room(pair[0], pair[1]) >= half(pair[0]) + half(pair[1]) + GAP)
     }
 
     /// Where `value` lies on the axis.
@@ -46,28 +82,53 @@ impl Axis {
 
     /// The value at `position`, as text.
     pub fn label(&self, position: f64) -> String {
-        label(self.scale.value(position))
+        let value = self.scale.value(position);
+        label(if self.scale == Scale::Log2 && value < 1.0 { significant(value, DIGITS) } else { value })
     }
+}
+
+/// Whether a logarithmic axis of values has its ticks at powers of ten, not of two.
+pub(super) fn is_decimal(values: &[f64]) -> bool {
+    values.iter().any(|value| *value < SHORT_MIN)
 }
 
 /// The value of a tick, as text.
 pub(super) fn label(value: f64) -> String {
-    // Twelve digits hide the rounding of ticks such as 3 * 0.1.
-    let value = format!("{value:.11e}").parse::<f64>().unwrap_or_default();
+    let value = unrounded(value);
     if value != 0.0 && !(1e-6..1e12).contains(&value.abs()) {
         return format!("{value:e}");
     }
     grouped(&value.to_string())
 }
 
-/// The lowest and the highest position, set apart if there is only one, or none.
-fn ends(positions: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = positions.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), position| {
-        (low.min(position), high.max(position))
-    });
-    if low > high {
-        return (0.0, 1.0);
-    }
+/// `value` to so many significant digits.
+fn significant(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits - 1).parse().unwrap_or_default()
+}
+
+/// `value` without the rounding of ticks such as 3 * 0.1.
+fn unrounded(value: f64) -> f64 {
+    significant(value, 12)
+}
+
+/// The positions of the values, each once, in order.
+fn positions(values: &[f64], scale: Scale) -> Vec<f64> {
+    let mut positions: Vec<f64> = values.iter().map(|value| scale.position(*value)).collect();
+    positions.sort_by(f64::total_cmp);
+    positions.dedup();
+    positions
+}
+
+/// Whether neighbours are as far apart as others.
+fn are_even(positions: &[f64]) -> bool {
+    let mut gaps = positions.windows(2).map(|pair| pair[1] - pair[0]);
+    let first = gaps.next().unwrap_or_default();
+    gaps.all(|gap| (gap - first).abs() <= first * 1e-6)
+}
+
+/// The ends of positions in order, set apart if there is only one, or none.
+fn ends(positions: &[f64]) -> (f64, f64) {
+    let (Some(&low), Some(&high)) = (positions.first(), positions.last()) else { return (0.0, 1.0) };
     let magnitude = low.abs().max(high.abs());
     if high - low > (magnitude * SHARE_MIN).max(f64::MIN_POSITIVE / SHARE_MIN) {
         return (low, high);
@@ -76,19 +137,40 @@ fn ends(positions: impl Iterator<Item = f64>) -> (f64, f64) {
     (low - room, high + room)
 }
 
-/// The distance between ticks: 1, 2 or 5 times a power of ten, or a whole number of doublings.
-fn step(low: f64, high: f64, scale: Scale, most: usize) -> f64 {
-    let least = (high - low) / most.max(1) as f64;
-    match scale {
-        Scale::Log2 => least.ceil(),
-        Scale::Linear => {
-            let unit = 10_f64.powf(least.log10().floor());
-            [1.0, 2.0, 5.0]
-                .into_iter()
-                .map(|times| times * unit)
-                .find(|step| *step >= least)
-                .unwrap_or(10.0 * unit)
+/// What the distance between ticks is a multiple of.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// 1, 2 or 5 times any power of ten.
+    Any,
+    /// 1, 2 or 5 times a power of ten from 1: the values are whole.
+    Whole,
+    /// A distance in positions.
+    Of(f64),
+}
+
+impl Unit {
+    fn of(values: &[f64], scale: Scale) -> Self {
+        match scale {
+            Scale::Log2 if is_decimal(values) => Self::Of(10_f64.log2()),
+            Scale::Log2 => Self::Of(1.0),
+            Scale::Linear if values.iter().all(|value| value.fract() == 0.0) => Self::Whole,
+            Scale::Linear => Self::Any,
         }
+    }
+}
+
+/// The distance between ticks.
+fn step(low: f64, high: f64, unit: Unit, most: usize) -> f64 {
+    let least = (high - low) / most.max(1) as f64;
+    let round = |least: f64| {
+        let power = 10_f64.powf(least.log10().floor());
+        let steps = [1.0, 2.0, 5.0].into_iter().map(|times| times * power);
+        steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power)
+    };
+    match unit {
+        Unit::Of(distance) => (least / distance).ceil() * distance,
+        Unit::Whole => round(least.max(1.0)),
+        Unit::Any => round(least),
     }
 }
 
@@ -122,28 +204,57 @@ mod tests {
 
     #[test]
     fn a_rounded_axis_starts_at_zero_and_ends_at_a_tick() {
-        let axis = Axis::rounded([3_000.0, 27_100.0].into_iter(), Scale::Linear, 4);
+        let axis = Axis::rounded(&[3_000.0, 27_100.0], Scale::Linear, 4);
         assert_eq!(labels(&axis), ["0", "10,000", "20,000", "30,000"]);
         assert_eq!((axis.low, axis.high), (0.0, 30_000.0));
     }
 
     #[test]
     fn a_tight_axis_ends_at_its_values() {
-        let axis = Axis::tight([1.0, 31.0].into_iter(), Scale::Linear, 7);
+        let axis = Axis::tight(&[1.0, 2.0, 31.0], Scale::Linear, 7);
         assert_eq!((axis.low, axis.high), (1.0, 31.0));
         assert_eq!(labels(&axis), ["5", "10", "15", "20", "25", "30"]);
     }
 
     #[test]
+    fn whole_numbers_have_ticks_at_whole_numbers_and_at_themselves_where_they_are_few_and_even() {
+        let labels_of = |values: &[f64], most| labels(&Axis::tight(values, Scale::Linear, most));
+        assert_eq!(labels_of(&[2.0, 3.0, 5.0], 8), ["2", "3", "4", "5"]);
+        assert_eq!(labels_of(&[3.0, 5.0, 7.0, 9.0], 8), ["3", "5", "7", "9"]);
+        assert_eq!(labels_of(&[2.5, 2.7, 3.0], 3), ["2.6", "2.8", "3"]);
+        assert_eq!(labels_of(&[1.0], 8), ["1"]);
+        assert_eq!(labels(&Axis::rounded(&[1.0, 3.0], Scale::Linear, 7)), ["0", "1", "2", "3"]);
+    }
+
+    #[test]
     fn a_logarithmic_axis_has_ticks_at_powers_of_two() {
-        let axis = Axis::tight([128.0, 2048.0].into_iter(), Scale::Log2, 8);
+        let axis = Axis::tight(&[128.0, 150.0, 2048.0], Scale::Log2, 8);
         assert_eq!(labels(&axis), ["128", "256", "512", "1,024", "2,048"]);
-        assert_eq!(labels(&Axis::rounded([0.3, 5.0].into_iter(), Scale::Log2, 3)), ["0.25", "1", "4", "16"]);
+        assert_eq!(labels(&Axis::rounded(&[0.3, 5.0], Scale::Log2, 3)), ["0.25", "1", "4", "16"]);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_of_small_values_has_ticks_at_short_numbers() {
+        let axis = Axis::rounded(&[0.0009, 0.5, 3.0], Scale::Log2, 7);
+        assert_eq!(labels(&axis), ["0.0001", "0.001", "0.01", "0.1", "1", "10"]);
+        assert_eq!(
+            labels(&Axis::rounded(&[0.0009, 3000.0], Scale::Log2, 4)),
+            ["0.0001", "0.01", "1", "100", "10,000"]
+        );
+        let between = Axis::tight(&[1.0 / 1024.0, 0.005, 0.0075], Scale::Log2, 2);
+        assert_eq!(labels(&between), ["0.000977", "0.0075"]);
+    }
+
+    #[test]
+    fn labels_side_by_side_have_room() {
+        let values = [0.0, 100_000.0, 250_000.0, 800_000.0];
+        let count = |letters| Axis::side_by_side(&values, Scale::Linear, letters).ticks.len();
+        assert_eq!((count(100.0), count(40.0), count(20.0)), (9, 5, 2));
     }
 
     #[test]
     fn fractions_and_negative_numbers_are_written_without_rounding_noise() {
-        let axis = Axis::rounded([-0.31, 0.62].into_iter(), Scale::Linear, 5);
+        let axis = Axis::rounded(&[-0.31, 0.62], Scale::Linear, 5);
         assert_eq!(labels(&axis), ["-0.4", "-0.2", "0", "0.2", "0.4", "0.6", "0.8"]);
         assert_eq!(axis.label(-1234.5), "-1,234.5");
         assert_eq!(axis.label(-123.0), "-123");
@@ -163,12 +274,9 @@ mod tests {
             &[1.0, 1.0 + 1e-15],
         ];
         for set in sets {
-            for axis in [
-                Axis::tight(set.iter().copied(), Scale::Linear, 5),
-                Axis::rounded(set.iter().copied(), Scale::Linear, 5),
-            ] {
+            for axis in [Axis::tight(set, Scale::Linear, 5), Axis::rounded(set, Scale::Linear, 5)] {
                 assert!(axis.high > axis.low && (axis.high - axis.low).is_finite(), "{set:?} {axis:?}");
-                assert!((2..=12).contains(&axis.ticks.len()), "{set:?} {axis:?}");
+                assert!((1..=12).contains(&axis.ticks.len()), "{set:?} {axis:?}");
                 assert!(axis.ticks.iter().all(|tick| tick.is_finite()), "{set:?} {axis:?}");
             }
         }

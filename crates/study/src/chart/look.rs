@@ -1,4 +1,4 @@
-//! What sets one curve apart from another: its colour and its mark.
+//! What sets one curve apart from another: its colour, its mark and its dashes.
 
 use ratatui_core::style::Color;
 
@@ -11,6 +11,8 @@ pub(super) struct Look {
     pub ansi: Color,
     /// The mark in images.
     pub shape: Shape,
+    /// How many pixels of its line in images are drawn, and how many are left out, in turn; `None` without a gap.
+    pub dash: Option<(u32, u32)>,
     /// The mark in text.
     pub symbol: char,
 }
@@ -38,21 +40,46 @@ const COLOURS: [((u8, u8, u8), Color); 8] = [
     ((0x80, 0x80, 0x80), Color::DarkGray),
     ((0xf0, 0xe4, 0x42), Color::LightYellow),
 ];
+/// Where colours repeat, lines differ.
+const DASHES: [Option<(u32, u32)>; 3] = [None, Some((9, 4)), Some((3, 3))];
 // Five shapes and eight colours have no common divisor: forty curves differ.
 const SHAPES: [Shape; 5] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond, Shape::Cross];
 // The first five are the shapes.
 const SYMBOLS: [char; 12] = ['●', '■', '▲', '◆', '+', '○', '□', '△', '◇', '×', '▼', '▽'];
 
+/// Half the length of a piece of line in a legend, in pixels.
+pub(super) const PIECE: u32 = 16;
+
 impl Look {
     /// The look of the curve at `index` of [`curve_names`](crate::figure::Figure::curve_names).
     pub fn of(index: usize) -> Self {
         let (rgb, ansi) = COLOURS[index % COLOURS.len()];
-        Self { rgb, ansi, shape: SHAPES[index % SHAPES.len()], symbol: SYMBOLS[index % SYMBOLS.len()] }
+        Self {
+            rgb,
+            ansi,
+            shape: SHAPES[index % SHAPES.len()],
+            dash: DASHES[index / COLOURS.len() % DASHES.len()],
+            symbol: SYMBOLS[index % SYMBOLS.len()],
+        }
     }
 
     /// The look of the curve called `name`, if `names` are all names.
     pub fn named(names: &[&str], name: &str) -> Self {
         Self::of(place(names, name))
+    }
+
+    /// A piece of a curve with its mark, for legends: a path to fill in SVG, around (0, 0).
+    pub fn path(&self) -> String {
+        let (drawn, left_out) = self.dash.unwrap_or((2 * PIECE, 0));
+        // A dash in the middle, under the mark, and others to both sides.
+        let every = (drawn + left_out).cast_signed();
+        let places = -PIECE.cast_signed() / every..=PIECE.cast_signed() / every;
+        let half = f64::from(drawn) / 2.0;
+        places.fold(self.shape.path().to_owned(), |path, place| {
+            let (from, to) = (f64::from(place * every) - half, f64::from(place * every) + half);
+            let (from, to) = (from.max(-f64::from(PIECE)), to.min(f64::from(PIECE)));
+            path + &format!("M{from}-1H{to}V1H{from}z")
+        })
     }
 
     /// The colour as `#rrggbb`.
@@ -74,14 +101,14 @@ impl Shape {
         }
     }
 
-    /// The shape as a character.
-    pub fn symbol(self) -> char {
+    /// The shape around (0, 0) as a path to fill in SVG, about ten pixels wide.
+    fn path(self) -> &'static str {
         match self {
-            Self::Circle => '●',
-            Self::Square => '■',
-            Self::Triangle => '▲',
-            Self::Diamond => '◆',
-            Self::Cross => '+',
+            Self::Circle => "M-4.5 0a4.5 4.5 0 1 1 9 0a4.5 4.5 0 1 1-9 0",
+            Self::Square => "M-4-4h8v8h-8z",
+            Self::Triangle => "M0-5L5 4h-10z",
+            Self::Diamond => "M0-5L5 0L0 5L-5 0z",
+            Self::Cross => "M-2-5h4v3h3v4h-3v3h-4v-3h-3v-4h3z",
         }
     }
 }
@@ -109,6 +136,13 @@ mod tests {
                 let (a, b) = (Look::of(a), Look::of(b));
                 assert!((a.rgb, a.shape) != (b.rgb, b.shape), "{a:?} {b:?}");
             }
+        }
+        for index in 0..24 {
+            let (look, repeats) = (Look::of(index), (0..index).map(Look::of));
+            assert!(
+                repeats.into_iter().all(|other| (other.rgb, other.dash) != (look.rgb, look.dash)),
+                "{index}"
+            );
         }
         let symbols: std::collections::BTreeSet<char> = (0..12).map(|i| Look::of(i).symbol).collect();
         assert_eq!(symbols.len(), 12);

@@ -100,16 +100,23 @@ fn curves(figure: &Figure, id: usize) -> String {
         let description = description.map(|text| format!(": {}", escaped(text))).unwrap_or_default();
         let _ = writeln!(
             text,
-            "<label><input type=\"checkbox\" checked value=\"{name}\"><span class=\"swatch\" style=\"color:{}\">{}</span>\
-             <span><b>{name}</b>{description}</span></label>",
-            Look::of(i).hex(),
-            Look::of(i).shape.symbol(),
+            "<label><input type=\"checkbox\" checked value=\"{name}\">{}<span><b>{name}</b>{description}</span></label>",
+            swatch(Look::of(i)),
             name = escaped(name),
         );
     }
     let hint = if figure.row_label.is_some() { MAP_HINT } else { HINT };
     let _ = write!(text, "<p class=\"hint\">{hint}</p>\n</fieldset>\n");
     text
+}
+
+/// A piece of a curve: its line and its mark.
+fn swatch(look: Look) -> String {
+    format!(
+        "<svg class=\"swatch\" viewBox=\"-16 -6 32 12\" aria-hidden=\"true\"><path d=\"{}\" fill=\"{}\"/></svg>",
+        look.path(),
+        look.hex()
+    )
 }
 
 /// `text` as it stands in HTML, in an element or in an attribute.

@@ -3,7 +3,7 @@
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
-use plotters::element::DynElement;
+use plotters::element::{DashedPathElement, DynElement};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use thiserror::Error;
@@ -27,6 +27,10 @@ const TOGETHER: i32 = 320;
 const ROWS_MAX: i32 = 100_000;
 const MARGIN: i32 = 16;
 const LINE_HEIGHT: i32 = 24;
+/// Around a panel, and beside its y axis.
+const PANEL_MARGIN: i32 = 8;
+const PANEL_MARGIN_RIGHT: i32 = 28;
+const Y_LABELS: i32 = 72;
 const MARK_RADIUS: i32 = 4;
 const TITLE_SIZE: f64 = 18.0;
 const PANEL_TITLE_SIZE: f64 = 15.0;
@@ -101,6 +105,11 @@ impl<'a> Sheet<'a> {
         length(self.rows, if self.figure.panels.len() > 1 { TOGETHER } else { ALONE })
     }
 
+    /// Between the ends of an x axis.
+    fn panel_width(&self) -> i32 {
+        WIDTH.cast_signed() / length(self.columns, 1) - PANEL_MARGIN - PANEL_MARGIN_RIGHT - Y_LABELS
+    }
+
     fn legend_height(&self) -> i32 {
         MARGIN + length(self.legend.len(), LINE_HEIGHT)
     }
@@ -129,16 +138,21 @@ impl<'a> Sheet<'a> {
     /// Draws `panel` into `area`, which is a part of `root`.
     fn draw_panel(&self, panel: &Panel, root: &Area, area: &Area) -> Drawn {
         let (x_scale, y_scale) = (self.figure.x_scale, self.figure.y_scale);
-        let x = Axis::tight(panel.xs().into_iter(), x_scale, 8);
+        let x = Axis::side_by_side(
+            &panel.xs(),
+            x_scale,
+            f64::from(self.panel_width()) / (TEXT_SIZE * LETTER_WIDTH),
+        );
         let shown = if self.figure.shared_y { &self.figure.panels } else { std::slice::from_ref(panel) };
         let points = shown.iter().flat_map(Panel::points);
-        let y = Axis::rounded(points.flat_map(|point| [point.mean, point.low, point.high]), y_scale, 7);
+        let ys: Vec<f64> = points.flat_map(|point| [point.mean, point.low, point.high]).collect();
+        let y = Axis::rounded(&ys, y_scale, 7);
         let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(20)
+            .margin(PANEL_MARGIN)
+            .margin_right(PANEL_MARGIN_RIGHT)
             .caption(&panel.title, font(PANEL_TITLE_SIZE).color(&INK))
             .x_label_area_size(44)
-            .y_label_area_size(72)
+            .y_label_area_size(Y_LABELS)
             .build_cartesian_2d(Ruler::of(&x, (x.high - x.low) / 50.0), Ruler::of(&y, 0.0))?;
         chart
             .configure_mesh()
@@ -164,7 +178,7 @@ impl<'a> Sheet<'a> {
     fn draw_map(&self, panel: &Panel, area: &Area) -> Drawn {
         let (xs, rows) = (panel.xs(), map::row_values(panel));
         let (width, all_height) = area.dim_in_pixel();
-        let [left, top, right, bottom] = [72, 36, 20, 52];
+        let [left, top, right, bottom] = [Y_LABELS, 36, PANEL_MARGIN_RIGHT, 52];
         let cell_width = (width.cast_signed() - left - right) / length(xs.len().max(1), 1);
         let cell_height = (all_height.cast_signed() - top - bottom) / length(rows.len().max(1), 1);
         let text = |text: &str, at: Pixel, size: f64, anchor: Pos| {
@@ -205,7 +219,13 @@ impl<'a> Sheet<'a> {
             curve.points.iter().map(|point| (x.position(point.x), y.position(point.mean))).collect();
         let room = WIDTH as usize / self.columns / 13;
         let look = Look::of(index);
-        chart.draw_series(LineSeries::new(line.iter().copied(), self.colour(curve).stroke_width(2)))?;
+        let style = self.colour(curve).stroke_width(2);
+        match look.dash {
+            None => chart.draw_series(LineSeries::new(line.iter().copied(), style))?,
+            Some((drawn, left_out)) => {
+                chart.draw_series(DashedLineSeries::new(line.iter().copied(), drawn, left_out, style))?
+            }
+        };
         for i in marked(line.len(), room, index) {
             root.draw(&mark(chart.backend_coord(&line[i]), look))?;
         }
@@ -218,7 +238,13 @@ impl<'a> Sheet<'a> {
             let mut x = MARGIN;
             for index in entries {
                 let (look, name) = (Look::of(*index), self.names[*index]);
-                area.draw(&PathElement::new([(x, y), (x + 28, y)], colour(look).stroke_width(2)))?;
+                let (ends, style) = ([(x, y), (x + 28, y)], colour(look).stroke_width(2));
+                match look.dash {
+                    None => area.draw(&PathElement::new(ends, style))?,
+                    Some((drawn, left_out)) => {
+                        area.draw(&DashedPathElement::new(ends, drawn, left_out, style))?;
+                    }
+                }
                 area.draw(&mark((x + 14, y), look))?;
                 let style = font(TEXT_SIZE).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
                 area.draw(&Text::new(name, (x + 36, y), style))?;

@@ -94,13 +94,13 @@ fn draw(figure: &Figure, names: &[&str], panel: &Panel, area: Rect, buffer: &mut
         buffer.set_string(area.x, area.y, "no points", Style::new());
         return;
     }
-    let x = Axis::tight(panel.xs().into_iter(), figure.x_scale, 2);
+    let x = Axis::tight(&panel.xs(), figure.x_scale, 2);
     let means: Vec<f64> = if figure.shared_y {
         figure.points().map(|point| point.mean).collect()
     } else {
         panel.points().map(|point| point.mean).collect()
     };
-    let y = Axis::rounded(means.into_iter(), figure.y_scale, usize::from(area.height / 4));
+    let y = Axis::rounded(&means, figure.y_scale, usize::from(area.height / 4));
     let strokes: Vec<Stroke> =
         panel.curves.iter().map(|curve| Stroke::of(curve, names, &x, &y, area)).collect();
     Chart::new(datasets(&strokes))

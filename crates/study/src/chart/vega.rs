@@ -1,10 +1,11 @@
 //! Figures as Vega-Lite specifications.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::look::Look;
+use super::axis::{self, Axis};
+use super::look::{Look, PIECE};
 use super::map::TIE_SHARE;
-use crate::figure::{Best, Figure, Scale};
+use crate::figure::{Best, Figure, Panel, Scale};
 
 /// The version must fit the library in `assets/vega`.
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v6.json";
@@ -12,6 +13,10 @@ const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v6.json";
 /// Pixels of one panel, if it is the only one and if there are more.
 const ALONE: (u32, u32) = (720, 400);
 const TOGETHER: (u32, u32) = (380, 250);
+/// Pixels of a letter of an axis's labels.
+const LETTER_WIDTH: f64 = 7.2;
+/// Numbers are written with a comma between thousands, without zeros at the end.
+const NUMBER: &str = ",.12~g";
 
 /// `figure` as a Vega-Lite 6 specification with its data inside: panels in a grid, lines with marks,
 /// a band for the spread, and the numbers of a point when it is pointed at.
@@ -28,7 +33,7 @@ pub fn vega_lite(figure: &Figure) -> Value {
         1 | 2 => TOGETHER,
         columns => (TOGETHER.0 * 2 / columns as u32, TOGETHER.1),
     };
-    let layers = if figure.row_label.is_some() { map_layers(&figure) } else { layers(&figure) };
+    let layers = if figure.row_label.is_some() { map_layers(&figure) } else { layers(&figure, width) };
     let y_resolve = if figure.shared_y { "shared" } else { "independent" };
     json!({
         "$schema": SCHEMA,
@@ -49,21 +54,36 @@ pub fn vega_lite(figure: &Figure) -> Value {
 /// A legend below the panels in as many columns as the names leave room for.
 fn legend(figure: &Figure) -> Value {
     let longest = figure.curve_names().iter().map(|name| name.chars().count()).max().unwrap_or_default();
-    let columns = (ALONE.0 as usize / (40 + 8 * longest)).clamp(1, 8);
-    json!({
-        "orient": "bottom", "columns": columns, "labelFontSize": 13, "labelLimit": ALONE.0,
-        "symbolSize": 90, "symbolOpacity": 1,
-    })
+    let columns = (ALONE.0 as usize / (60 + 8 * longest)).clamp(1, 8);
+    let mut legend = json!({
+        "orient": "bottom", "columns": columns, "labelFontSize": 13, "labelLimit": ALONE.0, "symbolOpacity": 1,
+        "symbolSize": 90,
+    });
+    if figure.row_label.is_none() {
+        // At this size paths are in pixels; they are wider than the room that it leaves them.
+        let sizes = [
+            ("symbolSize", 4),
+            ("labelOffset", PIECE),
+            ("rowPadding", 4),
+            ("columnPadding", PIECE + 12),
+            ("padding", PIECE),
+        ];
+        for (key, value) in sizes.into_iter().chain([("symbolStrokeWidth", 0)]) {
+            legend[key] = value.into();
+        }
+    }
+    legend
 }
 
 /// One row for each point.
 fn rows(figure: &Figure) -> Vec<Value> {
-    let mut rows = Vec::new();
+    let (names, mut rows) = (figure.curve_names(), Vec::new());
     for panel in &figure.panels {
         for curve in &panel.curves {
+            let shape = Look::named(&names, &curve.name).shape.vega();
             for point in &curve.points {
                 rows.push(json!({
-                    "panel": panel.title, "curve": curve.name, "x": point.x, "row": curve.row,
+                    "panel": panel.title, "curve": curve.name, "shape": shape, "x": point.x, "row": curve.row,
                     "mean": point.mean, "low": point.low, "high": point.high, "runs": point.runs,
                 }));
             }
@@ -72,15 +92,35 @@ fn rows(figure: &Figure) -> Vec<Value> {
     rows
 }
 
-/// The band, the lines, and the marks on top, which answer to the pointer.
-fn layers(figure: &Figure) -> Value {
+/// The band, the lines, and the marks on top, which answer to the pointer, in panels so many pixels wide.
+fn layers(figure: &Figure, width: u32) -> Value {
     let shown = json!([{ "filter": "indexof(hidden, datum.curve) < 0" }]);
-    let x = json!({ "field": "x", "type": "quantitative", "title": figure.x_label, "scale": x_scale(figure.x_scale) });
-    let y = json!({ "field": "mean", "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure.y_scale) });
-    let low = json!({ "field": "low", "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure.y_scale) });
-    let colour = channel(figure, |look| look.hex());
+    let x = json!({
+        "field": "x", "type": "quantitative", "title": figure.x_label, "scale": x_scale(figure.x_scale),
+        "axis": x_axis(figure, width),
+    });
+    let y = |field: &str| {
+        json!({
+            "field": field, "type": "quantitative", "title": figure.y_label, "scale": y_scale(figure),
+            "axis": y_axis(figure),
+        })
+    };
+    let (y, low) = (y("mean"), y("low"));
+    let colour = channel(figure, |look| json!(look.hex()));
+    // The scale of shapes is for the legend alone, which shows pieces of curves: marks have theirs in the data.
+    let piece = channel(figure, |look| json!(look.path()));
+    let dash =
+        channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
     let chosen = |opacity: f64, otherwise: f64| json!({ "condition": { "param": "chosen", "value": opacity }, "value": otherwise });
     json!([
+        {
+            "transform": [{ "filter": "false" }],
+            "params": [{
+                "name": "chosen", "bind": "legend", "select": { "type": "point", "fields": ["curve"] },
+            }],
+            "mark": { "type": "point", "filled": true },
+            "encoding": { "x": x, "y": y, "color": colour, "shape": piece },
+        },
         {
             "transform": shown,
             "mark": { "type": "area", "tooltip": null },
@@ -91,16 +131,13 @@ fn layers(figure: &Figure) -> Value {
         {
             "transform": shown,
             "mark": { "type": "line", "strokeWidth": 2, "tooltip": null },
-            "encoding": { "x": x, "y": y, "color": colour, "opacity": chosen(1.0, 0.15) },
+            "encoding": { "x": x, "y": y, "color": colour, "strokeDash": dash, "opacity": chosen(1.0, 0.15) },
         },
         {
             "transform": shown,
-            "params": [{
-                "name": "chosen", "bind": "legend", "select": { "type": "point", "fields": ["curve"] },
-            }],
-            "mark": { "type": "point", "filled": true, "size": 45 },
+            "mark": { "type": "point", "filled": true, "size": 45, "shape": { "expr": "datum.shape" } },
             "encoding": {
-                "x": x, "y": y, "color": colour, "shape": channel(figure, |look| look.shape.vega().to_owned()),
+                "x": x, "y": y, "color": colour,
                 "opacity": chosen(1.0, 0.15), "tooltip": tooltip(figure),
             },
         },
@@ -149,7 +186,7 @@ fn map_layers(figure: &Figure) -> Value {
         number("next", "the next is behind by", ".1%"),
     ]);
     // A tie has the colour of nobody; the legend is of the curves.
-    let mut colour = channel(figure, |look| look.hex());
+    let mut colour = channel(figure, |look| json!(look.hex()));
     colour["condition"] = json!({ "test": "length(datum.tied) > 1", "value": "#dddddd" });
     json!([
         {
@@ -171,9 +208,9 @@ fn map_layers(figure: &Figure) -> Value {
 }
 
 /// A channel that sets curves apart, with the look that each curve has in every chart.
-fn channel(figure: &Figure, of: impl Fn(Look) -> String) -> Value {
+fn channel(figure: &Figure, of: impl Fn(Look) -> Value) -> Value {
     let names = figure.curve_names();
-    let looks: Vec<String> = (0..names.len()).map(|i| of(Look::of(i))).collect();
+    let looks: Vec<Value> = (0..names.len()).map(|i| of(Look::of(i))).collect();
     json!({ "field": "curve", "type": "nominal", "title": null, "scale": { "domain": names, "range": looks } })
 }
 
@@ -196,9 +233,31 @@ fn x_scale(scale: Scale) -> Value {
     }
 }
 
-fn y_scale(scale: Scale) -> Value {
-    match scale {
+/// Ticks where the images have them, so that they do not depend on what a browser finds round.
+fn x_axis(figure: &Figure, width: u32) -> Value {
+    let xs: Vec<f64> = figure.panels.iter().flat_map(Panel::xs).collect();
+    let ticks = Axis::side_by_side(&xs, figure.x_scale, f64::from(width) / LETTER_WIDTH);
+    let labels: Map<String, Value> =
+        ticks.labelled().map(|(value, label)| (value.to_string(), label.into())).collect();
+    let values: Vec<f64> = ticks.labelled().map(|(value, _)| value).collect();
+    json!({ "values": values, "labelExpr": format!("({})[datum.value] || datum.label", json!(labels)), "labelOverlap": true })
+}
+
+/// Few enough ticks on a logarithmic axis, or the browser's library takes others than powers.
+fn y_axis(figure: &Figure) -> Value {
+    match figure.y_scale {
+        Scale::Linear if figure.points().all(|point| point.mean.fract() == 0.0) => {
+            json!({ "format": NUMBER, "tickMinStep": 1 })
+        }
+        Scale::Linear => json!({ "format": NUMBER }),
+        Scale::Log2 => json!({ "format": NUMBER, "tickCount": 5 }),
+    }
+}
+
+fn y_scale(figure: &Figure) -> Value {
+    let means: Vec<f64> = figure.points().map(|point| point.mean).collect();
+    match figure.y_scale {
         Scale::Linear => json!({ "zero": true }),
-        Scale::Log2 => json!({ "type": "log", "base": 2 }),
+        Scale::Log2 => json!({ "type": "log", "base": if axis::is_decimal(&means) { 10 } else { 2 } }),
     }
 }

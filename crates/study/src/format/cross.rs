@@ -1,9 +1,11 @@
 //! The cross-product of a figure: panels, series and values of x and y.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use toml::Spanned;
 use treecast_model::Model;
+use treecast_plan::PlanError;
 
 use super::tables::{Table, VALUES_MAX, Values};
 use super::{File, Layer, texts};
@@ -29,6 +31,8 @@ pub(super) struct Cross<'a> {
     pub draft: Draft,
     pub panels: Vec<Layer<'a, PanelSpec>>,
     pub series: Vec<Layer<'a, SeriesSpec>>,
+    /// Where their schemes stand in the file.
+    pub schemes: Vec<Range<usize>>,
 }
 
 impl Cross<'_> {
@@ -62,6 +66,7 @@ impl Cross<'_> {
                 self.file.apply(&mut draft, panel.table)?;
                 self.file.apply(&mut draft, series.table)?;
                 self.file.apply(&mut draft, besides)?;
+                self.check_scheme(series_index, &draft)?;
                 let rows: Vec<Option<f64>> =
                     if ys.is_empty() { vec![None] } else { ys.iter().copied().map(Some).collect() };
                 for (y, x) in rows.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))) {
@@ -73,6 +78,16 @@ impl Cross<'_> {
         }
         let (topologies, settings) = (topologies.to_vec(), texts(besides));
         Ok(Sweep { points, values: xs, y_values: ys, settings, topologies, groups })
+    }
+
+    /// A plan of a series' scheme must be possible; a model that measures lambda needs none.
+    fn check_scheme(&self, series_index: usize, draft: &Draft) -> Result<(), StudyError> {
+        let SeriesSpec { scheme, order, .. } = &self.series[series_index].spec;
+        let measures_lambda = measures(draft.model()).iter().any(|measure| measure.name == "lambda");
+        match scheme.check(*order) {
+            Err(PlanError::NeedsLambda) if measures_lambda => Ok(()),
+            checked => checked.map_err(|error| self.file.error(&self.schemes[series_index], error)),
+        }
     }
 
     fn values(&self, values: &Spanned<Values>) -> Result<Vec<f64>, StudyError> {
@@ -102,7 +117,9 @@ impl Cross<'_> {
             (Measure::Saturation, _) if setup.model().is_some() => {
                 Err("saturation is searched for without a testbed".into())
             }
-            (Measure::Of(measure), _) if !measures(&setup).iter().any(|other| other.name == measure.name) => {
+            (Measure::Of(measure), _)
+                if !measures(setup.model()).iter().any(|other| other.name == measure.name) =>
+            {
                 Err(format!("{} is not measured here: set the testbed of a model that does", measure.name)
                     .into())
             }
@@ -114,7 +131,7 @@ impl Cross<'_> {
     }
 }
 
-/// What the model of a setup measures besides the latency.
-fn measures(setup: &Setup) -> &'static [treecast_model::Measure] {
-    setup.model().map_or(&[], Model::measures)
+/// What a model measures besides the latency.
+fn measures(model: Option<&Model>) -> &'static [treecast_model::Measure] {
+    model.map_or(&[], Model::measures)
 }

@@ -64,8 +64,13 @@ fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
         let applied = model.set(key, &value.get_ref().to_string());
         applied.map_err(|error| file.error(&value.span(), error))?;
     }
-    for key in &guessed {
+    for (place, key) in guessed.iter().enumerate() {
         check_guess(&model, &set, key.get_ref()).map_err(|reason| file.error(&key.span(), reason))?;
+        if guessed[..place].iter().any(|other| other.get_ref() == key.get_ref()) {
+            return Err(
+                file.error(&key.span(), format_args!("'{}' is guessed already: name it once", key.get_ref()))
+            );
+        }
     }
     Ok(Testbed { name: name.into(), model, guessed: guessed.into_iter().map(Spanned::into_inner).collect() })
 }
@@ -152,7 +157,8 @@ impl Base<'_> {
         let y = figure.y.as_ref().map(Spanned::get_ref);
         let (x_spec, y_spec) = (vary(&figure.x), y.map(vary));
         let axes = Axes { x: &x_spec, y: y_spec.as_ref() };
-        let cross = Cross { file, measure, axes, draft, panels, series };
+        let schemes = figure.series.get_ref().iter().map(|series| series.get_ref().scheme.span()).collect();
+        let cross = Cross { file, measure, axes, draft, panels, series, schemes };
         let repeat = &figure.repeat;
         let topologies = repeat.topologies.as_ref().or(self.study.repeat.topologies.as_ref());
         let topologies = topologies.map_or(&[][..], Vec::as_slice);
@@ -221,6 +227,7 @@ fn series<'a>(file: &File, series: &'a Spanned<SeriesTable>) -> Result<Layer<'a,
         scheme: file.parsed(&table.scheme)?,
         order: table.order.as_ref().map(|order| file.parsed(order)).transpose()?,
         offload: table.offload.as_ref().map(|offload| file.parsed(offload)).transpose()?.unwrap_or_default(),
+        label: table.label,
         settings: texts(&table.set),
     };
     match &table.order {

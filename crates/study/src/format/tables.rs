@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use toml::Spanned;
+use treecast_plan::Label;
 
 use crate::Unit;
 use crate::figure::{Best, Scale};
@@ -94,6 +95,7 @@ pub(super) struct SeriesTable {
     pub scheme: Spanned<String>,
     pub order: Option<Spanned<String>>,
     pub offload: Option<Spanned<String>>,
+    pub label: Option<Label>,
     #[serde(default)]
     pub set: Table,
 }
