@@ -3,7 +3,7 @@
 //!
 //! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member, and only the script speaks for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -184,10 +184,9 @@ struct Trial {
     queued: (u32, u64, u64),
     /// What each node has read last.
     read: [Option<Piece>; NODES],
-    /// By node and child, the first packet that the child has said it has no slot for.
-    ends: BTreeMap<(usize, SocketAddr), Sequence>,
-    /// Where members are whose number is not that of their node.
-    places: BTreeMap<MemberId, usize>,
+    /// By node, the first packet for which nobody has told it of a slot. Whose word it was is not kept: in a forged tree two may
+    /// have the same number.
+    ends: [Option<Sequence>; NODES],
 }
 
 fn address(node: usize) -> SocketAddr {
@@ -212,8 +211,7 @@ impl Trial {
             under_way: VecDeque::new(),
             queued: (0, 0, 0),
             read: [None; NODES],
-            ends: BTreeMap::new(),
-            places: BTreeMap::new(),
+            ends: [None; NODES],
         };
         let lead = Lead {
             group: GROUP,
@@ -314,7 +312,7 @@ impl Trial {
             asks @ (3 | 4) if node > 0 => {
                 self.nodes[node] = Protocol::new(Settings::default());
                 (self.read[node], self.slots[node]) = (None, 0);
-                self.ends.retain(|(of, _), _| *of != node);
+                self.ends[node] = None;
                 self.follow(node, asks == 4);
             }
             _ => {}
@@ -410,11 +408,8 @@ impl Trial {
             && next.distance_from(said) <= 2 * slots as i32
             && acknowledgment.window <= slots;
         if is_possible {
-            // Whose word it is, the sender's number says: addresses are only where answers go.
-            let sender = packet.header.sender;
-            let child = address(self.places.get(&sender).copied().unwrap_or(sender.0 as usize));
-            let end = self.ends.entry((to, child)).or_insert(said);
-            *end = end.max(said + acknowledgment.window);
+            let end = said + acknowledgment.window;
+            self.ends[to] = Some(self.ends[to].map_or(end, |known| known.max(end)));
         }
     }
 
@@ -427,7 +422,7 @@ impl Trial {
                     match transmit.payload {
                         Source::Slot { group, slot, length } => {
                             assert_eq!((group, slot < self.slots[node]), (GROUP, true));
-                            let payload = self.check_data(node, transmit.to, &transmit.header);
+                            let payload = self.check_data(node, &transmit.header);
                             assert_eq!(length as usize, payload.len());
                             bytes.extend(payload);
                         }
@@ -452,19 +447,19 @@ impl Trial {
     }
 
     /// A packet that is sent is in its slot, and the child has said that it has one for it.
-    fn check_data(&self, node: usize, to: SocketAddr, header: &[u8]) -> Vec<u8> {
+    fn check_data(&self, node: usize, header: &[u8]) -> Vec<u8> {
         let packet = Sequence(u32::from_be_bytes(header[28..32].try_into().expect("four bytes")));
         let piece = self.nodes[node].piece(GROUP, packet).expect("a packet that is sent is in its slot");
-        let end = self.ends.get(&(node, to)).expect("a child has said how far it is");
-        assert!(packet.is_before(*end), "packet {packet} is sent, and slots end before {end}");
+        let end = self.ends[node].expect("a child has said how far it is");
+        assert!(packet.is_before(end), "packet {packet} is sent, and slots end before {end}");
         payload_of(piece.message, piece.length)
     }
 
     fn take_events(&mut self, node: usize) {
         while let Some(event) = self.nodes[node].take_event() {
-            if let Event::Placed { slots, member, .. } = event {
-                self.slots[node] = slots;
-                self.places.insert(member, node);
+            if let Event::Placed { slots, .. } = event {
+                // In another place it begins anew.
+                (self.slots[node], self.read[node]) = (slots, None);
             }
         }
     }

@@ -19,6 +19,9 @@ pub(crate) struct Copy {
 /// What a sent packet costs beside header and payload: Ethernet, IP and UDP.
 const FRAME_BYTES: u64 = 66;
 
+/// What an acknowledgment says may be old, but not by so many packets that it could as well be about those to come.
+const LATE_MAX: u32 = 1 << 29;
+
 /// As much may be sent at once where a rate is given, in time.
 const BURST: Nanoseconds = Nanoseconds::from_us(500);
 
@@ -93,10 +96,10 @@ impl Flow {
         }
         let has_repeats = !child.missing.is_empty();
         let (least, most) =
-            if child.is_open { (told.next.min(child.acked), child.sent) } else { (child.stable, next) };
+            if child.is_open { (child.sent - LATE_MAX, child.sent) } else { (child.stable, next) };
         let is_possible = !told.next.is_before(least)
             && !most.is_before(told.next)
-            && !told.next.is_before(told.stable)
+            && (0..=LATE_MAX as i32).contains(&told.next.distance_from(told.stable))
             && told.window <= slots;
         if !is_possible {
             self.counters.impossible += 1;
