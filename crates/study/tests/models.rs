@@ -219,16 +219,6 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
             "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: hop_us=1200000 does not fit",
         ),
         (
-            TESTBED.replace("\"hop_us\",", "\"hop_us\",\n \"hop_us\","),
-            FIGURE.to_string(),
-            "testbed-sci.toml:4: 'hop_us' is guessed already: name it once",
-        ),
-        (
-            TESTBED.to_string(),
-            FIGURE.replace("\"separate\"\n\n", "\"postal\"\n\n"),
-            "latency.toml:13: scheme postal needs a lambda here",
-        ),
-        (
             "model = 'myrinet'\nguessed = ['flow']\n[set]\nflow = 'none'".to_string(),
             FIGURE.to_string(),
             "testbed-sci.toml:2: 'flow' is guessed, but none is no number to move",
@@ -297,6 +287,14 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         let error = error(&testbed, &figure);
         assert!(error.contains(expected), "{error}\nnot {expected}");
     }
+}
+
+#[test]
+fn a_guess_that_is_named_twice_and_a_tree_without_its_lambda_are_named_with_their_lines() {
+    let twice = error(&TESTBED.replace("\"hop_us\",", "\"hop_us\",\n \"hop_us\","), FIGURE);
+    assert_eq!(twice, "testbed-sci.toml:4: 'hop_us' is guessed already: name it once");
+    let without = error(TESTBED, &FIGURE.replace("scheme = \"separate\"", "scheme = \"postal\""));
+    assert!(without.starts_with("latency.toml:13: scheme postal needs a lambda here"), "{without}");
 }
 
 #[test]
