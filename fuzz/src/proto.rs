@@ -1,7 +1,7 @@
-//! The protocol, given a script of any steps: two nodes, a network between them that does what the script says, and
+//! The protocol, given a script of any steps: three nodes, a network between them that does what the script says, and
 //! packets that no node has sent.
 //!
-//! A is the root, B its child; C is a child of B that only the script speaks for, and D is no member.
+//! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member, and only the script speaks for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use treecast_wire::{
 const GROUP: GroupId = GroupId(7);
 const COOKIE: Cookie = Cookie(0x5eed);
 const PAYLOAD_BYTES: u16 = 512;
-const NODES: usize = 2;
+const NODES: usize = 3;
 
 /// A node says no more than this at once.
 const TRANSMITS_MAX: usize = 10_000;
@@ -58,9 +58,10 @@ enum Step {
     WaitLong {
         ms: u8,
     },
-    /// The root queues the next packet of a message of so many bytes.
+    /// The root queues the next packets of messages of so many bytes.
     Queue {
         bytes: u16,
+        count: u8,
     },
     /// Any piece at all.
     QueueAny {
@@ -73,30 +74,22 @@ enum Step {
         count: u8,
     },
     Consume {
-        node: bool,
+        node: u8,
         upto: Number,
     },
     Forward {
-        node: bool,
+        node: u8,
         upto: Number,
         child: Option<u8>,
     },
-    Close {
-        node: bool,
-    },
-    Leave {
-        node: bool,
-    },
-    Abort {
-        node: bool,
-    },
-    /// A node is started again.
-    Restart {
-        asks: bool,
+    /// A request that ends much, or one that makes no sense; or nothing, so that not every life is short.
+    Upset {
+        what: u8,
+        node: u8,
     },
     Forge {
         from: u8,
-        to: bool,
+        to: u8,
         sender: u8,
         epoch: u8,
         sequence: Number,
@@ -105,7 +98,7 @@ enum Step {
     },
     Bytes {
         from: u8,
-        to: bool,
+        to: u8,
         bytes: [u8; 12],
         length: u8,
     },
@@ -189,8 +182,8 @@ struct Trial {
     under_way: VecDeque<(usize, usize, Vec<u8>)>,
     /// At the root, the message that is being queued: its number, how much of it is, and its length.
     queued: (u32, u64, u64),
-    /// What B has read last.
-    read: Option<Piece>,
+    /// What each node has read last.
+    read: [Option<Piece>; NODES],
     /// By node and child, the first packet that the child has said it has no slot for.
     ends: BTreeMap<(usize, SocketAddr), Sequence>,
     /// Where members are whose number is not that of their node.
@@ -213,12 +206,12 @@ impl Trial {
         let settings = || Settings { groups_max: 2, ..Settings::default() };
         let mut trial = Self {
             now: Nanoseconds::from_ms(1),
-            slots: [slots, 0],
+            slots: [slots, 0, 0],
             start: Sequence(start),
             nodes: std::array::from_fn(|_| Protocol::new(settings())),
             under_way: VecDeque::new(),
             queued: (0, 0, 0),
-            read: None,
+            read: [None; NODES],
             ends: BTreeMap::new(),
             places: BTreeMap::new(),
         };
@@ -236,14 +229,15 @@ impl Trial {
             bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
         };
         trial.ask(0, Input::Lead(Box::new(lead)));
-        trial.follow(false);
+        trial.follow(1, false);
+        trial.follow(2, false);
         trial.deliver(50);
         trial
     }
 
-    fn follow(&mut self, asks: bool) {
+    fn follow(&mut self, node: usize, asks: bool) {
         let follow = Input::Follow { group: GROUP, cookie: COOKIE, root: address(0), asks };
-        self.ask(1, follow);
+        self.ask(node, follow);
     }
 
     /// A request, which may be refused.
@@ -277,7 +271,7 @@ impl Trial {
             }
             Step::Wait { us } => self.wait(Nanoseconds::from_us(us.into())),
             Step::WaitLong { ms } => self.wait(Nanoseconds::from_ms(u64::from(ms) * 8)),
-            Step::Queue { bytes } => self.queue(bytes.into()),
+            Step::Queue { bytes, count } => (0..=count % 32).for_each(|_| self.queue(bytes.into())),
             Step::QueueAny { message, offset, length, message_length } => {
                 let checksum = PayloadChecksum::of(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
                 let piece = Piece { message, offset, length, message_length, checksum };
@@ -289,32 +283,41 @@ impl Trial {
                     };
                 }
             }
-            Step::Read { count } => (0..=count % 16).for_each(|_| self.read()),
+            Step::Read { count } => {
+                (0..=count % 16).for_each(|_| (1..NODES).for_each(|node| self.read(node)))
+            }
             Step::Consume { node, upto } => {
-                let upto = self.number(upto);
-                if self.ask(node.into(), Input::Consumed { group: GROUP, upto }) && node {
+                let (node, upto) = (usize::from(node) % NODES, self.number(upto));
+                if self.ask(node, Input::Consumed { group: GROUP, upto }) {
                     // What is skipped is not checked.
-                    self.read = None;
+                    self.read[node] = None;
                 }
             }
             Step::Forward { node, upto, child } => {
                 let (upto, child) = (self.number(upto), child.map(usize::from));
-                self.ask(node.into(), Input::Forward { group: GROUP, upto, child });
+                self.ask(usize::from(node) % NODES, Input::Forward { group: GROUP, upto, child });
             }
-            Step::Close { node } => _ = self.ask(node.into(), Input::Close { group: GROUP }),
-            Step::Leave { node } => _ = self.ask(node.into(), Input::Leave { group: GROUP }),
-            Step::Abort { node } => _ = self.ask(node.into(), Input::Abort { group: GROUP }),
-            Step::Restart { asks } => {
-                self.nodes[1] = Protocol::new(Settings::default());
-                (self.read, self.slots[1]) = (None, 0);
-                self.ends.retain(|(node, _), _| *node != 1);
-                self.follow(asks);
-            }
+            Step::Upset { what, node } => self.upset(what, usize::from(node) % NODES),
             Step::Forge { .. } => self.forge(step),
             Step::Bytes { from, to, bytes, length } => {
                 let bytes = &bytes[..usize::from(length) % (bytes.len() + 1)];
-                self.arrive(usize::from(from) % 4, to.into(), bytes);
+                self.arrive(usize::from(from) % 4, usize::from(to) % NODES, bytes);
             }
+        }
+    }
+
+    fn upset(&mut self, what: u8, node: usize) {
+        match what % 64 {
+            0 => _ = self.ask(node, Input::Close { group: GROUP }),
+            1 => _ = self.ask(node, Input::Leave { group: GROUP }),
+            2 => _ = self.ask(node, Input::Abort { group: GROUP }),
+            asks @ (3 | 4) if node > 0 => {
+                self.nodes[node] = Protocol::new(Settings::default());
+                (self.read[node], self.slots[node]) = (None, 0);
+                self.ends.retain(|(of, _), _| *of != node);
+                self.follow(node, asks == 4);
+            }
+            _ => {}
         }
     }
 
@@ -345,13 +348,13 @@ impl Trial {
         }
     }
 
-    fn read(&mut self) {
-        let Some((packet, end)) = self.nodes[1].readable(GROUP) else { return };
+    fn read(&mut self, node: usize) {
+        let Some((packet, end)) = self.nodes[node].readable(GROUP) else { return };
         if packet == end {
             return;
         }
-        let piece = *self.nodes[1].piece(GROUP, packet).expect("what may be read is there");
-        if let Some(before) = self.read {
+        let piece = *self.nodes[node].piece(GROUP, packet).expect("what may be read is there");
+        if let Some(before) = self.read[node] {
             let follows = if before.is_last() {
                 (piece.message, piece.offset) == (before.message.wrapping_add(1), 0)
             } else {
@@ -360,8 +363,8 @@ impl Trial {
             };
             assert!(follows, "{piece:?} is read after {before:?}");
         }
-        self.read = Some(piece);
-        assert!(self.ask(1, Input::Consumed { group: GROUP, upto: packet + 1 }));
+        self.read[node] = Some(piece);
+        assert!(self.ask(node, Input::Consumed { group: GROUP, upto: packet + 1 }));
     }
 
     fn wait(&mut self, span: Nanoseconds) {
@@ -483,7 +486,7 @@ impl Trial {
         let number = |number: Number| self.number(number);
         let (body, payload) = match *body {
             AnyBody::Data { message, offset, length, behind, ask, close } => {
-                let known = self.read.map_or(self.queued.0, |read| read.message);
+                let known = self.read[1].map_or(self.queued.0, |read| read.message);
                 let length = if close { 0 } else { u32::from(length % 600) };
                 let (offset, behind) = if length == 0 { (0, 0) } else { (offset, behind) };
                 let message_length = u64::from(offset) + u64::from(length) + u64::from(behind);
@@ -529,7 +532,7 @@ impl Trial {
             body,
         };
         let bytes = [&header.write(Payload::new(&payload).checksum())[..], &payload].concat();
-        self.arrive(usize::from(*from) % 4, usize::from(*to), &bytes);
+        self.arrive(usize::from(*from) % 4, usize::from(*to) % NODES, &bytes);
     }
 
     fn control(&self, body: &AnyBody) -> Control {

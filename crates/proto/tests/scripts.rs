@@ -70,7 +70,11 @@ enum Command {
     /// `abort A`: a node gives the group up.
     Abort { node: char },
     /// `leave C`: a member asks to leave.
-    Leave { node: char },
+    Leave {
+        node: char,
+        #[arg(key)]
+        group: Option<u32>,
+    },
     /// `forward B 3`: the application at B sends packets before 3 on, to all children or to the one at a place.
     Forward {
         node: char,
@@ -186,7 +190,9 @@ impl Tabletop {
                 self.ask(*root, Input::Close { group: group.map_or(GROUP, GroupId) })?;
             }
             Command::Abort { node } => self.ask(*node, Input::Abort { group: GROUP })?,
-            Command::Leave { node } => self.ask(*node, Input::Leave { group: GROUP })?,
+            Command::Leave { node, group } => {
+                self.ask(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;
+            }
             Command::Forward { node, upto, child } => {
                 self.ask(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child: *child })?;
             }

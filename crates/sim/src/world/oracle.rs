@@ -130,7 +130,7 @@ impl Oracle {
         let has_reason = if loss == Loss::Left {
             scenario.leaves(host, group)
         } else {
-            scenario.may_lose(host) || scenario.may_lose(scenario.root_host(group))
+            scenario.may_lose(host) || scenario.may_mislead(scenario.root_host(group))
         };
         if has_reason {
             Ok(())

@@ -69,6 +69,16 @@ pub enum Fault {
     Join { host: usize, group: u32 },
 }
 
+impl Fault {
+    /// How long it makes the host pause.
+    fn pause_of(self, host: usize) -> Nanoseconds {
+        match self {
+            Self::Pause { host: paused, span } if paused == host => span,
+            _ => Nanoseconds::ZERO,
+        }
+    }
+}
+
 impl Scenario {
     /// The most hosts.
     pub const HOSTS_MAX: usize = 12;
@@ -127,6 +137,17 @@ impl Scenario {
             }
             Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } | Fault::Join { .. } => false,
         })
+    }
+
+    /// Whether a root at this host may lose members to which nothing has happened. A pause shorter than others bear is none of
+    /// their concern, and a node that has paused itself knows it.
+    pub fn may_mislead(&self, root: usize) -> bool {
+        let paused_ns: u64 = self.faults.iter().map(|(_, fault)| fault.pause_of(root).0).sum();
+        let others = Self {
+            faults: self.faults.iter().copied().filter(|(_, fault)| fault.pause_of(root).0 == 0).collect(),
+            ..self.clone()
+        };
+        Nanoseconds(paused_ns) > Nanoseconds::from_ms(1_000) || others.may_lose(root)
     }
 
     /// Whether the host asks to leave the group.

@@ -1,0 +1,128 @@
+//! In the data path nothing allocates: a packet that is taken in, forwarded, acknowledged, read, lost or repeated costs no
+//! memory that was not there before.
+
+use std::net::SocketAddr;
+
+use treecast_proto::{
+    Cookie, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
+    Sequence, Settings, Source,
+};
+
+const GROUP: GroupId = GroupId(1);
+const NODES: usize = 4;
+
+/// A root, a relay and its two children, and room for what is under way.
+struct Chain {
+    nodes: [Protocol; NODES],
+    under_way: Vec<(usize, usize, [u8; 64 + 512], usize)>,
+    now: Nanoseconds,
+    sent: u32,
+}
+
+fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, node as u8], 7_000))
+}
+
+impl Chain {
+    fn new() -> Self {
+        let mut nodes = std::array::from_fn(|_| Protocol::new(Settings::default()));
+        let now = Nanoseconds::from_ms(1);
+        let lead = Lead {
+            group: GROUP,
+            cookie: Cookie(1),
+            root: MemberId(0),
+            members: (0..NODES).map(address).collect(),
+            children: vec![vec![MemberId(1)], vec![MemberId(2), MemberId(3)], vec![], vec![]],
+            slots: 64,
+            payload_bytes_max: 512,
+            offload: Offload::Nic,
+            start: Sequence(0),
+            admits: false,
+            bytes_per_s_max: None,
+        };
+        for node in &mut nodes[1..] {
+            let follow = Input::Follow { group: GROUP, cookie: Cookie(1), root: address(0), asks: false };
+            node.handle(now, follow).expect("there is no such group yet");
+        }
+        nodes[0].handle(now, Input::Lead(Box::new(lead))).expect("the group is well formed");
+        let mut chain = Self { nodes, under_way: Vec::with_capacity(1_000), now, sent: 0 };
+        (0..NODES).for_each(|node| chain.drain(node));
+        chain
+    }
+
+    fn drain(&mut self, node: usize) {
+        loop {
+            while self.nodes[node].take_event().is_some() {}
+            let Output::Transmit(transmit) = self.nodes[node].poll(self.now) else { return };
+            let to = (0..NODES).find(|&to| address(to) == transmit.to).expect("it goes to a node");
+            let mut bytes = [0; 64 + 512];
+            bytes[..64].copy_from_slice(&transmit.header);
+            let length = match transmit.payload {
+                Source::Slot { length, .. } => length as usize,
+                Source::Bytes(payload) => {
+                    bytes[64..64 + payload.len()].copy_from_slice(&payload);
+                    payload.len()
+                }
+            };
+            self.under_way.push((node, to, bytes, 64 + length));
+        }
+    }
+
+    /// What is under way arrives, but for every `lost`th datagram, and readers read.
+    fn step(&mut self, lost: usize) {
+        for _ in 0..self.under_way.len() {
+            self.now += Nanoseconds::from_us(3);
+            let (from, to, bytes, length) = self.under_way.remove(0);
+            self.sent += 1;
+            if (self.sent as usize).is_multiple_of(lost) {
+                continue;
+            }
+            let input = Input::Datagram { from: address(from), bytes: &bytes[..length] };
+            self.nodes[to].handle(self.now, input).expect("no datagram is refused");
+            if let Some((from, end)) = self.nodes[to].readable(GROUP)
+                && to > 0
+                && from != end
+            {
+                let consumed = Input::Consumed { group: GROUP, upto: end };
+                self.nodes[to].handle(self.now, consumed).expect("it is there to be read");
+            }
+            self.drain(to);
+        }
+        self.now += Nanoseconds::from_us(400);
+        for node in 0..NODES {
+            self.nodes[node].handle(self.now, Input::Elapsed).expect("time passes");
+            self.drain(node);
+        }
+    }
+
+    fn queue(&mut self, message: u32) {
+        let checksum = PayloadChecksum::of(&[0; 512]);
+        let piece = Piece { message, offset: 0, length: 512, message_length: 512, checksum };
+        if self.nodes[0].room(GROUP) > 0 {
+            self.nodes[0].handle(self.now, Input::Queue { group: GROUP, piece }).expect("there is room");
+            self.drain(0);
+        }
+    }
+}
+
+#[test]
+fn packets_cost_no_memory() {
+    let mut chain = Chain::new();
+    (0..20).for_each(|_| chain.step(usize::MAX));
+    let mut message = 0;
+    let mut send = |chain: &mut Chain, rounds: u32| {
+        for _ in 0..rounds {
+            for _ in 0..16 {
+                let room = chain.nodes[0].room(GROUP);
+                chain.queue(message);
+                message += u32::from(room > 0);
+            }
+            chain.step(17);
+        }
+    };
+    send(&mut chain, 20);
+    let info = allocation_counter::measure(|| send(&mut chain, 200));
+    assert_eq!(info.count_total, 0, "{info:?}");
+    let counters = chain.nodes[1].counters(GROUP).expect("the group is here");
+    assert!(counters.accepted > 500 && counters.repeated > 100 && counters.held > 100, "{counters:?}");
+}
