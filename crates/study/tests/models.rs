@@ -191,79 +191,110 @@ fn study_with(setting: &str) -> Study {
 }
 
 #[test]
-fn what_does_not_fit_a_testbed_is_named_with_its_file_and_line() {
+fn what_does_not_fit_is_named_with_its_file_and_line() {
     let cases = [
-        (TESTBED.replace("model = \"sci\"", "model = \"scy\""), "testbed-sci.toml:2: unknown model"),
-        (TESTBED.replace("hop_us = 0.07", "hop_us = -1"), "testbed-sci.toml:6: hop_us=-1 does not fit"),
+        (
+            TESTBED.replace("model = \"sci\"", "model = \"scy\""),
+            FIGURE.to_string(),
+            "testbed-sci.toml:2: unknown model",
+        ),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = -1"),
+            FIGURE.to_string(),
+            "testbed-sci.toml:6: hop_us=-1 does not fit",
+        ),
         (
             TESTBED.replace("\"hop_us\",", "\"corner_us\","),
+            FIGURE.to_string(),
             "testbed-sci.toml:3: 'corner_us' is guessed, but [set] does not set it: give it a value there",
         ),
         (
             TESTBED.replace("\"hop_us\",", "\"hopp_us\","),
+            FIGURE.to_string(),
             "testbed-sci.toml:3: model sci has no key 'hopp_us': did you mean hop_us",
         ),
         (
             TESTBED.replace("hop_us = 0.07", "hop_us = 1000000"),
+            FIGURE.to_string(),
             "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: hop_us=1200000 does not fit",
         ),
         (
-            TESTBED.replace("\"hop_us\",", "\"hop_us\",\n \"hop_us\","),
-            "testbed-sci.toml:4: 'hop_us' is guessed already: name it once",
-        ),
-        (
             "model = 'myrinet'\nguessed = ['flow']\n[set]\nflow = 'none'".to_string(),
+            FIGURE.to_string(),
             "testbed-sci.toml:2: 'flow' is guessed, but none is no number to move",
         ),
         (
             TESTBED.replace("hop_us = 0.07", "hop = 1"),
+            FIGURE.to_string(),
             "testbed-sci.toml:6: model sci has no key 'hop': did you mean hop_us",
         ),
-        (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), "hop_us=1us does not fit"),
-        (TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"), "000 does not fit"),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), FIGURE.to_string(), "hop_us=1us does not fit"),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"), FIGURE.to_string(), "000 does not fit"),
         (
             TESTBED.replace("hop_us = 0.07", "hop_us = [1]"),
+            FIGURE.to_string(),
             "testbed-sci.toml:6: a setting is a number or a text",
         ),
-        (String::new(), "testbed-sci.toml:1: missing field `model`"),
+        (String::new(), FIGURE.to_string(), "testbed-sci.toml:1: missing field `model`"),
+        (
+            TESTBED.to_string(),
+            format!("measure = 'latncy'\n{FIGURE}"),
+            "latency.toml:1: unknown measure 'latncy'",
+        ),
+        (
+            TESTBED.to_string(),
+            format!("relative_to = 'flat'\n{FIGURE}"),
+            "latency.toml:1: unknown series 'flat'",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\ntestbed = 'x'\n[x]"),
+            "unknown testbed 'x': known are sci",
+        ),
+        (TESTBED.to_string(), FIGURE.replace("[x]", "[set]\nload = 0.1\n[x]"), "no testbed"),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[3, 15]", "[16]"),
+            "latency.toml:8: destinations=16 does not fit: there are at most 15 besides the root",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nroot = 16\n[x]"),
+            "root=16 does not fit: the processes are 0 to 15",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nprocesses = 0\n[x]"),
+            "latency.toml:6: processes=0 does not fit",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nprocesses = 4000000000\n[x]"),
+            "processes=4000000000 does not fit: 16 hosts have at most 16777216 processes in all",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nplacement = 'blocks'\n[x]"),
+            "latency.toml:6: unknown placement 'blocks': did you mean block?",
+        ),
+        (
+            TESTBED.to_string(),
+            FIGURE.replace("[x]", "[set]\nnic_overhead = 1\n[x]"),
+            "unknown setting 'nic_overhead'",
+        ),
     ];
-    for (text, expected) in cases {
-        let error = error(&text, FIGURE);
+    for (testbed, figure, expected) in cases {
+        let error = error(&testbed, &figure);
         assert!(error.contains(expected), "{error}\nnot {expected}");
     }
 }
 
 #[test]
-fn what_does_not_fit_a_figure_of_a_testbed_is_named_with_its_file_and_line() {
-    let cases = [
-        (
-            FIGURE.replace("\"separate\"\n\n", "\"postal\"\n\n"),
-            "latency.toml:13: scheme postal needs a lambda here",
-        ),
-        (format!("measure = 'latncy'\n{FIGURE}"), "latency.toml:1: unknown measure 'latncy'"),
-        (format!("relative_to = 'flat'\n{FIGURE}"), "latency.toml:1: unknown series 'flat'"),
-        (FIGURE.replace("[x]", "[set]\ntestbed = 'x'\n[x]"), "unknown testbed 'x': known are sci"),
-        (FIGURE.replace("[x]", "[set]\nload = 0.1\n[x]"), "no testbed"),
-        (
-            FIGURE.replace("[3, 15]", "[16]"),
-            "latency.toml:8: destinations=16 does not fit: there are at most 15 besides the root",
-        ),
-        (FIGURE.replace("[x]", "[set]\nroot = 16\n[x]"), "root=16 does not fit: the processes are 0 to 15"),
-        (FIGURE.replace("[x]", "[set]\nprocesses = 0\n[x]"), "latency.toml:6: processes=0 does not fit"),
-        (
-            FIGURE.replace("[x]", "[set]\nprocesses = 4000000000\n[x]"),
-            "processes=4000000000 does not fit: 16 hosts have at most 16777216 processes in all",
-        ),
-        (
-            FIGURE.replace("[x]", "[set]\nplacement = 'blocks'\n[x]"),
-            "latency.toml:6: unknown placement 'blocks': did you mean block?",
-        ),
-        (FIGURE.replace("[x]", "[set]\nnic_overhead = 1\n[x]"), "unknown setting 'nic_overhead'"),
-    ];
-    for (text, expected) in cases {
-        let error = error(TESTBED, &text);
-        assert!(error.contains(expected), "{error}\nnot {expected}");
-    }
+fn a_guess_that_is_named_twice_and_a_tree_without_its_lambda_are_named_with_their_lines() {
+    let twice = error(&TESTBED.replace("\"hop_us\",", "\"hop_us\",\n \"hop_us\","), FIGURE);
+    assert_eq!(twice, "testbed-sci.toml:4: 'hop_us' is guessed already: name it once");
+    let without = error(TESTBED, &FIGURE.replace("scheme = \"separate\"", "scheme = \"postal\""));
+    assert!(without.starts_with("latency.toml:13: scheme postal needs a lambda here"), "{without}");
 }
 
 #[test]
