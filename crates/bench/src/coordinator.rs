@@ -31,7 +31,7 @@ pub struct Bench {
     pub rounds: u32,
     /// The longest datagram, in bytes.
     pub mtu_bytes: u16,
-    /// How fast every member sends at most, in bytes a second.
+    /// How fast the root sends at most, in bytes a second.
     pub bytes_per_s_max: Option<u64>,
     /// The command that is a worker when it is given [`Bench::worker_arguments`].
     pub worker: PathBuf,

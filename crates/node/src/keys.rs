@@ -131,7 +131,7 @@ const KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "bytes_per_s_max",
         expected: "none, or a number of bytes from 1",
-        about: "how fast every member sends at most, in bytes a second",
+        about: "how fast the root sends at most, in bytes a second",
         get: |settings| settings.bytes_per_s_max.map_or_else(|| "none".into(), |bytes| bytes.to_string()),
         set: |settings, text| {
             settings.bytes_per_s_max =

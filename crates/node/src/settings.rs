@@ -57,7 +57,7 @@ pub struct GroupSettings {
     pub mtu_bytes: u16,
     /// Whether hosts that ask later become members.
     pub admits: bool,
-    /// How fast every member sends at most, in bytes a second; none: as fast as it arrives.
+    /// How fast the root sends at most, in bytes a second; none: as fast as it arrives.
     pub bytes_per_s_max: Option<u64>,
 }
 

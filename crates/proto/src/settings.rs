@@ -60,7 +60,7 @@ pub struct Lead {
     pub start: Sequence,
     /// Whether hosts that ask later become members.
     pub admits: bool,
-    /// How fast every member sends at most, in bytes a second of whole datagrams; none: as fast as the windows let it.
+    /// How fast the root sends at most, in bytes a second of whole datagrams; none: as fast as the windows let it.
     pub bytes_per_s_max: Option<u64>,
 }
 

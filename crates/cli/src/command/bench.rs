@@ -94,7 +94,7 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
     mtu: u16,
 
-    /// How fast each member sends at most, in bytes a second
+    /// How fast the root sends at most, in bytes a second
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pace: Option<usize>,
 

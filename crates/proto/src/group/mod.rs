@@ -2,6 +2,7 @@
 
 mod member;
 mod root;
+mod seat;
 
 use std::net::SocketAddr;
 

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use treecast_wire::{Body, Control, Dismissal, MemberId, Neighbour, Role, Sequence, Table, Timestamp};
 
 use super::Name;
+use super::seat::{Doubt, Seat};
 use crate::flow::{ChildPlace, Flow, Trouble};
 use crate::protocol::Transmit;
 use crate::{Ending, Event, Lead, Loss, Nanoseconds, Settings};
@@ -49,39 +50,6 @@ enum Stage {
     },
 }
 
-/// A member as the root sees it.
-#[derive(Debug)]
-struct Seat {
-    address: SocketAddr,
-    is_present: bool,
-    parent: Option<MemberId>,
-    children: Vec<MemberId>,
-    /// The epoch of the last table that it has taken, and when it said so, by its own clock.
-    taken: u32,
-    taken_at: Timestamp,
-    /// Since when it has been told its place without an answer.
-    told_since: Nanoseconds,
-    heard_at: Nanoseconds,
-    tell_at: Nanoseconds,
-    tell_wait: Nanoseconds,
-    /// The part of its table to be told next.
-    part: u16,
-    /// Whether it has asked, and is to be told its place even if it has taken it.
-    is_owed: bool,
-    doubt: Option<Doubt>,
-}
-
-/// A member that somebody else cannot reach.
-#[derive(Debug)]
-struct Doubt {
-    /// Who says so.
-    by: MemberId,
-    since: Nanoseconds,
-    ask_at: Nanoseconds,
-    /// When it has answered the root.
-    answered_at: Option<Nanoseconds>,
-}
-
 /// Somebody who becomes a member at the next boundary between messages.
 #[derive(Debug)]
 struct Newcomer {
@@ -90,7 +58,6 @@ struct Newcomer {
     place: Option<(MemberId, Sequence)>,
 }
 
-const TELL_WAIT_MIN: Nanoseconds = Nanoseconds::from_ms(5);
 const TELL_WAIT_MAX: Nanoseconds = Nanoseconds::from_ms(25);
 /// Nobody answers a farewell, and it may be lost: it is said as often.
 const FAREWELLS: u32 = 3;
@@ -582,36 +549,6 @@ impl Roster {
             seat.tell_wait = TELL_WAIT_MAX.min(Nanoseconds(seat.tell_wait.0 * 2));
         }
         table
-    }
-}
-
-impl Seat {
-    fn new(now: Nanoseconds, address: SocketAddr, parent: Option<MemberId>, children: Vec<MemberId>) -> Self {
-        Self {
-            address,
-            is_present: true,
-            parent,
-            children,
-            taken: 0,
-            taken_at: Timestamp(0),
-            told_since: now,
-            heard_at: now,
-            tell_at: now,
-            tell_wait: TELL_WAIT_MIN,
-            part: 0,
-            is_owed: false,
-            doubt: None,
-        }
-    }
-
-    /// It is to be told of a new tree.
-    fn tell(&mut self, now: Nanoseconds) {
-        (self.tell_at, self.tell_wait, self.told_since, self.part) = (now, TELL_WAIT_MIN, now, 0);
-    }
-
-    /// It is to be told its place once more.
-    fn tell_again(&mut self, now: Nanoseconds) {
-        (self.tell_at, self.is_owed) = (now, true);
     }
 }
 
