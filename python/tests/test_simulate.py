@@ -157,10 +157,12 @@ def other_thread():
 def test_other_threads_run_while_rust_works(other_thread):
     star = Fabric("star:20000")
     group = Group(star)
-    # Each of them is some milliseconds of work.
-    before = other_thread[0]
     made = plan(star, group, "binomial")
-    planned = other_thread[0]
-    simulate(star, made)
-    simulated = other_thread[0]
-    assert before < planned < simulated
+
+    def lets_others_run(call):
+        # On a busy machine the other thread may miss some calls of a few milliseconds, but not hundreds of them.
+        before = other_thread[0]
+        return any(call() and other_thread[0] > before for _ in range(1000))
+
+    assert lets_others_run(lambda: plan(star, group, "binomial"))
+    assert lets_others_run(lambda: simulate(star, made))
