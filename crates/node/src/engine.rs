@@ -188,6 +188,11 @@ impl Engine {
         self.protocol.children(group).collect()
     }
 
+    /// Who has not taken its place yet.
+    pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
+        self.protocol.awaited(group)
+    }
+
     /// Does all there is to do now.
     pub fn step(&mut self, shared: &Shared) {
         // What is to be forwarded has been written or read before that was asked for.

@@ -1,15 +1,18 @@
 //! A group as an application sees it.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use treecast_proto::{Ending, GroupCounters, Input, Loss, Offload, PayloadChecksum, Piece, Sequence};
+use treecast_proto::{
+    Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Sequence,
+};
 
 use crate::bell::Notice;
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
-use crate::error::Lost;
+use crate::error::{Lost, Unanswered};
 use crate::ring::{RingReader, RingWriter};
 use crate::{GroupSettings, NodeError};
 
@@ -21,6 +24,8 @@ pub struct Group {
     shared: Arc<Shared>,
     channel: Arc<Channel>,
     settings: GroupSettings,
+    /// This member's number, if it was known from the beginning.
+    own: Option<usize>,
     end: Mutex<End>,
 }
 
@@ -60,7 +65,12 @@ impl Member {
 const PACKETS_AT_ONCE: u32 = 32;
 
 impl Group {
-    pub(crate) fn new(shared: Arc<Shared>, channel: Arc<Channel>, settings: &GroupSettings) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        channel: Arc<Channel>,
+        settings: &GroupSettings,
+        own: Option<usize>,
+    ) -> Self {
         let side = channel.placed().and_then(|placed| lock(&placed.side).take());
         let end = match side {
             Some(Side::Writer(writer)) => {
@@ -70,20 +80,45 @@ impl Group {
             Some(Side::Reader(reader)) => End::Member(Some(Member::new(reader, channel.placed()))),
             None => End::Member(None),
         };
-        Self { shared, channel, settings: settings.clone(), end: Mutex::new(end) }
+        Self { shared, channel, settings: settings.clone(), own, end: Mutex::new(end) }
     }
 
-    /// Waits until every member has its place in the tree, or is lost. Sending does not need it: what is sent waits.
+    /// Waits, at the root, until every member has its place in the tree, or is lost; says who is lost. A member that never
+    /// answers is lost after ten seconds, unless the node is set otherwise (`arrival_max`). At another member: waits until this
+    /// one has its place. Sending and receiving do not need it: what is sent waits.
     ///
     /// # Errors
-    /// [`NodeError::TimedOut`], [`NodeError::Ended`], [`NodeError::DatagramTooLong`].
-    pub fn wait_until_ready(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
+    /// [`NodeError::Unanswered`] names who has not answered by the end of the time: members, or the root. [`NodeError::Ended`],
+    /// [`NodeError::DatagramTooLong`].
+    pub fn wait_until_ready(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         let is_root = matches!(&*self.end(), End::Root(_));
-        self.wait(timeout, || {
+        let waited = self.wait(timeout, || {
             let is_ready =
                 if is_root { self.channel.state().is_ready } else { self.channel.placed().is_some() };
             is_ready.then_some(())
-        })
+        });
+        match waited {
+            Ok(()) => Ok(self.losses()),
+            Err(NodeError::TimedOut) => Err(NodeError::Unanswered(self.unanswered(is_root))),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unanswered(&self, is_root: bool) -> Vec<Unanswered> {
+        let members = if is_root {
+            self.shared.with(|engine| engine.awaited(self.channel.group))
+        } else {
+            vec![MemberId(self.settings.root as u32)]
+        };
+        members
+            .into_iter()
+            .map(|member| Unanswered { member: member.0, address: self.address_of(member) })
+            .collect()
+    }
+
+    /// Where a member's node is, if it was a member from the beginning.
+    fn address_of(&self, member: MemberId) -> Option<SocketAddr> {
+        self.settings.members.get(member.0 as usize).copied()
     }
 
     /// Sends a message to all other members. It comes back when the message is on its way: its bytes are in the node's
@@ -244,17 +279,22 @@ impl Group {
     /// Who has been lost or has left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
         let losses = self.channel.state().losses.clone();
-        let named = losses.into_iter().map(|(member, loss): (_, Loss)| Lost {
+        let named = losses.into_iter().map(|(member, loss): (MemberId, Loss)| Lost {
             member: member.0,
-            address: self.settings.members.get(member.0 as usize).copied(),
+            address: self.address_of(member),
             loss,
         });
         named.collect()
     }
 
-    /// This member's number, once it has its place.
+    /// This member's number; one that has asked to join learns it with its place.
     pub fn member(&self) -> Option<u32> {
-        self.channel.placed().map(|placed| placed.member)
+        self.channel.placed().map(|placed| placed.member).or(self.own.map(|own| own as u32))
+    }
+
+    /// What the group is set to. A member that has gathered has this from its root.
+    pub fn settings(&self) -> &GroupSettings {
+        &self.settings
     }
 
     /// A descriptor that becomes readable when there is something new to see: for programs that wait for many things. Whoever

@@ -1,13 +1,15 @@
 //! A running node: the protocol on sockets, in memory that readers share.
 //!
-//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, and messages are sent and received.
-//! Nobody needs rights for it.
+//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, or of those who come to a [`Gathering`],
+//! and messages are sent and received. Nobody needs rights for it.
 
+mod addresses;
 mod bell;
 mod channel;
 mod datagrams;
 mod engine;
 mod error;
+mod gather;
 mod group;
 mod keys;
 mod node;
@@ -16,7 +18,9 @@ mod settings;
 mod sync;
 mod tree;
 
-pub use error::{Lost, NodeError};
+pub use addresses::{PORT, read_members, resolve};
+pub use error::{Lost, NodeError, Unanswered};
+pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::Group;
 pub use node::Node;
 pub use settings::{GroupSettings, NodeSettings};
