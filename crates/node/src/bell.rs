@@ -41,9 +41,13 @@ impl Bell {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
+    /// Nobody waits any more.
+    pub fn disarm(&self) {
+        self.is_waited_for.store(false, Ordering::SeqCst);
+    }
+
     /// Takes the ring away that has been seen.
     pub fn clear(&self) {
-        self.is_waited_for.store(false, Ordering::SeqCst);
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.descriptor, &mut counter);
     }

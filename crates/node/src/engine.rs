@@ -156,12 +156,17 @@ impl Shared {
                 }
             }
             let descriptors = [self.socket.as_fd(), self.timer.as_fd(), self.bell.as_fd()];
-            sleep(
-                &mut descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
-                None,
-            );
-            let _ = rustix::io::read(&self.timer, &mut [0; 8]);
-            self.bell.clear();
+            let mut descriptors =
+                descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+            sleep(&mut descriptors, None);
+            let [_, has_elapsed, has_rung] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
+            if has_elapsed {
+                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+            }
+            self.bell.disarm();
+            if has_rung {
+                self.bell.clear();
+            }
         }
     }
 }
@@ -367,13 +372,18 @@ impl Engine {
                 Some(Side::Writer(writer)) => {
                     let Some((_, end)) = self.protocol.readable(group) else { continue };
                     if writer.written() != end {
+                        // Whoever waits for a message is woken when it is whole, or so long that room has to be made.
+                        let mut is_worth_it = end.distance_from(writer.read()) as u32 >= writer.slots() / 4;
                         for packet in writer.written().until(end) {
                             if let Some(piece) = self.protocol.piece(group, packet) {
                                 writer.describe(packet, *piece);
+                                is_worth_it |= piece.is_last();
                             }
                         }
                         writer.give(end);
-                        channel.notice.ring();
+                        if is_worth_it {
+                            channel.notice.ring();
+                        }
                     }
                     if self.protocol.is_closed(group) {
                         channel.close();
