@@ -264,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// Takes in a batch of datagrams; says how many.
+    /// Takes in a batch of datagrams; says how many arrivals there were.
     fn receive(&mut self) -> usize {
         let count = match self.datagrams.receive() {
             Ok(count) => count,
@@ -274,17 +274,19 @@ impl Engine {
             }
         };
         let now = self.now();
-        for place in 0..count {
-            let Some((from, bytes)) = self.datagrams.received(place) else { continue };
-            let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
-            if let Ok(Some(store)) = stored
-                && let Some(Side::Writer(writer)) =
-                    self.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
-            {
-                writer.put(store.packet, store.payload);
+        for arrival in 0..count {
+            for part in 0..self.datagrams.parts(arrival) {
+                let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
+                let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
+                if let Ok(Some(store)) = stored
+                    && let Some(Side::Writer(writer)) =
+                        self.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
+                {
+                    writer.put(store.packet, store.payload);
+                }
+                // A place in the tree needs memory before the next datagram comes.
+                self.take_events();
             }
-            // A place in the tree needs memory before the next datagram comes.
-            self.take_events();
         }
         count
     }
