@@ -9,7 +9,6 @@ use treecast_proto::{
     Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Sequence,
 };
 
-use crate::bell::Notice;
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::error::{Lost, Unanswered};
@@ -254,7 +253,8 @@ impl Group {
     /// [`NodeError::TimedOut`], [`NodeError::Ended`] if the group has ended in another way.
     pub fn close(self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end();
-        let ending = wait_at(&self.channel.notice, timeout, self.shared.spin, || self.channel.state().ending);
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let ending = self.shared.wait(&self.channel.notice, until, || self.channel.state().ending);
         match ending {
             None => Err(NodeError::TimedOut),
             Some(Ending::Closed | Ending::Dismissed(treecast_proto::Dismissal::Left)) => Ok(self.losses()),
@@ -325,7 +325,8 @@ impl Group {
         timeout: Option<Duration>,
         mut find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
-        let found = wait_at(&self.channel.notice, timeout, self.shared.spin, || {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let found = self.shared.wait(&self.channel.notice, until, || {
             if let Some(found) = find() {
                 return Some(Ok(found));
             }
@@ -426,15 +427,6 @@ fn take_parts(
         packet += part.len().div_ceil(reader.stride()) as u32;
     }
     (next, is_last)
-}
-
-fn wait_at<T>(
-    notice: &Notice,
-    timeout: Option<Duration>,
-    spin: Duration,
-    find: impl FnMut() -> Option<T>,
-) -> Option<T> {
-    notice.wait(timeout.map(|timeout| Instant::now() + timeout), spin, find)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -63,9 +63,7 @@ impl Node {
     /// tree; [`NodeError::Refused`].
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         // That the list makes sense is said before what this node is in it.
-        if settings.root >= settings.members.len() {
-            return Err(tree::no_such_root(settings.root, settings.members.len()));
-        }
+        tree::check(settings)?;
         self.enter(settings, find_own(self.address(), &settings.members)?)
     }
 
@@ -101,7 +99,7 @@ impl Node {
             bytes_per_s_max: settings.bytes_per_s_max,
         }));
         let (writer, reader) = ring(settings.slots, usize::from(payload_bytes_max), start);
-        let channel = Arc::new(Channel::new(settings.group));
+        let channel = self.channel(settings);
         let place = Placed {
             side: Mutex::new(Some(Side::Writer(writer))),
             member: settings.root as u32,
@@ -111,13 +109,17 @@ impl Node {
         self.give(settings, Some(settings.root), channel, input, Some(Side::Reader(reader)))
     }
 
+    fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
+        Arc::new(Channel::new(settings.group, self.shared.guest_bell()))
+    }
+
     /// Follows the root, as a member that it knows, or as one that asks to be one.
     fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
         let no_root = || tree::no_such_root(settings.root, settings.members.len());
         let root = *settings.members.get(settings.root).ok_or_else(no_root)?;
         let asks = own.is_none();
         let input = Input::Follow { group: settings.group, cookie: settings.cookie(), root, asks };
-        self.give(settings, own, Arc::new(Channel::new(settings.group)), input, None)
+        self.give(settings, own, self.channel(settings), input, None)
     }
 
     /// Gives the group to the engine.
@@ -142,7 +144,8 @@ impl Node {
     }
 }
 
-/// Waits until groups that are over have said what others still need, for some seconds at most.
+/// Ends the groups that are left: a root gives its group up, another member leaves. Waits until groups that are over have said
+/// what others still need, for some seconds at most.
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.stop();

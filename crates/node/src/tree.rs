@@ -55,7 +55,8 @@ fn scheme_for(packets: u64) -> Scheme {
     }
 }
 
-fn check(settings: &GroupSettings) -> Result<(), NodeError> {
+/// Whether the members make sense together.
+pub(crate) fn check(settings: &GroupSettings) -> Result<(), NodeError> {
     let members = &settings.members;
     if settings.root >= members.len() {
         return Err(no_such_root(settings.root, members.len()));

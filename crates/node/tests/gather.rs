@@ -343,7 +343,7 @@ fn who_says_nothing_is_turned_away_after_a_while() {
     let mut greeting = String::new();
     silent.read_to_string(&mut greeting).unwrap();
     assert!(greeting.starts_with(r#"{"treecast":1,"challenge":""#), "{greeting}");
-    assert!(wait_for(&told, "turned away").ends_with("it said nothing for 5 s"));
+    assert!(wait_for(&told, "turned away").ends_with("it said nothing for 3 s"));
     check(root, vec![attend(attendance(place, "n1"))]);
 }
 

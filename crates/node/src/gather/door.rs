@@ -18,7 +18,7 @@ use crate::bell::sleep;
 use crate::{GroupSettings, NodeError};
 
 /// Whoever connects has so long to make its claim.
-const CLAIM_TIME: Duration = Duration::from_secs(5);
+const CLAIM_TIME: Duration = Duration::from_secs(3);
 
 /// As many may be about to make theirs; of more, the eldest are turned away.
 const CALLERS_MAX: usize = 64;

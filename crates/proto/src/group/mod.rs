@@ -161,7 +161,7 @@ impl Group {
     pub fn awaited(&self) -> Vec<MemberId> {
         match &self.place {
             Place::Root(roster) => roster.awaited(),
-            _ => Vec::new(),
+            Place::Member(_) => Vec::new(),
         }
     }
 
