@@ -109,6 +109,24 @@ pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize,
     }
 }
 
+/// The one of the members that is an address of this machine: where a node is to listen that takes part in their group.
+///
+/// # Errors
+/// [`NodeError::Members`], if none of them or several are.
+pub fn find_here(members: &[SocketAddr]) -> Result<SocketAddr, NodeError> {
+    let here: Vec<SocketAddr> = members.iter().copied().filter(|member| is_here(member.ip())).collect();
+    match here[..] {
+        [one] => Ok(one),
+        [] => {
+            Err(NodeError::Members(format!("no member is at an address of this machine: {}", named(members))))
+        }
+        _ => Err(NodeError::Members(format!(
+            "several members are at addresses of this machine, so say which of them this node is: {}",
+            named(&here)
+        ))),
+    }
+}
+
 /// Whether an address is one of this machine: a socket can be bound to it.
 fn is_here(ip: IpAddr) -> bool {
     !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
@@ -175,6 +193,17 @@ mod tests {
         assert_eq!(error, "/dev/zero could not be read: it is longer than a list of members can be");
         let error = read_members(Path::new("/no/such")).unwrap_err().to_string();
         assert!(error.starts_with("/no/such could not be read: "), "{error}");
+    }
+
+    #[test]
+    fn the_member_of_this_machine_is_found() {
+        let find = |members: &[&str]| {
+            let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
+            find_here(&members).map(|found| found.to_string()).map_err(|error| error.to_string())
+        };
+        assert_eq!(find(&["192.0.2.1:7", "127.0.0.1:7"]).unwrap(), "127.0.0.1:7");
+        assert!(find(&["192.0.2.1:7"]).unwrap_err().ends_with("of this machine: 192.0.2.1:7"));
+        assert!(find(&["127.0.0.1:7", "127.0.0.1:8"]).unwrap_err().ends_with(": 127.0.0.1:7, 127.0.0.1:8"));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Group {
     /// [`NodeError::Unanswered`] names who has not answered by the end of the time: members, or the root. [`NodeError::Ended`],
     /// [`NodeError::DatagramTooLong`].
     pub fn wait_until_ready(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
-        let is_root = matches!(&*self.end(), End::Root(_));
+        let is_root = self.is_root();
         let waited = self.wait(timeout, || {
             let is_ready =
                 if is_root { self.channel.state().is_ready } else { self.channel.placed().is_some() };
@@ -128,6 +128,9 @@ impl Group {
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut end = self.end();
         let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
+        if root.is_closed {
+            return Err(NodeError::Ended(Ending::Closed));
+        }
         let stride = root.writer.stride();
         let number = root.message;
         root.message = number.wrapping_add(1);
@@ -250,8 +253,8 @@ impl Group {
     /// leaves it.
     ///
     /// # Errors
-    /// [`NodeError::TimedOut`], [`NodeError::Ended`] if the group has ended in another way.
-    pub fn close(self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
+    /// [`NodeError::TimedOut`], after which it goes on closing; [`NodeError::Ended`] if the group has ended in another way.
+    pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end();
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let ending = self.shared.wait(&self.channel.notice, until, || self.channel.state().ending);
@@ -260,6 +263,19 @@ impl Group {
             Some(Ending::Closed | Ending::Dismissed(treecast_proto::Dismissal::Left)) => Ok(self.losses()),
             Some(ending) => Err(NodeError::Ended(ending)),
         }
+    }
+
+    /// Ends the group here at once, also while other threads wait for it: its root gives it up, and tells the others; another
+    /// member leaves. Calls that wait then answer [`NodeError::Ended`].
+    pub fn give_up(&self) {
+        let group = self.channel.group;
+        let input = if self.is_root() { Input::Abort { group } } else { Input::Leave { group } };
+        self.shared.request(Request::Input(input));
+    }
+
+    /// Whether this member is the root.
+    pub fn is_root(&self) -> bool {
+        self.own == Some(self.settings.root)
     }
 
     fn begin_to_end(&self) {
@@ -435,16 +451,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.channel.has_ended() {
-            return;
-        }
-        let group = self.channel.group;
-        let input = match &*self.end() {
-            End::Root(root) if root.is_closed => return,
-            End::Root(_) => Input::Abort { group },
-            End::Member(_) if self.channel.is_closed() => return,
-            End::Member(_) => Input::Leave { group },
+        let is_ending = match &*self.end() {
+            End::Root(root) => root.is_closed,
+            End::Member(_) => self.channel.is_closed(),
         };
-        self.shared.request(Request::Input(input));
+        if !is_ending && !self.channel.has_ended() {
+            self.give_up();
+        }
     }
 }

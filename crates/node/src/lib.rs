@@ -18,7 +18,7 @@ mod settings;
 mod sync;
 mod tree;
 
-pub use addresses::{PORT, read_members, resolve};
+pub use addresses::{PORT, find_here, read_members, resolve};
 pub use error::{Lost, NodeError, Unanswered};
 pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::Group;
@@ -26,4 +26,6 @@ pub use node::Node;
 pub use settings::{GroupSettings, NodeSettings};
 
 pub use treecast_plan::Scheme;
-pub use treecast_proto::{Ending, GroupCounters, GroupId, Loss, Offload, StrayCounters};
+pub use treecast_proto::{
+    Dismissal, Ending, GroupCounters, GroupId, Loss, Nanoseconds, Offload, StrayCounters,
+};

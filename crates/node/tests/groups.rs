@@ -157,6 +157,35 @@ fn a_root_that_is_dropped_tells_its_members() {
 }
 
 #[test]
+fn a_group_is_given_up_while_others_wait_for_it() {
+    let nodes = nodes(3);
+    let groups = groups(&nodes, &GroupSettings { slots: 4, ..settings(&nodes) });
+    groups[0].wait_until_ready(PATIENCE).unwrap();
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| groups[2].receive(None));
+        groups[2].give_up();
+        let error = receiver.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "this member has left");
+        // Nobody reads, so that this fills the window and waits.
+        let sender = scope.spawn(|| groups[0].send(&[0; 1 << 20]));
+        while groups[1].counters().accepted < 4 {
+            std::thread::yield_now();
+        }
+        groups[0].give_up();
+        let error = sender.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the group was given up here");
+    });
+}
+
+#[test]
+fn nothing_is_sent_after_the_end() {
+    let nodes = nodes(2);
+    let groups = groups(&nodes, &settings(&nodes));
+    assert_eq!(groups[0].close(PATIENCE).unwrap(), []);
+    assert_eq!(groups[0].send(b"more").unwrap_err().to_string(), "the group is closed");
+}
+
+#[test]
 fn a_node_that_is_dropped_ends_its_groups() {
     let mut nodes = nodes(3);
     let groups = groups(&nodes, &settings(&nodes));

@@ -40,7 +40,10 @@ impl Roll {
 
 impl fmt::Display for Arrival {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} at {}", self.name, self.address)?;
+        formatter.write_str(&self.name)?;
+        if !self.address.ip().is_unspecified() {
+            write!(formatter, " at {}", self.address)?;
+        }
         self.member.map_or(Ok(()), |member| write!(formatter, " as member {member}"))
     }
 }
@@ -91,6 +94,8 @@ mod tests {
             "2 of 4 members have come: n0 at 10.0.0.1:7000 as member 0, n2 at 10.0.0.1:7002 as member 2; members 1, 3 are missing"
         );
         let mut some = roll(3, vec![arrival(0, Some(0)), arrival(1, None)]);
+        some.come[0].address.set_ip([0, 0, 0, 0].into());
+        assert!(some.to_string().contains("have come: n0 as member 0, n1"));
         assert!(some.to_string().ends_with("n1 at 10.0.0.1:7001; one is missing"));
         (some.turned_away, some.last_turned_away) = (2, Some("10.0.0.9:1: why".into()));
         assert!(some.to_string().ends_with("; 2 were turned away, the last of them 10.0.0.9:1: why"));
