@@ -1,0 +1,73 @@
+//! Whether labs can be made here.
+
+use std::process::Stdio;
+
+use treecast_lab::{Lab, LabError, LabSettings};
+
+use crate::Area::Lab as OfLab;
+use crate::Finding;
+use crate::machine::is_root;
+
+/// Whether the kernel lets programs classify packets (clsact), which is tried on a host of a lab; none: there was no lab.
+pub type Classifier = Option<bool>;
+
+pub fn examine() -> (Vec<Finding>, Classifier) {
+    let way = if is_root() { "as root" } else { "without rights, by a user namespace" };
+    match Lab::start(&LabSettings::new(1)) {
+        Ok(lab) => {
+            let found = format!("a host was made {way}, and is gone again");
+            (vec![tools(None), Finding::ok(OfLab, "namespaces", found)], Some(can_classify(&lab)))
+        }
+        Err(LabError::ToolMissing { tool: name, package }) => (vec![tools(Some((name, package)))], None),
+        Err(error) => {
+            let (text, remedy) = split(&error.to_string());
+            let mut finding = Finding::missing(OfLab, "namespaces", text, "treecast lab does not work here");
+            finding.remedy = remedy;
+            (vec![tools(None), finding], None)
+        }
+    }
+}
+
+fn tools(missing: Option<(&str, &str)>) -> Finding {
+    match missing {
+        None => Finding::ok(OfLab, "tools", "ip, tc, unshare and all others are here"),
+        Some((tool, package)) => Finding::missing(
+            OfLab,
+            "tools",
+            format!("'{tool}' is not here"),
+            "treecast lab does not work without it",
+        )
+        .with_remedy(format!("install {package}")),
+    }
+}
+
+/// What a lab's complaint finds, and what it says to do.
+fn split(complaint: &str) -> (String, Option<String>) {
+    match complaint.split_once(": as root, ") {
+        Some((found, remedy)) => (found.into(), Some(format!("as root: {remedy}"))),
+        None => (complaint.into(), None),
+    }
+}
+
+fn can_classify(lab: &Lab) -> bool {
+    let line = "PATH=$PATH:/usr/sbin:/sbin; tc qdisc add dev lo clsact";
+    let tried = lab.command(0, "sh").and_then(|mut command| {
+        command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.status()?)
+    });
+    tried.is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_is_taken_from_the_complaint() {
+        let (found, remedy) =
+            split("no lab: user namespaces are switched off: as root, sysctl x=1; or run as root");
+        assert_eq!(found, "no lab: user namespaces are switched off");
+        assert_eq!(remedy.unwrap(), "as root: sysctl x=1; or run as root");
+        assert_eq!(split("no lab"), ("no lab".into(), None));
+    }
+}
