@@ -63,7 +63,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn a_file_reaches_everybody_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let bytes: Vec<u8> = (0..1_000_000_u32).map(|place| (place * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
     let input = file(&folder, "input", &bytes);
     let token = file(&folder, "token", b"secret\n");
     let copy = folder.path().join("copy");

@@ -7,9 +7,10 @@ use crate::output::{OutArguments, emit};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each line is ok, limited (it works, with limits) or missing. Nothing needs rights, and nothing on
-the machine is changed: two nodes send each other a message, a lab of one host comes and
-goes, and a BPF program is loaded that is attached to nothing. As root more may work.
+    after_help = "Each line is ok, limited (it works, with limits) or missing. Nothing needs rights, and
+nothing on the machine is changed: two nodes send each other a message, a lab of one host
+comes and goes, and a BPF program is loaded that is attached to nothing. As root more may
+work.
 
 docs/node.md says more."
 )]
