@@ -167,7 +167,7 @@ fn a_group_is_given_up_while_others_wait_for_it() {
         let error = receiver.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "this member has left");
         // Nobody reads, so that this fills the window and waits.
-        let sender = scope.spawn(|| groups[0].send(&[0; 1 << 20]));
+        let sender = scope.spawn(|| groups[0].send(&message(0, 1 << 20)));
         while groups[1].counters().accepted < 4 {
             std::thread::yield_now();
         }
