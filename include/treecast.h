@@ -95,8 +95,8 @@ void tc_node_free(tc_node *node);
 tc_result tc_node_address(const tc_node *node, char *address, size_t room);
 
 /*
- Takes part in a group. `members` are the addresses of all members, divided by commas, the same at every member; the root is
- the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
+ Takes part in a group. `members` are the addresses of all members, as host:port, divided by commas, the same at every member.
+ The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
  offload=nic token=secret message_bytes=16384".
 
  # Safety
@@ -108,12 +108,52 @@ tc_result tc_group_new(const tc_node *node,
                        tc_group **group);
 
 /*
- Waits until every member has its place in the tree, or is lost. Sending and receiving do not need it.
+ Waits until so many members have gathered, this node among them, and takes part in their group as its root. `listen` is the
+ address at TCP at which the others come, such as "0.0.0.0:7000"; they call tc_group_attend. `settings` are as for tc_group_new;
+ all others have them from here. TC_TIMED_OUT, if not all have come; tc_error_message says who has, and who has not.
+
+ # Safety
+ `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+ */
+tc_result tc_group_gather(const tc_node *node,
+                          const char *listen,
+                          uint32_t members,
+                          const char *settings,
+                          int64_t timeout_ms,
+                          tc_group **group);
+
+/*
+ Takes part in the group that gathers at a root, which may not be there yet: `root` is the address at which it listens, and
+ `token` what its settings say, or NULL. `member` is the number that this node wants to have; below 0, any. TC_TIMED_OUT, if the
+ root or others have not come; TC_WRONG, if the root turns this node away.
+
+ # Safety
+ `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+ */
+tc_result tc_group_attend(const tc_node *node,
+                          const char *root,
+                          const char *token,
+                          int64_t member,
+                          int64_t timeout_ms,
+                          tc_group **group);
+
+/*
+ Writes this member's number.
+
+ # Safety
+ `group` comes from `tc_group_new` or the like; `member` is a place for a number.
+ */
+tc_result tc_group_member(const tc_group *group, uint32_t *member);
+
+/*
+ Waits until every member has its place in the tree: TC_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
+ names who has not answered yet. Sending and receiving do not need it.
 
  # Safety
  `group` comes from `tc_group_new`.
  */
-tc_result tc_group_wait_until_ready(const tc_group *group, int64_t timeout_ms);
+tc_result tc_group_wait_until_ready(const tc_group *group,
+                                    int64_t timeout_ms);
 
 /*
  At the root: sends a message to all other members. It answers when the message is on its way, and its bytes may be used for

@@ -17,7 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use std::{ptr, slice};
 
-use treecast_node::{Ending, Group, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{
+    Attendance, Ending, Gathering, Group, GroupSettings, Lost, Node, NodeError, NodeSettings, resolve,
+};
 
 /// What came of a call.
 #[repr(C)]
@@ -59,7 +61,10 @@ thread_local! {
 impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         let result = match error {
-            NodeError::TimedOut => TC_TIMED_OUT,
+            NodeError::TimedOut
+            | NodeError::Incomplete(_)
+            | NodeError::NotGathered { .. }
+            | NodeError::Unanswered(_) => TC_TIMED_OUT,
             NodeError::TooLong { .. } => TC_TOO_LONG,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,
             NodeError::Ended(_) | NodeError::NodeClosed => TC_ENDED,
@@ -68,6 +73,7 @@ impl From<NodeError> for Failure {
             }
             NodeError::Plan(_)
             | NodeError::Members(_)
+            | NodeError::TurnedAway { .. }
             | NodeError::Refused(_)
             | NodeError::WrongSide { .. } => TC_WRONG,
         };
@@ -118,6 +124,15 @@ unsafe fn write<T>(place: *mut T, value: T, what: &str) -> Result<(), Failure> {
     // SAFETY: as the caller promises.
     unsafe { place.write(value) };
     Ok(())
+}
+
+/// TC_OK, or the names of who was lost.
+fn all_there(lost: &[Lost]) -> Result<tc_result, Failure> {
+    if lost.is_empty() {
+        return Ok(TC_OK);
+    }
+    let names: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    Err(Failure(TC_LOST, names.join("; ")))
 }
 
 fn timeout(milliseconds: i64) -> Option<Duration> {
@@ -188,8 +203,23 @@ pub unsafe extern "C" fn tc_node_address(
     })
 }
 
-/// Takes part in a group. `members` are the addresses of all members, divided by commas, the same at every member; the root is
-/// the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
+/// # Safety
+/// NULL, or a text that ends with a zero.
+unsafe fn group_settings(
+    settings: *const c_char,
+    members: Vec<SocketAddr>,
+) -> Result<GroupSettings, Failure> {
+    let mut group_settings = GroupSettings::new(members);
+    if !settings.is_null() {
+        // SAFETY: as the caller promises.
+        let settings = unsafe { text(settings, "settings") }?;
+        group_settings.set_all(settings).map_err(|error| wrong(error.to_string()))?;
+    }
+    Ok(group_settings)
+}
+
+/// Takes part in a group. `members` are the addresses of all members, as host:port, divided by commas, the same at every member.
+/// The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
 /// offload=nic token=secret message_bytes=16384".
 ///
 /// # Safety
@@ -204,27 +234,97 @@ pub unsafe extern "C" fn tc_group_new(
     answer(|| {
         // SAFETY: as the caller promises.
         let (node, members) = unsafe { (handle(node, "node")?, text(members, "members")?) };
-        let parse = |member: &str| {
-            member
-                .trim()
-                .parse::<SocketAddr>()
-                .map_err(|_| wrong(format!("{member} is no address such as 192.0.2.1:7000")))
-        };
-        let members = members.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
-        let mut group_settings = GroupSettings::new(members);
-        if !settings.is_null() {
-            // SAFETY: as the caller promises.
-            let settings = unsafe { text(settings, "settings") }?;
-            group_settings.set_all(settings).map_err(|error| wrong(error.to_string()))?;
-        }
-        let entered = node.0.group(&group_settings)?;
+        let members =
+            members.split(',').map(|member| resolve(member.trim())).collect::<Result<Vec<_>, _>>()?;
+        // SAFETY: as the caller promises.
+        let settings = unsafe { group_settings(settings, members) }?;
+        let entered = node.0.group(&settings)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
         unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
         Ok(TC_OK)
     })
 }
 
-/// Waits until every member has its place in the tree, or is lost. Sending and receiving do not need it.
+/// Waits until so many members have gathered, this node among them, and takes part in their group as its root. `listen` is the
+/// address at TCP at which the others come, such as "0.0.0.0:7000"; they call tc_group_attend. `settings` are as for tc_group_new;
+/// all others have them from here. TC_TIMED_OUT, if not all have come; tc_error_message says who has, and who has not.
+///
+/// # Safety
+/// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_gather(
+    node: *const tc_node,
+    listen: *const c_char,
+    members: u32,
+    settings: *const c_char,
+    timeout_ms: i64,
+    group: *mut *mut tc_group,
+) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let (node, listen) = unsafe { (handle(node, "node")?, text(listen, "listen")?) };
+        // SAFETY: as the caller promises.
+        let settings = unsafe { group_settings(settings, Vec::new()) }?;
+        let mut gathering = Gathering::listen(resolve(listen)?, members)?;
+        gathering.timeout = timeout(timeout_ms);
+        let entered = node.0.gather(gathering, &settings)?;
+        // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
+        unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
+        Ok(TC_OK)
+    })
+}
+
+/// Takes part in the group that gathers at a root, which may not be there yet: `root` is the address at which it listens, and
+/// `token` what its settings say, or NULL. `member` is the number that this node wants to have; below 0, any. TC_TIMED_OUT, if the
+/// root or others have not come; TC_WRONG, if the root turns this node away.
+///
+/// # Safety
+/// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_attend(
+    node: *const tc_node,
+    root: *const c_char,
+    token: *const c_char,
+    member: i64,
+    timeout_ms: i64,
+    group: *mut *mut tc_group,
+) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let (node, root) = unsafe { (handle(node, "node")?, text(root, "root")?) };
+        // SAFETY: as the caller promises.
+        let token = if token.is_null() { "" } else { unsafe { text(token, "token") }? };
+        let mut attendance = Attendance::new(resolve(root)?, token);
+        attendance.timeout = timeout(timeout_ms);
+        attendance.member = match member {
+            ..0 => None,
+            _ => Some(u32::try_from(member).map_err(|_| wrong(format!("{member} is no member's number")))?),
+        };
+        let entered = node.0.attend(&attendance)?;
+        // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
+        unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
+        Ok(TC_OK)
+    })
+}
+
+/// Writes this member's number.
+///
+/// # Safety
+/// `group` comes from `tc_group_new` or the like; `member` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u32) -> tc_result {
+    answer(|| {
+        // SAFETY: as the caller promises.
+        let number = unsafe { handle(group, "group") }?.0.member();
+        let number = number.ok_or_else(|| wrong("this node has no number yet"))?;
+        // SAFETY: as the caller promises.
+        unsafe { write(member, number, "number")? };
+        Ok(TC_OK)
+    })
+}
+
+/// Waits until every member has its place in the tree: TC_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
+/// names who has not answered yet. Sending and receiving do not need it.
 ///
 /// # Safety
 /// `group` comes from `tc_group_new`.
@@ -232,8 +332,8 @@ pub unsafe extern "C" fn tc_group_new(
 pub unsafe extern "C" fn tc_group_wait_until_ready(group: *const tc_group, timeout_ms: i64) -> tc_result {
     answer(|| {
         // SAFETY: as the caller promises.
-        unsafe { handle(group, "group") }?.0.wait_until_ready(timeout(timeout_ms))?;
-        Ok(TC_OK)
+        let lost = unsafe { handle(group, "group") }?.0.wait_until_ready(timeout(timeout_ms))?;
+        all_there(&lost)
     })
 }
 
@@ -342,12 +442,7 @@ pub unsafe extern "C" fn tc_group_close(group: *mut tc_group, timeout_ms: i64) -
         }
         // SAFETY: as the caller promises.
         let group = unsafe { Box::from_raw(group) };
-        let lost = group.0.close(timeout(timeout_ms))?;
-        if lost.is_empty() {
-            return Ok(TC_OK);
-        }
-        let names: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        Err(Failure(TC_LOST, names.join("; ")))
+        all_there(&group.0.close(timeout(timeout_ms))?)
     })
 }
 

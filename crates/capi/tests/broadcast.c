@@ -1,4 +1,4 @@
-/* One process with a root and two members: sends, receives, closes, and does everything wrong once. */
+/* One process with a root and two members: gathers, sends, receives, closes, and does everything wrong once. */
 
 #include "treecast.h"
 
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
 enum { MEMBERS = 3, TIMEOUT_MS = 20000 };
 
@@ -23,7 +24,56 @@ static void expect_message(const char *part) {
     }
 }
 
+static char gathering[64];
+
+static int attend(void *number) {
+    tc_node *node;
+    tc_group *group;
+    uint32_t member;
+    char buffer[8];
+    size_t length;
+    int64_t wanted = *(int64_t *)number;
+    expect(tc_node_new("127.0.0.1:0", &node), TC_OK, "tc_node_new");
+    expect(tc_group_attend(node, gathering, "secret", wanted, TIMEOUT_MS, &group), TC_OK, "tc_group_attend");
+    expect(tc_group_member(group, &member), TC_OK, "tc_group_member");
+    assert((int64_t)member == (wanted < 0 ? 1 : wanted));
+    expect(tc_group_receive(group, buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");
+    assert(length == 5 && memcmp(buffer, "hello", 5) == 0);
+    tc_group_free(group);
+    tc_node_free(node);
+    return 0;
+}
+
+/* The members find one another at the root. */
+static void gather(void) {
+    tc_node *node;
+    tc_group *group;
+    thrd_t others[MEMBERS - 1];
+    int64_t wanted[MEMBERS - 1] = {-1, 2};
+    /* A port that is free: that of a node that is gone. */
+    expect(tc_node_new("127.0.0.1:0", &node), TC_OK, "tc_node_new");
+    expect(tc_node_address(node, gathering, sizeof gathering), TC_OK, "tc_node_address");
+    tc_node_free(node);
+
+    expect(tc_node_new("0.0.0.0:0", &node), TC_OK, "tc_node_new");
+    expect(tc_group_gather(node, gathering, MEMBERS, NULL, 1, &group), TC_TIMED_OUT, "nobody comes");
+    expect_message("1 of 3 members have come");
+    expect(tc_group_attend(node, gathering, NULL, -1, 1, &group), TC_TIMED_OUT, "no root");
+    expect_message("no group has come of the gathering");
+    expect(tc_group_attend(node, gathering, NULL, 1L << 32, 1, &group), TC_WRONG, "no number");
+    expect(tc_group_gather(node, "nowhere:port", MEMBERS, NULL, 1, &group), TC_WRONG, "no address");
+    for (int other = 0; other < MEMBERS - 1; other++)
+        assert(thrd_create(&others[other], attend, &wanted[other]) == thrd_success);
+    expect(tc_group_gather(node, gathering, MEMBERS, "token=secret", TIMEOUT_MS, &group), TC_OK, "tc_group_gather");
+    expect(tc_group_wait_until_ready(group, TIMEOUT_MS), TC_OK, "tc_group_wait_until_ready");
+    expect(tc_group_send(group, "hello", 5), TC_OK, "tc_group_send");
+    for (int other = 0; other < MEMBERS - 1; other++) assert(thrd_join(others[other], NULL) == thrd_success);
+    tc_group_free(group);
+    tc_node_free(node);
+}
+
 int main(void) {
+    gather();
     tc_node *nodes[MEMBERS];
     tc_group *groups[MEMBERS];
     char members[256] = "";

@@ -1,7 +1,8 @@
 //! The `treecast` command: parses, calls, prints.
 //!
 //! Exit status: 0 done; 1 something could not be written; 2 something that was given is wrong; of a simulation that was
-//! not complete 3 saturated, 4 deadlocked, 5 incomplete; of a lab that of a command that failed on a host.
+//! not complete 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete; of a lab that of a command that failed on
+//! a host.
 
 mod arguments;
 mod command;
@@ -29,8 +30,8 @@ use clap::{Parser, Subcommand};
 'treecast COMMAND --help' shows more.
 
 Exit status: 0 done, 1 something could not be written, 2 something that was given is
-wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a lab that of a
-command that failed."
+wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete;
+of a lab that of a command that failed."
 )]
 struct Command {
     #[command(subcommand)]
@@ -49,6 +50,8 @@ enum Name {
     Paper(command::paper::Arguments),
     /// Run a command on hosts that are namespaces on this machine.
     Lab(command::lab::Arguments),
+    /// Run a node without an application: forward, send a file or receive one.
+    Node(command::node::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
     /// One host of a benchmark.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Name::Sim(arguments) => command::sim::run(&arguments),
         Name::Paper(arguments) => command::paper::run(&arguments),
         Name::Lab(arguments) => command::lab::run(&arguments),
+        Name::Node(arguments) => command::node::run(&arguments),
         Name::Bench(arguments) => command::bench::run(&arguments),
         Name::BenchWorker => command::bench::work(),
     };

@@ -1,5 +1,6 @@
 //! Writing: files whole or not at all, standard output, and complaints.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,21 +32,56 @@ pub fn write_file(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
 }
 
 fn write_and_move(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let resolved = path.canonicalize();
-    let path = resolved.as_deref().unwrap_or(path);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match path.metadata() {
-        Ok(there) if there.is_dir() => Err(io::Error::other("it is a folder")),
-        // A pipe or a device is written to, not replaced.
-        Ok(there) if !there.is_file() => {
-            std::fs::OpenOptions::new().write(true).open(path)?.write_all(contents)
+    let mut file = OutFile::create_at(path)?;
+    file.write_all(contents)?;
+    file.keep()
+}
+
+/// A file that is being written: it stands beside its place, and is moved there when it is whole.
+pub enum OutFile {
+    Beside(tempfile::NamedTempFile, PathBuf),
+    /// A pipe or a device is written to, not replaced.
+    There(File),
+}
+
+impl OutFile {
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        Self::create_at(path).with_context(|| NotWritten(path.into()))
+    }
+
+    fn create_at(path: &Path) -> io::Result<Self> {
+        let resolved = path.canonicalize();
+        let path = resolved.as_deref().unwrap_or(path);
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match path.metadata() {
+            Ok(there) if there.is_dir() => Err(io::Error::other("it is a folder")),
+            Ok(there) if !there.is_file() => Ok(Self::There(File::options().write(true).open(path)?)),
+            Err(_) if !folder.is_dir() => Err(io::Error::other("its folder is not there")),
+            _ => Ok(Self::Beside(temporary(folder)?, path.into())),
         }
-        Err(_) if !folder.is_dir() => Err(io::Error::other("its folder is not there")),
-        _ => {
-            let mut file = temporary(folder)?;
-            file.write_all(contents)?;
-            file.persist(path).map_err(|error| error.error)?;
-            Ok(())
+    }
+
+    /// The file is whole.
+    pub fn keep(self) -> io::Result<()> {
+        match self {
+            Self::Beside(file, path) => file.persist(path).map(drop).map_err(|error| error.error),
+            Self::There(_) => Ok(()),
+        }
+    }
+}
+
+impl Write for OutFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Beside(file, _) => file.write(bytes),
+            Self::There(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Beside(file, _) => file.flush(),
+            Self::There(file) => file.flush(),
         }
     }
 }

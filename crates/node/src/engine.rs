@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
 
+mod stop;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,6 +28,7 @@ use crate::channel::{Channel, Placed, Side};
 use crate::datagrams::{BATCH, Datagrams};
 use crate::ring::ring;
 use crate::{NodeError, NodeSettings};
+use stop::Stop;
 
 /// An engine and what others need to reach it.
 #[derive(Debug)]
@@ -154,7 +157,7 @@ impl Shared {
         look(&mut lock(&self.engine))
     }
 
-    /// Ends the engine's thread, once all groups are over or the time is.
+    /// Ends all groups, and then the engine's thread.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         self.bell.arm();
@@ -163,12 +166,15 @@ impl Shared {
 
     /// The engine's thread.
     pub fn run(&self) {
+        let mut stop = Stop::default();
         loop {
             self.bell.arm();
+            let is_stopping;
             {
                 let mut engine = lock(&self.engine);
                 engine.step(self);
-                if self.is_stopping.load(Ordering::Acquire) && engine.protocol.groups().next().is_none() {
+                is_stopping = self.is_stopping.load(Ordering::Acquire);
+                if is_stopping && stop.is_done(&mut engine) {
                     return;
                 }
             }
@@ -176,7 +182,8 @@ impl Shared {
                 [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(SOCKET) };
                     3];
             // An interruption by a signal is a wake-up as any other.
-            let count = epoll::wait(&self.watch, &mut events[..], None).unwrap_or(0);
+            let count =
+                epoll::wait(&self.watch, &mut events[..], is_stopping.then_some(&stop::LOOK)).unwrap_or(0);
             let woken_by = |what| events[..count].iter().any(|event| event.data.u64() == what);
             self.bell.disarm();
             if woken_by(TIMER) {
@@ -305,6 +312,11 @@ impl Engine {
 
     pub fn children(&self, group: GroupId) -> Vec<MemberId> {
         self.protocol.children(group).collect()
+    }
+
+    /// Who has not taken its place yet.
+    pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
+        self.protocol.awaited(group)
     }
 
     /// Does all there is to do now.

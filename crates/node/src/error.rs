@@ -7,6 +7,8 @@ use thiserror::Error;
 use treecast_plan::PlanError;
 use treecast_proto::{Ending, GroupId, Loss, Refused};
 
+use crate::Roll;
+
 /// What can go wrong with a node or a group.
 #[derive(Debug, Error)]
 pub enum NodeError {
@@ -40,6 +42,28 @@ pub enum NodeError {
     /// The members' addresses are wrong.
     #[error("{0}")]
     Members(String),
+    /// Not all members have come to a gathering in time.
+    #[error("not all members came in time: {0}")]
+    Incomplete(Box<Roll>),
+    /// A root does not take this node in, or is none.
+    #[error("{root} turns this node away: {why}")]
+    TurnedAway {
+        /// Where the root listens.
+        root: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// No group has come of a gathering, in time or at all.
+    #[error("no group has come of the gathering at {root}: {why}")]
+    NotGathered {
+        /// Where the root listens, or should.
+        root: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// Members have not taken their places in time.
+    #[error("{}", unanswered(.0))]
+    Unanswered(Vec<Unanswered>),
     /// The node's protocol refuses it.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -72,6 +96,16 @@ pub enum NodeError {
     NodeClosed,
 }
 
+/// A member that has not answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("member {member}{} has not answered in time", address.map(|address| format!(" at {address}")).unwrap_or_default())]
+pub struct Unanswered {
+    /// Its number.
+    pub member: u32,
+    /// Where its node should be.
+    pub address: Option<SocketAddr>,
+}
+
 /// A member that others go on without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("member {member}{} is lost: {loss}", address.map(|address| format!(" at {address}")).unwrap_or_default())]
@@ -82,6 +116,15 @@ pub struct Lost {
     pub address: Option<SocketAddr>,
     /// Why.
     pub loss: Loss,
+}
+
+fn unanswered(all: &[Unanswered]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = all.iter().take(SHOWN).map(ToString::to_string).collect();
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown.join("; "),
+        others => format!("{}; and {others} others", shown.join("; ")),
+    }
 }
 
 fn advice(error: &io::Error) -> &'static str {

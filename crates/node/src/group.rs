@@ -1,14 +1,17 @@
 //! A group as an application sees it.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use treecast_proto::{Ending, GroupCounters, Input, Loss, Offload, PayloadChecksum, Piece, Sequence};
+use treecast_proto::{
+    Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Sequence,
+};
 
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
-use crate::error::Lost;
+use crate::error::{Lost, Unanswered};
 use crate::ring::{RingReader, RingWriter};
 use crate::{GroupSettings, NodeError};
 
@@ -20,6 +23,8 @@ pub struct Group {
     shared: Arc<Shared>,
     channel: Arc<Channel>,
     settings: GroupSettings,
+    /// This member's number, if it was known from the beginning.
+    own: Option<usize>,
     end: Mutex<End>,
 }
 
@@ -59,7 +64,12 @@ impl Member {
 const PACKETS_AT_ONCE: u32 = 32;
 
 impl Group {
-    pub(crate) fn new(shared: Arc<Shared>, channel: Arc<Channel>, settings: &GroupSettings) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        channel: Arc<Channel>,
+        settings: &GroupSettings,
+        own: Option<usize>,
+    ) -> Self {
         let side = channel.placed().and_then(|placed| lock(&placed.side).take());
         let end = match side {
             Some(Side::Writer(writer)) => {
@@ -69,20 +79,45 @@ impl Group {
             Some(Side::Reader(reader)) => End::Member(Some(Member::new(reader, channel.placed()))),
             None => End::Member(None),
         };
-        Self { shared, channel, settings: settings.clone(), end: Mutex::new(end) }
+        Self { shared, channel, settings: settings.clone(), own, end: Mutex::new(end) }
     }
 
-    /// Waits until every member has its place in the tree, or is lost. Sending does not need it: what is sent waits.
+    /// Waits, at the root, until every member has its place in the tree, or is lost; says who is lost. A member that never
+    /// answers is lost after ten seconds, unless the node is set otherwise (`arrival_max`). At another member: waits until this
+    /// one has its place. Sending and receiving do not need it: what is sent waits.
     ///
     /// # Errors
-    /// [`NodeError::TimedOut`], [`NodeError::Ended`], [`NodeError::DatagramTooLong`].
-    pub fn wait_until_ready(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
-        let is_root = matches!(&*self.end(), End::Root(_));
-        self.wait(timeout, || {
+    /// [`NodeError::Unanswered`] names who has not answered by the end of the time: members, or the root. [`NodeError::Ended`],
+    /// [`NodeError::DatagramTooLong`].
+    pub fn wait_until_ready(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
+        let is_root = self.is_root();
+        let waited = self.wait(timeout, || {
             let is_ready =
                 if is_root { self.channel.state().is_ready } else { self.channel.placed().is_some() };
             is_ready.then_some(())
-        })
+        });
+        match waited {
+            Ok(()) => Ok(self.losses()),
+            Err(NodeError::TimedOut) => Err(NodeError::Unanswered(self.unanswered(is_root))),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unanswered(&self, is_root: bool) -> Vec<Unanswered> {
+        let members = if is_root {
+            self.shared.with(|engine| engine.awaited(self.channel.group))
+        } else {
+            vec![MemberId(self.settings.root as u32)]
+        };
+        members
+            .into_iter()
+            .map(|member| Unanswered { member: member.0, address: self.address_of(member) })
+            .collect()
+    }
+
+    /// Where a member's node is, if it was a member from the beginning.
+    fn address_of(&self, member: MemberId) -> Option<SocketAddr> {
+        self.settings.members.get(member.0 as usize).copied()
     }
 
     /// Sends a message to all other members. It comes back when the message is on its way: its bytes are in the node's
@@ -93,6 +128,9 @@ impl Group {
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut end = self.end();
         let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
+        if root.is_closed {
+            return Err(NodeError::Ended(Ending::Closed));
+        }
         let stride = root.writer.stride();
         let number = root.message;
         root.message = number.wrapping_add(1);
@@ -215,8 +253,8 @@ impl Group {
     /// leaves it.
     ///
     /// # Errors
-    /// [`NodeError::TimedOut`], [`NodeError::Ended`] if the group has ended in another way.
-    pub fn close(self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
+    /// [`NodeError::TimedOut`], after which it goes on closing; [`NodeError::Ended`] if the group has ended in another way.
+    pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end();
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let ending = self.shared.wait(&self.channel.notice, until, || self.channel.state().ending);
@@ -225,6 +263,19 @@ impl Group {
             Some(Ending::Closed | Ending::Dismissed(treecast_proto::Dismissal::Left)) => Ok(self.losses()),
             Some(ending) => Err(NodeError::Ended(ending)),
         }
+    }
+
+    /// Ends the group here at once, also while other threads wait for it: its root gives it up, and tells the others; another
+    /// member leaves. Calls that wait then answer [`NodeError::Ended`].
+    pub fn give_up(&self) {
+        let group = self.channel.group;
+        let input = if self.is_root() { Input::Abort { group } } else { Input::Leave { group } };
+        self.shared.request(Request::Input(input));
+    }
+
+    /// Whether this member is the root.
+    pub fn is_root(&self) -> bool {
+        self.own == Some(self.settings.root)
     }
 
     fn begin_to_end(&self) {
@@ -244,17 +295,22 @@ impl Group {
     /// Who has been lost or has left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
         let losses = self.channel.state().losses.clone();
-        let named = losses.into_iter().map(|(member, loss): (_, Loss)| Lost {
+        let named = losses.into_iter().map(|(member, loss): (MemberId, Loss)| Lost {
             member: member.0,
-            address: self.settings.members.get(member.0 as usize).copied(),
+            address: self.address_of(member),
             loss,
         });
         named.collect()
     }
 
-    /// This member's number, once it has its place.
+    /// This member's number; one that has asked to join learns it with its place.
     pub fn member(&self) -> Option<u32> {
-        self.channel.placed().map(|placed| placed.member)
+        self.channel.placed().map(|placed| placed.member).or(self.own.map(|own| own as u32))
+    }
+
+    /// What the group is set to. A member that has gathered has this from its root.
+    pub fn settings(&self) -> &GroupSettings {
+        &self.settings
     }
 
     /// A descriptor that becomes readable when there is something new to see: for programs that wait for many things. Whoever
@@ -395,16 +451,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.channel.has_ended() {
-            return;
-        }
-        let group = self.channel.group;
-        let input = match &*self.end() {
-            End::Root(root) if root.is_closed => return,
-            End::Root(_) => Input::Abort { group },
-            End::Member(_) if self.channel.is_closed() => return,
-            End::Member(_) => Input::Leave { group },
+        let is_ending = match &*self.end() {
+            End::Root(root) => root.is_closed,
+            End::Member(_) => self.channel.is_closed(),
         };
-        self.shared.request(Request::Input(input));
+        if !is_ending && !self.channel.has_ended() {
+            self.give_up();
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! A running node: the protocol on sockets, in memory that readers share.
 //!
-//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, and messages are sent and received.
-//! Nobody needs rights for it.
+//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, or of those who come to a [`Gathering`],
+//! and messages are sent and received. Nobody needs rights for it.
 
+mod addresses;
 mod bell;
 mod channel;
 mod datagrams;
 mod engine;
 mod error;
+mod gather;
 mod group;
 mod keys;
 mod node;
@@ -16,10 +18,14 @@ mod settings;
 mod sync;
 mod tree;
 
-pub use error::{Lost, NodeError};
+pub use addresses::{PORT, find_here, read_members, resolve};
+pub use error::{Lost, NodeError, Unanswered};
+pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::Group;
 pub use node::Node;
 pub use settings::{GroupSettings, NodeSettings};
 
 pub use treecast_plan::Scheme;
-pub use treecast_proto::{Ending, GroupCounters, GroupId, Loss, Offload, StrayCounters};
+pub use treecast_proto::{
+    Dismissal, Ending, GroupCounters, GroupId, Loss, Nanoseconds, Offload, StrayCounters,
+};

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use treecast_proto::{Input, Lead, MemberId, Sequence, StrayCounters};
 
+use crate::addresses::find_own;
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::group::Group;
@@ -54,22 +55,21 @@ impl Node {
         self.shared.address()
     }
 
-    /// Takes part in a group: as its root, if the root's address is this node's, and else as another member.
+    /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that
+    /// listens at all addresses of its machine is the member with its port and one of them.
     ///
     /// # Errors
     /// [`NodeError::Members`] if this node is none of them or the addresses are wrong; [`NodeError::Plan`], if there is no such
     /// tree; [`NodeError::Refused`].
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
-        let own = settings.members.iter().position(|&member| member == self.address());
-        match own {
-            Some(own) if own == settings.root => self.lead(settings),
-            Some(_) => self.follow(settings, false),
-            None => Err(NodeError::Members(format!(
-                "this node listens at {}, which is none of the members: {}",
-                self.address(),
-                settings.members.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
-            ))),
-        }
+        // That the list makes sense is said before what this node is in it.
+        tree::check(settings)?;
+        self.enter(settings, find_own(self.address(), &settings.members)?)
+    }
+
+    /// Takes part in a group as this one of its members.
+    pub(crate) fn enter(&self, settings: &GroupSettings, own: usize) -> Result<Group, NodeError> {
+        if own == settings.root { self.lead(settings) } else { self.follow(settings, Some(own)) }
     }
 
     /// Asks the root of a group that runs already to take this node in. Only the root has to be among the members of `settings`.
@@ -77,7 +77,7 @@ impl Node {
     /// # Errors
     /// Those of [`Node::group`]. Whether the root takes it in is said by the group.
     pub fn join(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
-        self.follow(settings, true)
+        self.follow(settings, None)
     }
 
     fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
@@ -106,24 +106,27 @@ impl Node {
             offload: settings.offload,
         };
         channel.place(place);
-        self.enter(settings, channel, input, Some(Side::Reader(reader)))
+        self.give(settings, Some(settings.root), channel, input, Some(Side::Reader(reader)))
     }
 
     fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
         Arc::new(Channel::new(settings.group, self.shared.guest_bell()))
     }
 
-    fn follow(&self, settings: &GroupSettings, asks: bool) -> Result<Group, NodeError> {
-        let Some(&root) = settings.members.get(settings.root) else {
-            return Err(NodeError::Members(format!("there is no member {} to be the root", settings.root)));
-        };
+    /// Follows the root, as a member that it knows, or as one that asks to be one.
+    fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
+        let no_root = || tree::no_such_root(settings.root, settings.members.len());
+        let root = *settings.members.get(settings.root).ok_or_else(no_root)?;
+        let asks = own.is_none();
         let input = Input::Follow { group: settings.group, cookie: settings.cookie(), root, asks };
-        self.enter(settings, self.channel(settings), input, None)
+        self.give(settings, own, self.channel(settings), input, None)
     }
 
-    fn enter(
+    /// Gives the group to the engine.
+    fn give(
         &self,
         settings: &GroupSettings,
+        own: Option<usize>,
         channel: Arc<Channel>,
         input: Input<'static>,
         side: Option<Side>,
@@ -132,7 +135,7 @@ impl Node {
         if let Some(refused) = channel.state().refused.clone() {
             return Err(refused.into());
         }
-        Ok(Group::new(Arc::clone(&self.shared), channel, settings))
+        Ok(Group::new(Arc::clone(&self.shared), channel, settings, own))
     }
 
     /// What has come that belonged to no group.
@@ -141,7 +144,8 @@ impl Node {
     }
 }
 
-/// Waits until groups that are over have said what others still need, for some seconds at most.
+/// Ends the groups that are left: a root gives its group up, another member leaves. Waits until groups that are over have said
+/// what others still need, for some seconds at most.
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.stop();

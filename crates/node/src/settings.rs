@@ -6,7 +6,6 @@ use std::time::Duration;
 use treecast_plan::Scheme;
 use treecast_proto::{Cookie, GroupId, Lead, Offload, Refused};
 use treecast_wire::{HEADER_BYTES, Table};
-use twox_hash::XxHash3_64;
 
 use crate::NodeError;
 
@@ -100,11 +99,13 @@ impl GroupSettings {
         Ok(())
     }
 
-    /// What every packet of the group carries: from the token, so that members need not speak before the first packet.
+    /// What every packet of the group carries: from the token, so that members need not speak before the first packet. It does
+    /// not tell the token.
     pub(crate) fn cookie(&self) -> Cookie {
-        let mut bytes = self.token.clone().into_bytes();
-        bytes.extend_from_slice(&self.group.0.to_be_bytes());
-        Cookie(XxHash3_64::oneshot(&bytes))
+        let key = blake3::derive_key("Treecast: the cookie of a group, version 1", self.token.as_bytes());
+        let hash = blake3::keyed_hash(&key, &self.group.0.to_be_bytes());
+        let bytes = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
+        Cookie(u64::from_be_bytes(*bytes))
     }
 
     /// The longest payload: what is left of a datagram behind the headers of IP, UDP and our own.

@@ -21,8 +21,12 @@ const COPY_BYTES: f64 = 13.0 * 1024.0;
 
 /// Whom each member sends to, by the member's number.
 pub(crate) fn children(settings: &GroupSettings) -> Result<Vec<Vec<MemberId>>, NodeError> {
-    let count = settings.members.len();
     check(settings)?;
+    shape(settings.members.len(), settings)
+}
+
+/// The tree of so many members, wherever they are.
+pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<MemberId>>, NodeError> {
     let mut children = vec![Vec::new(); count];
     if count == 1 {
         return Ok(children);
@@ -58,12 +62,11 @@ fn scheme_for(bytes: u64, packets: u64, members: usize) -> Scheme {
     format!("postal:lambda={lambda:.1}").parse().expect("the scheme is well written")
 }
 
-fn check(settings: &GroupSettings) -> Result<(), NodeError> {
+/// Whether the members make sense together.
+pub(crate) fn check(settings: &GroupSettings) -> Result<(), NodeError> {
     let members = &settings.members;
     if settings.root >= members.len() {
-        let problem =
-            format!("the root is member {} of {}: members are numbered from 0", settings.root, members.len());
-        return Err(NodeError::Members(problem));
+        return Err(no_such_root(settings.root, members.len()));
     }
     let mut sorted: Vec<SocketAddr> = members.clone();
     sorted.sort_unstable();
@@ -75,7 +78,18 @@ fn check(settings: &GroupSettings) -> Result<(), NodeError> {
     if let Some(address) = unusable {
         return Err(NodeError::Members(format!("{address} is no address that others can send to")));
     }
+    let loopback = members.iter().find(|address| address.ip().is_loopback());
+    if let (Some(inner), Some(outer)) = (loopback, members.iter().find(|address| !address.ip().is_loopback()))
+    {
+        return Err(NodeError::Members(format!(
+            "{inner} is reached on one host alone, and {outer} on others: give addresses that all reach"
+        )));
+    }
     Ok(())
+}
+
+pub(crate) fn no_such_root(root: usize, members: usize) -> NodeError {
+    NodeError::Members(format!("the root is member {root} of {members}: members are numbered from 0"))
 }
 
 #[cfg(test)]
@@ -126,5 +140,9 @@ mod tests {
         let mut nowhere = settings(2);
         nowhere.members[1].set_port(0);
         assert!(children(&nowhere).unwrap_err().to_string().starts_with("10.0.0.1:0 is no address"));
+        let mut apart = settings(2);
+        apart.members[1] = "127.0.0.1:7000".parse().unwrap();
+        let error = children(&apart).unwrap_err().to_string();
+        assert!(error.starts_with("127.0.0.1:7000 is reached on one host alone"), "{error}");
     }
 }

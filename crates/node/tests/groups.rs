@@ -134,14 +134,14 @@ fn a_member_that_is_not_there_is_named_and_others_go_on() {
         nodes[1].group(&settings).unwrap(),
         nodes[2].group(&settings).unwrap(),
     );
-    sender.wait_until_ready(PATIENCE).unwrap();
+    let lost = sender.wait_until_ready(PATIENCE).unwrap();
+    assert_eq!(lost, sender.losses());
+    assert_eq!(lost[0].to_string(), "member 2 at 127.0.0.1:9 is lost: it has not answered within 300 ms");
     sender.send(b"hello").unwrap();
     for member in [&one, &other] {
         assert_eq!(member.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
     }
-    let lost = sender.close(PATIENCE).unwrap();
-    assert_eq!(lost.len(), 1);
-    assert_eq!(lost[0].to_string(), "member 2 at 127.0.0.1:9 is lost: it has not answered within 300 ms");
+    assert_eq!(sender.close(PATIENCE).unwrap(), lost);
 }
 
 #[test]
@@ -153,6 +153,52 @@ fn a_root_that_is_dropped_tells_its_members() {
     drop(groups.remove(0));
     assert_eq!(groups[0].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
     let error = groups[0].receive(PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), "the root has given the group up");
+}
+
+#[test]
+fn a_group_is_given_up_while_others_wait_for_it() {
+    let nodes = nodes(3);
+    let groups = groups(&nodes, &GroupSettings { slots: 4, ..settings(&nodes) });
+    groups[0].wait_until_ready(PATIENCE).unwrap();
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| groups[2].receive(None));
+        groups[2].give_up();
+        let error = receiver.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "this member has left");
+        // Nobody reads, so that this fills the window and waits.
+        let sender = scope.spawn(|| groups[0].send(&[0; 1 << 20]));
+        while groups[1].counters().accepted < 4 {
+            std::thread::yield_now();
+        }
+        groups[0].give_up();
+        let error = sender.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the group was given up here");
+    });
+}
+
+#[test]
+fn nothing_is_sent_after_the_end() {
+    let nodes = nodes(2);
+    let groups = groups(&nodes, &settings(&nodes));
+    assert_eq!(groups[0].close(PATIENCE).unwrap(), []);
+    assert_eq!(groups[0].send(b"more").unwrap_err().to_string(), "the group is closed");
+}
+
+#[test]
+fn a_node_that_is_dropped_ends_its_groups() {
+    let mut nodes = nodes(3);
+    let groups = groups(&nodes, &settings(&nodes));
+    groups[0].send(b"hello").unwrap();
+    for group in &groups[1..] {
+        assert_eq!(group.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+    }
+    drop(nodes.remove(2));
+    let error = groups[2].receive(PATIENCE).unwrap_err();
+    assert!(matches!(error, NodeError::Ended(_)), "{error}");
+    drop(nodes.remove(0));
+    assert!(groups[0].send(b"more").is_err());
+    let error = groups[1].receive(PATIENCE).unwrap_err();
     assert_eq!(error.to_string(), "the root has given the group up");
 }
 
@@ -228,7 +274,10 @@ fn what_makes_no_sense_is_refused() {
     let nodes = nodes(2);
     let good = settings(&nodes);
     let error = |settings: &GroupSettings| nodes[0].group(settings).unwrap_err().to_string();
-    assert_eq!(error(&GroupSettings { root: 5, ..good.clone() }), "there is no member 5 to be the root");
+    assert_eq!(
+        error(&GroupSettings { root: 5, ..good.clone() }),
+        "the root is member 5 of 2: members are numbered from 0"
+    );
     let elsewhere = GroupSettings::new(vec!["127.0.0.1:1".parse().unwrap()]);
     assert!(error(&elsewhere).contains("which is none of the members: 127.0.0.1:1"));
     let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
@@ -253,7 +302,10 @@ fn a_wrong_token_gets_nobody_in() {
     let good = GroupSettings { token: "secret".into(), ..settings(&nodes) };
     let root = nodes[0].group(&good).unwrap();
     let stranger = nodes[1].group(&GroupSettings { token: "guess".into(), ..good.clone() }).unwrap();
-    assert!(matches!(root.wait_until_ready(Some(Duration::from_millis(200))), Err(NodeError::TimedOut)));
+    let error = root.wait_until_ready(Some(Duration::from_millis(200))).unwrap_err().to_string();
+    assert_eq!(error, format!("member 1 at {} has not answered in time", nodes[1].address()));
+    let error = stranger.wait_until_ready(Some(Duration::from_millis(10))).unwrap_err().to_string();
+    assert_eq!(error, format!("member 0 at {} has not answered in time", nodes[0].address()));
     assert!(matches!(stranger.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
     assert!(nodes[1].strays().wrong_cookie > 0);
 }

@@ -304,6 +304,11 @@ impl Protocol {
         self.group(group).into_iter().flat_map(Group::children)
     }
 
+    /// At the root, the members that have never taken a place.
+    pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
+        self.group(group).map_or_else(Vec::new, Group::awaited)
+    }
+
     /// What has been counted for a group.
     pub fn counters(&self, group: GroupId) -> Option<&GroupCounters> {
         self.group(group).map(Group::counters)

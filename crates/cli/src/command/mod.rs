@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod fabric;
 pub mod lab;
+pub mod node;
 pub mod paper;
 pub mod plan;
 pub mod sim;

@@ -158,6 +158,13 @@ impl Group {
         }
     }
 
+    pub fn awaited(&self) -> Vec<MemberId> {
+        match &self.place {
+            Place::Root(roster) => roster.awaited(),
+            Place::Member(_) => Vec::new(),
+        }
+    }
+
     pub fn children(&self) -> impl Iterator<Item = MemberId> {
         self.flow.iter().flat_map(Flow::children)
     }

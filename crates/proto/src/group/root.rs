@@ -142,6 +142,11 @@ impl Roster {
         members.filter(|&member| member != self.root && self.has(member))
     }
 
+    /// Who has never taken a place.
+    pub fn awaited(&self) -> Vec<MemberId> {
+        self.others().filter(|&member| self.seat(member).taken == 0).collect()
+    }
+
     /// Whether that is a member, and where it says.
     fn is_at(&self, member: MemberId, address: SocketAddr) -> bool {
         self.has(member) && self.seat(member).address == address

@@ -1,0 +1,416 @@
+//! `treecast node`: a node without an application.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use std::{mem, process};
+
+use anyhow::{Context, anyhow, bail};
+use clap::{ArgGroup, Args};
+use treecast_node::{
+    Attendance, Dismissal, Ending, Gathering, Group, GroupCounters, GroupSettings, Nanoseconds, Node,
+    NodeError, NodeSettings, find_here, read_members, resolve,
+};
+
+use crate::arguments::whole_number;
+use crate::output::{NotWritten, OutFile, complain};
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "treecast node --gather ADDRESS --count N --send FILE|- [OPTIONS]
+       treecast node --attend ADDRESS [--receive FILE|-] [OPTIONS]
+       treecast node --members FILE [--send FILE|-] [--receive FILE|-] [OPTIONS]",
+    group = ArgGroup::new("way").required(true),
+    after_help = "Examples, the first at the root, the second at two others:
+  treecast node --gather 0.0.0.0:7000 --count 3 --send -
+  treecast node --attend 10.0.0.1:7000 --receive -
+
+The token is what all members know and others do not: it keeps others out, and is read
+from --token-file or from the variable TREECAST_TOKEN.
+
+Keys of --set are those of a group's settings: scheme, offload, mtu_bytes and others.
+
+An interrupt (Ctrl-C) or SIGTERM lets a member leave its group in order, and a root give
+it up.
+
+Exit status: 0 done; 1 something could not be written; 2 what was given is wrong; 5 not
+all members came, some were lost, or not everything has come.
+
+docs/node.md says more."
+)]
+pub struct Arguments {
+    /// Be the root, and let the others come to this address, at TCP: host:port
+    #[arg(long, value_name = "ADDRESS", group = "way", requires = "count")]
+    gather: Option<String>,
+
+    /// How many members gather, the root among them
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1, 4_096), requires = "gather")]
+    #[arg(allow_negative_numbers = true)]
+    count: Option<u32>,
+
+    /// Take part in the group that gathers at this address, where the root is or will be
+    #[arg(long, value_name = "ADDRESS", group = "way", conflicts_with_all = ["send", "set"])]
+    attend: Option<String>,
+
+    /// Take part in the group of the members that a file names, host:port a line, the same at all
+    /// of them; the first is the root
+    #[arg(long, value_name = "FILE", group = "way")]
+    members: Option<PathBuf>,
+
+    /// At the root: what to send, - for standard input; what is read at once becomes a message
+    #[arg(long, value_name = "FILE")]
+    send: Option<PathBuf>,
+
+    /// Where messages go, one behind the other, - for standard output; nowhere if not given
+    #[arg(long, value_name = "FILE")]
+    receive: Option<PathBuf>,
+
+    /// Where the node listens, at UDP
+    ///
+    /// By default at all addresses and a free port; with --members at the one of them that is this
+    /// machine's.
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<SocketAddr>,
+
+    /// The number to be had among the members; any if not given
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0, 4_095), requires = "attend")]
+    #[arg(allow_negative_numbers = true)]
+    member: Option<u32>,
+
+    /// What this node is called in messages; the name of the host if not given
+    #[arg(long, value_name = "NAME", conflicts_with = "members")]
+    name: Option<String>,
+
+    /// A file with the token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// How many seconds to wait for the others
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = whole_number::<u64>(1, 1_000_000), allow_negative_numbers = true)]
+    wait: u64,
+
+    /// A setting of the group; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// Something has not come to its end; what, has been said.
+const INCOMPLETE: u8 = 5;
+
+/// The most that is sent as one message, in bytes.
+const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+
+/// A longer token file is none.
+const TOKEN_BYTES_MAX: u64 = 4_096;
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let mut out = Out::open(arguments.receive.as_deref())?;
+    let input = arguments.send.as_deref().map(Input::open).transpose()?;
+    let (node, group) = match enter(arguments, input.as_ref()) {
+        Ok(entered) => entered,
+        Err(error) => return incomplete(error, &[]),
+    };
+    // What came for the group before the node knew of it is no stranger's.
+    let strays = strays_of(&node);
+    let (given, take) = sync_channel(2);
+    give_up_when_told(Arc::downgrade(&group), given.clone())?;
+    let done = match (group.is_root(), input) {
+        (true, Some(input)) => send(&group, input, given, &take),
+        (false, None) => receive(&group, &mut out),
+        (true, None) => Err(anyhow!("--send is missing: this is the root, and only the root sends")),
+        (false, Some(_)) => Err(anyhow!("--send is for the root, which is member {}", group.settings().root)),
+    };
+    let allowed: &[Ending] =
+        if arguments.receive.is_none() { &[Ending::Dismissed(Dismissal::Left)] } else { &[] };
+    let status = done.or_else(|error| incomplete(error, allowed))?;
+    tell_counters(&group.counters(), strays_of(&node) - strays);
+    if status == 0 {
+        out.keep()?;
+    }
+    Ok(status)
+}
+
+/// The status of what has not come to its end, unless something else was wrong: endings that are allowed are none.
+fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
+    let is_allowed = match error.downcast_ref() {
+        Some(NodeError::Ended(ending)) => allowed.contains(ending),
+        Some(NodeError::Incomplete(_) | NodeError::NotGathered { .. }) => false,
+        _ => return Err(error),
+    };
+    complain(&error.to_string());
+    Ok(if is_allowed { 0 } else { INCOMPLETE })
+}
+
+/// Opens the node, and takes part in the group.
+fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, Arc<Group>)> {
+    let token = token(arguments.token_file.as_deref())?;
+    let timeout = Some(Duration::from_secs(arguments.wait));
+    let (node, group) = if let Some(root) = &arguments.attend {
+        let mut attendance = Attendance::new(resolve(root)?, token);
+        (attendance.member, attendance.timeout) = (arguments.member, timeout);
+        attendance.name = arguments.name.clone().unwrap_or(attendance.name);
+        let node = open(arguments, everywhere(attendance.root))?;
+        let group = node.attend_telling(&attendance, &mut |news| complain(news))?;
+        (node, group)
+    } else if let Some(file) = &arguments.members {
+        let members = read_members(file)?;
+        let node = open(arguments, arguments.bind.map_or_else(|| find_here(&members), Ok)?)?;
+        let group = node.group(&settings(arguments, members, token, input)?)?;
+        (node, group)
+    } else {
+        let listen = resolve(arguments.gather.as_deref().unwrap_or_default())?;
+        let settings = settings(arguments, Vec::new(), token, input)?;
+        if input.is_none() {
+            bail!("--send is missing: this is the root, and only the root sends");
+        }
+        let node = open(arguments, everywhere(listen))?;
+        let mut gathering = Gathering::listen(listen, arguments.count.unwrap_or(1))?;
+        gathering.timeout = timeout;
+        gathering.name = arguments.name.clone().unwrap_or(gathering.name);
+        complain(&format!("members gather at {}", gathering.address()));
+        let group = node.gather_telling(gathering, &settings, &mut |roll| complain(&roll.to_string()))?;
+        (node, group)
+    };
+    Ok((node, Arc::new(group)))
+}
+
+fn open(arguments: &Arguments, bind: SocketAddr) -> Result<Node, NodeError> {
+    let mut settings = NodeSettings { bind: arguments.bind.unwrap_or(bind), ..NodeSettings::default() };
+    // Members that a file names may be started as late as those that gather.
+    settings.protocol.arrival_max = Nanoseconds::from_ms(arguments.wait * 1_000);
+    Node::open(&settings)
+}
+
+/// All addresses of this machine that are of the same kind, and a free port.
+fn everywhere(like: SocketAddr) -> SocketAddr {
+    let ip =
+        if like.is_ipv6() { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    SocketAddr::new(ip, 0)
+}
+
+fn settings(
+    arguments: &Arguments,
+    members: Vec<SocketAddr>,
+    token: String,
+    input: Option<&Input>,
+) -> anyhow::Result<GroupSettings> {
+    let mut settings = GroupSettings { token, ..GroupSettings::new(members) };
+    if let Some(length) = input.and_then(|input| input.length) {
+        settings.message_bytes = length.clamp(1, MESSAGE_BYTES_MAX as u64);
+    }
+    for setting in &arguments.set {
+        if setting.starts_with("token") {
+            bail!("others can read command lines: give the token by --token-file or TREECAST_TOKEN");
+        }
+        settings.set_all(setting)?;
+    }
+    Ok(settings)
+}
+
+fn token(file: Option<&Path>) -> anyhow::Result<String> {
+    let Some(path) = file else {
+        let given = std::env::var_os("TREECAST_TOKEN").unwrap_or_default();
+        return OsString::into_string(given).ok().context("TREECAST_TOKEN is no UTF-8");
+    };
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text));
+    read.with_context(|| format!("{} could not be read", path.display()))?;
+    let token = text.trim();
+    if token.is_empty() || text.len() as u64 > TOKEN_BYTES_MAX {
+        bail!("{} holds no token: a word of up to {TOKEN_BYTES_MAX} bytes", path.display());
+    }
+    Ok(token.into())
+}
+
+/// The first signal ends the group in order, the second the process.
+fn give_up_when_told(group: Weak<Group>, given: SyncSender<Given>) -> anyhow::Result<()> {
+    let mut is_first = true;
+    let told = move || match group.upgrade().filter(|_| mem::take(&mut is_first)) {
+        Some(group) => {
+            group.give_up();
+            // Whoever has been given so much that nothing more fits learns it from the group.
+            let _ = given.try_send(Given::Stop);
+        }
+        None => process::exit(INCOMPLETE.into()),
+    };
+    ctrlc::set_handler(told).context("signals cannot be taken")
+}
+
+/// What is sent, and where it comes from.
+struct Input {
+    name: String,
+    /// How long it is, in bytes, if that is known.
+    length: Option<u64>,
+    bytes: Box<dyn Read + Send>,
+}
+
+impl Input {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self { name: "standard input".into(), length: None, bytes: Box::new(io::stdin()) });
+        }
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| format!("{name} could not be read"))?;
+        let length = file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
+        Ok(Self { name, length, bytes: Box::new(file) })
+    }
+
+    /// Gives what is read, piece by piece, until its end or until nobody takes it.
+    fn feed(mut self, given: &SyncSender<Given>) {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        loop {
+            let next = match self.bytes.read(&mut buffer) {
+                Ok(0) => Given::End,
+                Ok(length) => Given::Piece(buffer[..length].to_vec()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Given::Failed(anyhow!("{} could not be read: {error}", self.name)),
+            };
+            let is_last = !matches!(next, Given::Piece(_));
+            if given.send(next).is_err() || is_last {
+                return;
+            }
+        }
+    }
+}
+
+/// What the root is given to do.
+enum Given {
+    Piece(Vec<u8>),
+    End,
+    Failed(anyhow::Error),
+    Stop,
+}
+
+/// The root's part: sends all that is given, and closes the group.
+fn send(group: &Group, input: Input, given: SyncSender<Given>, take: &Receiver<Given>) -> anyhow::Result<u8> {
+    let mut lost = group.wait_until_ready(None)?;
+    tell_ready(group);
+    lost.iter().for_each(|lost| complain(&lost.to_string()));
+    let told = lost.len();
+    std::thread::spawn(move || input.feed(&given));
+    let (mut messages, mut bytes) = (0_u64, 0);
+    loop {
+        match take.recv().unwrap_or(Given::Stop) {
+            Given::Piece(piece) => {
+                group.send(&piece)?;
+                messages += 1;
+                bytes += piece.len() as u64;
+            }
+            Given::End => break,
+            Given::Failed(error) => {
+                group.give_up();
+                return Err(error);
+            }
+            Given::Stop => return Err(NodeError::Ended(Ending::GivenUp).into()),
+        }
+    }
+    lost = group.close(None)?;
+    lost.iter().skip(told).for_each(|lost| complain(&lost.to_string()));
+    complain(&format!("sent {messages} messages, {bytes} bytes"));
+    Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
+}
+
+/// The part of all others: receives until the root closes the group.
+fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
+    group.wait_until_ready(None)?;
+    tell_ready(group);
+    let (mut messages, mut bytes) = (0_u64, 0);
+    loop {
+        let mut written = Ok(());
+        let took = |_, part: &[u8]| {
+            if written.is_ok() {
+                written = out.write_all(part);
+            }
+        };
+        let Some(length) = group.receive_with(None, u64::MAX, took)? else { break };
+        if let Err(error) = written.and_then(|()| out.flush()) {
+            group.give_up();
+            return Err(anyhow::Error::new(error).context(NotWritten(out.path())));
+        }
+        messages += 1;
+        bytes += length;
+    }
+    complain(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
+    Ok(0)
+}
+
+fn tell_ready(group: &Group) {
+    let settings = group.settings();
+    let (member, root) = (group.member().unwrap_or_default(), settings.root);
+    let place = match settings.members.get(root) {
+        Some(address) if member as usize != root => format!("the root is member {root} at {address}"),
+        _ => "the root".into(),
+    };
+    complain(&format!("ready: member {member} of {}; {place}", settings.members.len()));
+}
+
+/// What was counted: of the group, and what belonged to none.
+fn tell_counters(counters: &GroupCounters, strays: u64) {
+    let GroupCounters { accepted, sent, repeated, .. } = counters;
+    // Of a group that the node has left nothing is known any more.
+    if *counters != GroupCounters::default() {
+        complain(&format!("packets: {accepted} received, {sent} sent, {repeated} sent again"));
+    }
+    if strays > 0 {
+        complain(&format!("{strays} datagrams belonged to no group"));
+    }
+}
+
+fn strays_of(node: &Node) -> u64 {
+    node.strays().values().map(|(_, count)| count).sum()
+}
+
+/// Where messages go.
+enum Out {
+    Nowhere,
+    Standard,
+    File(PathBuf, OutFile),
+}
+
+impl Out {
+    fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        Ok(match path {
+            None => Self::Nowhere,
+            Some(path) if path == Path::new("-") => Self::Standard,
+            Some(path) => Self::File(path.into(), OutFile::create(path)?),
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Nowhere | Self::Standard => "standard output".into(),
+            Self::File(path, _) => path.clone(),
+        }
+    }
+
+    /// Everything is there.
+    fn keep(self) -> anyhow::Result<()> {
+        match self {
+            Self::File(path, file) => file.keep().with_context(|| NotWritten(path)),
+            Self::Nowhere | Self::Standard => Ok(()),
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Nowhere => Ok(bytes.len()),
+            Self::Standard => io::stdout().write(bytes),
+            Self::File(_, file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Nowhere | Self::File(..) => Ok(()),
+            Self::Standard => io::stdout().flush(),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Addresses as people write them: names, ports, and files of them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::Path;
+
+use crate::NodeError;
+
+/// The port of a host that is given without one.
+pub const PORT: u16 = 7_700;
+
+/// A longer file is no list of members.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a host is: `host:port`, `192.0.2.1:7000`, `[2001:db8::1]:7000`, or any of them without the port, which is [`PORT`]
+/// then. A name is looked up; if it has addresses of both kinds, that of IPv4 is taken.
+///
+/// # Errors
+/// [`NodeError::Members`]: the text is no address, or nobody knows the name.
+///
+/// ```
+/// # use treecast_node::resolve;
+/// assert_eq!(resolve("192.0.2.1:7000")?.to_string(), "192.0.2.1:7000");
+/// assert_eq!(resolve("::1")?.to_string(), "[::1]:7700");
+/// # Ok::<(), treecast_node::NodeError>(())
+/// ```
+pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, PORT));
+    }
+    let is_name = |name: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !name.is_empty() && name.bytes().all(fits)
+    };
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => (name, port.parse().ok().filter(|_| port.bytes().all(|b| b.is_ascii_digit()))),
+        None => (text, Some(PORT)),
+    };
+    let Some(port) = port.filter(|_| is_name(name)) else {
+        return Err(NodeError::Members(format!("{text} is no address such as 192.0.2.1:7000 or name:7000")));
+    };
+    let nobody =
+        |why: &dyn std::fmt::Display| NodeError::Members(format!("nobody knows the host {name}: {why}"));
+    let found: Vec<SocketAddr> = (name, port).to_socket_addrs().map_err(|error| nobody(&error))?.collect();
+    let v4 = found.iter().find(|address| address.is_ipv4());
+    v4.or(found.first()).copied().ok_or_else(|| nobody(&"it has no address"))
+}
+
+/// The members that a file names, one a line as [`resolve`] takes them, from member 0 on. What follows a `#` is a comment.
+///
+/// # Errors
+/// [`NodeError::Members`] with the file and the line: what is no address, a name that nobody knows, an address given twice; a
+/// file without members, or that cannot be read.
+pub fn read_members(path: &Path) -> Result<Vec<SocketAddr>, NodeError> {
+    let wrong = |what: String| NodeError::Members(format!("{}{what}", path.display()));
+    let text = read(path).map_err(|error| wrong(format!(" could not be read: {error}")))?;
+    let mut members: Vec<(usize, SocketAddr)> = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.split('#').next().unwrap_or_default().trim();
+        if text.is_empty() {
+            continue;
+        }
+        let address = resolve(text).map_err(|error| wrong(format!(", line {line}: {error}")))?;
+        if let Some((before, _)) = members.iter().find(|(_, other)| *other == address) {
+            return Err(wrong(format!(", line {line}: {address} is given twice, before in line {before}")));
+        }
+        members.push((line, address));
+    }
+    if members.is_empty() {
+        return Err(wrong(": it names no members".into()));
+    }
+    Ok(members.into_iter().map(|(_, address)| address).collect())
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
+    if length > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is longer than a list of members can be"));
+    }
+    Ok(text)
+}
+
+/// Which of the members a node is that listens at `own`: the one with its address, or, for a node that listens at all
+/// addresses of its machine, the one with its port and any of them.
+pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize, NodeError> {
+    let is_own = |member: &SocketAddr| {
+        *member == own
+            || own.ip().is_unspecified()
+                && own.port() == member.port()
+                && (own.is_ipv6() || member.is_ipv4())
+                && is_here(member.ip())
+    };
+    let mut found = members.iter().enumerate().filter(|(_, member)| is_own(member)).map(|(place, _)| place);
+    match (found.next(), found.next()) {
+        (Some(place), None) => Ok(place),
+        (Some(one), Some(other)) => Err(NodeError::Members(format!(
+            "this node, at {own}, is member {one} and member {other}: let it listen at one of their addresses"
+        ))),
+        (None, _) => Err(NodeError::Members(format!(
+            "this node listens at {own}, which is none of the members: {}",
+            named(members)
+        ))),
+    }
+}
+
+/// The one of the members that is an address of this machine: where a node is to listen that takes part in their group.
+///
+/// # Errors
+/// [`NodeError::Members`], if none of them or several are.
+pub fn find_here(members: &[SocketAddr]) -> Result<SocketAddr, NodeError> {
+    let here: Vec<SocketAddr> = members.iter().copied().filter(|member| is_here(member.ip())).collect();
+    match here[..] {
+        [one] => Ok(one),
+        [] => {
+            Err(NodeError::Members(format!("no member is at an address of this machine: {}", named(members))))
+        }
+        _ => Err(NodeError::Members(format!(
+            "several members are at addresses of this machine, so say which of them this node is: {}",
+            named(&here)
+        ))),
+    }
+}
+
+/// Whether an address is one of this machine: a socket can be bound to it.
+fn is_here(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Addresses for a message, not too many.
+fn named(members: &[SocketAddr]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = members.iter().take(SHOWN).map(ToString::to_string).collect();
+    let others = members.len().saturating_sub(SHOWN);
+    if others == 0 { shown.join(", ") } else { format!("{} and {others} others", shown.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for (text, expected) in [
+            ("192.0.2.1:7000", "192.0.2.1:7000"),
+            ("192.0.2.1", "192.0.2.1:7700"),
+            ("[2001:db8::1]:7000", "[2001:db8::1]:7000"),
+            ("[2001:db8::1]", "[2001:db8::1]:7700"),
+            ("2001:db8::1", "[2001:db8::1]:7700"),
+            ("localhost:7000", "127.0.0.1:7000"),
+        ] {
+            assert_eq!(resolve(text).unwrap().to_string(), expected, "{text}");
+        }
+        for text in ["", ":7000", "host:port", "host:+1", "host:70000", "a b", "http://host:1", "host:1:2"] {
+            let error = resolve(text).unwrap_err().to_string();
+            assert!(error.ends_with("is no address such as 192.0.2.1:7000 or name:7000"), "{error}");
+        }
+        let error = resolve("nobody.invalid").unwrap_err().to_string();
+        assert!(error.starts_with("nobody knows the host nobody.invalid: "), "{error}");
+    }
+
+    fn read_text(text: &str) -> Result<Vec<SocketAddr>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts");
+        std::fs::write(&path, text).unwrap();
+        let error = |error: NodeError| error.to_string().replace(&path.display().to_string(), "FILE");
+        read_members(&path).map_err(error)
+    }
+
+    #[test]
+    fn a_file_names_members() {
+        let members = read_text("# ours\n10.0.0.1:7000 # the root\n\n  10.0.0.2\r\n[::1]:9\n").unwrap();
+        let members: Vec<String> = members.iter().map(ToString::to_string).collect();
+        assert_eq!(members, ["10.0.0.1:7000", "10.0.0.2:7700", "[::1]:9"]);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_named_with_its_line() {
+        let wrong = |text: &str| read_text(text).unwrap_err();
+        assert_eq!(
+            wrong("10.0.0.1\n10.0.0.2\n\n10.0.0.1:7700\n"),
+            "FILE, line 4: 10.0.0.1:7700 is given twice, before in line 1"
+        );
+        assert_eq!(wrong("\n# nobody\n"), "FILE: it names no members");
+        assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: n 2 is no address"));
+        assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: nobody knows the host nobody.invalid"));
+        let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(error, "/dev/zero could not be read: it is longer than a list of members can be");
+        let error = read_members(Path::new("/no/such")).unwrap_err().to_string();
+        assert!(error.starts_with("/no/such could not be read: "), "{error}");
+    }
+
+    #[test]
+    fn the_member_of_this_machine_is_found() {
+        let find = |members: &[&str]| {
+            let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
+            find_here(&members).map(|found| found.to_string()).map_err(|error| error.to_string())
+        };
+        assert_eq!(find(&["192.0.2.1:7", "127.0.0.1:7"]).unwrap(), "127.0.0.1:7");
+        assert!(find(&["192.0.2.1:7"]).unwrap_err().ends_with("of this machine: 192.0.2.1:7"));
+        assert!(find(&["127.0.0.1:7", "127.0.0.1:8"]).unwrap_err().ends_with(": 127.0.0.1:7, 127.0.0.1:8"));
+    }
+
+    #[test]
+    fn a_node_at_all_addresses_finds_itself_by_its_port() {
+        let find = |own: &str, members: &[&str]| {
+            let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
+            find_own(own.parse().unwrap(), &members).map_err(|error| error.to_string())
+        };
+        assert_eq!(find("0.0.0.0:7", &["192.0.2.1:7", "127.0.0.1:8", "127.0.0.1:7"]), Ok(2));
+        assert_eq!(find("192.0.2.1:7", &["127.0.0.1:7", "192.0.2.1:7"]), Ok(1));
+        assert!(
+            find("127.0.0.1:7", &["127.0.0.2:7"]).unwrap_err().ends_with("none of the members: 127.0.0.2:7")
+        );
+        let both = find("0.0.0.0:7", &["127.0.0.1:7", "127.0.0.2:7"]).unwrap_err();
+        assert!(both.contains("is member 0 and member 1"), "{both}");
+    }
+}
