@@ -134,7 +134,7 @@ impl Bench {
         for &bytes in &self.sizes {
             for mode in &self.modes {
                 let group = cases.len() as u32 + 1;
-                team.make_group(&GroupOrder {
+                let scheme = team.make_group(&GroupOrder {
                     group,
                     members: members.clone(),
                     mode: mode.clone(),
@@ -142,7 +142,8 @@ impl Bench {
                     mtu_bytes: self.mtu_bytes,
                     bytes_per_s_max: self.bytes_per_s_max,
                 })?;
-                cases.push((group, bytes, mode, Gathered::default()));
+                let scheme = scheme.unwrap_or_else(|| "auto".into());
+                cases.push((group, bytes, (mode.offload, scheme), Gathered::default()));
             }
         }
         let rounds = self.rounds.min(self.messages);
@@ -170,13 +171,13 @@ impl Bench {
             lost_members.extend(team.close(group)?);
         }
         let hosts = self.place.hosts();
-        let rows = cases.into_iter().map(|(_, bytes, mode, gathered)| {
+        let rows = cases.into_iter().map(|(_, bytes, (offload, scheme), gathered)| {
             let (root_us_p50, root_us_p99) = gathered.root.percentiles();
             let (last_delivery_us_p50, last_delivery_us_p99) = gathered.last_delivery.percentiles();
             Row {
                 engine: self.engine.to_string(),
-                offload: mode.offload.to_string(),
-                scheme: mode.scheme_name(),
+                offload: offload.to_string(),
+                scheme,
                 hosts,
                 bytes: bytes as u64,
                 messages: self.messages,

@@ -63,13 +63,6 @@ pub struct Mode {
     pub scheme: Option<Scheme>,
 }
 
-impl Mode {
-    /// What the scheme is called in reports.
-    pub fn scheme_name(&self) -> String {
-        self.scheme.as_ref().map_or_else(|| "auto".into(), ToString::to_string)
-    }
-}
-
 /// What goes wrong.
 #[derive(Debug, Error)]
 pub enum BenchError {

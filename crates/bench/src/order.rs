@@ -62,7 +62,10 @@ pub(crate) enum Answer {
     Opened {
         address: SocketAddr,
     },
-    Grouped,
+    /// With the scheme, if the node was given or has measured one.
+    Grouped {
+        scheme: Option<String>,
+    },
     Ran(Measured),
     /// This is the last that is heard of it.
     Dying {

@@ -93,17 +93,19 @@ impl Team {
         Ok(())
     }
 
-    /// Lets all take part in a group.
-    pub fn make_group(&mut self, order: &GroupOrder) -> Result<(), BenchError> {
+    /// Lets all take part in a group; says what scheme the root has, if it was given or has measured one.
+    pub fn make_group(&mut self, order: &GroupOrder) -> Result<Option<String>, BenchError> {
         let order = Order::Group(order.clone());
         self.workers.iter_mut().try_for_each(|worker| worker.tell(&order))?;
+        let mut of_root = None;
         for worker in &mut self.workers {
             match worker.hear()? {
-                Answer::Grouped => {}
+                Answer::Grouped { scheme } if worker.host == 0 => of_root = scheme,
+                Answer::Grouped { .. } => {}
                 other => return Err(worker.unexpected(&other)),
             }
         }
-        Ok(())
+        Ok(of_root)
     }
 
     /// Lets the root send and the others receive. Receivers are told first. One of them may be to die.

@@ -63,8 +63,9 @@ impl Worker {
             Order::Group(order) => {
                 let node = self.node.as_ref().ok_or(NodeError::NodeClosed)?;
                 let (number, joined) = enter(node, order)?;
+                let scheme = joined.group.settings().scheme.as_ref().map(ToString::to_string);
                 self.groups.insert(number, joined);
-                Ok(Answer::Grouped)
+                Ok(Answer::Grouped { scheme })
             }
             Order::Run(order) => {
                 let joined = self.groups.get(&order.group).ok_or(NodeError::NodeClosed)?;

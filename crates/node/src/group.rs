@@ -26,6 +26,8 @@ pub struct Group {
     /// This member's number, if it was known from the beginning.
     own: Option<usize>,
     end: Mutex<End>,
+    /// Groups in which the root measures before it makes this one.
+    probes: Mutex<Vec<Group>>,
 }
 
 /// What the application does with its side of the ring.
@@ -79,7 +81,19 @@ impl Group {
             Some(Side::Reader(reader)) => End::Member(Some(Member::new(reader, channel.placed()))),
             None => End::Member(None),
         };
-        Self { shared, channel, settings: settings.clone(), own, end: Mutex::new(end) }
+        Self {
+            shared,
+            channel,
+            settings: settings.clone(),
+            own,
+            end: Mutex::new(end),
+            probes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn with_probes(self, probes: Vec<Self>) -> Self {
+        *lock(&self.probes) = probes;
+        self
     }
 
     /// Waits, at the root, until every member has its place in the tree, or is lost; says who is lost. A member that never
@@ -278,6 +292,16 @@ impl Group {
         self.own == Some(self.settings.root)
     }
 
+    /// Nobody will read what is there, and the node need not keep it.
+    fn pass_over(&self, member: Option<Member>) {
+        let side = || self.channel.placed().and_then(|placed| lock(&placed.side).take());
+        let reader = member.map(|member| Side::Reader(member.reader)).or_else(side);
+        if let Some(Side::Reader(mut reader)) = reader {
+            reader.give_back(reader.written());
+            self.give_news();
+        }
+    }
+
     fn begin_to_end(&self) {
         let group = self.channel.group;
         let input = match &mut *self.end() {
@@ -370,6 +394,8 @@ impl Group {
         self.wait(timeout, || {
             let placed = self.channel.placed()?;
             let Some(Side::Reader(reader)) = lock(&placed.side).take() else { return None };
+            // The root has measured when it makes this group.
+            lock(&self.probes).clear();
             Some(Member::new(reader, Some(placed)))
         })
     }
@@ -451,9 +477,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let is_ending = match &*self.end() {
+        let is_ending = match &mut *self.end() {
             End::Root(root) => root.is_closed,
-            End::Member(_) => self.channel.is_closed(),
+            End::Member(member) => {
+                let is_closed = self.channel.is_closed();
+                if is_closed {
+                    self.pass_over(member.take());
+                }
+                is_closed
+            }
         };
         if !is_ending && !self.channel.has_ended() {
             self.give_up();

@@ -13,6 +13,7 @@ mod gather;
 mod group;
 mod keys;
 mod node;
+mod probe;
 mod ring;
 mod settings;
 mod sync;

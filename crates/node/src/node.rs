@@ -11,8 +11,8 @@ use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::group::Group;
 use crate::ring::ring;
-use crate::tree;
 use crate::{GroupSettings, NodeError, NodeSettings};
+use crate::{probe, tree};
 
 /// A running node within this process: a thread and a socket.
 ///
@@ -58,6 +58,9 @@ impl Node {
     /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that
     /// listens at all addresses of its machine is the member with its port and one of them.
     ///
+    /// For the scheme `postal` without a lambda the root measures the network first, which takes as long as forty messages do,
+    /// and waits for the members up to three seconds for it.
+    ///
     /// # Errors
     /// [`NodeError::Members`] if this node is none of them or the addresses are wrong; [`NodeError::Plan`], if there is no such
     /// tree; [`NodeError::Refused`].
@@ -69,7 +72,11 @@ impl Node {
 
     /// Takes part in a group as this one of its members.
     pub(crate) fn enter(&self, settings: &GroupSettings, own: usize) -> Result<Group, NodeError> {
-        if own == settings.root { self.lead(settings) } else { self.follow(settings, Some(own)) }
+        if own == settings.root {
+            return self.lead(&probe::measured(self, settings)?);
+        }
+        let probes = probe::follow(self, settings, own)?;
+        Ok(self.follow(settings, Some(own))?.with_probes(probes))
     }
 
     /// Asks the root of a group that runs already to take this node in. Only the root has to be among the members of `settings`.
@@ -80,7 +87,7 @@ impl Node {
         self.follow(settings, None)
     }
 
-    fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
+    pub(crate) fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         settings.check()?;
         let children = tree::children(settings)?;
         let payload_bytes_max = settings.payload_bytes_max();
@@ -114,7 +121,7 @@ impl Node {
     }
 
     /// Follows the root, as a member that it knows, or as one that asks to be one.
-    fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
+    pub(crate) fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
         let no_root = || tree::no_such_root(settings.root, settings.members.len());
         let root = *settings.members.get(settings.root).ok_or_else(no_root)?;
         let asks = own.is_none();

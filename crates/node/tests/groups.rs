@@ -344,3 +344,58 @@ fn the_end_is_said_once_and_for_all() {
     }
     assert_eq!(closer.join().unwrap().unwrap(), []);
 }
+
+#[test]
+fn the_lambda_of_a_postal_tree_is_measured() {
+    let nodes = nodes(4);
+    let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), root: 1, ..settings(&nodes) };
+    std::thread::scope(|scope| {
+        for (place, node) in nodes.iter().enumerate() {
+            let settings = &settings;
+            scope.spawn(move || {
+                let group = node.group(settings).unwrap();
+                if place == settings.root {
+                    let scheme = group.settings().scheme.as_ref().map(ToString::to_string);
+                    assert!(
+                        scheme.as_ref().is_some_and(|scheme| scheme.starts_with("postal:lambda=")),
+                        "{scheme:?}"
+                    );
+                    group.send(b"by the tree that was made for it").unwrap();
+                    assert_eq!(group.close(PATIENCE).unwrap(), []);
+                } else {
+                    let received = group.receive(PATIENCE).unwrap();
+                    assert_eq!(received.as_deref(), Some(&b"by the tree that was made for it"[..]));
+                    assert_eq!(group.receive(PATIENCE).unwrap(), None);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_postal_tree_is_made_without_lambda_when_nobody_is_there_to_measure() {
+    let nodes = nodes(1);
+    let mut settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(&nodes) };
+    settings
+        .members
+        .extend(["127.0.0.1:9", "127.0.0.2:9"].map(|nobody| nobody.parse::<SocketAddr>().unwrap()));
+    let group = nodes[0].group(&settings).unwrap();
+    assert_eq!(group.settings().scheme, None);
+}
+
+#[test]
+fn a_closed_group_that_nobody_reads_does_not_stay() {
+    let nodes = nodes(2);
+    let settings = settings(&nodes);
+    let mut groups = groups(&nodes, &settings);
+    let member = groups.pop().unwrap();
+    groups[0].send(&message(0, 10_000)).unwrap();
+    assert_eq!(groups[0].close(PATIENCE).unwrap(), []);
+    drop(member);
+    // Its number is free again when the group is over.
+    let end = std::time::Instant::now() + PATIENCE.unwrap();
+    while let Err(error) = nodes[1].group(&settings) {
+        assert!(std::time::Instant::now() < end, "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
