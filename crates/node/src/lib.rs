@@ -17,7 +17,7 @@ mod sync;
 mod tree;
 
 pub use error::{Lost, NodeError};
-pub use group::Group;
+pub use group::{Group, Part};
 pub use node::Node;
 pub use settings::{GroupSettings, NodeSettings};
 
