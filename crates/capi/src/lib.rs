@@ -11,13 +11,12 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use std::{ptr, slice};
 
-use treecast_node::{Ending, Group, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{Ending, Group, GroupSettings, Node, NodeError, NodeSettings, parse_address};
 
 /// What came of a call.
 #[repr(C)]
@@ -66,7 +65,8 @@ impl From<NodeError> for Failure {
             NodeError::Bind { .. } | NodeError::System { .. } | NodeError::DatagramTooLong { .. } => {
                 TC_SYSTEM
             }
-            NodeError::Plan(_)
+            NodeError::Address(_)
+            | NodeError::Plan(_)
             | NodeError::Members(_)
             | NodeError::Refused(_)
             | NodeError::WrongSide { .. } => TC_WRONG,
@@ -138,9 +138,7 @@ pub extern "C" fn tc_error_message() -> *const c_char {
 pub unsafe extern "C" fn tc_node_new(bind: *const c_char, node: *mut *mut tc_node) -> tc_result {
     answer(|| {
         // SAFETY: as the caller promises.
-        let given = unsafe { text(bind, "bind") }?;
-        let bind =
-            given.parse().map_err(|_| wrong(format!("{given} is no address such as 192.0.2.1:7000")))?;
+        let bind = parse_address(unsafe { text(bind, "bind") }?)?;
         let opened = Node::open(&NodeSettings { bind, ..NodeSettings::default() })?;
         // SAFETY: as the caller promises.
         unsafe { write(node, ptr::null_mut(), "node")? };
@@ -204,13 +202,7 @@ pub unsafe extern "C" fn tc_group_new(
     answer(|| {
         // SAFETY: as the caller promises.
         let (node, members) = unsafe { (handle(node, "node")?, text(members, "members")?) };
-        let parse = |member: &str| {
-            member
-                .trim()
-                .parse::<SocketAddr>()
-                .map_err(|_| wrong(format!("{member} is no address such as 192.0.2.1:7000")))
-        };
-        let members = members.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        let members = members.split(',').map(parse_address).collect::<Result<Vec<_>, _>>()?;
         let mut group_settings = GroupSettings::new(members);
         if !settings.is_null() {
             // SAFETY: as the caller promises.

@@ -37,6 +37,9 @@ pub enum NodeError {
     /// There is no such tree.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A text that is no address.
+    #[error("{0} is no address such as 192.0.2.1:7000")]
+    Address(String),
     /// The members' addresses are wrong.
     #[error("{0}")]
     Members(String),

@@ -19,7 +19,7 @@ mod tree;
 pub use error::{Lost, NodeError};
 pub use group::{Group, Part};
 pub use node::Node;
-pub use settings::{GroupSettings, NodeSettings};
+pub use settings::{GroupSettings, NodeSettings, parse_address};
 
 pub use treecast_plan::Scheme;
 pub use treecast_proto::{Ending, GroupCounters, GroupId, Loss, Offload, StrayCounters};

@@ -34,6 +34,14 @@ impl Default for NodeSettings {
     }
 }
 
+/// An address as text.
+///
+/// # Errors
+/// [`NodeError::Address`].
+pub fn parse_address(text: &str) -> Result<SocketAddr, NodeError> {
+    text.trim().parse().map_err(|_| NodeError::Address(text.into()))
+}
+
 /// What a group is set to, the same at every member.
 #[derive(Debug, Clone)]
 pub struct GroupSettings {
