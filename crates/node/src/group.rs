@@ -181,6 +181,7 @@ impl Group {
                 return self.check().map(|()| true);
             }
         }
+        self.give_news();
         self.check().map(|()| false)
     }
 

@@ -335,11 +335,13 @@ fn a_message_that_has_begun_is_finished_before_anything_else() {
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
     let long = message(1, 100_000);
     assert!(!root.send_part(&long, PATIENCE).unwrap());
+    // The node sends a part without being asked again.
+    assert!(!member.receive_part(PATIENCE, u64::MAX, |_, _| ()).unwrap().unwrap().is_last);
     let begun = "message 0 is queued up to byte";
     assert!(root.send(b"other").unwrap_err().to_string().starts_with(begun));
     assert!(root.close(PATIENCE).unwrap_err().to_string().starts_with(begun));
     std::thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(member.receive(PATIENCE).unwrap(), Some(message(1, 100_000))));
+        scope.spawn(|| assert!(member.receive(PATIENCE).unwrap().is_some()));
         root.send(&long).unwrap();
     });
     assert_eq!(root.close(PATIENCE).unwrap(), []);
