@@ -66,6 +66,7 @@ impl Patience {
         left.map_or(SLICE, |left| left.min(SLICE))
     }
 
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method has a lifetime of its own")]
     fn check(&mut self) -> PyResult<()> {
         let now = Instant::now();
         if now.duration_since(self.signals_seen) >= SLICE {
