@@ -1,6 +1,6 @@
 # Makes the namespaces it stands in the host $1, and leaves a process in them that keeps them.
 #
-# MTU of the link in bytes; LINK words for tc on the link, or nothing.
+# MTU of the link in bytes; LINK words for tc on the link, or nothing; SEGMENTS words for ip about the link, or nothing.
 set -eu
 
 hostname "n$1"
@@ -14,9 +14,8 @@ ip link set lo up
 # Addresses can be used at once: nobody asks whether another has them.
 ipv6=/proc/sys/net/ipv6/conf/default
 [ ! -e $ipv6 ] || { echo 0 > $ipv6/accept_dad; echo 0 > $ipv6/router_solicitations; }
-# With one segment a packet, what passes the link is packets as a wire has them.
 ip -batch - <<END
-link add eth0 address 02:00:00:00:00:$hex mtu $MTU gso_max_segs 1 type veth peer name n$1 mtu $MTU netns 1
+link add eth0 address 02:00:00:00:00:$hex mtu $MTU $SEGMENTS type veth peer name n$1 mtu $MTU netns 1
 link set eth0 up
 address add 10.42.0.$(($1 + 1))/24 dev eth0
 route add 224.0.0.0/4 dev eth0

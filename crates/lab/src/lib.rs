@@ -97,6 +97,7 @@ impl Lab {
             .env("HOSTS", settings.hosts.to_string())
             .env("MTU", settings.mtu.to_string())
             .env("LINK", settings.bucket())
+            .env("SEGMENTS", settings.segments())
             .env("PORT", settings.port())
             .env("SWITCH", include_str!("switch.sh"))
             .env("HOST", include_str!("host.sh"))

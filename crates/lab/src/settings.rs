@@ -148,6 +148,12 @@ impl LabSettings {
         format!("tbf rate {}bit burst {burst} limit {limit}", rate.bits_per_s())
     }
 
+    /// Whether a link takes packets of one sender together, as interfaces do that cut them apart themselves, in words for
+    /// `ip link`. Where packets are lost, each goes by itself, so that each is lost by itself.
+    pub(crate) fn segments(&self) -> &'static str {
+        if self.drop.get() > 0.0 { "gso_max_segs 1" } else { "" }
+    }
+
     /// What a port of the switch, written `@`, does with packets to its host: commands for `tc -batch`.
     ///
     /// Losses are those of the link, so they happen at the switch, where nothing that a host does to its own interface

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, Timespec, eventfd, poll};
@@ -41,9 +41,13 @@ impl Bell {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
+    /// Nobody waits any more.
+    pub fn disarm(&self) {
+        self.is_waited_for.store(false, Ordering::SeqCst);
+    }
+
     /// Takes the ring away that has been seen.
     pub fn clear(&self) {
-        self.is_waited_for.store(false, Ordering::SeqCst);
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.descriptor, &mut counter);
     }
@@ -55,9 +59,10 @@ impl AsFd for Bell {
     }
 }
 
-/// What is rung for any number of threads that wait, and for a descriptor that others may watch.
-#[derive(Debug, Default)]
+/// What is rung for any number of threads that wait, for the engine's guest, and for a descriptor that others may watch.
+#[derive(Debug)]
 pub struct Notice {
+    guest: Arc<Bell>,
     waiting: AtomicU32,
     gate: Mutex<()>,
     rung: Condvar,
@@ -66,9 +71,20 @@ pub struct Notice {
 }
 
 impl Notice {
+    /// A notice that nobody waits for, and the bell of whom it wakes as well.
+    pub fn new(guest: Arc<Bell>) -> Self {
+        Self {
+            guest,
+            waiting: AtomicU32::new(0),
+            gate: Mutex::new(()),
+            rung: Condvar::new(),
+            watched: OnceLock::new(),
+        }
+    }
+
     /// Wakes all who wait. What there is to see has been made visible before.
     pub fn ring(&self) {
-        std::sync::atomic::fence(Ordering::SeqCst);
+        self.guest.ring();
         if self.waiting.load(Ordering::SeqCst) > 0 {
             // Whoever holds the gate has counted itself and looks, or sleeps already: it sees what has changed, or is woken.
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
@@ -139,8 +155,11 @@ pub fn sleep(descriptors: &mut [PollFd<'_>], time: Option<Duration>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
+
+    fn notice() -> Notice {
+        Notice::new(Arc::new(Bell::new().unwrap()))
+    }
 
     fn reach(notice: &Notice, number: &AtomicU64, round: u64) {
         notice.wait(None, Duration::ZERO, || (number.load(Ordering::SeqCst) >= round).then_some(())).unwrap();
@@ -150,7 +169,7 @@ mod tests {
     fn no_ring_is_lost_however_many_wait() {
         const ROUNDS: u64 = 1_000;
         const OTHERS: u64 = 3;
-        let shared = Arc::new((Notice::default(), AtomicU64::new(0), Notice::default(), AtomicU64::new(0)));
+        let shared = Arc::new((notice(), AtomicU64::new(0), notice(), AtomicU64::new(0)));
         let others: Vec<_> = (0..OTHERS)
             .map(|_| {
                 let shared = Arc::clone(&shared);
@@ -178,13 +197,13 @@ mod tests {
     #[test]
     fn a_wait_ends_with_its_time() {
         let until = Instant::now() + Duration::from_millis(5);
-        assert_eq!(Notice::default().wait(Some(until), Duration::ZERO, || None::<()>), None);
+        assert_eq!(notice().wait(Some(until), Duration::ZERO, || None::<()>), None);
         assert!(Instant::now() >= until);
     }
 
     #[test]
     fn a_ring_makes_the_descriptor_readable() {
-        let notice = Notice::default();
+        let notice = notice();
         notice.ring();
         let watched = notice.watch().unwrap();
         let mut counter = [0; 8];

@@ -1,11 +1,11 @@
 //! Between an application and its node: one group.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use treecast_proto::{Ending, GroupId, Loss, MemberId, Offload, Refused};
 
-use crate::bell::Notice;
+use crate::bell::{Bell, Notice};
 use crate::ring::{RingReader, RingWriter};
 
 /// What an application and its node know together of a group.
@@ -49,10 +49,10 @@ pub(crate) struct State {
 }
 
 impl Channel {
-    pub fn new(group: GroupId) -> Self {
+    pub fn new(group: GroupId, guest: Arc<Bell>) -> Self {
         Self {
             group,
-            notice: Notice::default(),
+            notice: Notice::new(guest),
             has_news: AtomicBool::new(false),
             placed: OnceLock::new(),
             is_closed: AtomicBool::new(false),

@@ -1,4 +1,7 @@
 //! A UDP socket that takes in and sends many datagrams with one system call.
+//!
+//! Datagrams of one length that go to one place one after another pass the system as one, and are cut apart where they leave it
+//! (`UDP_SEGMENT`); those that have come from one place are taken in as one (`UDP_GRO`). Either is done where the system can.
 
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
@@ -13,13 +16,20 @@ use treecast_wire::HEADER_BYTES;
 /// As many datagrams go through one system call.
 pub const BATCH: usize = 64;
 
-/// The longest datagram that is taken in, in bytes; the rest of a longer one is cut off, and its checksum tells.
+/// The longest datagram that is taken in, or several that have become one, in bytes; the rest of a longer one is cut off, and
+/// its checksum tells.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
+
+/// As many bytes go in datagrams that pass the system as one. More would save little, and a slow link would be taken by one
+/// sender for long.
+const TRAIN_BYTES_MAX: usize = 24_000;
 
 /// A socket, and room for a batch in each direction.
 pub struct Datagrams {
     socket: UdpSocket,
     address: SocketAddr,
+    /// Whether datagrams may pass the system as one.
+    makes_trains: bool,
     receive: Box<Incoming>,
     send: Box<Outgoing>,
 }
@@ -29,19 +39,48 @@ struct Incoming {
     bytes: Vec<u8>,
     addresses: [libc::sockaddr_storage; BATCH],
     vectors: [libc::iovec; BATCH],
+    notes: [Note; BATCH],
     headers: [libc::mmsghdr; BATCH],
 }
 
-/// What the kernel reads. Each datagram is a header and a payload, which stays where it is.
+/// What the kernel reads. Each datagram is a header and a payload, which stays where it is; the vectors of datagrams that pass
+/// as one lie side by side.
 struct Outgoing {
     count: usize,
-    lengths: [usize; BATCH],
     header_bytes: [[u8; HEADER_BYTES]; BATCH],
     payload_bytes: [Vec<u8>; BATCH],
-    addresses: [libc::sockaddr_storage; BATCH],
     vectors: [[libc::iovec; 2]; BATCH],
+    trains: usize,
+    made: [Train; BATCH],
+    addresses: [libc::sockaddr_storage; BATCH],
+    notes: [Note; BATCH],
     headers: [libc::mmsghdr; BATCH],
 }
+
+/// Datagrams that pass the system as one: all as long as the first, but for the last, which may be shorter.
+#[derive(Debug, Clone, Copy)]
+struct Train {
+    to: SocketAddr,
+    first: usize,
+    count: usize,
+    each_bytes: usize,
+    bytes: usize,
+}
+
+impl Train {
+    /// Whether one more fits behind the others.
+    fn takes(&self, to: SocketAddr, bytes: usize) -> bool {
+        self.to == to
+            && self.bytes == self.count * self.each_bytes
+            && bytes <= self.each_bytes
+            && self.bytes + bytes <= TRAIN_BYTES_MAX
+    }
+}
+
+/// Room for one control message with a number in it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Note([u8; 32]);
 
 // SAFETY: its pointers lead into its own boxes, or are used within one call of `send`, whose batch is made by one thread that
 // borrows it mutably all the while.
@@ -69,30 +108,35 @@ impl Datagrams {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         set_buffers(&socket, buffer_bytes);
+        take_trains(&socket);
         let mut receive = Box::new(Incoming {
             bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX],
             addresses: [zeroed(); BATCH],
             vectors: [zeroed(); BATCH],
+            notes: [Note([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        let Incoming { bytes, addresses, vectors, headers } = &mut *receive;
+        let Incoming { bytes, addresses, vectors, notes, headers } = &mut *receive;
         for (place, room) in bytes.chunks_mut(DATAGRAM_BYTES_MAX).enumerate() {
             vectors[place] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
             let header = &mut headers[place].msg_hdr;
             header.msg_name = (&raw mut addresses[place]).cast();
             header.msg_iov = &raw mut vectors[place];
             header.msg_iovlen = 1;
+            header.msg_control = (&raw mut notes[place]).cast();
         }
         let send = Box::new(Outgoing {
             count: 0,
-            lengths: [0; BATCH],
             header_bytes: [[0; HEADER_BYTES]; BATCH],
             payload_bytes: [const { Vec::new() }; BATCH],
-            addresses: [zeroed(); BATCH],
             vectors: [[zeroed(); 2]; BATCH],
+            trains: 0,
+            made: [Train { to: address, first: 0, count: 0, each_bytes: 0, bytes: 0 }; BATCH],
+            addresses: [zeroed(); BATCH],
+            notes: [Note([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        Ok(Self { socket, address, receive, send })
+        Ok(Self { socket, address, makes_trains: true, receive, send })
     }
 
     /// Where the socket is bound.
@@ -100,17 +144,18 @@ impl Datagrams {
         self.address
     }
 
-    /// Takes in what has come, up to a batch; says how many datagrams.
+    /// Takes in what has come, up to a batch; says how many arrivals there are, each of one datagram or several.
     ///
     /// # Errors
     /// Those of the system but for "nothing there", which is 0.
     pub fn receive(&mut self) -> io::Result<usize> {
         for header in &mut self.receive.headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_hdr.msg_controllen = size_of::<Note>() as _;
         }
         let headers = self.receive.headers.as_mut_ptr();
-        // SAFETY: every header points to an address, a vector and bytes that live in the same box, and that nothing else
-        // borrows while the kernel writes them.
+        // SAFETY: every header points to an address, a vector, a note and bytes that live in the same box, and that nothing
+        // else borrows while the kernel writes them.
         let count = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -123,12 +168,36 @@ impl Datagrams {
         if count >= 0 { Ok(count as usize) } else { nothing_there(io::Error::last_os_error()) }
     }
 
-    /// A datagram of those that were taken in last, and who sent it.
-    pub fn received(&self, place: usize) -> Option<(SocketAddr, &[u8])> {
-        let from = read_address(&self.receive.addresses[place])?;
-        let first = place * DATAGRAM_BYTES_MAX;
-        let length = (self.receive.headers[place].msg_len as usize).min(DATAGRAM_BYTES_MAX);
-        Some((from, &self.receive.bytes[first..first + length]))
+    /// How many datagrams came with an arrival of those that were taken in last.
+    pub fn parts(&self, arrival: usize) -> usize {
+        let (bytes, each_bytes) = self.lengths(arrival);
+        bytes.div_ceil(each_bytes).max(1)
+    }
+
+    /// A datagram of an arrival, and who sent it.
+    pub fn received(&self, arrival: usize, part: usize) -> Option<(SocketAddr, &[u8])> {
+        let from = read_address(&self.receive.addresses[arrival])?;
+        let (bytes, each_bytes) = self.lengths(arrival);
+        let first = arrival * DATAGRAM_BYTES_MAX;
+        let (start, end) = (part * each_bytes, ((part + 1) * each_bytes).min(bytes));
+        Some((from, self.receive.bytes.get(first + start..first + end)?))
+    }
+
+    /// How long an arrival is, and how long each of its datagrams but the last.
+    fn lengths(&self, arrival: usize) -> (usize, usize) {
+        let header = &self.receive.headers[arrival];
+        let bytes = (header.msg_len as usize).min(DATAGRAM_BYTES_MAX);
+        // SAFETY: the kernel has written the note, and how long it is; the macros of libc stay within that.
+        let each_bytes = unsafe {
+            let note = libc::CMSG_FIRSTHDR(&raw const header.msg_hdr);
+            let is_length = !note.is_null()
+                && (*note).cmsg_level == libc::SOL_UDP
+                && (*note).cmsg_type == libc::UDP_GRO
+                && (*note).cmsg_len as usize >= libc::CMSG_LEN(size_of::<libc::c_int>() as u32) as usize;
+            is_length.then(|| libc::CMSG_DATA(note).cast::<libc::c_int>().read_unaligned())
+        };
+        let each_bytes = each_bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0);
+        (bytes, each_bytes.unwrap_or(DATAGRAM_BYTES_MAX))
     }
 
     /// Whether a batch is ready to be sent.
@@ -157,7 +226,7 @@ impl Datagrams {
         payload: *const u8,
         length: usize,
     ) {
-        let is_v6 = self.address.is_ipv6();
+        let makes_trains = self.makes_trains;
         let send = &mut *self.send;
         let place = send.count;
         send.count += 1;
@@ -166,13 +235,46 @@ impl Datagrams {
             libc::iovec { iov_base: send.header_bytes[place].as_mut_ptr().cast(), iov_len: HEADER_BYTES },
             libc::iovec { iov_base: payload.cast_mut().cast(), iov_len: length },
         ];
-        let name_length = write_address(&mut send.addresses[place], to, is_v6);
-        let message = &mut send.headers[place].msg_hdr;
-        message.msg_name = (&raw mut send.addresses[place]).cast();
-        message.msg_namelen = name_length;
-        message.msg_iov = send.vectors[place].as_mut_ptr();
-        message.msg_iovlen = 1 + usize::from(length > 0);
-        send.lengths[place] = HEADER_BYTES + length;
+        let bytes = HEADER_BYTES + length;
+        match send.made[..send.trains].last_mut() {
+            Some(train) if makes_trains && train.takes(to, bytes) => {
+                train.count += 1;
+                train.bytes += bytes;
+            }
+            _ => {
+                send.made[send.trains] = Train { to, first: place, count: 1, each_bytes: bytes, bytes };
+                send.trains += 1;
+            }
+        }
+    }
+
+    /// Makes ready what the kernel reads of each train.
+    fn make_headers(&mut self) {
+        let is_v6 = self.address.is_ipv6();
+        let send = &mut *self.send;
+        for place in 0..send.trains {
+            let Train { to, first, count, each_bytes, .. } = send.made[place];
+            let name_length = write_address(&mut send.addresses[place], to, is_v6);
+            let message = &mut send.headers[place].msg_hdr;
+            message.msg_name = (&raw mut send.addresses[place]).cast();
+            message.msg_namelen = name_length;
+            message.msg_iov = send.vectors[first..first + count].as_mut_ptr().cast();
+            message.msg_iovlen = (2 * count) as _;
+            (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
+            if count > 1 {
+                message.msg_control = (&raw mut send.notes[place]).cast();
+                message.msg_controllen = size_of::<Note>() as _;
+                // SAFETY: a note is aligned as control messages are, and has room for one with a number of two bytes.
+                unsafe {
+                    let note = libc::CMSG_FIRSTHDR(message);
+                    (*note).cmsg_level = libc::SOL_UDP;
+                    (*note).cmsg_type = libc::UDP_SEGMENT;
+                    (*note).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
+                    libc::CMSG_DATA(note).cast::<u16>().write_unaligned(each_bytes as u16);
+                    message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
+                }
+            }
+        }
     }
 
     /// Sends the batch. Datagrams that the system does not take are lost, as any may be: the protocol repeats them. The answer
@@ -181,14 +283,16 @@ impl Datagrams {
     /// # Errors
     /// That of the first datagram that can never be sent: too long for the network, an address out of reach.
     pub fn send(&mut self) -> io::Result<()> {
-        let count = std::mem::take(&mut self.send.count);
+        self.make_headers();
+        let count = std::mem::take(&mut self.send.trains);
+        self.send.count = 0;
         let mut sent = 0;
         let mut outcome = Ok(());
         while sent < count {
             let headers = &raw mut self.send.headers[sent];
             let left = (count - sent) as libc::c_uint;
-            // SAFETY: the headers from `sent` to before `count` have been filled in by `add_from`; what they point to lives in
-            // the same box, or stays where it is as its caller has promised.
+            // SAFETY: the headers from `sent` to before `count` have been made ready; what they point to lives in the same
+            // box, or stays where it is as the caller of `add_from` has promised.
             let done = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), headers, left, libc::MSG_DONTWAIT) };
             if done > 0 {
                 sent += done as usize;
@@ -200,10 +304,38 @@ impl Datagrams {
                 Some(libc::EAGAIN | libc::ENOBUFS) => break,
                 // A neighbour's port may be closed (a message of ICMP): that is its silence, and the next one may be there.
                 Some(libc::ECONNREFUSED) => sent += 1,
+                // Not every system, device and tunnel cuts datagrams apart.
+                _ if self.send.made[sent].count > 1 => {
+                    self.makes_trains = false;
+                    outcome = outcome.and(self.send_apart(sent));
+                    sent += 1;
+                }
                 _ => {
                     sent += 1;
                     outcome = outcome.and(Err(error));
                 }
+            }
+        }
+        outcome
+    }
+
+    /// Sends the datagrams of a train one by one.
+    fn send_apart(&mut self, train: usize) -> io::Result<()> {
+        let Train { first, count, .. } = self.send.made[train];
+        let mut outcome = Ok(());
+        for place in first..first + count {
+            let mut message = self.send.headers[train].msg_hdr;
+            message.msg_iov = self.send.vectors[place].as_mut_ptr();
+            message.msg_iovlen = 2;
+            (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
+            // SAFETY: as in `send`; this header leads to one of the same datagrams.
+            let done =
+                unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
+            if done < 0 {
+                let error = io::Error::last_os_error();
+                let is_loss =
+                    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ECONNREFUSED));
+                outcome = outcome.and(if is_loss { Ok(()) } else { Err(error) });
             }
         }
         outcome
@@ -220,6 +352,22 @@ fn nothing_there(error: io::Error) -> io::Result<usize> {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
         _ => Err(error),
+    }
+}
+
+/// From now on datagrams that have come together are taken in as one, where the system can.
+fn take_trains(socket: &UdpSocket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the option's value is a number that lives until the call is over. An older system refuses it, which leaves
+    // datagrams apart.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
     }
 }
 
@@ -296,12 +444,10 @@ mod tests {
         let mut all = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
         while all.len() < count && Instant::now() < end {
-            let count = socket.receive().unwrap();
-            all.extend(
-                (0..count)
-                    .filter_map(|place| socket.received(place))
-                    .map(|(from, bytes)| (from, bytes.to_vec())),
-            );
+            for arrival in 0..socket.receive().unwrap() {
+                let parts = (0..socket.parts(arrival)).filter_map(|part| socket.received(arrival, part));
+                all.extend(parts.map(|(from, bytes)| (from, bytes.to_vec())));
+            }
         }
         all
     }
@@ -340,6 +486,54 @@ mod tests {
     #[test]
     fn a_batch_arrives_over_ipv6() {
         check_batch("[::1]:0");
+    }
+
+    /// Lengths as they come: full ones, a shorter one that ends a train, a longer one that begins another.
+    const LENGTHS: [usize; 12] = [700, 700, 700, 20, 700, 0, 0, 1_300, 1_300, 1_299, 1_300, 5];
+
+    fn check_trains(address: &str, makes_trains: bool) {
+        let (mut one, mut other) = pair(address);
+        let mut third = Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
+        one.makes_trains = makes_trains;
+        for (number, length) in LENGTHS.into_iter().enumerate() {
+            let to = if number == 8 { third.address() } else { other.address() };
+            one.add(to, &[number as u8; HEADER_BYTES], vec![number as u8; length]);
+        }
+        assert_eq!(one.send.trains < LENGTHS.len(), makes_trains);
+        one.send().unwrap();
+        let mut all = receive_all(&mut other, LENGTHS.len() - 1);
+        all.insert(8, receive_all(&mut third, 1).remove(0));
+        let found: Vec<_> = all.iter().map(|(_, bytes)| (bytes[0], bytes.len() - HEADER_BYTES)).collect();
+        let expected: Vec<_> =
+            LENGTHS.into_iter().enumerate().map(|(number, length)| (number as u8, length)).collect();
+        assert_eq!(found, expected);
+        assert!(all.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == bytes[0])));
+    }
+
+    #[test]
+    fn datagrams_that_pass_as_one_are_apart_again() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            check_trains(address, true);
+            check_trains(address, false);
+        }
+    }
+
+    #[test]
+    fn a_train_that_the_system_refuses_goes_apart() {
+        let (mut one, mut other) = pair("127.0.0.1:0");
+        for number in 0..3 {
+            one.add(other.address(), &[number; HEADER_BYTES], vec![number; 100]);
+        }
+        // So many segments are refused by every system.
+        one.send.made[0].each_bytes = 1;
+        one.send().unwrap();
+        assert!(!one.makes_trains);
+        assert_eq!(receive_all(&mut other, 3).len(), 3);
+        // And there is no other attempt.
+        (0..3).for_each(|number| one.add(other.address(), &[number; HEADER_BYTES], Vec::new()));
+        assert_eq!(one.send.trains, 3);
+        one.send().unwrap();
+        assert_eq!(receive_all(&mut other, 3).len(), 3);
     }
 
     #[test]

@@ -1,26 +1,27 @@
 //! The user engine: a thread that plays the NIC, with the protocol, a socket and the groups' slots.
 //!
 //! Whoever holds the engine drives it: its own thread when something comes or a time is over, and an application's thread that
-//! has just given it something to do, so that what is sent does not wait for another thread to wake.
+//! has just given it something to do, or that waits for something to come. So neither what is sent nor what is received waits
+//! for another thread to wake.
 
 #![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use treecast_proto::{
     Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Output, Protocol, Refused, Source,
     StrayCounters, Transmit,
 };
 
-use crate::bell::{Bell, sleep};
+use crate::bell::{Bell, Notice, sleep};
 use crate::channel::{Channel, Placed, Side};
 use crate::datagrams::{BATCH, Datagrams};
 use crate::ring::ring;
@@ -34,9 +35,13 @@ pub(crate) struct Shared {
     has_requests: AtomicBool,
     bell: Bell,
     is_stopping: AtomicBool,
-    /// The engine's socket and timer, to sleep on.
+    /// What the engine's thread sleeps on: the socket, unless a guest does, the timer and the bell.
+    watch: OwnedFd,
     socket: OwnedFd,
     timer: Arc<OwnedFd>,
+    /// The application's thread that drives the engine while it waits has this seat.
+    seat: Mutex<()>,
+    guest_bell: Arc<Bell>,
     address: SocketAddr,
     pub spin: Duration,
 }
@@ -71,6 +76,11 @@ struct Joint {
     side: Option<Side>,
 }
 
+/// What the engine's thread is woken by.
+const SOCKET: u64 = 0;
+const TIMER: u64 = 1;
+const BELL: u64 = 2;
+
 /// A step takes in so many batches at most before others may hold the engine.
 const BATCHES_MAX: usize = 16;
 
@@ -84,8 +94,12 @@ impl Shared {
             .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
         let system = |what| move |source| NodeError::System { what, source };
         let timer = Arc::new(timer);
-        let bell = Bell::new().map_err(system("cannot make an event descriptor"))?;
+        let new_bell = || Bell::new().map_err(system("cannot make an event descriptor"));
+        let (bell, guest_bell) = (new_bell()?, Arc::new(new_bell()?));
         let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
+        let watch = watch([(socket.as_fd(), SOCKET), (timer.as_fd(), TIMER), (bell.as_fd(), BELL)]).map_err(
+            |source| NodeError::System { what: "cannot watch descriptors", source: source.into() },
+        )?;
         let engine = Engine {
             protocol: Protocol::new(settings.protocol.clone()),
             datagrams,
@@ -100,8 +114,11 @@ impl Shared {
             has_requests: AtomicBool::new(false),
             bell,
             is_stopping: AtomicBool::new(false),
+            watch,
             socket,
             timer,
+            seat: Mutex::new(()),
+            guest_bell,
             address,
             spin: settings.spin,
         })
@@ -155,15 +172,117 @@ impl Shared {
                     return;
                 }
             }
-            let descriptors = [self.socket.as_fd(), self.timer.as_fd(), self.bell.as_fd()];
-            sleep(
-                &mut descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
-                None,
-            );
-            let _ = rustix::io::read(&self.timer, &mut [0; 8]);
-            self.bell.clear();
+            let mut events =
+                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(SOCKET) };
+                    3];
+            // An interruption by a signal is a wake-up as any other.
+            let count = epoll::wait(&self.watch, &mut events[..], None).unwrap_or(0);
+            let woken_by = |what| events[..count].iter().any(|event| event.data.u64() == what);
+            self.bell.disarm();
+            if woken_by(TIMER) {
+                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+            }
+            if woken_by(BELL) {
+                self.bell.clear();
+            }
         }
     }
+
+    /// A bell that wakes the guest, if there is one.
+    pub fn guest_bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.guest_bell)
+    }
+
+    /// Waits until `find` finds something, or the time is over: as a guest that drives the engine meanwhile, if no other thread
+    /// does, and else until the notice is rung.
+    pub fn wait<T>(
+        &self,
+        notice: &Notice,
+        until: Option<Instant>,
+        mut find: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let found = find();
+        if found.is_some() {
+            return found;
+        }
+        let seat = match self.seat.try_lock() {
+            Ok(seat) => seat,
+            Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
+            Err(TryLockError::WouldBlock) => return notice.wait(until, self.spin, find),
+        };
+        let visit = Visit::begin(self, seat);
+        let found = self.wait_as_guest(until, find);
+        drop(visit);
+        found
+    }
+
+    fn wait_as_guest<T>(&self, until: Option<Instant>, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+        let spun_until = Instant::now() + self.spin;
+        loop {
+            self.guest_bell.arm();
+            let found = find();
+            if found.is_some() {
+                return found;
+            }
+            let now = Instant::now();
+            let left = until.map(|until| until.saturating_duration_since(now));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            let left = if now < spun_until { Some(Duration::ZERO) } else { left };
+            let mut descriptors = [self.socket.as_fd(), self.guest_bell.as_fd()]
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+            sleep(&mut descriptors, left);
+            let [has_arrived, has_rung] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
+            self.guest_bell.disarm();
+            if has_rung {
+                self.guest_bell.clear();
+            }
+            if has_arrived {
+                lock(&self.engine).step(self);
+            }
+        }
+    }
+}
+
+/// While a guest is there, what comes does not wake the engine's thread.
+struct Visit<'a> {
+    shared: &'a Shared,
+    _seat: MutexGuard<'a, ()>,
+}
+
+impl<'a> Visit<'a> {
+    fn begin(shared: &'a Shared, seat: MutexGuard<'a, ()>) -> Self {
+        shared.give_socket_to_thread(false);
+        Self { shared, _seat: seat }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.shared.guest_bell.disarm();
+        self.shared.give_socket_to_thread(true);
+    }
+}
+
+impl Shared {
+    /// Lets the engine's thread be woken by what comes, or not. What is there already wakes it at once.
+    fn give_socket_to_thread(&self, is_given: bool) {
+        let flags = if is_given { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        if let Err(error) = epoll::modify(&self.watch, &self.socket, epoll::EventData::new_u64(SOCKET), flags)
+        {
+            tracing::error!(%error, "what comes cannot be watched");
+        }
+    }
+}
+
+/// Descriptors to sleep on, by the number of each.
+fn watch<const COUNT: usize>(descriptors: [(BorrowedFd<'_>, u64); COUNT]) -> rustix::io::Result<OwnedFd> {
+    let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (descriptor, number) in descriptors {
+        epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+    }
+    Ok(watch)
 }
 
 /// A lock whose holder has panicked is still a lock: what it guards is checked by the protocol's own rules.
@@ -259,7 +378,7 @@ impl Engine {
         }
     }
 
-    /// Takes in a batch of datagrams; says how many.
+    /// Takes in a batch of datagrams; says how many arrivals there were.
     fn receive(&mut self) -> usize {
         let count = match self.datagrams.receive() {
             Ok(count) => count,
@@ -269,17 +388,19 @@ impl Engine {
             }
         };
         let now = self.now();
-        for place in 0..count {
-            let Some((from, bytes)) = self.datagrams.received(place) else { continue };
-            let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
-            if let Ok(Some(store)) = stored
-                && let Some(Side::Writer(writer)) =
-                    self.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
-            {
-                writer.put(store.packet, store.payload);
+        for arrival in 0..count {
+            for part in 0..self.datagrams.parts(arrival) {
+                let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
+                let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
+                if let Ok(Some(store)) = stored
+                    && let Some(Side::Writer(writer)) =
+                        self.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
+                {
+                    writer.put(store.packet, store.payload);
+                }
+                // A place in the tree needs memory before the next datagram comes.
+                self.take_events();
             }
-            // A place in the tree needs memory before the next datagram comes.
-            self.take_events();
         }
         count
     }
@@ -367,13 +488,18 @@ impl Engine {
                 Some(Side::Writer(writer)) => {
                     let Some((_, end)) = self.protocol.readable(group) else { continue };
                     if writer.written() != end {
+                        // Whoever waits for a message is woken when it is whole, or so long that room has to be made.
+                        let mut is_worth_it = end.distance_from(writer.read()) as u32 >= writer.slots() / 4;
                         for packet in writer.written().until(end) {
                             if let Some(piece) = self.protocol.piece(group, packet) {
                                 writer.describe(packet, *piece);
+                                is_worth_it |= piece.is_last();
                             }
                         }
                         writer.give(end);
-                        channel.notice.ring();
+                        if is_worth_it {
+                            channel.notice.ring();
+                        }
                     }
                     if self.protocol.is_closed(group) {
                         channel.close();

@@ -9,7 +9,6 @@ use treecast_proto::{
     Dismissal, Ending, GroupCounters, Input, Loss, Offload, PayloadChecksum, Piece, Refused, Sequence,
 };
 
-use crate::bell::Notice;
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::error::Lost;
@@ -305,7 +304,8 @@ impl Group {
     /// [`NodeError::Refused`] at the root in the middle of a message.
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end()?;
-        let ending = wait_at(&self.channel.notice, timeout, self.shared.spin, || self.channel.state().ending);
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let ending = self.shared.wait(&self.channel.notice, until, || self.channel.state().ending);
         match ending {
             None => Err(NodeError::TimedOut),
             Some(Ending::Closed | Ending::Dismissed(Dismissal::Left)) => Ok(self.losses()),
@@ -405,7 +405,8 @@ impl Group {
         timeout: Option<Duration>,
         mut find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
-        let found = wait_at(&self.channel.notice, timeout, self.shared.spin, || {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let found = self.shared.wait(&self.channel.notice, until, || {
             if let Some(found) = find() {
                 return Some(Ok(found));
             }
@@ -500,15 +501,6 @@ fn take_parts(reader: &RingReader, upto: Sequence, mut take: impl FnMut(&[u8])) 
         packet += part.len().div_ceil(reader.stride()) as u32;
     }
     (next, is_last)
-}
-
-fn wait_at<T>(
-    notice: &Notice,
-    timeout: Option<Duration>,
-    spin: Duration,
-    find: impl FnMut() -> Option<T>,
-) -> Option<T> {
-    notice.wait(timeout.map(|timeout| Instant::now() + timeout), spin, find)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -109,7 +109,7 @@ impl Node {
             bytes_per_s_max: settings.bytes_per_s_max,
         }));
         let (writer, reader) = ring(settings.slots, usize::from(payload_bytes_max), start);
-        let channel = Arc::new(Channel::new(settings.group));
+        let channel = self.channel(settings);
         let place = Placed {
             side: Mutex::new(Some(Side::Writer(writer))),
             member: settings.root as u32,
@@ -119,12 +119,16 @@ impl Node {
         self.enter(settings, channel, input, Some(Side::Reader(reader)))
     }
 
+    fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
+        Arc::new(Channel::new(settings.group, self.shared.guest_bell()))
+    }
+
     fn follow(&self, settings: &GroupSettings, asks: bool) -> Result<Group, NodeError> {
         let Some(&root) = settings.members.get(settings.root) else {
             return Err(NodeError::Members(format!("there is no member {} to be the root", settings.root)));
         };
         let input = Input::Follow { group: settings.group, cookie: settings.cookie(), root, asks };
-        self.enter(settings, Arc::new(Channel::new(settings.group)), input, None)
+        self.enter(settings, self.channel(settings), input, None)
     }
 
     fn enter(

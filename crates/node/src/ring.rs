@@ -103,6 +103,11 @@ impl RingWriter {
         self.ring.read()
     }
 
+    /// How many slots there are.
+    pub fn slots(&self) -> u32 {
+        self.ring.slots
+    }
+
     /// How many packets may be written now.
     pub fn room(&self) -> u32 {
         self.ring.slots - self.written().distance_from(self.read()) as u32

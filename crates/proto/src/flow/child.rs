@@ -47,6 +47,8 @@ pub(super) struct Child {
     pub heard_at: Nanoseconds,
     /// Since when it has been asked and not been heard, and how often.
     pub unanswered: Option<(Nanoseconds, u32)>,
+    /// It has been asked about all packets before this one.
+    pub asked: Sequence,
     /// When it last moved on, was given something after it had everything, or was missed.
     pub quiet_since: Nanoseconds,
     /// How often in turn it has been missed.
@@ -81,6 +83,7 @@ impl Child {
             is_to_be_probed: true,
             heard_at: now,
             unanswered: None,
+            asked: stable,
             quiet_since: now,
             misses: 0,
             looks: 0,
@@ -92,8 +95,17 @@ impl Child {
         self.sent.distance_from(self.acked) as u32
     }
 
-    /// The child has been asked something.
-    pub fn asked(&mut self, now: Nanoseconds) {
+    /// Whether it is to answer: it has been asked, and has not said that it has what it was asked about.
+    pub const fn owes_answer(&self) -> bool {
+        !self.is_open || self.unanswered.is_some() || self.acked.is_before(self.asked)
+    }
+
+    /// The child has been asked how much it has of the packets before `upto`.
+    pub fn asked(&mut self, now: Nanoseconds, upto: Sequence) {
+        if !self.owes_answer() {
+            self.quiet_since = now;
+        }
+        self.asked = self.asked.max(upto);
         let (since, times) = self.unanswered.unwrap_or((now, 0));
         self.unanswered = Some((since, times.saturating_add(1)));
     }
@@ -115,12 +127,11 @@ impl Child {
     /// When it is to be missed, or to be asked for a sign of life.
     pub fn deadline(&self, patience: Patience) -> Nanoseconds {
         let wait = self.trip.wait();
-        let is_waited_for = !self.is_open || self.in_flight() > 0 || self.unanswered.is_some();
-        let wait = if is_waited_for {
+        let wait = if self.owes_answer() {
             Nanoseconds(wait.0 << self.misses.min(16))
         } else if self.stable.is_before(self.sent) || self.sent == self.end {
-            // It has everything, and its subtree not yet, or it has no room: what is awaited has a longer way, and may have
-            // been lost.
+            // It has not been asked about the last packets, its subtree does not have everything, or it has no room: what is
+            // awaited has a longer way, and may have been lost.
             Nanoseconds(wait.0 << (2 + self.looks).min(16))
         } else {
             return self.quiet_since.max(self.heard_at) + patience.keepalive;
@@ -132,16 +143,17 @@ impl Child {
     pub fn missed(&mut self, now: Nanoseconds) {
         self.quiet_since = now;
         self.is_to_be_probed = true;
-        if self.unanswered.is_some() || self.in_flight() > 0 {
-            self.misses += 1;
-            if self.misses > 1 {
-                self.window.silent(self.sent);
-            }
-        } else {
+        if !self.owes_answer() {
             self.looks = self.looks.saturating_add(1);
+            return;
         }
-        if self.in_flight() > 0 {
-            self.missing.set(self.acked);
+        self.misses += 1;
+        // The first question may have come late, or its answer: a probe is cheap, and says what is to be repeated.
+        if self.misses > 1 {
+            self.window.silent(self.sent);
+            if self.in_flight() > 0 {
+                self.missing.set(self.acked);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! To the children: a packet to each in turn, and again to those that miss it.
+//! To the children: a few packets to each in turn, and again to those that miss them.
 
 use treecast_wire::{Data, MemberId, Offload, Sequence};
 
@@ -21,6 +21,10 @@ const FRAME_BYTES: u64 = 66;
 
 /// What an acknowledgment says may be old, but not by so many packets that it could as well be about those to come.
 const LATE_MAX: u32 = 1 << 29;
+
+/// A child in turn is sent so many packets at most before the next child is: one wake-up of its host then does for all of them,
+/// and the next child does not wait long.
+const TURN_PACKETS: u32 = 32;
 
 /// As much may be sent at once where a rate is given, in time.
 const BURST: Nanoseconds = Nanoseconds::from_us(500);
@@ -119,7 +123,7 @@ impl Flow {
                 let is_under_way = !packet.is_before(child.acked) && packet.is_before(child.sent);
                 let slot = (packet.0 & (slots - 1)) as usize;
                 if is_under_way
-                    && child.trip.may_have_passed(now.since(child.sent_at[slot]))
+                    && child.may_know_of(now, child.sent_at[slot], told)
                     && child.missing.set(packet)
                 {
                     child.window.lost(packet, child.sent);
@@ -152,7 +156,7 @@ impl Flow {
         for child in &mut self.children {
             if child.deadline(patience) <= now {
                 let had_repeats = !child.missing.is_empty();
-                self.counters.timeouts += u64::from(child.unanswered.is_some() || child.in_flight() > 0);
+                self.counters.timeouts += u64::from(child.owes_answer());
                 self.probing += usize::from(!child.is_to_be_probed);
                 child.missed(now);
                 self.repeating += usize::from(!had_repeats && !child.missing.is_empty());
@@ -190,14 +194,14 @@ impl Flow {
             self.children.iter_mut().find(|child| child.is_to_be_probed && child.missing.is_empty())?;
         child.is_to_be_probed = false;
         self.probing -= 1;
-        child.asked(now);
+        child.asked(now, child.sent);
         self.look_at = self.look_at.min(child.deadline(self.terms.patience));
         self.counters.probes_sent += 1;
         Some((child.address, child.sent))
     }
 
-    /// The next copy to be sent, if windows, slots and rate let one go: first what is missing, then a packet to each child in
-    /// turn.
+    /// The next copy to be sent, if windows, slots and rate let one go: first what is missing, then a few packets to each child
+    /// in turn.
     pub fn take_copy(&mut self, now: Nanoseconds) -> Option<Copy> {
         if self.terms.bytes_per_s_max.is_some() && now < self.paced_until {
             return None;
@@ -219,7 +223,7 @@ impl Flow {
         let ends_burst = self.terms.is_root && is_end && piece.is_last();
         let ask = asks || repeated || fills_window || ends_burst || packet.0 % interval == interval - 1;
         if ask {
-            child.asked(now);
+            child.asked(now, packet + 1);
         }
         if ask || child.in_flight() == 1 {
             self.look_at = self.look_at.min(child.deadline(self.terms.patience));
@@ -289,14 +293,14 @@ impl Flow {
         unreachable!("a child that has something to be repeated misses a packet under way to it")
     }
 
-    /// A packet goes to each child that may have it before the next packet does.
+    /// A few packets go to each child that may have them before the next few do.
     fn next_in_turn(&mut self) -> Option<(usize, Sequence, bool)> {
         loop {
             while let Some(child) = self.children.get(self.turn) {
-                self.turn += 1;
-                if self.may_send(child) && !self.round.is_before(child.sent) {
-                    return Some((self.turn - 1, child.sent, false));
+                if self.may_send(child) && child.sent.is_before(self.round + TURN_PACKETS) {
+                    return Some((self.turn, child.sent, false));
                 }
+                self.turn += 1;
             }
             let sendable = self.children.iter().filter(|child| self.may_send(child)).map(|child| child.sent);
             self.round = sendable.reduce(Sequence::min)?;
@@ -322,6 +326,15 @@ impl Flow {
 }
 
 impl Child {
+    /// Whether what is told may be about a packet that was sent at that time: an answer is about what was sent before the
+    /// question, and no word comes quicker than the quickest answer.
+    fn may_know_of(&self, now: Nanoseconds, sent_at: Nanoseconds, told: &Told) -> bool {
+        match told.timestamp.0 {
+            0 => self.trip.may_have_passed(now.since(sent_at)),
+            asked_at => sent_at.0 <= asked_at,
+        }
+    }
+
     fn alive(&mut self, now: Nanoseconds) {
         self.heard_at = now;
         self.unanswered = None;
@@ -339,8 +352,8 @@ impl Child {
     fn progress(&mut self, now: Nanoseconds, told: &Told) {
         let arrived = told.next.distance_from(self.acked);
         if arrived > 0 {
-            let was_full = self.in_flight() >= self.window.packets();
-            self.window.arrived(arrived as u32, was_full);
+            let wants_more = self.in_flight() >= self.window.packets() && !self.trip.is_queueing();
+            self.window.arrived(arrived as u32, wants_more);
             for packet in self.acked.until(told.next) {
                 self.missing.clear(packet);
             }
