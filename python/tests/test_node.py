@@ -182,6 +182,8 @@ if child == 0:
             print(error)
     del group, node
     gc.collect()
+    with treecast.Node("127.0.0.1:0") as own, own.group([own.address]) as alone:
+        alone.send(b"to nobody")
     sys.exit()
 os.waitpid(child, 0)
 print(os.getpid(), child, group.receive())
