@@ -245,13 +245,16 @@ def test_a_message_that_is_written_while_it_is_sent_arrives_all_the_same(pair):
 
     writer = threading.Thread(target=write)
     receiver = threading.Thread(target=lambda: [len(message) for message in member])
-    writer.start()
-    receiver.start()
+    # A packet that no member takes would keep the root for ever.
+    rescue = threading.Timer(PATIENCE, root.give_up)
+    for thread in (writer, receiver, rescue):
+        thread.start()
     try:
         for _ in range(5):
             root.send(message)
         root.close(PATIENCE)
     finally:
+        rescue.cancel()
         over.set()
         writer.join()
     receiver.join()
