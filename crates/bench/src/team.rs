@@ -18,8 +18,8 @@ pub(crate) struct Team {
     workers: Vec<Worker>,
     /// How far clocks may be wrong, in nanoseconds.
     pub clock_error_ns: u64,
-    /// The lab ends when its workers have.
-    _lab: Option<Lab>,
+    /// It ends when its workers have.
+    lab: Option<Lab>,
 }
 
 /// What has come of a turn.
@@ -45,7 +45,7 @@ impl Team {
             Place::Lab(settings) => Some(Lab::start(settings)?),
             Place::Loopback(_) | Place::Hosts(_) => None,
         };
-        let mut team = Self { workers: Vec::new(), clock_error_ns: 0, _lab: None };
+        let mut team = Self { workers: Vec::new(), clock_error_ns: 0, lab: None };
         for host in 0..place.hosts() as usize {
             let command = match (place, &lab) {
                 (Place::Hosts(hosts), _) => hosts.command(host, program),
@@ -70,7 +70,7 @@ impl Team {
         if matches!(place, Place::Hosts(_)) {
             team.compare_clocks()?;
         }
-        team._lab = lab;
+        team.lab = lab;
         Ok((team, members))
     }
 

@@ -1,8 +1,11 @@
 //! A node that an application has opened.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use treecast_proto::{Input, Lead, MemberId, Sequence, StrayCounters};
 
@@ -33,6 +36,8 @@ use crate::{probe, tree};
 pub struct Node {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Disconnected when the thread is over.
+    is_running: Mutex<Receiver<Infallible>>,
 }
 
 impl Node {
@@ -43,11 +48,16 @@ impl Node {
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let shared = Arc::new(Shared::open(settings)?);
         let engine = Arc::clone(&shared);
+        let (runs, is_running): (Sender<Infallible>, _) = channel();
+        let run = move || {
+            engine.run();
+            drop(runs);
+        };
         let thread = std::thread::Builder::new()
             .name("treecast".into())
-            .spawn(move || engine.run())
+            .spawn(run)
             .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
     }
 
     /// Where the node listens.
@@ -145,21 +155,39 @@ impl Node {
         Ok(Group::new(Arc::clone(&self.shared), channel, settings, own))
     }
 
+    /// Closes the node, and ends the groups that are left: a root gives its group up, another member leaves. Waits until groups
+    /// that are over have said what others still need, for some seconds at most.
+    ///
+    /// # Errors
+    /// [`NodeError::TimedOut`], after which it can be called again.
+    pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
+        self.shared.stop();
+        let is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        let still_runs = match timeout {
+            Some(timeout) => is_running.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout),
+            // Nothing is ever sent: it comes back when the thread is over.
+            None => is_running.recv().is_ok(),
+        };
+        if still_runs {
+            return Err(NodeError::TimedOut);
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the thread has been printed; there is nobody to give it to.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+
     /// What has come that belonged to no group.
     pub fn strays(&self) -> StrayCounters {
         self.shared.with(|engine| engine.strays())
     }
 }
 
-/// Ends the groups that are left: a root gives its group up, another member leaves. Waits until groups that are over have said
-/// what others still need, for some seconds at most.
+/// Closes it, however long that takes.
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.stop();
-        let thread = self.thread.get_mut().map_or(None, Option::take);
-        if let Some(thread) = thread {
-            // A panic of the thread has been printed; there is nobody to give it to.
-            let _ = thread.join();
-        }
+        let _ = self.close(None);
     }
 }

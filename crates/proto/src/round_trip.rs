@@ -16,7 +16,7 @@ pub(crate) struct RoundTrip {
 /// hosts when they are scheduled.
 const FIRST_WAIT: Nanoseconds = Nanoseconds::from_ms(10);
 
-/// A queue on the way that takes longer is a bad one (CoDel, RFC 8289, section 4.2: 5 ms).
+/// A queue on the way that takes longer is a bad one (`CoDel`, RFC 8289, section 4.2: 5 ms).
 const QUEUE_MAX: Nanoseconds = Nanoseconds::from_ms(5);
 
 /// No answer takes longer; one that seems to speaks of another clock.
