@@ -1,4 +1,5 @@
 # make demo: builds, prints a plan and a published figure.   make test: everything that CI checks.
+# make release, and then make install: the command and the C library.
 # What they need besides a Rust toolchain and make, they install themselves where they may.
 
 # One seed for property tests, so that a run can be repeated; `make explore` draws others.
@@ -7,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration test set-up format lint pure unit python python-tests bench instructions explore equality worlds fuzz clean
+.PHONY: demo demonstration release install test set-up format lint pure unit python python-tests bench instructions explore equality worlds fuzz clean
 
 demo:
 	cargo build --package treecast-cli
@@ -17,11 +18,38 @@ demonstration:
 	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
 	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
 
+release:
+	cargo build --release --package treecast-cli --package treecast-capi
+
+# As packagers expect: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It builds nothing, so that it
+# can run with other rights than the compiler; BUILT is where that has put what is installed.
+BUILT ?= target/release
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The number that changes when the C ABI does; crates/capi/build.rs puts it into the library.
+ABI := $(basename $(VERSION))
+install:
+	@test -e $(BUILT)/libtreecast.so || { echo "$(BUILT)/libtreecast.so is not there: run make release first"; exit 1; }
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
+	install -m 755 $(BUILT)/treecast $(DESTDIR)$(BINDIR)
+	install -m 755 $(BUILT)/libtreecast.so $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION)
+	ln -sf libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast.so.$(ABI)
+	ln -sf libtreecast.so.$(ABI) $(DESTDIR)$(LIBDIR)/libtreecast.so
+	install -m 644 $(BUILT)/libtreecast.a $(DESTDIR)$(LIBDIR)
+	install -m 644 include/treecast.h $(DESTDIR)$(INCLUDEDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+		crates/capi/treecast.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
+	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
+
 # Everything is built once, as the tests need it.
 test: set-up format lint pure unit demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
-# networks of labs (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
+# networks of labs, pkg-config finds the C library (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -29,6 +57,7 @@ set-up:
 	@command -v chromium >/dev/null || { $(APT_GET) chromium >/dev/null; } || true
 	@$(CAN_MAKE_VENVS) || { $(APT_GET) python3-venv >/dev/null; } || true
 	@PATH="$$PATH:/usr/sbin:/sbin"; command -v tc >/dev/null || { $(APT_GET) iproute2 >/dev/null; } || true
+	@command -v pkg-config >/dev/null || { $(APT_GET) pkg-config >/dev/null; } || true
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"
 	@rustup target add wasm32-unknown-unknown 2>/dev/null || true
 

@@ -1,8 +1,9 @@
-//! The one exception.
+//! Exceptions.
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyUnicodeDecodeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyTimeoutError, PyUnicodeDecodeError, PyValueError};
 use pyo3::prelude::*;
+use treecast_node::NodeError;
 
 create_exception!(
     treecast,
@@ -10,6 +11,27 @@ create_exception!(
     PyValueError,
     "What was given is wrong: one sentence that names the offending value and says what would fit."
 );
+
+create_exception!(
+    treecast,
+    GroupEnded,
+    TreecastError,
+    "A group is over at this member in another way than by being closed; the sentence says how."
+);
+
+/// The exception for an error of a node.
+pub fn failed(error: NodeError) -> PyErr {
+    let sentence = error.to_string();
+    match error {
+        error if error.is_about_time() => PyTimeoutError::new_err(sentence),
+        NodeError::Ended(_) => GroupEnded::new_err(sentence),
+        // With its number Python makes it a PermissionError and the like.
+        NodeError::Bind { source, .. } | NodeError::System { source, .. } => {
+            PyOSError::new_err((source.raw_os_error(), sentence))
+        }
+        _ => TreecastError::new_err(sentence),
+    }
+}
 
 /// The exception for an error of the crates.
 pub fn refused(error: impl std::error::Error) -> PyErr {

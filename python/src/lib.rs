@@ -1,4 +1,5 @@
-//! The native half of the Python package `treecast`: the crates `fabric`, `plan`, `sim` and `study` as Python classes.
+//! The native half of the Python package `treecast`: the crates `fabric`, `plan`, `sim`, `study` and `node` as
+//! Python classes.
 //!
 //! Nothing is decided here: arguments are read, the crates are called without the GIL, answers become Python objects.
 //! What users read stands in the docstrings of the classes; `python/treecast/_treecast.pyi` has the types.
@@ -11,13 +12,18 @@
     clippy::unused_self
 )]
 
+mod buffer;
 mod error;
 mod fabric;
 mod group;
 mod json;
 mod load;
+mod node;
+mod node_group;
 mod number;
+mod owned;
 mod parameters;
+mod patience;
 mod plan;
 mod simulate;
 mod study;
@@ -28,13 +34,17 @@ mod trace;
 #[pyo3::pymodule(gil_used = true)]
 mod _treecast {
     #[pymodule_export]
-    use crate::error::TreecastError;
+    use crate::error::{GroupEnded, TreecastError};
     #[pymodule_export]
     use crate::fabric::Fabric;
     #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]
     use crate::load::{LoadResult, LoadRun, SaturationResult, Setup};
+    #[pymodule_export]
+    use crate::node::{Node, close_nodes};
+    #[pymodule_export]
+    use crate::node_group::{Lost, NodeGroup};
     #[pymodule_export]
     use crate::parameters::Parameters;
     #[pymodule_export]

@@ -1,16 +1,22 @@
-"""What the docstrings, the README and docs/python.md show is what happens."""
+"""What the docstrings, the README and the pages about Python show is what happens."""
 
 import contextlib
 import doctest
 import inspect
 import io
+import os
 import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import is_typeddict
 
 import pytest
 from conftest import ROOT
 
 import treecast
+import treecast.aio
 
 
 def documented():
@@ -22,6 +28,12 @@ def documented():
             for member in vars(thing):
                 if not member.startswith("_") and member not in ("with_traceback", "add_note"):
                     yield f"{name}.{member}", getattr(thing, member)
+    yield "treecast.aio", treecast.aio
+    for thing in (treecast.aio.Node, treecast.aio.NodeGroup):
+        yield f"aio.{thing.__name__}", thing
+        for member in vars(thing):
+            if not member.startswith("_"):
+                yield f"aio.{thing.__name__}.{member}", getattr(thing, member)
 
 
 @pytest.mark.parametrize(("name", "thing"), [pytest.param(*pair, id=pair[0]) for pair in documented()])
@@ -34,11 +46,15 @@ def test_a_docstring_is_there_and_its_examples_run(name, thing):
     assert not report, "".join(report)
 
 
-# A block of Python, and what it prints if a block of text follows.
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+# A block of Python that is no file, and what it prints if a block of text follows.
+BLOCK = re.compile(r"^```python\n(?!# \w+\.py$)(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+# A file, the commands that are shown next, and what they print.
+SCRIPT = re.compile(
+    r"^```python\n# (\w+\.py)\n([^`]*?)^```$[^`]*^```sh\n([^`]*?)^```$\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/library.md"])
 def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
@@ -49,3 +65,30 @@ def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypat
         with contextlib.redirect_stdout(printed):
             exec(compile(code, page, "exec"), names)
         assert printed.getvalue() == expected, code
+
+
+def test_the_processes_of_the_readme_print_what_stands_there(tmp_path):
+    scripts = SCRIPT.findall((ROOT / "README.md").read_text("utf-8"))
+    assert scripts
+    for name, code, commands, expected in scripts:
+        assert len([line for line in code.splitlines() if line]) < 10
+        code, commands = on_free_ports(code, commands)
+        (tmp_path / name).write_text(code)
+        # As at a terminal, a line is written at once.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+        environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        shell = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 60}
+        done = subprocess.run(["sh", "-ec", commands], **shell)
+        assert (done.stdout, done.stderr) == (expected, "")
+
+
+def on_free_ports(*texts):
+    """The same texts with other ports, since somebody may have those."""
+    with contextlib.ExitStack() as stack:
+        sockets = {}
+        for address in re.findall(r"127\.0\.0\.1:\d+", "".join(texts)):
+            if address not in sockets:
+                sockets[address] = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+                sockets[address].bind(("127.0.0.1", 0))
+        ports = {address: socket.getsockname()[1] for address, socket in sockets.items()}
+    return [re.sub("|".join(ports), lambda found: f"127.0.0.1:{ports[found[0]]}", text) for text in texts]

@@ -11,12 +11,15 @@ drawn, analysed and simulated.
 6458
 
 `load` simulates many multicasts at once, `sweep` many runs on all cores or on a cluster,
-and `Study` has published experiments.
+and `Study` has published experiments. `Node` takes part in groups of real processes on a real network; `treecast.aio` has
+the same for asyncio.
 
 Rows come as `Table`, which pyarrow, polars and pandas take without copying. What was given wrong raises
 `TreecastError`, a `ValueError`, in one sentence. Fabrics, groups, parameters, plans and results are values: they
 compare, and go through pickle to other processes.
 """
+
+import atexit
 
 from treecast._load import find_saturation, load
 from treecast._points import grid
@@ -25,8 +28,12 @@ from treecast._treecast import (
     Fabric,
     Figure,
     Group,
+    GroupEnded,
     LoadResult,
     LoadSetup,
+    Lost,
+    Node,
+    NodeGroup,
     Parameters,
     Plan,
     Result,
@@ -34,10 +41,11 @@ from treecast._treecast import (
     Study,
     Table,
     TreecastError,
+    close_nodes,
     plan,
     simulate,
 )
-from treecast._types import Analysis, Deadlock, LinkUtilization, LoadPoint, MulticastPoint, Wait
+from treecast._types import Analysis, Deadlock, GroupSettings, LinkUtilization, LoadPoint, MulticastPoint, Wait
 
 __all__ = [
     "Analysis",
@@ -45,11 +53,16 @@ __all__ = [
     "Fabric",
     "Figure",
     "Group",
+    "GroupEnded",
+    "GroupSettings",
     "LinkUtilization",
     "LoadPoint",
     "LoadResult",
     "LoadSetup",
+    "Lost",
     "MulticastPoint",
+    "Node",
+    "NodeGroup",
     "Parameters",
     "Plan",
     "Result",
@@ -66,3 +79,6 @@ __all__ = [
     "simulate",
     "sweep",
 ]
+
+# Groups learn that the process ends, and members behind this one get what they still need.
+atexit.register(close_nodes)

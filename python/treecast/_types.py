@@ -96,3 +96,24 @@ class LoadPoint(_LoadPoint, total=False):
     cycles: SupportsIndex
     warmup: SupportsIndex | None
     backlog_max: SupportsIndex | None
+
+
+class GroupSettings(TypedDict, total=False):
+    """What a group of nodes is set to, the same at every member; docs/library.md has the defaults.
+
+    `group`: its number. `root`: the root's place among the members. `token`: what all members know and others do not.
+    `scheme`: how the tree is made. `offload`: who forwards: host, assisted or nic. `message_bytes`: how long messages are, more or
+    less. `slots`: how many packets each member holds. `mtu_bytes`: the longest datagram that the network carries whole. `admits`:
+    whether hosts that ask later become members. `bytes_per_s_max`: how fast the root sends at most; None: as fast as it arrives.
+    """
+
+    group: int
+    root: int
+    token: str
+    scheme: str
+    offload: str
+    message_bytes: int
+    slots: int
+    mtu_bytes: int
+    admits: bool
+    bytes_per_s_max: int | None

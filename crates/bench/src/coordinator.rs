@@ -1,15 +1,15 @@
-//! Starts workers, lets ways to broadcast take turns, and gathers what was measured.
+//! Lets ways to broadcast take turns, and gathers what was measured.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use treecast_lab::{Lab, LabSettings};
+use treecast_lab::LabSettings;
 
-use crate::report::{Gathered, Report, Row};
-use crate::worker::{Answer, GroupOrder, Measured, Order, Pace, RunOrder, now_ns};
+use crate::order::{GroupOrder, Pace, RunOrder};
+use crate::report::{Gathered, Killed, Report, Row};
+use crate::team::{Team, Turn};
+use crate::worker::now_ns;
 use crate::{BenchError, Engine, Mode};
 
 /// What is measured.
@@ -33,10 +33,26 @@ pub struct Bench {
     pub mtu_bytes: u16,
     /// How fast the root sends at most, in bytes a second.
     pub bytes_per_s_max: Option<u64>,
-    /// The command that is a worker when it is given [`Bench::worker_arguments`].
-    pub worker: PathBuf,
-    /// What makes it one.
-    pub worker_arguments: Vec<String>,
+    /// A member that dies in the middle of the last message; then there is one way and one length.
+    pub kill: Option<u32>,
+    /// What is a worker.
+    pub worker: Program,
+}
+
+/// A command that is a worker.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What makes it a worker.
+    pub arguments: Vec<String>,
+}
+
+impl Program {
+    pub(crate) fn given_to(&self, mut command: Command) -> Command {
+        command.args(&self.arguments);
+        command
+    }
 }
 
 /// Where the hosts are.
@@ -46,6 +62,39 @@ pub enum Place {
     Lab(LabSettings),
     /// So many processes on this machine's loopback; that needs no rights.
     Loopback(u32),
+    /// Machines that a remote shell reaches.
+    Hosts(Hosts),
+}
+
+impl Place {
+    /// How many hosts there are.
+    pub fn hosts(&self) -> u32 {
+        match self {
+            Self::Lab(settings) => settings.hosts,
+            Self::Loopback(hosts) => *hosts,
+            Self::Hosts(hosts) => hosts.names.len() as u32,
+        }
+    }
+}
+
+/// Machines that a remote shell reaches.
+#[derive(Debug, Clone)]
+pub struct Hosts {
+    /// Their names, which the shell and the resolver know; the first is the root.
+    pub names: Vec<String>,
+    /// The shell's words, such as `ssh`: a name and a command come behind.
+    pub shell: Vec<String>,
+}
+
+impl Hosts {
+    /// The command that starts a worker on a host. It ends with its input, as the worker does.
+    pub(crate) fn command(&self, host: usize, program: &Program) -> Command {
+        let (shell, options) =
+            self.shell.split_first().map_or(("ssh", &[][..]), |(shell, rest)| (shell, rest));
+        let mut command = Command::new(shell);
+        command.args(options).arg(&self.names[host]).arg(&program.path);
+        program.given_to(command)
+    }
 }
 
 /// What is done with messages.
@@ -69,71 +118,67 @@ pub struct Skew {
     pub seed: u64,
 }
 
-/// Messages that are sent before any is measured.
+/// Messages that are sent before any is measured, if they are not longer than that.
 const WARM_UP: u32 = 10;
+const WARM_UP_BYTES_MAX: usize = 1 << 20;
 
 impl Bench {
-    /// How many hosts there are.
-    pub const fn hosts(&self) -> u32 {
-        match &self.place {
-            Place::Lab(settings) => settings.hosts,
-            Place::Loopback(hosts) => *hosts,
-        }
-    }
-
     /// Measures; `progress` is told how many of how many turns are done.
     ///
     /// # Errors
     /// [`BenchError`], for numbers out of bounds, a lab that cannot be made, and nodes that fail.
     pub fn run(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
-        let lab = match &self.place {
-            Place::Lab(settings) => Some(Lab::start(settings)?),
-            Place::Loopback(_) => None,
-        };
-        let mut workers = self.start(lab.as_ref())?;
-        let members = self.open(&mut workers, lab.as_ref())?;
+        let (mut team, members) = Team::start(&self.place, &self.worker, self.engine)?;
         let mut cases = Vec::new();
-        for (size, &bytes) in self.sizes.iter().enumerate() {
-            for (place, mode) in self.modes.iter().enumerate() {
-                let group = (size * self.modes.len() + place + 1) as u32;
-                self.make_group(&mut workers, group, &members, mode, bytes)?;
-                cases.push((group, bytes, mode, Gathered::default()));
+        for &bytes in &self.sizes {
+            for mode in &self.modes {
+                let group = cases.len() as u32 + 1;
+                let scheme = team.make_group(&GroupOrder {
+                    group,
+                    members: members.clone(),
+                    mode: mode.clone(),
+                    message_bytes: bytes as u64,
+                    mtu_bytes: self.mtu_bytes,
+                    bytes_per_s_max: self.bytes_per_s_max,
+                })?;
+                let scheme = scheme.unwrap_or_else(|| "auto".into());
+                cases.push((group, bytes, (mode.offload, scheme), Gathered::default()));
             }
         }
-        let rounds = self.rounds.min(self.messages) as usize;
-        let turns = rounds * cases.len();
-        for (group, bytes, ..) in &cases {
-            run(
-                &mut workers,
-                &RunOrder { group: *group, bytes: *bytes, messages: WARM_UP, pace: Pace::OneByOne },
-            )?;
+        let rounds = self.rounds.min(self.messages);
+        let turns = rounds as usize * cases.len();
+        let order = |group, bytes, messages, pace| RunOrder { group, bytes, messages, pace, dies: false };
+        for &(group, bytes, ..) in &cases {
+            // A message that takes seconds warms nothing up.
+            if bytes <= WARM_UP_BYTES_MAX {
+                team.run(&order(group, bytes, WARM_UP, Pace::OneByOne), None)?;
+            }
         }
+        let mut killed = None;
         for round in 0..rounds {
-            let messages = share(self.messages, rounds as u32, round as u32);
+            let messages = share(self.messages, rounds, round);
+            let victim = self.kill.filter(|_| round + 1 == rounds);
             for (place, (group, bytes, _, gathered)) in cases.iter_mut().enumerate() {
-                let order = RunOrder { group: *group, bytes: *bytes, messages, pace: self.pace(round) };
-                gathered.add(
-                    *bytes,
-                    messages,
-                    &run(&mut workers, &order)?,
-                    self.workload == Workload::Throughput,
-                );
-                progress(round * self.modes.len() * self.sizes.len() + place + 1, turns);
+                let turn = team.run(&order(*group, *bytes, messages, self.pace(round)), victim)?;
+                killed = victim.zip(turn.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &turn));
+                gathered.add(*bytes, messages, &turn.measured, self.workload == Workload::Throughput);
+                progress(round as usize * self.modes.len() * self.sizes.len() + place + 1, turns);
             }
         }
         let mut lost_members = Vec::new();
-        for (group, ..) in &cases {
-            lost_members.extend(close(&mut workers, *group)?);
+        for &(group, ..) in &cases {
+            lost_members.extend(team.close(group)?);
         }
-        let rows = cases.into_iter().map(|(_, bytes, mode, gathered)| {
+        let hosts = self.place.hosts();
+        let rows = cases.into_iter().map(|(_, bytes, (offload, scheme), gathered)| {
             let (root_us_p50, root_us_p99) = gathered.root.percentiles();
             let (last_delivery_us_p50, last_delivery_us_p99) = gathered.last_delivery.percentiles();
             Row {
                 engine: self.engine.to_string(),
-                offload: crate::offload_name(mode.offload).into(),
-                scheme: mode.scheme_name(),
-                hosts: self.hosts(),
+                offload: offload.to_string(),
+                scheme,
+                hosts,
                 bytes: bytes as u64,
                 messages: self.messages,
                 root_us_p50,
@@ -147,9 +192,10 @@ impl Bench {
                 repeated_per_broadcast: gathered.repeated as f64 / f64::from(self.messages),
                 lost: gathered.lost,
                 doubled: gathered.doubled,
+                killed: killed.clone(),
             }
         });
-        Ok(Report::new(rows.collect(), lost_members))
+        Ok(Report::new(rows.collect(), lost_members, team.clock_error_ns))
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -160,17 +206,27 @@ impl Bench {
                 Err(BenchError::Bounds { what, given, min, max })
             }
         };
-        within("hosts", self.hosts().into(), 2, 250)?;
+        let hosts = u64::from(self.place.hosts());
+        within("hosts", hosts, 2, 250)?;
         within("messages", self.messages.into(), 1, 100_000_000)?;
         within("rounds", self.rounds.into(), 1, 1_000_000)?;
-        within("modes times sizes", (self.modes.len() * self.sizes.len()) as u64, 1, 500)?;
+        within("ways times sizes", (self.modes.len() * self.sizes.len()) as u64, 1, 500)?;
         for &bytes in &self.sizes {
             within("a size", bytes as u64, 0, 4 << 30)?;
+        }
+        if let Some(member) = self.kill {
+            within("the member that is killed, which is not the root,", member.into(), 1, hosts - 1)?;
+            within(
+                "ways times sizes, when a member is killed,",
+                (self.modes.len() * self.sizes.len()) as u64,
+                1,
+                1,
+            )?;
         }
         Ok(())
     }
 
-    fn pace(&self, round: usize) -> Pace {
+    fn pace(&self, round: u32) -> Pace {
         match self.workload {
             Workload::Latency => Pace::OneByOne,
             Workload::Throughput => Pace::Stream,
@@ -179,166 +235,24 @@ impl Bench {
                 // All have been told by then, and all are there again before the next one.
                 let first_ns = now_ns() + 50_000_000;
                 let period_ns = 2 * late_max_ns + 5_000_000;
-                Pace::Scheduled { first_ns, period_ns, late_max_ns, seed: seed.wrapping_add(round as u64) }
+                Pace::Scheduled { first_ns, period_ns, late_max_ns, seed: seed.wrapping_add(round.into()) }
             }
         }
     }
+}
 
-    fn start(&self, lab: Option<&Lab>) -> Result<Vec<Worker>, BenchError> {
-        (0..self.hosts() as usize)
-            .map(|host| {
-                let mut command = match lab {
-                    Some(lab) => lab.command(host as u32, &self.worker)?,
-                    None => Command::new(&self.worker),
-                };
-                command.args(&self.worker_arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-                Worker::new(host, command.spawn()).map_err(|source| BenchError::Worker { host, source })
-            })
-            .collect()
-    }
-
-    fn open(&self, workers: &mut [Worker], lab: Option<&Lab>) -> Result<Vec<SocketAddr>, BenchError> {
-        let mut members = Vec::new();
-        for worker in workers {
-            let ip = lab.map_or_else(
-                || "127.0.0.1".parse().expect("an address"),
-                |lab| lab.hosts()[worker.host].ipv4.into(),
-            );
-            let bind = SocketAddr::new(ip, 0);
-            match worker.ask(&Order::Open { bind, engine: self.engine })? {
-                Answer::Opened { address } => members.push(address),
-                other => return Err(worker.unexpected(&other)),
-            }
-        }
-        Ok(members)
-    }
-
-    fn make_group(
-        &self,
-        workers: &mut [Worker],
-        group: u32,
-        members: &[SocketAddr],
-        mode: &Mode,
-        bytes: usize,
-    ) -> Result<(), BenchError> {
-        let order = Order::Group(GroupOrder {
-            group,
-            members: members.to_vec(),
-            mode: mode.clone(),
-            message_bytes: bytes as u64,
-            mtu_bytes: self.mtu_bytes,
-            bytes_per_s_max: self.bytes_per_s_max,
-        });
-        for worker in workers.iter_mut() {
-            worker.tell(&order)?;
-        }
-        for worker in workers {
-            match worker.hear()? {
-                Answer::Grouped => {}
-                other => return Err(worker.unexpected(&other)),
-            }
-        }
-        Ok(())
+/// What came of the death of a member.
+fn killed_at(member: u32, at_ns: u64, turn: &Turn) -> Killed {
+    let since = |later_ns: u64| later_ns.saturating_sub(at_ns) as f64 / 1e3;
+    let survivors = turn.measured.iter().skip(1).filter_map(|measured| measured.at_ns.last());
+    let known = turn.measured.first().and_then(|root| root.losses.iter().find(|(lost, _)| *lost == member));
+    Killed {
+        member,
+        root_knew_us: known.map(|&(_, at_ns)| since(at_ns)),
+        survivors_complete_us: survivors.copied().max().map_or(0.0, since),
     }
 }
 
 fn share(total: u32, parts: u32, part: u32) -> u32 {
     total / parts + u32::from(part < total % parts)
-}
-
-/// Receivers are told first, and then the root, which is the first worker.
-fn run(workers: &mut [Worker], order: &RunOrder) -> Result<Vec<Measured>, BenchError> {
-    let order = Order::Run(order.clone());
-    for worker in workers.iter_mut().rev() {
-        worker.tell(&order)?;
-    }
-    let hear = |worker: &mut Worker| match worker.hear()? {
-        Answer::Ran(measured) => Ok(measured),
-        other => Err(worker.unexpected(&other)),
-    };
-    workers.iter_mut().map(hear).collect()
-}
-
-fn close(workers: &mut [Worker], group: u32) -> Result<Vec<String>, BenchError> {
-    for worker in workers.iter_mut() {
-        worker.tell(&Order::Close { group })?;
-    }
-    let mut all = Vec::new();
-    for worker in workers {
-        match worker.hear()? {
-            Answer::Closed { lost } => all.extend(lost),
-            other => return Err(worker.unexpected(&other)),
-        }
-    }
-    Ok(all)
-}
-
-/// A process that obeys.
-#[derive(Debug)]
-struct Worker {
-    host: usize,
-    process: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn new(host: usize, process: io::Result<Child>) -> io::Result<Self> {
-        let mut process = process?;
-        let orders = process.stdin.take();
-        let answers = process.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
-        Ok(Self { host, process, orders, answers: BufReader::new(answers) })
-    }
-
-    fn ask(&mut self, order: &Order) -> Result<Answer, BenchError> {
-        self.tell(order)?;
-        self.hear()
-    }
-
-    fn tell(&mut self, order: &Order) -> Result<(), BenchError> {
-        let host = self.host;
-        let mut line = serde_json::to_vec(order).expect("orders are written as JSON");
-        line.push(b'\n');
-        let told = self.orders.as_mut().map_or_else(
-            || Err(io::ErrorKind::BrokenPipe.into()),
-            |orders| {
-                orders.write_all(&line)?;
-                orders.flush()
-            },
-        );
-        told.map_err(|source| BenchError::Worker { host, source })
-    }
-
-    fn hear(&mut self) -> Result<Answer, BenchError> {
-        let host = self.host;
-        let mut line = String::new();
-        let heard = self.answers.read_line(&mut line).and_then(|length| {
-            if length == 0 { Err(io::Error::other("it has ended")) } else { Ok(serde_json::from_str(&line)?) }
-        });
-        heard.map_err(|source| BenchError::Worker { host, source })
-    }
-
-    fn unexpected(&self, answer: &Answer) -> BenchError {
-        let why = if let Answer::Failed { why } = answer {
-            why.clone()
-        } else {
-            format!("unexpected answer {answer:?}")
-        };
-        BenchError::Failed { host: self.host, why }
-    }
-}
-
-/// A worker ends with its input. One that does not is ended.
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.orders = None;
-        for _ in 0..100 {
-            if self.process.try_wait().is_ok_and(|status| status.is_some()) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

@@ -1,11 +1,14 @@
 //! Broadcast latency, throughput and CPU time over real nodes.
 //!
-//! A worker process runs on every host: of a lab on this machine, or of this machine's loopback. Ways to broadcast take turns,
+//! A worker process runs on every host: of a lab on this machine, of this machine's loopback, or a machine of its own. Ways to broadcast take turns,
 //! round by round, so that what else the machine does falls on all alike. docs/bench.md says what each number is.
 
+mod chart;
 mod coordinator;
+mod order;
 mod parse;
 mod report;
+mod team;
 mod worker;
 
 use std::fmt;
@@ -15,9 +18,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use treecast_node::{Offload, Scheme};
 
-pub use coordinator::{Bench, Place, Skew, Workload};
+pub use chart::figure;
+pub use coordinator::{Bench, Hosts, Place, Program, Skew, Workload};
 pub use parse::{parse_size, parse_time};
-pub use report::{FORMAT, Report, Row};
+pub use report::{FORMAT, Killed, Report, Row};
 pub use worker::work;
 
 /// What plays the NIC.
@@ -59,13 +63,6 @@ pub struct Mode {
     pub scheme: Option<Scheme>,
 }
 
-impl Mode {
-    /// What the scheme is called in reports.
-    pub fn scheme_name(&self) -> String {
-        self.scheme.as_ref().map_or_else(|| "auto".into(), ToString::to_string)
-    }
-}
-
 /// What goes wrong.
 #[derive(Debug, Error)]
 pub enum BenchError {
@@ -90,6 +87,14 @@ pub enum BenchError {
         min: u64,
         /// The most.
         max: u64,
+    },
+    /// A host that cannot be found.
+    #[error("there is no host {name}: {source}")]
+    Host {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: std::io::Error,
     },
     /// The lab cannot be made.
     #[error(transparent)]
@@ -118,12 +123,11 @@ mod offload {
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub fn serialize<S: Serializer>(offload: &Offload, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(super::offload_name(*offload))
+        serializer.collect_str(offload)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Offload, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        super::offload_of(&name).map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -143,23 +147,4 @@ mod scheme {
         let name = Option::<String>::deserialize(deserializer)?;
         name.map(|name| name.parse().map_err(de::Error::custom)).transpose()
     }
-}
-
-/// The name of an offload.
-pub fn offload_name(offload: Offload) -> &'static str {
-    let found = Offload::NAMES.iter().find(|(_, named)| *named == offload);
-    found.map_or("nic", |(name, _)| name)
-}
-
-/// The offload of a name.
-///
-/// # Errors
-/// [`BenchError::Unknown`].
-pub fn offload_of(name: &str) -> Result<Offload, BenchError> {
-    let found = Offload::NAMES.iter().find(|(known, _)| *known == name);
-    found.map(|&(_, offload)| offload).ok_or_else(|| BenchError::Unknown {
-        what: "offload",
-        given: name.into(),
-        known: "host, assisted, nic",
-    })
 }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::worker::Measured;
+use crate::order::Measured;
 
 /// The format of a report as JSON.
 pub const FORMAT: &str = "treecast-bench-1";
@@ -17,6 +17,19 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Members that were lost on the way, as their roots say.
     pub lost_members: Vec<String>,
+    /// How far times of different hosts may be wrong, because their clocks were compared over the network; 0 on one machine.
+    pub clock_error_us: f64,
+}
+
+/// What came of the death of a member in the middle of a message. Times are in microseconds from its death.
+#[derive(Debug, Clone, Serialize)]
+pub struct Killed {
+    /// Which.
+    pub member: u32,
+    /// When the root's application could know; none, if it never did.
+    pub root_knew_us: Option<f64>,
+    /// When the last survivor had the message.
+    pub survivors_complete_us: f64,
 }
 
 /// One way to broadcast messages of one length. Times are in microseconds.
@@ -57,11 +70,14 @@ pub struct Row {
     pub lost: u64,
     /// Messages that a member has received twice.
     pub doubled: u64,
+    /// What came of it when a member was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub killed: Option<Killed>,
 }
 
 impl Report {
-    pub(crate) const fn new(rows: Vec<Row>, lost_members: Vec<String>) -> Self {
-        Self { format: FORMAT, rows, lost_members }
+    pub(crate) fn new(rows: Vec<Row>, lost_members: Vec<String>, clock_error_ns: u64) -> Self {
+        Self { format: FORMAT, rows, lost_members, clock_error_us: clock_error_ns as f64 / 1e3 }
     }
 }
 

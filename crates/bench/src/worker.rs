@@ -2,89 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
-use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use serde::{Deserialize, Serialize};
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
-use crate::{Engine, Mode};
-
-/// What a worker is told. Times are of the machine's monotonic clock, in nanoseconds, which all its processes share.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
-    /// Open a node.
-    Open { bind: SocketAddr, engine: Engine },
-    /// Take part in a group.
-    Group(GroupOrder),
-    /// Send or receive messages.
-    Run(RunOrder),
-    /// Close a group.
-    Close { group: u32 },
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct GroupOrder {
-    pub group: u32,
-    pub members: Vec<SocketAddr>,
-    pub mode: Mode,
-    pub message_bytes: u64,
-    pub mtu_bytes: u16,
-    pub bytes_per_s_max: Option<u64>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RunOrder {
-    pub group: u32,
-    pub bytes: usize,
-    pub messages: u32,
-    pub pace: Pace,
-}
-
-/// When messages are sent.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Pace {
-    /// The next one when every member has the one before.
-    OneByOne,
-    /// All at once.
-    Stream,
-    /// One a period, from a time on. Every member but the root comes late by a random time, or not at all: a number from
-    /// -`late_max_ns` / 2 to `late_max_ns` / 2 is drawn, and below 0 it comes at once.
-    Scheduled { first_ns: u64, period_ns: u64, late_max_ns: u64, seed: u64 },
-}
-
-/// What a worker answers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    Opened { address: SocketAddr },
-    Grouped,
-    Ran(Measured),
-    Closed { lost: Vec<String> },
-    Failed { why: String },
-}
-
-/// What a worker has measured, a number a message.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    /// At the root, when it began to send; at others, when the message was in their memory.
-    pub at_ns: Vec<u64>,
-    /// At the root, how long until every member had it; at others, how long they were in the call.
-    pub span_ns: Vec<u64>,
-    /// CPU time of the whole process.
-    pub cpu_ns: u64,
-    /// Data packets sent, and those of them that had been sent before.
-    pub packets: u64,
-    pub repeated: u64,
-    /// Messages that did not come in time, and those that came twice.
-    pub lost: u64,
-    pub doubled: u64,
-}
+use crate::Engine;
+use crate::order::{Answer, GroupOrder, Measured, Order, Pace, RunOrder};
 
 /// No message takes longer.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -95,17 +22,21 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Those of standard input and output. What goes wrong with nodes is answered.
 pub fn work() -> io::Result<()> {
     let mut worker = Worker::default();
-    let mut output = io::stdout().lock();
     for line in io::stdin().lock().lines() {
         let answer = match serde_json::from_str(&line?) {
             Ok(order) => worker.obey(order).unwrap_or_else(|error| Answer::Failed { why: error.to_string() }),
             Err(error) => Answer::Failed { why: error.to_string() },
         };
-        serde_json::to_writer(&mut output, &answer)?;
-        output.write_all(b"\n")?;
-        output.flush()?;
+        write_answer(&answer)?;
     }
     Ok(())
+}
+
+fn write_answer(answer: &Answer) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, answer)?;
+    output.write_all(b"\n")?;
+    output.flush()
 }
 
 #[derive(Debug, Default)]
@@ -132,23 +63,25 @@ impl Worker {
             Order::Group(order) => {
                 let node = self.node.as_ref().ok_or(NodeError::NodeClosed)?;
                 let (number, joined) = enter(node, order)?;
+                let scheme = joined.group.settings().scheme.as_ref().map(ToString::to_string);
                 self.groups.insert(number, joined);
-                Ok(Answer::Grouped)
+                Ok(Answer::Grouped { scheme })
             }
             Order::Run(order) => {
                 let joined = self.groups.get(&order.group).ok_or(NodeError::NodeClosed)?;
                 let (cpu, counted) = (process_cpu_ns(), joined.group.counters());
                 let mut measured = if joined.is_root {
-                    send(&joined.group, &order)
+                    send_and_look(&joined.group, &order)?
                 } else {
-                    receive(&joined.group, &order)
-                }?;
+                    receive(&joined.group, &order)?
+                };
                 measured.cpu_ns = process_cpu_ns() - cpu;
                 let counters = joined.group.counters();
                 measured.repeated = counters.repeated - counted.repeated;
                 measured.packets = counters.sent - counted.sent + measured.repeated;
                 Ok(Answer::Ran(measured))
             }
+            Order::Clock => Ok(Answer::Clock { now_ns: now_ns() }),
             Order::Close { group } => {
                 let lost = match self.groups.remove(&group) {
                     Some(Joined { group, is_root: true }) => group.close(Some(PATIENCE))?,
@@ -200,6 +133,34 @@ fn send(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
     Ok(measured)
 }
 
+/// Sends, while another thread looks who has been lost.
+fn send_and_look(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
+    let has_sent = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looking = order.dies.then(|| scope.spawn(|| look_for_losses(group, &has_sent)));
+        let measured = send(group, order);
+        has_sent.store(true, Ordering::Release);
+        let losses = looking.map_or_else(Vec::new, |looking| looking.join().unwrap_or_default());
+        Ok(Measured { losses, ..measured? })
+    })
+}
+
+/// How often is looked for losses, which are learned within hundreds of milliseconds.
+const LOOK: Duration = Duration::from_millis(1);
+
+fn look_for_losses(group: &Group, has_sent: &AtomicBool) -> Vec<(u32, u64)> {
+    let mut known = Vec::new();
+    loop {
+        let is_last = has_sent.load(Ordering::Acquire);
+        let now = now_ns();
+        known.extend(group.losses().iter().skip(known.len()).map(|lost| (lost.member, now)));
+        if is_last {
+            return known;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 fn receive(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
     let mut message = vec![0; order.bytes];
     let mut measured = Measured::default();
@@ -207,6 +168,9 @@ fn receive(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
     let mut lateness = Lateness::new(order.pace, group.member().unwrap_or_default());
     while expected < order.messages {
         lateness.wait(order.pace, expected);
+        if order.dies && expected + 1 == order.messages {
+            die_in_the_middle(group, order.bytes)?;
+        }
         let start = now_ns();
         match group.receive_into(&mut message, Some(PATIENCE)) {
             Ok(Some(_)) => {}
@@ -229,6 +193,20 @@ fn receive(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
         measured.span_ns.push(end - start);
     }
     Ok(measured)
+}
+
+/// Receives half of the next message, and ends as a host does that loses its power.
+fn die_in_the_middle(group: &Group, bytes: usize) -> Result<(), NodeError> {
+    let mut received = 0;
+    let taken = group.receive_with(Some(PATIENCE), u64::MAX, |_, part| {
+        received += part.len();
+        if received >= bytes.div_ceil(2) {
+            // Whoever cannot be told, or cannot be killed, is found by what does not come.
+            let _ = write_answer(&Answer::Dying { at_ns: now_ns() });
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
+    });
+    taken.map(|_| ())
 }
 
 /// How late a member comes to each message.

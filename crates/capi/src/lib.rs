@@ -153,9 +153,7 @@ pub extern "C" fn tc_error_message() -> *const c_char {
 pub unsafe extern "C" fn tc_node_new(bind: *const c_char, node: *mut *mut tc_node) -> tc_result {
     answer(|| {
         // SAFETY: as the caller promises.
-        let given = unsafe { text(bind, "bind") }?;
-        let bind =
-            given.parse().map_err(|_| wrong(format!("{given} is no address such as 192.0.2.1:7000")))?;
+        let bind = resolve(unsafe { text(bind, "bind") }?)?;
         let opened = Node::open(&NodeSettings { bind, ..NodeSettings::default() })?;
         // SAFETY: as the caller promises.
         unsafe { write(node, ptr::null_mut(), "node")? };

@@ -108,7 +108,7 @@ int main(void) {
     tc_node *none;
     tc_group *no_group;
     expect(tc_node_new("nowhere", &none), TC_WRONG, "no address");
-    expect_message("nowhere is no address such as");
+    expect_message("nobody knows the host nowhere");
     expect(tc_node_new(NULL, &none), TC_WRONG, "NULL");
     expect(tc_node_new("127.0.0.1:0", NULL), TC_WRONG, "no place");
     expect(tc_group_new(nodes[0], "127.0.0.1:1", NULL, &no_group), TC_WRONG, "not a member");

@@ -84,7 +84,7 @@ fn messages_follow_one_another_or_meet_members_that_come_late() {
 fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (&["--sizes", "many"], "there is no size many: known is bytes, or 16K, 4M, 1G"),
-        (&["--offload", "switch"], "there is no offload switch: known is host, assisted, nic"),
+        (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
         (&["--engine", "quantum"], "there is no engine quantum: known is user"),
         (&["--skew", "long"], "there is no time long: known is 400us, 2ms, up to 60s"),
         (&["--loopback", "1"], "--loopback"),

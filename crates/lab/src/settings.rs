@@ -149,9 +149,9 @@ impl LabSettings {
     }
 
     /// Whether a link takes packets of one sender together, as interfaces do that cut them apart themselves, in words for
-    /// `ip link`. Where packets take time or are lost, each goes by itself, as on a wire.
+    /// `ip link`. Where packets are lost, each goes by itself, so that each is lost by itself.
     pub(crate) fn segments(&self) -> &'static str {
-        if self.rate.is_some() || self.drop.get() > 0.0 { "gso_max_segs 1" } else { "" }
+        if self.drop.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
     /// What a port of the switch, written `@`, does with packets to its host: commands for `tc -batch`.

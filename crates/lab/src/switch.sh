@@ -34,6 +34,10 @@ done
 # A switch has no addresses of its own.
 ipv6=/proc/sys/net/ipv6/conf/default/disable_ipv6
 [ ! -e $ipv6 ] || echo 1 > $ipv6
+# A switch is no firewall: frames are not shown to the rules for packets.
+for rules in /proc/sys/net/bridge/bridge-nf-call-*; do
+	[ ! -e "$rules" ] || echo 0 > "$rules"
+done
 ip link add switch type bridge
 ip link set switch up
 

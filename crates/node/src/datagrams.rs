@@ -20,8 +20,9 @@ pub const BATCH: usize = 64;
 /// its checksum tells.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 
-/// As many bytes go in datagrams that pass the system as one: below what IP can carry in one, with all headers.
-const TRAIN_BYTES_MAX: usize = 65_000;
+/// As many bytes go in datagrams that pass the system as one. More would save little, and a slow link would be taken by one
+/// sender for long.
+const TRAIN_BYTES_MAX: usize = 24_000;
 
 /// A socket, and room for a batch in each direction.
 pub struct Datagrams {

@@ -209,7 +209,7 @@ impl Shared {
         mut find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
         let found = find();
-        if found.is_some() {
+        if found.is_some() || until.is_some_and(|until| until <= Instant::now()) {
             return found;
         }
         let seat = match self.seat.try_lock() {

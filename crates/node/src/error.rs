@@ -106,6 +106,13 @@ pub struct Unanswered {
     pub address: Option<SocketAddr>,
 }
 
+impl NodeError {
+    /// Whether the time that was given is over: what was waited for may still come.
+    pub const fn is_about_time(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Unanswered(_))
+    }
+}
+
 /// A member that others go on without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("member {member}{} is lost: {loss}", address.map(|address| format!(" at {address}")).unwrap_or_default())]

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use treecast_proto::{
-    Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Sequence,
+    Dismissal, Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Refused,
+    Sequence,
 };
 
 use crate::channel::{Channel, Placed, Side};
@@ -25,7 +27,20 @@ pub struct Group {
     settings: GroupSettings,
     /// This member's number, if it was known from the beginning.
     own: Option<usize>,
+    /// At the root: nothing more is sent.
+    is_closing: AtomicBool,
     end: Mutex<End>,
+    /// Groups in which the root measures before it makes this one.
+    probes: Mutex<Vec<Group>>,
+}
+
+/// Some of a message that has been received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// How long the whole message is, in bytes.
+    pub message_bytes: u64,
+    /// Whether the message ends with it.
+    pub is_last: bool,
 }
 
 /// What the application does with its side of the ring.
@@ -39,8 +54,19 @@ enum End {
 struct Root {
     writer: RingWriter,
     message: u32,
+    /// How much of it has been sent, in bytes, and of how many.
+    offset: usize,
+    length: usize,
     forwarded: Sequence,
-    is_closed: bool,
+}
+
+impl Root {
+    fn unfinished(&self) -> Result<(), NodeError> {
+        if self.offset == 0 {
+            return Ok(());
+        }
+        Err(Refused::Unfinished { message: self.message, offset: self.offset as u64 }.into())
+    }
 }
 
 #[derive(Debug)]
@@ -74,12 +100,25 @@ impl Group {
         let end = match side {
             Some(Side::Writer(writer)) => {
                 let forwarded = writer.written();
-                End::Root(Root { writer, message: 0, forwarded, is_closed: false })
+                End::Root(Root { writer, message: 0, offset: 0, length: 0, forwarded })
             }
             Some(Side::Reader(reader)) => End::Member(Some(Member::new(reader, channel.placed()))),
             None => End::Member(None),
         };
-        Self { shared, channel, settings: settings.clone(), own, end: Mutex::new(end) }
+        Self {
+            shared,
+            channel,
+            settings: settings.clone(),
+            own,
+            is_closing: AtomicBool::new(false),
+            end: Mutex::new(end),
+            probes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn with_probes(self, probes: Vec<Self>) -> Self {
+        *lock(&self.probes) = probes;
+        self
     }
 
     /// Waits, at the root, until every member has its place in the tree, or is lost; says who is lost. A member that never
@@ -128,40 +167,68 @@ impl Group {
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut end = self.end();
         let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
-        if root.is_closed {
+        while !self.put(root, message, None)? {}
+        Ok(())
+    }
+
+    /// Sends more of a message, as much as there is room for once there is some; says whether all of it is on its way. For
+    /// programs that cannot wait as long as [`Group::send`] may: they call it with the same message until it is, and before
+    /// anything else is sent.
+    ///
+    /// # Errors
+    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for another message than the one begun.
+    pub fn send_part(&self, message: &[u8], timeout: Option<Duration>) -> Result<bool, NodeError> {
+        let mut end = self.end();
+        let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
+        self.put(root, message, timeout)
+    }
+
+    /// Puts what there is room for into the node's memory.
+    fn put(&self, root: &mut Root, message: &[u8], timeout: Option<Duration>) -> Result<bool, NodeError> {
+        if self.is_closing.load(Ordering::Acquire) {
             return Err(NodeError::Ended(Ending::Closed));
         }
+        if root.length != message.len() {
+            root.unfinished()?;
+            root.length = message.len();
+        }
+        if root.writer.room() == 0 {
+            self.give_news();
+            self.wait(timeout, || (root.writer.room() > 0).then_some(()))?;
+        }
         let stride = root.writer.stride();
-        let number = root.message;
-        root.message = number.wrapping_add(1);
-        // A message without bytes is a packet without bytes.
-        let count = message.len().div_ceil(stride).max(1);
-        for (place, start) in (0..count).map(|place| (place, place * stride)) {
+        for _ in 0..root.writer.room() {
+            let start = root.offset;
             let bytes = &message[start..message.len().min(start + stride)];
-            if root.writer.room() == 0 {
-                self.give_news();
-                self.wait(None, || (root.writer.room() > 0).then_some(()))?;
-            }
             let packet = root.writer.written();
             root.writer.put(packet, bytes);
             let piece = Piece {
-                message: number,
+                message: root.message,
                 offset: start as u64,
                 length: bytes.len() as u32,
                 message_length: message.len() as u64,
-                checksum: PayloadChecksum::of(bytes),
+                // Of what lies there now: whoever lends the message may be writing it.
+                checksum: PayloadChecksum::of(root.writer.bytes(packet, bytes.len())),
             };
             root.writer.describe(packet, piece);
             root.writer.give(packet + 1);
-            let is_last = place + 1 == count;
+            root.offset = start + bytes.len();
+            let is_last = root.offset == message.len();
+            if is_last {
+                (root.message, root.offset) = (root.message.wrapping_add(1), 0);
+            }
             if self.settings.offload != Offload::Nic {
                 self.forward(&mut root.forwarded, packet + 1, is_last, self.settings.offload);
             }
             if is_last || (packet.0 + 1).is_multiple_of(PACKETS_AT_ONCE) {
                 self.give_news();
             }
+            if is_last {
+                return self.check().map(|()| true);
+            }
         }
-        self.check()
+        self.give_news();
+        self.check().map(|()| false)
     }
 
     /// Waits until every member that is not lost has all that has been sent.
@@ -216,61 +283,83 @@ impl Group {
         room_bytes: u64,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
-        let until = timeout.map(|timeout| Instant::now() + timeout);
         let mut end = self.end();
         let End::Member(member) = &mut *end else { return Err(self.wrong_side(true)) };
+        let mut timeout = timeout;
+        while let Some(part) = self.take(member, timeout, room_bytes, &mut take)? {
+            if part.is_last {
+                return Ok(Some(part.message_bytes));
+            }
+            // The rest of a message that has begun is waited for as long as its root is there.
+            timeout = None;
+        }
+        Ok(None)
+    }
+
+    /// Receives more of a message: as much of it as has come, once there is something. For programs that cannot wait as long
+    /// as [`Group::receive`] may, whose timeout is for the beginning of a message.
+    ///
+    /// # Errors
+    /// Those of [`Group::receive_into`], for a message of more than `room_bytes`.
+    pub fn receive_part(
+        &self,
+        timeout: Option<Duration>,
+        room_bytes: u64,
+        mut take: impl FnMut(u64, &[u8]),
+    ) -> Result<Option<Part>, NodeError> {
+        let mut end = self.end();
+        let End::Member(member) = &mut *end else { return Err(self.wrong_side(true)) };
+        self.take(member, timeout, room_bytes, &mut take)
+    }
+
+    /// Takes what has come of a message out of the node's memory.
+    fn take(
+        &self,
+        member: &mut Option<Member>,
+        timeout: Option<Duration>,
+        room_bytes: u64,
+        take: &mut impl FnMut(u64, &[u8]),
+    ) -> Result<Option<Part>, NodeError> {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         let member = match member {
             Some(member) => member,
             None => member.insert(self.take_side(until)?),
         };
-        let Some(mut upto) = self.wait_for_packets(member, until)? else {
+        let Some(upto) = self.wait_for_packets(member, until)? else {
             self.tell_read(member, true);
             return Ok(None);
         };
-        let Piece { message_length, .. } = member.reader.piece(member.reader.read());
-        if message_length > room_bytes {
-            return Err(NodeError::TooLong { message_bytes: message_length, room_bytes });
+        let Piece { message_length: message_bytes, .. } = member.reader.piece(member.reader.read());
+        if message_bytes > room_bytes {
+            return Err(NodeError::TooLong { message_bytes, room_bytes });
         }
-        let mut left = message_length;
-        loop {
-            let (next, is_last) =
-                take_parts(&member.reader, upto, &mut left, |bytes| take(message_length, bytes));
-            member.reader.give_back(next);
-            if member.offload != Offload::Nic {
-                self.tell_read(member, true);
-                self.forward(&mut member.forwarded, next, is_last, member.offload);
-            }
-            self.tell_read(member, false);
-            if is_last {
-                return Ok(Some(message_length));
-            }
-            // The rest of a message that has begun is waited for as long as its root is there.
-            upto = self.wait_for_packets(member, None)?.ok_or(NodeError::Ended(Ending::Closed))?;
+        let (next, is_last) = take_parts(&member.reader, upto, |bytes| take(message_bytes, bytes));
+        member.reader.give_back(next);
+        if member.offload != Offload::Nic {
+            self.tell_read(member, true);
+            self.forward(&mut member.forwarded, next, is_last, member.offload);
         }
+        self.tell_read(member, false);
+        Ok(Some(Part { message_bytes, is_last }))
     }
 
     /// Closes the group at its root, when every member has everything; says who has been lost, who has left. At another member:
-    /// leaves it.
+    /// leaves it. Calls of other threads that wait end.
     ///
     /// # Errors
-    /// [`NodeError::TimedOut`], after which it goes on closing; [`NodeError::Ended`] if the group has ended in another way.
+    /// [`NodeError::TimedOut`], after which it can be called again; [`NodeError::Ended`] if the group has ended in another way;
+    /// [`NodeError::Refused`] at the root in the middle of a message.
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
-        self.begin_to_end();
+        self.begin_to_end()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let ending = self.shared.wait(&self.channel.notice, until, || self.channel.state().ending);
         match ending {
             None => Err(NodeError::TimedOut),
-            Some(Ending::Closed | Ending::Dismissed(treecast_proto::Dismissal::Left)) => Ok(self.losses()),
+            Some(Ending::Closed | Ending::Dismissed(Dismissal::Left)) => Ok(self.losses()),
+            // It has left, and nobody was there to let it go.
+            Some(Ending::GivenUp) if !self.is_root() => Ok(Vec::new()),
             Some(ending) => Err(NodeError::Ended(ending)),
         }
-    }
-
-    /// Ends the group here at once, also while other threads wait for it: its root gives it up, and tells the others; another
-    /// member leaves. Calls that wait then answer [`NodeError::Ended`].
-    pub fn give_up(&self) {
-        let group = self.channel.group;
-        let input = if self.is_root() { Input::Abort { group } } else { Input::Leave { group } };
-        self.shared.request(Request::Input(input));
     }
 
     /// Whether this member is the root.
@@ -278,18 +367,50 @@ impl Group {
         self.own == Some(self.settings.root)
     }
 
-    fn begin_to_end(&self) {
-        let group = self.channel.group;
-        let input = match &mut *self.end() {
-            End::Root(root) if root.is_closed => return,
-            End::Root(root) => {
-                root.is_closed = true;
-                Input::Close { group }
+    fn begin_to_end(&self) -> Result<(), NodeError> {
+        if !self.is_root() {
+            self.leave();
+            return Ok(());
+        }
+        // Whoever is sending a message sends all of it.
+        if let End::Root(root) = &*self.end() {
+            root.unfinished()?;
+            if self.is_closing.swap(true, Ordering::AcqRel) {
+                return Ok(());
             }
-            End::Member(_) => Input::Leave { group },
-        };
+        }
         self.give_news();
-        self.shared.request(Request::Input(input));
+        self.shared.request(Request::Input(Input::Close { group: self.channel.group }));
+        Ok(())
+    }
+
+    /// At another member than the root.
+    fn leave(&self) {
+        if !self.channel.is_closed() {
+            self.shared.request(Request::Input(Input::Leave { group: self.channel.group }));
+        } else if let End::Member(member) = &mut *self.end() {
+            // All has come, and the root need not be told: the node only waits until somebody has read it.
+            if member.is_none() {
+                *member = self.take_side(Some(Instant::now())).ok();
+            }
+            if let Some(member) = member {
+                member.reader.give_back(member.reader.written());
+                self.tell_read(member, true);
+            }
+        }
+    }
+
+    /// Gives the group up at its root, whatever members still lack; at another member: leaves it. Nothing is waited for; calls of
+    /// other threads that wait end.
+    pub fn give_up(&self) {
+        if self.channel.has_ended() {
+            return;
+        }
+        if self.is_root() {
+            self.shared.request(Request::Input(Input::Abort { group: self.channel.group }));
+        } else {
+            self.leave();
+        }
     }
 
     /// Who has been lost or has left, as far as the root knows.
@@ -370,6 +491,8 @@ impl Group {
         self.wait(timeout, || {
             let placed = self.channel.placed()?;
             let Some(Side::Reader(reader)) = lock(&placed.side).take() else { return None };
+            // The root has measured when it makes this group.
+            lock(&self.probes).clear();
             Some(Member::new(reader, Some(placed)))
         })
     }
@@ -419,12 +542,7 @@ impl Group {
 }
 
 /// Hands out bytes of one message that lie before `upto`; says with which packet to go on, and whether the message is whole.
-fn take_parts(
-    reader: &RingReader,
-    upto: Sequence,
-    left: &mut u64,
-    mut take: impl FnMut(&[u8]),
-) -> (Sequence, bool) {
+fn take_parts(reader: &RingReader, upto: Sequence, mut take: impl FnMut(&[u8])) -> (Sequence, bool) {
     let mut next = reader.read();
     let mut length = 0;
     let (first, mut is_last) = (next, false);
@@ -434,7 +552,6 @@ fn take_parts(
         is_last = piece.is_last();
         next += 1;
     }
-    *left -= length;
     let mut packet = first;
     while length > 0 {
         let part = reader.bytes(packet, length as usize);
@@ -451,11 +568,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let is_ending = match &*self.end() {
-            End::Root(root) => root.is_closed,
-            End::Member(_) => self.channel.is_closed(),
-        };
-        if !is_ending && !self.channel.has_ended() {
+        // What is being closed goes on until its time is over.
+        if !self.is_closing.load(Ordering::Acquire) {
             self.give_up();
         }
     }

@@ -1,7 +1,7 @@
 //! Settings of a group by their keys, for those who write them as text.
 
 use treecast_fabric::{Key, Keyed, SpecError};
-use treecast_proto::{GroupId, Offload};
+use treecast_proto::GroupId;
 
 use crate::GroupSettings;
 
@@ -78,9 +78,9 @@ const KEYS: &[Key<GroupSettings>] = &[
         name: "offload",
         expected: "host, assisted or nic",
         about: "who forwards",
-        get: |settings| offload_name(settings.offload).into(),
+        get: |settings| settings.offload.to_string(),
         set: |settings, text| {
-            settings.offload = Offload::NAMES.iter().find(|(name, _)| *name == text)?.1;
+            settings.offload = text.parse().ok()?;
             Some(())
         },
     },
@@ -140,10 +140,6 @@ const KEYS: &[Key<GroupSettings>] = &[
         },
     },
 ];
-
-fn offload_name(offload: Offload) -> &'static str {
-    Offload::NAMES.iter().find(|(_, named)| *named == offload).map_or("nic", |(name, _)| name)
-}
 
 #[cfg(test)]
 mod tests {

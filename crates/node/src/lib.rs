@@ -13,6 +13,7 @@ mod gather;
 mod group;
 mod keys;
 mod node;
+mod probe;
 mod ring;
 mod settings;
 mod sync;
@@ -21,7 +22,7 @@ mod tree;
 pub use addresses::{PORT, find_here, read_members, resolve};
 pub use error::{Lost, NodeError, Unanswered};
 pub use gather::{Arrival, Attendance, Gathering, Roll};
-pub use group::Group;
+pub use group::{Group, Part};
 pub use node::Node;
 pub use settings::{GroupSettings, NodeSettings};
 

@@ -1,8 +1,11 @@
 //! A node that an application has opened.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use treecast_proto::{Input, Lead, MemberId, Sequence, StrayCounters};
 
@@ -11,8 +14,8 @@ use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::group::Group;
 use crate::ring::ring;
-use crate::tree;
 use crate::{GroupSettings, NodeError, NodeSettings};
+use crate::{probe, tree};
 
 /// A running node within this process: a thread and a socket.
 ///
@@ -33,6 +36,8 @@ use crate::{GroupSettings, NodeError, NodeSettings};
 pub struct Node {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Disconnected when the thread is over.
+    is_running: Mutex<Receiver<Infallible>>,
 }
 
 impl Node {
@@ -43,11 +48,16 @@ impl Node {
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let shared = Arc::new(Shared::open(settings)?);
         let engine = Arc::clone(&shared);
+        let (runs, is_running): (Sender<Infallible>, _) = channel();
+        let run = move || {
+            engine.run();
+            drop(runs);
+        };
         let thread = std::thread::Builder::new()
             .name("treecast".into())
-            .spawn(move || engine.run())
+            .spawn(run)
             .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
     }
 
     /// Where the node listens.
@@ -57,6 +67,9 @@ impl Node {
 
     /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that
     /// listens at all addresses of its machine is the member with its port and one of them.
+    ///
+    /// For the scheme `postal` without a lambda the root measures the network first, which takes as long as forty messages do,
+    /// and waits for the members up to three seconds for it.
     ///
     /// # Errors
     /// [`NodeError::Members`] if this node is none of them or the addresses are wrong; [`NodeError::Plan`], if there is no such
@@ -69,7 +82,11 @@ impl Node {
 
     /// Takes part in a group as this one of its members.
     pub(crate) fn enter(&self, settings: &GroupSettings, own: usize) -> Result<Group, NodeError> {
-        if own == settings.root { self.lead(settings) } else { self.follow(settings, Some(own)) }
+        if own == settings.root {
+            return self.lead(&probe::measured(self, settings)?);
+        }
+        let probes = probe::follow(self, settings, own)?;
+        Ok(self.follow(settings, Some(own))?.with_probes(probes))
     }
 
     /// Asks the root of a group that runs already to take this node in. Only the root has to be among the members of `settings`.
@@ -80,7 +97,7 @@ impl Node {
         self.follow(settings, None)
     }
 
-    fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
+    pub(crate) fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         settings.check()?;
         let children = tree::children(settings)?;
         let payload_bytes_max = settings.payload_bytes_max();
@@ -114,7 +131,7 @@ impl Node {
     }
 
     /// Follows the root, as a member that it knows, or as one that asks to be one.
-    fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
+    pub(crate) fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
         let no_root = || tree::no_such_root(settings.root, settings.members.len());
         let root = *settings.members.get(settings.root).ok_or_else(no_root)?;
         let asks = own.is_none();
@@ -138,21 +155,39 @@ impl Node {
         Ok(Group::new(Arc::clone(&self.shared), channel, settings, own))
     }
 
+    /// Closes the node, and ends the groups that are left: a root gives its group up, another member leaves. Waits until groups
+    /// that are over have said what others still need, for some seconds at most.
+    ///
+    /// # Errors
+    /// [`NodeError::TimedOut`], after which it can be called again.
+    pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
+        self.shared.stop();
+        let is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        let still_runs = match timeout {
+            Some(timeout) => is_running.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout),
+            // Nothing is ever sent: it comes back when the thread is over.
+            None => is_running.recv().is_ok(),
+        };
+        if still_runs {
+            return Err(NodeError::TimedOut);
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the thread has been printed; there is nobody to give it to.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+
     /// What has come that belonged to no group.
     pub fn strays(&self) -> StrayCounters {
         self.shared.with(|engine| engine.strays())
     }
 }
 
-/// Ends the groups that are left: a root gives its group up, another member leaves. Waits until groups that are over have said
-/// what others still need, for some seconds at most.
+/// Closes it, however long that takes.
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.stop();
-        let thread = self.thread.get_mut().map_or(None, Option::take);
-        if let Some(thread) = thread {
-            // A panic of the thread has been printed; there is nobody to give it to.
-            let _ = thread.join();
-        }
+        let _ = self.close(None);
     }
 }

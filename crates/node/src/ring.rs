@@ -133,6 +133,16 @@ impl RingWriter {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
     }
 
+    /// The first bytes in the slot of a packet that is not written yet.
+    ///
+    /// # Panics
+    /// If the slot belongs to the reader, or has fewer bytes.
+    pub fn bytes(&self, packet: Sequence, length: usize) -> &[u8] {
+        assert!(self.is_own(packet) && length <= self.ring.stride, "packet {packet} is not the writer's");
+        // SAFETY: as in `put`, and the writer writes no byte as long as this borrow of it lasts.
+        unsafe { slice::from_raw_parts(self.ring.address(self.ring.slot(packet)), length) }
+    }
+
     /// Says what is in the slot of a packet that is not written yet.
     ///
     /// # Panics

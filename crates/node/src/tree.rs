@@ -8,13 +8,16 @@ use treecast_proto::MemberId;
 
 use crate::{GroupSettings, NodeError};
 
-/// Messages of so many packets or more go down a chain: every member sends each packet once, which is what a link bears. Shorter
-/// ones go down a tree.
-const CHAIN_PACKETS: u64 = 64;
+/// Messages of so many packets for each member or more go down a chain: every member sends each packet once, which is what a
+/// link bears, and the way to the last member, of a few packets for each, hardly counts.
+const CHAIN_PACKETS_PER_MEMBER: u64 = 16;
 
-/// The ratio of the time until a member has a packet to the time for one more copy, where nobody has measured it. A copy is
-/// part of a batch; a member has to be woken.
-const LAMBDA: &str = "postal:lambda=8";
+/// How long it takes until a member has a short message, in copies of a short message: one more copy is one more part of a
+/// batch, and a member has to be woken.
+const WAKE_COPIES: f64 = 7.0;
+
+/// A copy of so many bytes more takes as long as a copy of a short message does.
+const COPY_BYTES: f64 = 13.0 * 1024.0;
 
 /// Whom each member sends to, by the member's number.
 pub(crate) fn children(settings: &GroupSettings) -> Result<Vec<Vec<MemberId>>, NodeError> {
@@ -29,7 +32,8 @@ pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<Me
         return Ok(children);
     }
     let packets = settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)));
-    let scheme = settings.scheme.clone().unwrap_or_else(|| scheme_for(packets));
+    let scheme =
+        settings.scheme.clone().unwrap_or_else(|| scheme_for(settings.message_bytes, packets, count));
     let star: FabricSpec =
         format!("star:{count}").parse().map_err(FabricError::from).map_err(PlanError::from)?;
     let fabric = Fabric::from_spec(&star).map_err(PlanError::from)?;
@@ -47,12 +51,15 @@ pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<Me
     Ok(children)
 }
 
-fn scheme_for(packets: u64) -> Scheme {
-    if packets >= CHAIN_PACKETS {
-        Scheme::Serial
-    } else {
-        LAMBDA.parse().expect("the scheme is well written")
+/// A postal tree, whose lambda is the time until a member has a message, in copies of it: the longer a message, the less its
+/// wake-up counts. The numbers are those of docs/bench.md, of a lab, where nobody has measured the network.
+fn scheme_for(bytes: u64, packets: u64, members: usize) -> Scheme {
+    if packets >= CHAIN_PACKETS_PER_MEMBER * members as u64 {
+        return Scheme::Serial;
     }
+    let copy = 1.0 + bytes as f64 / COPY_BYTES;
+    let lambda = 1.0 + WAKE_COPIES / copy;
+    format!("postal:lambda={lambda:.1}").parse().expect("the scheme is well written")
 }
 
 /// Whether the members make sense together.
@@ -101,6 +108,15 @@ mod tests {
         let children = children(&settings).unwrap();
         assert_eq!(children[2], [MemberId(0)]);
         assert!(children.iter().all(|children| children.len() <= 1));
+    }
+
+    #[test]
+    fn the_longer_a_message_the_fewer_children_has_the_root() {
+        let children = [64, 16 << 10, 64 << 10, 1 << 20].map(|message_bytes| {
+            let settings = GroupSettings { message_bytes, ..settings(16) };
+            children(&settings).unwrap()[0].len()
+        });
+        assert_eq!(children, [11, 8, 6, 1]);
     }
 
     #[test]

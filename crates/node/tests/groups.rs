@@ -423,3 +423,194 @@ fn the_end_is_said_once_and_for_all() {
     }
     assert_eq!(closer.join().unwrap().unwrap(), []);
 }
+
+#[test]
+fn the_lambda_of_a_postal_tree_is_measured() {
+    let nodes = nodes(4);
+    let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), root: 1, ..settings(&nodes) };
+    std::thread::scope(|scope| {
+        for (place, node) in nodes.iter().enumerate() {
+            let settings = &settings;
+            scope.spawn(move || {
+                let group = node.group(settings).unwrap();
+                if place == settings.root {
+                    let scheme = group.settings().scheme.as_ref().map(ToString::to_string);
+                    assert!(
+                        scheme.as_ref().is_some_and(|scheme| scheme.starts_with("postal:lambda=")),
+                        "{scheme:?}"
+                    );
+                    group.send(b"by the tree that was made for it").unwrap();
+                    assert_eq!(group.close(PATIENCE).unwrap(), []);
+                } else {
+                    let received = group.receive(PATIENCE).unwrap();
+                    assert_eq!(received.as_deref(), Some(&b"by the tree that was made for it"[..]));
+                    assert_eq!(group.receive(PATIENCE).unwrap(), None);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_postal_tree_is_made_without_lambda_when_nobody_is_there_to_measure() {
+    let nodes = nodes(1);
+    let mut settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(&nodes) };
+    settings
+        .members
+        .extend(["127.0.0.1:9", "127.0.0.2:9"].map(|nobody| nobody.parse::<SocketAddr>().unwrap()));
+    let group = nodes[0].group(&settings).unwrap();
+    assert_eq!(group.settings().scheme, None);
+}
+
+#[test]
+fn a_closed_group_that_nobody_reads_does_not_stay() {
+    let nodes = nodes(2);
+    let settings = settings(&nodes);
+    let mut groups = groups(&nodes, &settings);
+    let member = groups.pop().unwrap();
+    groups[0].send(&message(0, 10_000)).unwrap();
+    assert_eq!(groups[0].close(PATIENCE).unwrap(), []);
+    drop(member);
+    // Its number is free again when the group is over.
+    let end = std::time::Instant::now() + PATIENCE.unwrap();
+    while let Err(error) = nodes[1].group(&settings) {
+        assert!(std::time::Instant::now() < end, "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Pairs of a root and a member.
+fn pair(settings: impl FnOnce(GroupSettings) -> GroupSettings) -> (Vec<Node>, Group, Group) {
+    let nodes = nodes(2);
+    let mut groups = groups(&nodes, &settings(self::settings(&nodes)));
+    let member = groups.remove(1);
+    (nodes, groups.remove(0), member)
+}
+
+#[test]
+fn a_message_is_sent_and_received_in_parts() {
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
+    let long = message(1, 300_000);
+    let mut received = Vec::new();
+    // Nobody reads yet: there is not room for all of it.
+    while let Ok(is_sent) = root.send_part(&long, Some(Duration::ZERO)) {
+        assert!(!is_sent);
+    }
+    let (mut is_sent, mut is_received) = (false, false);
+    while !is_received {
+        if !is_sent {
+            match root.send_part(&long, Some(Duration::ZERO)) {
+                Ok(all) => is_sent = all,
+                Err(NodeError::TimedOut) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let take = |length, bytes: &[u8]| {
+            assert_eq!(length, 300_000);
+            received.extend_from_slice(bytes);
+        };
+        match member.receive_part(Some(Duration::from_millis(1)), u64::MAX, take) {
+            Ok(part) => is_received = part.unwrap().is_last,
+            Err(NodeError::TimedOut) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(received == long);
+    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    assert_eq!(member.receive_part(PATIENCE, u64::MAX, |_, _| ()).unwrap(), None);
+}
+
+#[test]
+fn a_message_that_has_begun_is_finished_before_anything_else() {
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
+    let long = message(1, 100_000);
+    assert!(!root.send_part(&long, PATIENCE).unwrap());
+    // The node sends a part without being asked again.
+    assert!(!member.receive_part(PATIENCE, u64::MAX, |_, _| ()).unwrap().unwrap().is_last);
+    let begun = "message 0 is queued up to byte";
+    assert!(root.send(b"other").unwrap_err().to_string().starts_with(begun));
+    assert!(root.close(PATIENCE).unwrap_err().to_string().starts_with(begun));
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(member.receive(PATIENCE).unwrap().is_some()));
+        root.send(&long).unwrap();
+    });
+    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    assert_eq!(root.send(b"late").unwrap_err().to_string(), "the group is closed");
+}
+
+#[test]
+fn a_member_that_waits_is_woken_when_another_thread_leaves() {
+    let (_nodes, root, member) = pair(|settings| settings);
+    root.send(b"hello").unwrap();
+    std::thread::scope(|scope| {
+        let (told, hears) = std::sync::mpsc::channel();
+        let waiting = scope.spawn({
+            let member = &member;
+            move || {
+                member.receive(PATIENCE).unwrap();
+                told.send(()).unwrap();
+                member.receive(None)
+            }
+        });
+        hears.recv().unwrap();
+        member.close(PATIENCE).unwrap();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "this member has left");
+    });
+}
+
+#[test]
+fn a_group_that_is_given_up_ends_at_once_for_those_who_wait() {
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 4, ..settings });
+    std::thread::scope(|scope| {
+        // Nobody reads: there is room for four packets.
+        let waiting = scope.spawn(|| root.send(&message(0, 100_000)));
+        member.wait_until_ready(PATIENCE).unwrap();
+        root.give_up();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the group was given up here");
+    });
+}
+
+#[test]
+fn closing_can_be_tried_again() {
+    // The member holds four packets, and the others wait for room there.
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 4, ..settings });
+    for number in 0..6 {
+        root.send(&message(number, 10)).unwrap();
+    }
+    assert!(matches!(root.close(Some(Duration::from_millis(20))), Err(NodeError::TimedOut)));
+    for number in 0..6 {
+        assert_eq!(member.receive(PATIENCE).unwrap(), Some(message(number, 10)));
+    }
+    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    assert_eq!(root.close(PATIENCE).unwrap(), []);
+}
+
+#[test]
+fn a_node_that_is_closed_ends_its_groups() {
+    let (nodes, root, member) = pair(|settings| settings);
+    root.wait_until_ready(PATIENCE).unwrap();
+    nodes[0].close(PATIENCE).unwrap();
+    nodes[0].close(PATIENCE).unwrap();
+    assert!(member.receive(PATIENCE).is_err());
+}
+
+#[test]
+fn a_member_that_reads_no_more_does_not_keep_its_node() {
+    for has_begun in [true, false] {
+        let (nodes, root, member) = pair(|settings| settings);
+        for _ in 0..3 {
+            root.send(b"hello").unwrap();
+        }
+        if has_begun {
+            member.receive(PATIENCE).unwrap();
+        }
+        member.wait_until_ready(PATIENCE).unwrap();
+        assert_eq!(root.close(PATIENCE).unwrap(), []);
+        assert_eq!(member.close(PATIENCE).unwrap(), []);
+        for node in nodes {
+            node.close(PATIENCE).unwrap();
+        }
+    }
+}

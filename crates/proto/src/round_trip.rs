@@ -16,6 +16,9 @@ pub(crate) struct RoundTrip {
 /// hosts when they are scheduled.
 const FIRST_WAIT: Nanoseconds = Nanoseconds::from_ms(10);
 
+/// A queue on the way that takes longer is a bad one (`CoDel`, RFC 8289, section 4.2: 5 ms).
+const QUEUE_MAX: Nanoseconds = Nanoseconds::from_ms(5);
+
 /// No answer takes longer; one that seems to speaks of another clock.
 const SAMPLE_MAX: Nanoseconds = Nanoseconds::from_ms(60_000);
 
@@ -45,6 +48,11 @@ impl RoundTrip {
     pub fn wait(&self) -> Nanoseconds {
         let Some(smoothed) = self.smoothed else { return FIRST_WAIT };
         self.floor.max(smoothed + Nanoseconds(4 * self.variation.0))
+    }
+
+    /// Whether packets wait in a queue on the way for so long that more of them would only wait longer.
+    pub fn is_queueing(&self) -> bool {
+        self.smoothed.is_some_and(|smoothed| smoothed.since(self.shortest) > QUEUE_MAX)
     }
 
     /// Whether an answer may speak of a packet that was sent that long ago. A quicker one was under way already.
@@ -85,6 +93,17 @@ mod tests {
             trip.measured(Nanoseconds(10));
         }
         assert_eq!(trip.wait(), Nanoseconds(1_000));
+    }
+
+    #[test]
+    fn a_round_trip_that_has_grown_by_more_than_a_queue_should_take_tells_of_one() {
+        let mut trip = RoundTrip::new(Nanoseconds(1));
+        assert!(!trip.is_queueing());
+        trip.measured(Nanoseconds::from_us(100));
+        (0..100).for_each(|_| trip.measured(Nanoseconds::from_us(5_000)));
+        assert!(!trip.is_queueing());
+        (0..100).for_each(|_| trip.measured(Nanoseconds::from_us(5_200)));
+        assert!(trip.is_queueing());
     }
 
     #[test]

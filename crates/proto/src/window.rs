@@ -41,9 +41,9 @@ impl Window {
         self.packets
     }
 
-    /// So many packets have arrived; `was_full` if the window kept others back.
-    pub fn arrived(&mut self, packets: u32, was_full: bool) {
-        if !was_full {
+    /// So many packets have arrived; `wants_more` if the window kept others back, and there is no queue on the way.
+    pub fn arrived(&mut self, packets: u32, wants_more: bool) {
+        if !wants_more {
             return;
         }
         self.eighths += if self.is_opening { 8 * packets } else { packets };

@@ -66,46 +66,7 @@ use treecast_plan::{PACKETS_MAX, Placement};
 use multicast::Multicast;
 use observer::Observer;
 
-/// Who forwards at a host in the middle.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Offload {
-    /// The application process: it receives the whole message, and sends each copy as a message of its own.
-    #[default]
-    Host,
-    /// The host asks, once it has received the whole message; the network interface makes the copies.
-    Assisted,
-    /// The network interface alone, packet by packet.
-    Nic,
-}
-
-impl Offload {
-    /// All of them with their names.
-    pub const NAMES: [(&str, Self); 3] =
-        [("host", Self::Host), ("assisted", Self::Assisted), ("nic", Self::Nic)];
-}
-
-impl FromStr for Offload {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|&(_, offload)| offload).ok_or_else(|| SpecError::UnknownName {
-            what: "offload",
-            given: text.into(),
-            known: Self::NAMES.map(|(name, _)| name.to_string()).to_vec(),
-        })
-    }
-}
-
-impl fmt::Display for Offload {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Host => "host",
-            Self::Assisted => "assisted",
-            Self::Nic => "nic",
-        })
-    }
-}
+pub use treecast_wire::{Offload, UnknownOffload};
 
 /// Who decides what happens when.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

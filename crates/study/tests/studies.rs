@@ -142,7 +142,7 @@ fn bad_values_are_named_with_file_and_line() {
     assert_eq!(figure_error("\"cco\"", "\"coo\""), "latency.toml:22: unknown order 'coo': did you mean cco?");
     assert_eq!(
         figure_error("\"nic\"", "\"nik\""),
-        "latency.toml:23: unknown offload 'nik': did you mean nic?"
+        "latency.toml:23: unknown offload 'nik': known are host, assisted, nic"
     );
     assert_eq!(
         figure_error("\"tree-worm\"", "\"tree-worm\"\norder = \"cco\""),

@@ -1,5 +1,7 @@
 //! `treecast bench`: broadcasts between real nodes, ways side by side.
 
+use std::ffi::OsStr;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,13 +9,14 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
-    Bench, Engine, Mode, Place, Report, Row, Skew, Workload, offload_of, parse_size, parse_time,
+    Bench, Engine, Hosts, Killed, Mode, Place, Program, Report, Row, Skew, Workload, parse_size, parse_time,
 };
 use treecast_lab::{LabSettings, Rate, Share};
 use treecast_node::{Offload, Scheme};
+use treecast_study::chart::{self, Ink};
 
 use crate::arguments::whole_number;
-use crate::output::{emit, plain, progress_bar};
+use crate::output::{emit, plain, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -21,6 +24,8 @@ use crate::output::{emit, plain, progress_bar};
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
   treecast bench --lab 16 --rate 200mbit --drop 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
+  treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
+  treecast bench --hosts node1,node2,node3 --shell 'ssh -o BatchMode=yes'
 
 Ways to broadcast take turns, round by round. Times are in microseconds:
   root           from the root's call until it knew that every member had the message
@@ -41,12 +46,20 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(2, 250), allow_negative_numbers = true)]
     loopback: Option<u32>,
 
+    /// Machines of their own, the root first, where a remote shell can start this command
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["lab", "loopback"])]
+    hosts: Vec<String>,
+
+    /// The remote shell, with its options; a name and a command come behind
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
+    shell: String,
+
     /// What plays the NIC: user
     #[arg(long, value_name = "ENGINE", default_value = "user")]
     engine: Engine,
 
     /// Who forwards: host, assisted, nic, or several of them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic", value_parser = offload_of)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic")]
     offload: Vec<Offload>,
 
     /// How trees are made: binomial, separate, postal:lambda=8 and so on, or several of them divided by ;
@@ -98,9 +111,18 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pace: Option<usize>,
 
+    /// Kill a member when it has half of the last message; there is one way and one length then
+    #[arg(long, value_name = "MEMBER")]
+    #[arg(value_parser = whole_number::<u32>(1, 249), allow_negative_numbers = true)]
+    kill: Option<u32>,
+
     /// What is printed
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+
+    /// Draw the last delivery by length as well, into a file .svg or .html
+    #[arg(long, value_name = "FILE", value_parser = picture_file)]
+    chart: Option<PathBuf>,
 
     /// Write to a file instead of standard output
     #[arg(long, value_name = "FILE")]
@@ -113,6 +135,14 @@ enum Format {
     Table,
     /// For programs
     Json,
+    /// The last delivery by length, drawn for a terminal
+    Chart,
+}
+
+fn picture_file(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    let is_known = matches!(path.extension().and_then(OsStr::to_str), Some("svg" | "html"));
+    is_known.then_some(path).ok_or_else(|| "its name ends with .svg or .html".into())
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -124,12 +154,29 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
+    let figure = || treecast_bench::figure(&report, command_line());
+    if let Some(path) = &arguments.chart {
+        let figure = figure();
+        let is_svg = path.extension() == Some(OsStr::new("svg"));
+        let picture = if is_svg { chart::svg(&figure)? } else { chart::html(std::slice::from_ref(&figure)) };
+        write_file(path, picture.as_bytes())?;
+    }
     let text = match arguments.format {
         Format::Table => table(&report),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Chart => {
+            let is_coloured = arguments.out.is_none() && std::io::stdout().is_terminal();
+            chart::terminal(&figure(), width(), 18, if is_coloured { Ink::Colour } else { Ink::Plain })
+        }
     };
     emit(arguments.out.as_deref(), &text)?;
     Ok(0)
+}
+
+/// What was typed, as a caption says it.
+fn command_line() -> String {
+    let words = std::env::args().skip(1).collect::<Vec<_>>();
+    format!("treecast {}", words.join(" "))
 }
 
 /// A worker: what `bench` starts on each host.
@@ -145,6 +192,10 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
             drop: arguments.drop.unwrap_or_default(),
+        }),
+        None if !arguments.hosts.is_empty() => Place::Hosts(Hosts {
+            names: arguments.hosts.clone(),
+            shell: arguments.shell.split_whitespace().map(String::from).collect(),
         }),
         None => Place::Loopback(arguments.loopback.unwrap_or(4)),
     };
@@ -163,8 +214,11 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         rounds: arguments.rounds,
         mtu_bytes: arguments.mtu,
         bytes_per_s_max: arguments.pace.map(|bytes| bytes as u64),
-        worker: std::env::current_exe().context("this command cannot find itself")?,
-        worker_arguments: vec!["bench-worker".into()],
+        kill: arguments.kill,
+        worker: Program {
+            path: std::env::current_exe().context("this command cannot find itself")?,
+            arguments: vec!["bench-worker".into()],
+        },
     })
 }
 
@@ -217,6 +271,28 @@ fn table(report: &Report) -> String {
     for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1 | 2)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let lost = report.lost_members.iter().map(|lost| format!("{lost}\n"));
-    format!("{}\n{}", plain(table), lost.collect::<String>())
+    let mut text = format!("{}\n", plain(table));
+    for lost in &report.lost_members {
+        text += &format!("{lost}\n");
+    }
+    if let Some(killed) = report.rows.iter().find_map(|row| row.killed.as_ref()) {
+        text += &told_of(killed);
+    }
+    if report.clock_error_us > 0.0 {
+        text += &format!(
+            "Clocks were compared over the network: last deliveries may be wrong by {:.0} us.\n",
+            report.clock_error_us
+        );
+    }
+    text
+}
+
+fn told_of(killed: &Killed) -> String {
+    let Killed { member, root_knew_us, survivors_complete_us } = killed;
+    let root = root_knew_us
+        .map_or_else(|| "the root never knew".into(), |us| format!("the root knew {:.0} ms later", us / 1e3));
+    let completed = survivors_complete_us / 1e3;
+    format!(
+        "Member {member} was killed in the middle: {root}, and the last survivor had the message {completed:.0} ms later.\n"
+    )
 }

@@ -17,7 +17,7 @@ use treecast_proto::Lead;
 pub use attend::Attendance;
 pub use roll::{Arrival, Roll};
 
-use crate::{Group, GroupSettings, Node, NodeError, tree};
+use crate::{Group, GroupSettings, Node, NodeError, probe, tree};
 
 /// Where members gather: a TCP address at which the root listens, from now on.
 ///
@@ -109,6 +109,11 @@ impl Node {
         let mut door = door::Door::open(self.address(), gathering, settings)?;
         door.wait_until_complete(tell)?;
         let (settings, own) = door.group();
+        if probe::is_wanted(&settings) {
+            // The members are needed to measure.
+            door.begin(&settings);
+            return self.enter(&settings, own);
+        }
         match self.enter(&settings, own) {
             Ok(group) => {
                 door.begin(&settings);

@@ -24,7 +24,7 @@ const LATE_MAX: u32 = 1 << 29;
 
 /// A child in turn is sent so many packets at most before the next child is: one wake-up of its host then does for all of them,
 /// and the next child does not wait long.
-const TURN_PACKETS: u32 = 16;
+const TURN_PACKETS: u32 = 32;
 
 /// As much may be sent at once where a rate is given, in time.
 const BURST: Nanoseconds = Nanoseconds::from_us(500);
@@ -352,8 +352,8 @@ impl Child {
     fn progress(&mut self, now: Nanoseconds, told: &Told) {
         let arrived = told.next.distance_from(self.acked);
         if arrived > 0 {
-            let was_full = self.in_flight() >= self.window.packets();
-            self.window.arrived(arrived as u32, was_full);
+            let wants_more = self.in_flight() >= self.window.packets() && !self.trip.is_queueing();
+            self.window.arrived(arrived as u32, wants_more);
             for packet in self.acked.until(told.next) {
                 self.missing.clear(packet);
             }

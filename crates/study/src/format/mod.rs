@@ -4,7 +4,7 @@ mod cross;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -226,7 +226,12 @@ fn series<'a>(file: &File, series: &'a Spanned<SeriesTable>) -> Result<Layer<'a,
         description: table.description.clone(),
         scheme: file.parsed(&table.scheme)?,
         order: table.order.as_ref().map(|order| file.parsed(order)).transpose()?,
-        offload: table.offload.as_ref().map(|offload| file.parsed(offload)).transpose()?.unwrap_or_default(),
+        offload: table
+            .offload
+            .as_ref()
+            .map(|offload| file.parsed(offload))
+            .transpose()?
+            .unwrap_or(treecast_sim::Offload::Host),
         label: table.label,
         settings: texts(&table.set),
     };
@@ -289,7 +294,7 @@ impl File<'_> {
         StudyError::Malformed { file: self.name.into(), line, reason: reason.to_string() }
     }
 
-    fn parsed<T: FromStr<Err = SpecError>>(&self, text: &Spanned<String>) -> Result<T, StudyError> {
+    fn parsed<T: FromStr<Err: Display>>(&self, text: &Spanned<String>) -> Result<T, StudyError> {
         text.get_ref().parse().map_err(|error| self.error(&text.span(), error))
     }
 

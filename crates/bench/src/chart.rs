@@ -1,0 +1,92 @@
+//! A report as a figure.
+
+use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
+
+use crate::Report;
+
+/// The time until the last member has a message, by the length of messages, with a curve for each way to broadcast. A point is
+/// the median; its spread reaches up to what one in a hundred exceeds.
+pub fn figure(report: &Report, command: String) -> Figure {
+    let mut curves: Vec<Curve> = Vec::new();
+    for row in &report.rows {
+        let name = format!("{} {}", row.offload, row.scheme);
+        let point = Point {
+            x: row.bytes as f64,
+            mean: row.last_delivery_us_p50,
+            low: row.last_delivery_us_p50,
+            high: row.last_delivery_us_p99,
+            runs: row.messages as usize,
+        };
+        match curves.iter_mut().find(|curve| curve.name == name) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve {
+                description: format!("{} forwards, tree {}", who_forwards(&row.offload), row.scheme),
+                name,
+                row: None,
+                points: vec![point],
+                missing: Vec::new(),
+            }),
+        }
+    }
+    let hosts = report.rows.first().map_or(0, |row| row.hosts);
+    Figure {
+        study: "bench".into(),
+        name: "last-delivery".into(),
+        title: format!("Broadcast among {hosts} hosts: until the last one has it"),
+        x_label: "message (bytes)".into(),
+        y_label: "last delivery (us)".into(),
+        row_label: None,
+        best: Best::Lowest,
+        x_scale: Scale::Log2,
+        y_scale: Scale::Log2,
+        shared_y: true,
+        columns: 1,
+        panels: vec![Panel { title: String::new(), curves }],
+        caption: "Medians; the spread reaches up to what one message in a hundred exceeds.".into(),
+        command,
+    }
+}
+
+fn who_forwards(offload: &str) -> &str {
+    match offload {
+        "host" => "the application",
+        "assisted" => "the node when the application asks",
+        _ => "the node",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Row;
+
+    #[test]
+    fn every_way_is_a_curve() {
+        let row = |offload: &str, bytes| Row {
+            engine: "user".into(),
+            offload: offload.into(),
+            scheme: "auto".into(),
+            hosts: 4,
+            bytes,
+            messages: 10,
+            root_us_p50: 50.0,
+            root_us_p99: 60.0,
+            last_delivery_us_p50: 40.0,
+            last_delivery_us_p99: 70.0,
+            cpu_us_per_broadcast: 1.0,
+            bcast_cpu_us_mean: 1.0,
+            throughput_mb_s: 1.0,
+            packets_per_broadcast: 3.0,
+            repeated_per_broadcast: 0.0,
+            lost: 0,
+            doubled: 0,
+            killed: None,
+        };
+        let rows = vec![row("host", 64), row("nic", 64), row("host", 1_024), row("nic", 1_024)];
+        let figure = figure(&Report::new(rows, Vec::new(), 0), "treecast bench".into());
+        assert_eq!(figure.curve_names(), ["host auto", "nic auto"]);
+        let [curve, _] = &figure.panels[0].curves[..] else { panic!("two curves") };
+        let points: Vec<_> = curve.points.iter().map(|point| (point.x, point.mean, point.high)).collect();
+        assert_eq!(points, [(64.0, 40.0, 70.0), (1_024.0, 40.0, 70.0)]);
+    }
+}

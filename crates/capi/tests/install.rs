@@ -1,0 +1,172 @@
+//! What `make install` puts somewhere is found by pkg-config, and programs that are linked with it work, as those of the docs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn run(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+/// What is installed, under one folder as a build has it: the libraries of this test, and something for the command.
+fn built(folder: &Path) -> PathBuf {
+    let built = folder.join("built");
+    fs::create_dir(&built).unwrap();
+    let test = std::env::current_exe().unwrap();
+    let libraries = test.parent().unwrap();
+    for name in ["libtreecast.so", "libtreecast.a"] {
+        let here = libraries.join(name);
+        let library = if here.exists() { here } else { libraries.join("..").join(name) };
+        symlink(library, built.join(name)).unwrap();
+    }
+    fs::write(built.join("treecast"), "#!/bin/sh\n").unwrap();
+    built
+}
+
+/// Installs what is built, as a packager does: for the prefix /opt/tree, into a folder.
+fn install(folder: &Path) -> PathBuf {
+    let package = folder.join("package");
+    let mut make = make(&["install", "PREFIX=/opt/tree", &format!("LIBDIR={LIBRARIES}")]);
+    make.arg(format!("DESTDIR={}", package.display()));
+    make.arg(format!("BUILT={}", built(folder).display()));
+    run(&mut make);
+    package
+}
+
+const LIBRARIES: &str = "/opt/tree/lib/here";
+
+fn make(arguments: &[&str]) -> Command {
+    let mut make = Command::new("make");
+    // The make that runs this test has settings of its own.
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").current_dir(repository()).args(arguments);
+    make
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A command that pkg-config and the loader find the package with.
+fn with(package: &Path, program: &str) -> Command {
+    let libraries = package.join(&LIBRARIES[1..]);
+    let mut command = Command::new(program);
+    command.env("PKG_CONFIG_LIBDIR", libraries.join("pkgconfig")).env("LD_LIBRARY_PATH", libraries);
+    command.env("PKG_CONFIG_SYSROOT_DIR", package);
+    command
+}
+
+fn are_there(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());
+    if let Some(program) = missing {
+        // Past the test harness, which keeps what tests that pass print.
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no {program}, so no C program is linked with an installation"
+        );
+    }
+    missing.is_none()
+}
+
+#[test]
+fn a_c_program_is_linked_with_what_is_installed() {
+    if !are_there(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let package = install(folder.path());
+    let mode = |path: &str| fs::metadata(package.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("opt/tree/bin/treecast"), 0o755);
+    assert_eq!(mode("opt/tree/include/treecast.h"), 0o644);
+    assert_eq!(mode("opt/tree/lib/here/pkgconfig/treecast.pc"), 0o644);
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(package.join(format!("opt/tree/lib/here/libtreecast.so.{version}")).is_file());
+
+    let pkg_config = |asked: &[&str]| run(with(&package, "pkg-config").args(asked).arg("treecast"));
+    assert_eq!(pkg_config(&["--modversion"]).trim(), version);
+    // What it says is where it will be, and not where it is packed.
+    let libraries = pkg_config(&["--variable=libdir"]);
+    assert_eq!(libraries.trim(), format!("{}{LIBRARIES}", package.display()));
+    let there =
+        run(with(&package, "pkg-config").env_remove("PKG_CONFIG_SYSROOT_DIR").args(["--libs", "treecast"]));
+    assert_eq!(there.trim(), format!("-L{LIBRARIES} -ltreecast"));
+
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broadcast.c");
+    let compile = |name: &str, flags: &str| {
+        let program = folder.path().join(name);
+        run(Command::new("cc").arg(&source).arg("-o").arg(&program).args(flags.split_whitespace()));
+        program
+    };
+    let shared = compile("shared", &pkg_config(&["--cflags", "--libs"]));
+    assert_eq!(run(&mut with(&package, shared.to_str().unwrap())), "done\n");
+    // Without the shared library the other one is taken.
+    fs::remove_file(package.join("opt/tree/lib/here/libtreecast.so")).unwrap();
+    let alone = compile("alone", &pkg_config(&["--static", "--cflags", "--libs"]));
+    assert_eq!(run(&mut Command::new(alone)), "done\n");
+}
+
+#[test]
+fn the_c_programs_of_the_docs_print_what_stands_there() {
+    if !are_there(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let package = install(folder.path());
+    for page in ["README.md", "docs/library.md"] {
+        let text = fs::read_to_string(repository().join(page)).unwrap();
+        let [files @ .., ("sh", commands), ("text", expected)] = &programs(&text)[..] else {
+            panic!("{page} has no C programs, commands and what they print");
+        };
+        let mut ports = BTreeMap::new();
+        for (_, file) in files {
+            let name = file.split_whitespace().nth(1).unwrap();
+            let is_short = file.lines().skip(1).filter(|line| !line.is_empty()).count() < 10;
+            assert!(is_short || page != "README.md", "{name} has ten lines or more");
+            fs::write(folder.path().join(name), on_free_ports(file, &mut ports)).unwrap();
+        }
+        let mut shell = with(&package, "sh");
+        shell.current_dir(&folder).args(["-ec", &on_free_ports(commands, &mut ports)]);
+        assert_eq!(run(&mut shell), *expected, "{page}");
+    }
+}
+
+/// The blocks of a page from its first C program to what that prints: their languages and texts.
+fn programs(page: &str) -> Vec<(&str, &str)> {
+    let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    let mut programs: Vec<_> = blocks.skip_while(|(language, _)| *language != "c").collect();
+    let end = programs.iter().position(|(language, _)| *language == "text").map_or(0, |end| end + 1);
+    programs.truncate(end);
+    programs
+}
+
+/// The same text with other ports, since somebody may have those.
+fn on_free_ports(text: &str, ports: &mut BTreeMap<String, String>) -> String {
+    const HOST: &str = "127.0.0.1:";
+    let mut parts = text.split(HOST);
+    let mut answer = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let digits = part.len() - part.trim_start_matches(|character: char| character.is_ascii_digit()).len();
+        let (port, rest) = part.split_at(digits);
+        // A port that the system may choose stays.
+        let free = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let other = if port == "0" { "0" } else { ports.entry(port.into()).or_insert_with(free) };
+        answer = answer + HOST + other + rest;
+    }
+    answer
+}
+
+#[test]
+fn an_installation_without_a_build_says_what_to_do() {
+    if !are_there(&["make"]) {
+        return;
+    }
+    let output = make(&["install", "BUILT=nowhere", "DESTDIR=nowhere"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("nowhere/libtreecast.so is not there: run make release first"), "{said}");
+}

@@ -1,0 +1,79 @@
+//! Waiting that a timeout and Ctrl-C end.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use treecast_node::NodeError;
+
+use crate::error::{TreecastError, failed};
+
+/// Signals are looked at as often.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// How long a call may wait: in slices, between which signals are looked at. To be used without the GIL.
+pub struct Patience {
+    until: Option<Instant>,
+    signals_seen: Instant,
+}
+
+impl Patience {
+    /// As long as that is in seconds; none: for ever.
+    ///
+    /// # Errors
+    /// [`TreecastError`] for a number that is no time.
+    pub fn new(timeout: Option<f64>) -> PyResult<Self> {
+        let now = Instant::now();
+        let until = match timeout {
+            // What is more than the clock can count is for ever.
+            Some(seconds) if seconds >= 0.0 => {
+                Duration::try_from_secs_f64(seconds).ok().and_then(|timeout| now.checked_add(timeout))
+            }
+            Some(seconds) => {
+                return Err(TreecastError::new_err(format!(
+                    "a timeout is a number of seconds from 0 on, or None for ever, and not {seconds}"
+                )));
+            }
+            None => None,
+        };
+        Ok(Self { until, signals_seen: now })
+    }
+
+    /// For ever.
+    pub fn endless() -> Self {
+        Self { until: None, signals_seen: Instant::now() }
+    }
+
+    /// Attempts once and, while the answer is that there is more to do or that a slice is over, again. The inner error is that of
+    /// an attempt.
+    ///
+    /// # Errors
+    /// `TimeoutError`; what a handler of signals raises, as `KeyboardInterrupt`.
+    pub fn wait<T>(
+        &mut self,
+        mut attempt: impl FnMut(Duration) -> Result<Option<T>, NodeError>,
+    ) -> PyResult<Result<T, NodeError>> {
+        loop {
+            match attempt(self.slice()) {
+                Ok(Some(done)) => return Ok(Ok(done)),
+                Ok(None) => self.check(NodeError::TimedOut)?,
+                Err(error) if error.is_about_time() => self.check(error)?,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    fn slice(&self) -> Duration {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        left.map_or(SLICE, |left| left.min(SLICE))
+    }
+
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method has a lifetime of its own")]
+    fn check(&mut self, error: NodeError) -> PyResult<()> {
+        let now = Instant::now();
+        if now.duration_since(self.signals_seen) >= SLICE {
+            self.signals_seen = now;
+            Python::attach(|py| py.check_signals())?;
+        }
+        if self.until.is_some_and(|until| until <= now) { Err(failed(error)) } else { Ok(()) }
+    }
+}

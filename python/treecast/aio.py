@@ -1,0 +1,206 @@
+"""Nodes and groups for asyncio: what `treecast.Node` and `treecast.NodeGroup` do, without blocking the event loop.
+
+>>> import asyncio
+>>> from treecast.aio import Node
+>>> async def main():
+...     async with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
+...         members = [one.address, other.address]
+...         receiver = other.group(members)
+...         async with one.group(members) as sender:
+...             await sender.send(b"hello")
+...         async for message in receiver:
+...             print(message)
+>>> asyncio.run(main())
+b'hello'
+
+Any number of groups wait on one loop; none of them has a thread. `asyncio.timeout` bounds every call, and a task that is
+cancelled loses no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import treecast
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from typing_extensions import Buffer
+
+__all__ = ["Node", "NodeGroup"]
+
+_T = TypeVar("_T")
+
+
+class Node:
+    """A running node within this process, as `treecast.Node`.
+
+    As an asynchronous context manager it is closed at the end.
+    """
+
+    def __init__(self, bind: str, *, buffer_bytes: int = 4194304, spin_us: int = 0) -> None:
+        self._node = treecast.Node(bind, buffer_bytes=buffer_bytes, spin_us=spin_us)
+
+    @property
+    def address(self) -> str:
+        """Where the node listens, as members of its groups give it."""
+        return self._node.address
+
+    @property
+    def strays(self) -> dict[str, int]:
+        """Datagrams that belonged to no group, by what was wrong with them."""
+        return self._node.strays
+
+    def group(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
+        """Takes part in a group, as `treecast.Node.group`. It waits for nothing."""
+        return NodeGroup(self._node.group(members, **settings))
+
+    def join(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
+        """Asks the root of a group that runs already to take this node in, as `treecast.Node.join`. It waits for nothing."""
+        return NodeGroup(self._node.join(members, **settings))
+
+    async def close(self) -> None:
+        """Closes the node. Groups that are still open are given up."""
+        # The only call that takes a thread, for some seconds at most.
+        await asyncio.to_thread(self._node.close)
+
+    async def __aenter__(self) -> Node:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._node)
+
+
+class NodeGroup:
+    """A group at one of its members, as `treecast.NodeGroup`, within one event loop at a time.
+
+    At the end of an `async with` block it is closed; left by an exception, it is given up. `async for` receives until the root
+    closes the group. Calls raise what those of `treecast.NodeGroup` raise.
+    """
+
+    def __init__(self, group: treecast.NodeGroup) -> None:
+        self._group = group
+        # From now on whatever there is to see makes it readable.
+        self._descriptor = group.fileno()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._sending = asyncio.Lock()
+        self._is_given_up = False
+
+    async def send(self, message: Buffer) -> None:
+        """At the root: sends a message to all other members. It comes back when the message is on its way.
+
+        Cancelled, a message that has not begun is not sent; one that has begun is sent whole by the next call that sends,
+        flushes or closes. Until then its bytes stay in use.
+        """
+        async with self._sending:
+            await self._until(partial(self._group._begin, message))
+            await self._until(self._group._finish)
+
+    async def receive(self) -> bytes | None:
+        """Receives the next message; None, if the root has closed the group and everything has been received.
+
+        Cancelled, it has taken nothing: the next call receives that message.
+        """
+        return await self._until(partial(self._group.receive, 0))
+
+    async def flush(self) -> None:
+        """At the root: waits until every member that is not lost has all that has been sent."""
+        await self._until(partial(self._group.flush, 0))
+
+    async def wait_until_ready(self) -> list[treecast.Lost]:
+        """At the root: waits until every member has its place in the tree, or is lost; says who is lost. At another member: waits
+        until this one has its place.
+        """
+        return await self._until(partial(self._group.wait_until_ready, 0))
+
+    async def close(self) -> list[treecast.Lost]:
+        """Closes the group at its root, when every member has everything; says who has been lost or has left. At another member:
+        leaves the group.
+
+        Cancelled, the group goes on to be closed.
+        """
+        return await self._until(partial(self._group.close, 0))
+
+    def give_up(self) -> None:
+        """Gives the group up, and waits for nothing."""
+        self._is_given_up = True
+        self._group.give_up()
+
+    def losses(self) -> list[treecast.Lost]:
+        """Who has been lost or has left until now, as far as the root knows."""
+        return self._group.losses()
+
+    @property
+    def member(self) -> int | None:
+        """This member's number, from 0; None, until it has its place."""
+        return self._group.member
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What has been counted for this group at this node, by name."""
+        return self._group.counters
+
+    def __aiter__(self) -> NodeGroup:
+        return self
+
+    async def __anext__(self) -> bytes:
+        message = await self.receive()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def __aenter__(self) -> NodeGroup:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.give_up()
+        elif not self._is_given_up:
+            await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._group)
+
+    async def _until(self, attempt: Callable[[], _T]) -> _T:
+        """Attempts it now, and again whenever there is something new to see."""
+        # Others have their turn also where everything is there at once.
+        await asyncio.sleep(0)
+        while True:
+            # Between an attempt and the wait nothing else runs in this loop, so no news is missed.
+            with contextlib.suppress(TimeoutError):
+                return attempt()
+            await self._news()
+
+    async def _news(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.add_reader(self._descriptor, self._wake)
+        waiting = loop.create_future()
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+            if not self._waiting:
+                loop.remove_reader(self._descriptor)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._descriptor, 8)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
