@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_fabric::{Key, Keyed};
 use treecast_node::{
-    Attendance, Dismissal, Ending, Gathering, Group, GroupCounters, GroupSettings, Nanoseconds, Node,
+    Attendance, Dismissal, Ending, Gathering, Group, GroupCounters, GroupSettings, Lost, Nanoseconds, Node,
     NodeError, NodeSettings, find_here, read_members, resolve,
 };
 
@@ -303,9 +303,9 @@ enum Given {
 
 /// The root's part: sends all that is given, and closes the group.
 fn send(group: &Group, input: Input, given: SyncSender<Given>, take: &Receiver<Given>) -> anyhow::Result<u8> {
-    let mut lost = group.wait_until_ready(None)?;
+    let lost = group.wait_until_ready(None)?;
     tell_ready(group);
-    lost.iter().for_each(|lost| complain(&lost.to_string()));
+    tell_lost(&lost);
     let told = lost.len();
     std::thread::spawn(move || input.feed(&given));
     let (mut messages, mut bytes) = (0_u64, 0);
@@ -324,8 +324,8 @@ fn send(group: &Group, input: Input, given: SyncSender<Given>, take: &Receiver<G
             Given::Stop => return Err(NodeError::Ended(Ending::GivenUp).into()),
         }
     }
-    lost = group.close(None)?;
-    lost.iter().skip(told).for_each(|lost| complain(&lost.to_string()));
+    let lost = group.close(None)?;
+    tell_lost(&lost[told..]);
     complain(&format!("sent {messages} messages, {bytes} bytes"));
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }
@@ -362,6 +362,12 @@ fn tell_ready(group: &Group) {
         _ => "the root".into(),
     };
     complain(&format!("ready: member {member} of {}; {place}", settings.members.len()));
+}
+
+fn tell_lost(all: &[Lost]) {
+    for lost in all {
+        complain(&lost.to_string());
+    }
 }
 
 /// What was counted: of the group, and what belonged to none.

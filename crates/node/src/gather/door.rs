@@ -3,10 +3,10 @@
 //! Nobody is waited for: all connections are watched by one thread, and each has a bound in time and in bytes.
 
 use std::collections::VecDeque;
-use std::{fmt, io};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use rustix::event::{PollFd, PollFlags};
 use treecast_fabric::Keyed;
