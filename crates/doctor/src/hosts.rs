@@ -6,7 +6,7 @@ use treecast_lab::{Lab, LabError, LabSettings};
 
 use crate::Area::Lab as OfLab;
 use crate::Finding;
-use crate::machine::is_root;
+use crate::machine::{is_root, tool};
 
 /// Whether the kernel lets programs classify packets (clsact), which is tried on a host of a lab; none: there was no lab.
 pub type Classifier = Option<bool>;
@@ -16,7 +16,7 @@ pub fn examine() -> (Vec<Finding>, Classifier) {
     match Lab::start(&LabSettings::new(1)) {
         Ok(lab) => {
             let found = format!("a host was made {way}, and is gone again");
-            (vec![tools(None), Finding::ok(OfLab, "namespaces", found)], Some(can_classify(&lab)))
+            (vec![tools(None), Finding::ok(OfLab, "namespaces", found)], can_classify(&lab))
         }
         Err(LabError::ToolMissing { tool: name, package }) => (vec![tools(Some((name, package)))], None),
         Err(error) => {
@@ -49,13 +49,12 @@ fn split(complaint: &str) -> (String, Option<String>) {
     }
 }
 
-fn can_classify(lab: &Lab) -> bool {
-    let line = "PATH=$PATH:/usr/sbin:/sbin; tc qdisc add dev lo clsact";
-    let tried = lab.command(0, "sh").and_then(|mut command| {
-        command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(command.status()?)
-    });
-    tried.is_ok_and(|status| status.success())
+/// Nothing, if it cannot be tried.
+fn can_classify(lab: &Lab) -> Classifier {
+    let mut command = lab.command(0, tool("tc")?).ok()?;
+    command.args(["qdisc", "add", "dev", "lo", "clsact"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Some(command.status().ok()?.success())
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Where a tool is: also where those of the administrator are, which users do not have in their path.
+/// Where a tool is: also in the usual folders, those of the administrator among them, which users need not have in their path.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let given = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&given).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    let folders =
+        std::env::split_paths(&given).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
