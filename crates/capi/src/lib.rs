@@ -18,7 +18,7 @@ use std::time::Duration;
 use std::{ptr, slice};
 
 use treecast_node::{
-    Attendance, Ending, Gathering, Group, GroupSettings, Lost, Node, NodeError, NodeSettings, resolve,
+    Attendance, Ending, Gathering, Group, GroupSettings, Keyed, Lost, Node, NodeError, NodeSettings, resolve,
 };
 
 /// What came of a call.

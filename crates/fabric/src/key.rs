@@ -56,6 +56,18 @@ pub trait Keyed: Sized + 'static {
             expected: key.expected.into(),
         })
     }
+
+    /// Sets what a text says: `key=value`, several divided by spaces, as `root=2 scheme=binomial`.
+    ///
+    /// # Errors
+    /// Those of [`Keyed::set_key`].
+    fn set_all(&mut self, text: &str) -> Result<(), SpecError> {
+        for part in text.split_whitespace() {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            self.set_key(key, value)?;
+        }
+        Ok(())
+    }
 }
 
 /// No parameter may be so large that times computed from it overflow.

@@ -1,39 +1,75 @@
-//! Settings of a group by their keys, for those who write them as text.
+//! Settings of a node and of a group by their keys, for those who write them as text.
 
-use treecast_fabric::{Key, Keyed, SpecError};
-use treecast_proto::GroupId;
+use std::time::Duration;
 
-use crate::GroupSettings;
+use treecast_fabric::{Key, Keyed};
+use treecast_proto::{GroupId, Nanoseconds};
+
+use crate::{GroupSettings, NodeSettings};
 
 impl Keyed for GroupSettings {
     fn keys() -> &'static [Key<Self>] {
-        KEYS
+        GROUP_KEYS
     }
 }
 
-impl GroupSettings {
-    /// Sets what a text says: `key=value`, several divided by spaces, as `root=2 scheme=binomial offload=nic`.
-    ///
-    /// # Errors
-    /// [`SpecError::UnknownKey`] with the keys that there are, [`SpecError::BadValue`] with what fits.
-    ///
-    /// ```
-    /// # use treecast_node::{GroupSettings, Offload};
-    /// let mut settings = GroupSettings::new(Vec::new());
-    /// settings.set_all("root=2 offload=host scheme=binomial")?;
-    /// assert_eq!((settings.root, settings.offload), (2, Offload::Host));
-    /// # Ok::<(), treecast_fabric::SpecError>(())
-    /// ```
-    pub fn set_all(&mut self, text: &str) -> Result<(), SpecError> {
-        for part in text.split_whitespace() {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            self.set_key(key, value)?;
-        }
-        Ok(())
+impl Keyed for NodeSettings {
+    fn keys() -> &'static [Key<Self>] {
+        NODE_KEYS
     }
 }
 
-const KEYS: &[Key<GroupSettings>] = &[
+const NODE_KEYS: &[Key<NodeSettings>] = &[
+    Key {
+        name: "buffer_bytes",
+        expected: "a number of bytes from 4096 to 2^30",
+        about: "how large the socket's buffers should be; the system has bounds of its own",
+        get: |settings| settings.buffer_bytes.to_string(),
+        set: |settings, text| {
+            settings.buffer_bytes = text.parse().ok().filter(|bytes| (4_096..=1 << 30).contains(bytes))?;
+            Some(())
+        },
+    },
+    Key {
+        name: "spin_us",
+        expected: "a number of microseconds up to 1000000",
+        about: "how long whoever waits looks again and again before it sleeps",
+        get: |settings| settings.spin.as_micros().to_string(),
+        set: |settings, text| {
+            settings.spin = Duration::from_micros(text.parse().ok().filter(|&us| us <= 1_000_000)?);
+            Some(())
+        },
+    },
+    Key {
+        name: "silence_ms",
+        expected: "a number of milliseconds from 10 to 600000",
+        about: "how long a neighbour may say nothing, though it is asked, before it is taken for dead",
+        get: |settings| (settings.protocol.silence_max.0 / 1_000_000).to_string(),
+        set: |settings, text| {
+            let silence = milliseconds(text)?;
+            settings.protocol.silence_max = silence;
+            // A quiet neighbour is to be asked some times before that.
+            settings.protocol.keepalive = Nanoseconds(silence.0 / 8).min(Nanoseconds::from_ms(100));
+            Some(())
+        },
+    },
+    Key {
+        name: "arrival_ms",
+        expected: "a number of milliseconds from 10 to 600000",
+        about: "how long the root waits for a member that has never answered",
+        get: |settings| (settings.protocol.arrival_max.0 / 1_000_000).to_string(),
+        set: |settings, text| {
+            settings.protocol.arrival_max = milliseconds(text)?;
+            Some(())
+        },
+    },
+];
+
+fn milliseconds(text: &str) -> Option<Nanoseconds> {
+    text.parse().ok().filter(|ms| (10..=600_000).contains(ms)).map(Nanoseconds::from_ms)
+}
+
+const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "group",
         expected: "a number below 2^32",
@@ -158,6 +194,19 @@ mod tests {
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
         assert_eq!(written[3], "scheme=separate");
+    }
+
+    #[test]
+    fn settings_of_a_node_are_read_as_they_are_written() {
+        let mut settings = NodeSettings::default();
+        settings.set_all("buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000").unwrap();
+        let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
+        assert_eq!(written.join(" "), "buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000");
+        assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
+        for wrong in ["buffer_bytes=1", "spin_us=-1", "silence_ms=1", "arrival_ms=never", "colour=red"] {
+            let error = settings.set_all(wrong).unwrap_err().to_string();
+            assert!(error.contains(wrong.split('=').next().unwrap()), "{error}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub use group::{Group, Part};
 pub use node::Node;
 pub use settings::{GroupSettings, NodeSettings};
 
+pub use treecast_fabric::Keyed;
 pub use treecast_plan::Scheme;
 pub use treecast_proto::{
     Dismissal, Ending, GroupCounters, GroupId, Loss, Nanoseconds, Offload, StrayCounters,

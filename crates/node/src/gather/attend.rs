@@ -11,7 +11,7 @@ use super::lines::{Lines, Look};
 use super::words::{Claim, Greeting, Hash, Key, VERSION, Version, WORD_BYTES_MAX, Word};
 use super::{Deadline, TIMEOUT, host_name, is_name};
 use crate::bell::sleep;
-use crate::{GroupSettings, NodeError};
+use crate::{GroupSettings, Keyed, NodeError};
 
 /// How a node comes to a gathering.
 #[derive(Debug, Clone)]
