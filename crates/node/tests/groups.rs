@@ -270,6 +270,45 @@ fn threads_share_a_group() {
 }
 
 #[test]
+fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
+    const GROUPS: u32 = 6;
+    const MESSAGES: usize = 300;
+    let nodes = nodes(3);
+    let of = |number: u32| GroupSettings {
+        group: GroupId(number),
+        root: number as usize % nodes.len(),
+        slots: 16,
+        ..settings(&nodes)
+    };
+    std::thread::scope(|scope| {
+        for number in 0..GROUPS {
+            let settings = of(number);
+            for (place, group) in groups(&nodes, &settings).into_iter().enumerate() {
+                let is_root = place == settings.root;
+                scope.spawn(move || {
+                    for number in 0..MESSAGES {
+                        if is_root {
+                            group.send(&message(number, 40)).unwrap();
+                            // One of them waits for answers now and then, another for room only.
+                            if number % 7 == 0 {
+                                group.flush(PATIENCE).unwrap();
+                            }
+                        } else {
+                            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(number, 40)));
+                        }
+                    }
+                    if is_root {
+                        assert_eq!(group.close(PATIENCE).unwrap(), []);
+                    } else {
+                        assert_eq!(group.receive(PATIENCE).unwrap(), None);
+                    }
+                });
+            }
+        }
+    });
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let nodes = nodes(2);
     let good = settings(&nodes);
