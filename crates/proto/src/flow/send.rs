@@ -100,10 +100,10 @@ impl Flow {
             return;
         }
         let has_repeats = !child.missing.is_empty();
-        let (least, most) =
-            if child.is_open { (child.sent - LATE_MAX, child.sent) } else { (child.stable, next) };
+        // It may have more than this node has sent it: what it holds from an earlier parent counts when a gap is filled.
+        let least = if child.is_open { child.sent - LATE_MAX } else { child.stable };
         let is_possible = !told.next.is_before(least)
-            && !most.is_before(told.next)
+            && !next.is_before(told.next)
             && (0..=LATE_MAX as i32).contains(&told.next.distance_from(told.stable))
             && told.window <= slots;
         if !is_possible {
@@ -116,6 +116,7 @@ impl Flow {
             child.is_open = true;
             (child.sent, child.acked, child.acked_at) = (told.next, told.next, now);
         }
+        child.sent = child.sent.max(told.next);
         let was_least = self.least.is_some_and(|(least, _)| child.stable == least);
         child.progress(now, told);
         let has_left = was_least && self.least.is_some_and(|(least, _)| child.stable != least);
