@@ -33,7 +33,8 @@ impl Stop {
                     let group = *group;
                     // Who has everything waits for the root's farewell, and does not leave before.
                     let end = engine.protocol.readable(group).filter(|_| engine.protocol.is_closed(group));
-                    let input = end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
+                    let input =
+                        end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
                     if engine.protocol.handle(now, input).is_err() {
                         let _ = engine.protocol.handle(now, Input::Abort { group });
                     }
