@@ -19,7 +19,7 @@ mod settings;
 mod sync;
 mod tree;
 
-pub use addresses::{PORT, find_here, read_members, resolve};
+pub use addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use error::{Lost, NodeError, Unanswered};
 pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::{Group, Part};
