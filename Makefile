@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release install test set-up format lint pure unit python python-tests bench instructions explore equality worlds fuzz clean
+.PHONY: demo demonstration release install test set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz clean
 
 demo:
 	cargo build --package treecast-cli
@@ -46,7 +46,7 @@ install:
 	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
 
 # Everything is built once, as the tests need it.
-test: set-up format lint pure unit demonstration instructions python
+test: set-up format lint pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
 # networks of labs, pkg-config finds the C library (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
@@ -75,6 +75,10 @@ pure:
 
 unit:
 	cargo test --workspace
+
+# What threads share, in every order in which they may come to it.
+schedules:
+	RUSTFLAGS="--cfg loom" cargo test --package treecast-node --lib --target-dir target/loom ring
 
 # The package is installed as users install it, but unoptimised, and not where they have theirs.
 VENV := target/python
@@ -121,7 +125,7 @@ equality:
 # The protocol on bad networks, a world a seed: make worlds WORLDS=1000000
 WORLDS ?= 100000
 worlds:
-	cargo run --package treecast-sim --example worlds -- 0..$(WORLDS)
+	cargo run --release --config profile.release.debug-assertions=true --package treecast-sim --example worlds -- 0..$(WORLDS)
 
 # Any bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
 FUZZ_SECONDS ?= 60

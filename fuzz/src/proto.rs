@@ -292,7 +292,7 @@ impl Trial {
                 }
             }
             Step::Forward { node, upto, child } => {
-                let (upto, child) = (self.number(upto), child.map(usize::from));
+                let (upto, child) = (self.number(upto), child.map(|child| MemberId(child.into())));
                 self.ask(usize::from(node) % NODES, Input::Forward { group: GROUP, upto, child });
             }
             Step::Upset { what, node } => self.upset(what, usize::from(node) % NODES),

@@ -89,23 +89,23 @@ pub enum BenchError {
         max: u64,
     },
     /// A host that cannot be found.
-    #[error("there is no host {name}: {source}")]
+    #[error("there is no host {name}: {why}")]
     Host {
         /// Its name.
         name: String,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// The lab cannot be made.
     #[error(transparent)]
     Lab(#[from] treecast_lab::LabError),
     /// A worker cannot be started, or has died.
-    #[error("the worker of host {host}: {source}")]
+    #[error("the worker of host {host}: {why}")]
     Worker {
         /// Which.
         host: usize,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// A worker says that something went wrong.
     #[error("host {host}: {why}")]

@@ -53,7 +53,7 @@ impl Team {
                 (_, None) => program.given_to(Command::new(&program.path)),
             };
             let worker = Worker::start(host, command);
-            team.workers.push(worker.map_err(|source| BenchError::Worker { host, source })?);
+            team.workers.push(worker.map_err(|why| BenchError::Worker { host, why })?);
         }
         let mut members = Vec::new();
         for (host, worker) in team.workers.iter_mut().enumerate() {
@@ -150,11 +150,10 @@ impl Team {
 }
 
 fn address_of(name: &str) -> Result<SocketAddr, BenchError> {
-    let found =
-        (name, 0).to_socket_addrs().map_err(|source| BenchError::Host { name: name.into(), source })?;
+    let found = (name, 0).to_socket_addrs().map_err(|why| BenchError::Host { name: name.into(), why })?;
     found.into_iter().next().ok_or_else(|| BenchError::Host {
         name: name.into(),
-        source: io::Error::new(io::ErrorKind::NotFound, "it has no address"),
+        why: io::Error::new(io::ErrorKind::NotFound, "it has no address"),
     })
 }
 
@@ -194,7 +193,7 @@ impl Worker {
                 orders.flush()
             },
         );
-        told.map_err(|source| BenchError::Worker { host, source })
+        told.map_err(|why| BenchError::Worker { host, why })
     }
 
     fn hear(&mut self) -> Result<Answer, BenchError> {
@@ -203,7 +202,7 @@ impl Worker {
         let heard = self.answers.read_line(&mut line).and_then(|length| {
             if length == 0 { Err(io::Error::other("it has ended")) } else { Ok(serde_json::from_str(&line)?) }
         });
-        heard.map_err(|source| BenchError::Worker { host, source })
+        heard.map_err(|why| BenchError::Worker { host, why })
     }
 
     fn unexpected(&self, answer: &Answer) -> BenchError {

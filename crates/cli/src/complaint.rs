@@ -4,6 +4,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use treecast_fabric::{SpecError, nearest_hint};
 use treecast_lab::LabError;
+use treecast_sim::UnknownOffload;
 
 /// One sentence that names the offending value. Clap's own messages take several lines, and wrap those of our readers.
 pub fn sentence(error: &Error) -> String {
@@ -45,6 +46,9 @@ fn value(error: &Error, option: &str) -> String {
     let Some(reason) = std::error::Error::source(error) else { return first_line(error) };
     if let Some(LabError::Setting { fits, .. }) = reason.downcast_ref() {
         return format!("{option} {given} does not fit: {fits}");
+    }
+    if let Some(unknown) = reason.downcast_ref::<UnknownOffload>() {
+        return unknown.to_string();
     }
     match reason.downcast_ref::<SpecError>() {
         Some(SpecError::NoName(_)) => format!("{option} '{given}' does not begin with a name"),

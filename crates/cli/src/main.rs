@@ -54,6 +54,8 @@ enum Name {
     Node(command::node::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
+    /// Say what this machine can do, and what is missing.
+    Doctor(command::doctor::Arguments),
     /// One host of a benchmark.
     #[command(hide = true)]
     BenchWorker,
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Name::Lab(arguments) => command::lab::run(&arguments),
         Name::Node(arguments) => command::node::run(&arguments),
         Name::Bench(arguments) => command::bench::run(&arguments),
+        Name::Doctor(arguments) => command::doctor::run(&arguments),
         Name::BenchWorker => command::bench::work(),
     };
     match result {

@@ -130,8 +130,9 @@ pub fn complain(sentence: &str) {
             shown.push(character);
         }
     }
-    // Where standard error is gone too there is nobody to tell.
-    let _ = writeln!(io::stderr(), "treecast: {shown}");
+    // In one write, so that those of other processes come before or after it. Where standard error is gone too there is nobody
+    // to tell.
+    let _ = io::stderr().write_all(format!("treecast: {shown}\n").as_bytes());
 }
 
 /// A table without lines, and without blanks at the ends of its rows.

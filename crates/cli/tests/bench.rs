@@ -1,5 +1,6 @@
 //! `treecast bench`: nodes in processes of their own, on loopback and in a lab.
 
+use std::io::Write;
 use std::process::Command;
 
 use serde_json::Value;
@@ -81,6 +82,57 @@ fn messages_follow_one_another_or_meet_members_that_come_late() {
 }
 
 #[test]
+fn a_member_is_killed_in_the_middle_and_others_get_everything() {
+    let words = "--loopback 4 --offload nic --scheme serial --sizes 1M --messages 3 --rounds 1 --kill 2";
+    let report = report(&words.split(' ').collect::<Vec<_>>());
+    check_rows(&report, &[("nic", "serial", 1 << 20)]);
+    let lost = report["lost_members"].as_array().unwrap();
+    let name = lost.first().and_then(Value::as_str).unwrap();
+    assert!(lost.len() == 1 && name.starts_with("member 2 at 127.0.0.1:"), "{lost:?}");
+    let killed = &report["rows"][0]["killed"];
+    assert_eq!(killed["member"], 2);
+    assert!(killed["root_knew_us"].as_f64() > Some(0.0), "{killed}");
+    assert!(killed["survivors_complete_us"].as_f64() > Some(0.0), "{killed}");
+}
+
+#[test]
+fn hosts_of_their_own_are_reached_by_a_remote_shell() {
+    let treecast = env!("CARGO_BIN_EXE_treecast");
+    let words = "--sizes 64 --messages 5 --rounds 1 --offload nic --format json";
+    let line = format!("{treecast} bench --hosts n0,n1,n2 --shell \"$TREECAST_LAB_AGENT -x\" {words}");
+    let output = Command::new(treecast)
+        .args(["lab", "3", "--on", "1", "--no-prefix", "--", "sh", "-c", &line])
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
+        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        return;
+    }
+    assert!(output.status.success(), "{complaint}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_rows(&report, &[("nic", "auto", 64)]);
+    assert_eq!(report["rows"][0]["hosts"], 3);
+    // The clocks were compared, and are one.
+    assert!(report["clock_error_us"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn what_was_measured_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["chart.svg", "chart.html"] {
+        let file = folder.path().join(name);
+        let words = ["--loopback", "2", "--messages", "2", "--sizes", "4,64", "--offload", "host,nic"];
+        let output = bench(&words).args(["--format", "chart", "--chart"]).arg(&file).output().unwrap();
+        let drawn = String::from_utf8(output.stdout).unwrap();
+        assert!(drawn.starts_with("Broadcast among 2 hosts: until the last one has it\n"), "{drawn}");
+        assert!(drawn.contains("host binomial") && drawn.contains("nic auto"), "{drawn}");
+        let picture = std::fs::read_to_string(file).unwrap();
+        assert!(picture.contains("nic auto") && picture.contains("last delivery (us)"));
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (&["--sizes", "many"], "there is no size many: known is bytes, or 16K, 4M, 1G"),
@@ -93,6 +145,12 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--drop", "1%"], "--lab"),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
+        (&["--chart", "chart.png"], "its name ends with .svg or .html"),
+        (&["--kill", "2"], "ways times sizes, when a member is killed, must be from 1 to 1, and not 12"),
+        (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
+        (&["--hosts", "a,b", "--lab", "2"], "--hosts"),
+        (&["--hosts", "a,b", "--shell", "no-such-shell"], "the worker of host 0: No such file or directory"),
+        (&["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"], "the worker of host 0: "),
     ];
     for (words, said) in cases {
         let output = bench(words).output().unwrap();

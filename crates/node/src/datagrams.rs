@@ -109,6 +109,7 @@ impl Datagrams {
         let address = socket.local_addr()?;
         set_buffers(&socket, buffer_bytes);
         take_trains(&socket);
+        forbid_fragments(&socket);
         let mut receive = Box::new(Incoming {
             bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX],
             addresses: [zeroed(); BATCH],
@@ -357,15 +358,27 @@ fn nothing_there(error: io::Error) -> io::Result<usize> {
 
 /// From now on datagrams that have come together are taken in as one, where the system can.
 fn take_trains(socket: &UdpSocket) {
-    let on: libc::c_int = 1;
-    // SAFETY: the option's value is a number that lives until the call is over. An older system refuses it, which leaves
-    // datagrams apart.
+    // An older system refuses it, which leaves datagrams apart.
+    set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+}
+
+/// From now on the system refuses datagrams that are too long for the network, rather than to cut them into fragments: of
+/// these each may be lost, and all with it, and who has set the group wrongly would not know.
+fn forbid_fragments(socket: &UdpSocket) {
+    // A socket of IPv6 may reach addresses of IPv4, and one of IPv4 refuses the other option.
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
+    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
+}
+
+/// Sets an option if the system has it.
+fn set_option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
+    // SAFETY: the option's value is a number that lives until the call is over.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_GRO,
-            (&raw const on).cast(),
+            level,
+            name,
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         );
     }

@@ -540,10 +540,13 @@ impl Group {
         *forwarded = upto;
         let group = self.channel.group;
         self.channel.give_news();
-        let children = self.shared.with(|engine| engine.children(group).len());
-        let turns = if offload == Offload::Host { 0..children } else { 0..1 };
-        for turn in turns {
-            let child = (offload == Offload::Host).then_some(turn);
+        let children = match offload {
+            Offload::Host => self.shared.with(|engine| engine.children(group)),
+            _ => Vec::new(),
+        };
+        let one_by_one = children.into_iter().map(Some);
+        let at_once = (offload != Offload::Host).then_some(None);
+        for child in one_by_one.chain(at_once) {
             self.shared.request(Request::Input(Input::Forward { group, upto, child }));
         }
     }

@@ -323,7 +323,7 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    /// RUSTFLAGS="--cfg loom" cargo test -p treecast-node --release ring
+    /// `make schedules` runs it.
     #[test]
     fn what_is_written_is_seen_whole_whatever_the_schedule() {
         loom::model(|| {

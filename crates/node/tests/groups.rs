@@ -167,7 +167,7 @@ fn a_group_is_given_up_while_others_wait_for_it() {
         let error = receiver.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "this member has left");
         // Nobody reads, so that this fills the window and waits.
-        let sender = scope.spawn(|| groups[0].send(&[0; 1 << 20]));
+        let sender = scope.spawn(|| groups[0].send(&message(0, 1 << 20)));
         while groups[1].counters().accepted < 4 {
             std::thread::yield_now();
         }
@@ -310,22 +310,101 @@ fn a_wrong_token_gets_nobody_in() {
     assert!(nodes[1].strays().wrong_cookie > 0);
 }
 
+/// Numbers that look like any: xorshift64* (Vigna, 2016).
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
 #[test]
 fn random_datagrams_are_counted_and_traffic_goes_on() {
-    let nodes = nodes(2);
-    let groups = groups(&nodes, &settings(&nodes));
-    let noise = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    for number in 0..500_usize {
-        for node in &nodes {
-            noise.send_to(&message(number, number % 200), node.address()).unwrap();
+    let nodes = nodes(3);
+    let mut all = groups(&nodes, &settings(&nodes));
+    let addresses: Vec<SocketAddr> = nodes.iter().map(Node::address).collect();
+    let noise = std::thread::spawn(move || {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut state = 1;
+        for number in 0..10_000_usize {
+            let length = random(&mut state) as usize % 300;
+            let bytes: Vec<u8> = (0..length).map(|_| random(&mut state) as u8).collect();
+            socket.send_to(&bytes, addresses[number % 3]).unwrap();
         }
-        if number % 10 == 0 {
-            groups[0].send(&message(number, 3_000)).unwrap();
-            assert_eq!(groups[1].receive(PATIENCE).unwrap(), Some(message(number, 3_000)));
+    });
+    let root = all.remove(0);
+    let mut number = 0;
+    while number < 50 || !noise.is_finished() {
+        root.send(&message(number, 3_000)).unwrap();
+        for group in &all {
+            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(number, 3_000)));
+        }
+        number += 1;
+    }
+    noise.join().unwrap();
+    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    for node in &nodes {
+        let strays = node.strays();
+        assert!(strays.malformed > 0, "{strays:?}");
+    }
+}
+
+#[test]
+fn control_messages_that_are_cut_off_are_counted() {
+    let nodes = nodes(3);
+    // What a root tells its member is heard by a socket in its place, and then told to members of a group alike.
+    let ear = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    ear.set_read_timeout(PATIENCE).unwrap();
+    let heard = GroupSettings::new(vec![nodes[2].address(), ear.local_addr().unwrap()]);
+    let _root = nodes[2].group(&heard).unwrap();
+    let mut table = [0; 2_000];
+    let length = ear.recv(&mut table).unwrap();
+
+    let groups = groups(&nodes[..2], &settings(&nodes[..2]));
+    for node in &nodes[..2] {
+        for end in 1..length {
+            ear.send_to(&table[..end], node.address()).unwrap();
+        }
+        // It is whole, and of somebody who is no member.
+        ear.send_to(&table[..length], node.address()).unwrap();
+        while node.strays().malformed < length as u64 - 1 {
+            std::thread::yield_now();
         }
     }
-    let strays = nodes[1].strays();
-    assert!(strays.malformed > 0, "{strays:?}");
+    groups[0].send(b"hello").unwrap();
+    assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+    assert_eq!(nodes[1].strays().malformed, length as u64 - 1);
+}
+
+#[test]
+fn a_reader_that_never_reads_holds_the_others_up_when_its_slots_are_full() {
+    let nodes = nodes(3);
+    let settings = GroupSettings { slots: 8, scheme: Some("separate".parse().unwrap()), ..settings(&nodes) };
+    let groups = groups(&nodes, &settings);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            (0..100).for_each(|number| groups[0].send(&message(number, 1_000)).unwrap());
+            groups[0].close(PATIENCE)
+        });
+        // The other has what fits the slots of the silent one and of the root, and then nothing more.
+        for number in 0..16 {
+            assert_eq!(groups[1].receive(PATIENCE).unwrap(), Some(message(number, 1_000)));
+        }
+        assert!(matches!(groups[1].receive(Some(Duration::from_millis(50))), Err(NodeError::TimedOut)));
+        assert!(!sender.is_finished());
+        assert_eq!(groups[2].counters().accepted, 8, "no more is kept than fits the slots");
+        // Nobody is lost by it: when it reads, all goes on.
+        let late = scope.spawn(|| {
+            (0..100).for_each(|number| {
+                assert_eq!(groups[2].receive(PATIENCE).unwrap(), Some(message(number, 1_000)));
+            });
+        });
+        for number in 16..100 {
+            assert_eq!(groups[1].receive(PATIENCE).unwrap(), Some(message(number, 1_000)));
+        }
+        late.join().unwrap();
+        assert_eq!(sender.join().unwrap().unwrap(), []);
+    });
 }
 
 #[test]

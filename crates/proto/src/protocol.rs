@@ -86,8 +86,8 @@ pub enum Input<'a> {
         group: GroupId,
         /// The first that may not.
         upto: Sequence,
-        /// To the child with this place in the order only; none: to all of them.
-        child: Option<usize>,
+        /// To this child only; none: to all of them.
+        child: Option<MemberId>,
     },
     /// At the root: everything is queued; the group ends when all have it.
     Close {

@@ -75,12 +75,12 @@ enum Command {
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `forward B 3`: the application at B sends packets before 3 on, to all children or to the one at a place.
+    /// `forward B 3`: the application at B sends packets before 3 on, to all children or to one: `forward B 3 child=C`.
     Forward {
         node: char,
         upto: u32,
         #[arg(key)]
-        child: Option<usize>,
+        child: Option<char>,
     },
     /// `run 1ms`: time passes. `run 1ms quietly`: only what users see is told.
     Run { span: Span, how: Option<String> },
@@ -194,7 +194,9 @@ impl Tabletop {
                 self.ask(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;
             }
             Command::Forward { node, upto, child } => {
-                self.ask(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child: *child })?;
+                // Where it is used, all letters from A on are members.
+                let child = child.map(|child| MemberId(u32::from(child) - u32::from('A')));
+                self.ask(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child })?;
             }
             Command::Run { span, how } => {
                 self.tell_packets(how.as_deref() != Some("quietly"));

@@ -12,8 +12,9 @@ use std::{mem, process};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
+use treecast_fabric::{Key, Keyed};
 use treecast_node::{
-    Attendance, Dismissal, Ending, Gathering, Group, GroupCounters, GroupSettings, Nanoseconds, Node,
+    Attendance, Dismissal, Ending, Gathering, Group, GroupCounters, GroupSettings, Lost, Nanoseconds, Node,
     NodeError, NodeSettings, find_here, read_members, resolve,
 };
 
@@ -26,22 +27,7 @@ use crate::output::{NotWritten, OutFile, complain};
        treecast node --attend ADDRESS [--receive FILE|-] [OPTIONS]
        treecast node --members FILE [--send FILE|-] [--receive FILE|-] [OPTIONS]",
     group = ArgGroup::new("way").required(true),
-    after_help = "Examples, the first at the root, the second at two others:
-  treecast node --gather 0.0.0.0:7000 --count 3 --send -
-  treecast node --attend 10.0.0.1:7000 --receive -
-
-The token is what all members know and others do not: it keeps others out, and is read
-from --token-file or from the variable TREECAST_TOKEN.
-
-Keys of --set are those of a group's settings: scheme, offload, mtu_bytes and others.
-
-An interrupt (Ctrl-C) or SIGTERM lets a member leave its group in order, and a root give
-it up.
-
-Exit status: 0 done; 1 something could not be written; 2 what was given is wrong; 5 not
-all members came, some were lost, or not everything has come.
-
-docs/node.md says more."
+    after_help = after_help()
 )]
 pub struct Arguments {
     /// Be the root, and let the others come to this address, at TCP: host:port
@@ -98,6 +84,34 @@ pub struct Arguments {
     /// A setting of the group; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+}
+
+fn after_help() -> String {
+    let defaults = GroupSettings::new(Vec::new());
+    let keys = GroupSettings::keys().iter().filter(|key| key.name != "token");
+    let line = |key: &Key<GroupSettings>| {
+        let setting = format!("{}={}", key.name, key.value(&defaults));
+        format!("  {setting:<22} {}\n", key.about)
+    };
+    format!(
+        "Examples, the first at the root, the second at two others:
+  treecast node --gather 0.0.0.0:7000 --count 3 --send -
+  treecast node --attend 10.0.0.1:7000 --receive -
+
+The token is what all members know and others do not: it keeps others out, and is read
+from --token-file or from the variable TREECAST_TOKEN.
+
+Keys of --set, with their defaults:
+{}
+An interrupt (Ctrl-C) or SIGTERM lets a member leave its group in order, and a root give
+it up.
+
+Exit status: 0 done; 1 something could not be written; 2 what was given is wrong; 5 not
+all members came, some were lost, or not everything has come.
+
+docs/node.md says more.",
+        keys.map(line).collect::<String>()
+    )
 }
 
 /// Something has not come to its end; what, has been said.
@@ -289,9 +303,9 @@ enum Given {
 
 /// The root's part: sends all that is given, and closes the group.
 fn send(group: &Group, input: Input, given: SyncSender<Given>, take: &Receiver<Given>) -> anyhow::Result<u8> {
-    let mut lost = group.wait_until_ready(None)?;
+    let lost = group.wait_until_ready(None)?;
     tell_ready(group);
-    lost.iter().for_each(|lost| complain(&lost.to_string()));
+    tell_lost(&lost);
     let told = lost.len();
     std::thread::spawn(move || input.feed(&given));
     let (mut messages, mut bytes) = (0_u64, 0);
@@ -310,8 +324,8 @@ fn send(group: &Group, input: Input, given: SyncSender<Given>, take: &Receiver<G
             Given::Stop => return Err(NodeError::Ended(Ending::GivenUp).into()),
         }
     }
-    lost = group.close(None)?;
-    lost.iter().skip(told).for_each(|lost| complain(&lost.to_string()));
+    let lost = group.close(None)?;
+    tell_lost(&lost[told..]);
     complain(&format!("sent {messages} messages, {bytes} bytes"));
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }
@@ -348,6 +362,12 @@ fn tell_ready(group: &Group) {
         _ => "the root".into(),
     };
     complain(&format!("ready: member {member} of {}; {place}", settings.members.len()));
+}
+
+fn tell_lost(all: &[Lost]) {
+    for lost in all {
+        complain(&lost.to_string());
+    }
 }
 
 /// What was counted: of the group, and what belonged to none.

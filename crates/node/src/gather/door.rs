@@ -3,10 +3,10 @@
 //! Nobody is waited for: all connections are watched by one thread, and each has a bound in time and in bytes.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use rustix::event::{PollFd, PollFlags};
 use treecast_fabric::Keyed;
@@ -301,7 +301,7 @@ impl Door {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // As when all descriptors are taken. One that was broken off before is none, but to wait does no harm.
                 Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be taken");
+                    self.count("somebody", &error.to_string());
                     self.accept_at = Instant::now() + ACCEPT_PAUSE;
                     break;
                 }
@@ -339,7 +339,7 @@ impl Door {
         }
     }
 
-    fn count(&mut self, who: SocketAddr, why: &str) {
+    fn count(&mut self, who: impl fmt::Display, why: &str) {
         tracing::warn!(%who, why, "turned away");
         self.turned_away += 1;
         self.last_turned_away = Some(format!("{who}: {why}"));

@@ -101,12 +101,9 @@ impl Key {
     pub fn proof_of_member(&self, roots: Hash, claim: &Claim) -> Hash {
         let Claim { challenge, ip, port, member, name, .. } = claim;
         // No field but the last may hold a blank.
-        self.prove(&format!(
-            "member {} {} {ip:?} {port} {} {name}",
-            hex(roots),
-            hex(*challenge),
-            number(*member)
-        ))
+        let ip = ip.map_or_else(|| "all".into(), |ip| ip.to_string());
+        let member = member.map_or_else(|| "any".into(), |member| member.to_string());
+        self.prove(&format!("member {} {} {ip} {port} {member} {name}", hex(roots), hex(*challenge)))
     }
 
     /// What the root says to be one.
@@ -121,8 +118,4 @@ impl Key {
 
 fn hex(hash: Hash) -> String {
     hash.into()
-}
-
-fn number(member: Option<u32>) -> String {
-    member.map_or_else(|| "any".into(), |member| member.to_string())
 }

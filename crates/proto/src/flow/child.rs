@@ -148,12 +148,13 @@ impl Child {
             return;
         }
         self.misses += 1;
-        // The first question may have come late, or its answer: a probe is cheap, and says what is to be repeated.
         if self.misses > 1 {
             self.window.silent(self.sent);
-            if self.in_flight() > 0 {
-                self.missing.set(self.acked);
-            }
+        }
+        // The first question may have come late, or its answer: of many packets a probe learns which are to be repeated. One
+        // packet is a probe as good as any (RFC 8985, section 7, for the tail of what is sent).
+        if self.in_flight() == 1 || self.misses > 1 && self.in_flight() > 0 {
+            self.missing.set(self.acked);
         }
     }
 }

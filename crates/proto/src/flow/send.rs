@@ -71,14 +71,15 @@ impl Flow {
     }
 
     /// With offload `host` or `assisted`: packets before this one may go to that child, or to all.
-    pub fn forward(&mut self, upto: Sequence, child: Option<usize>) -> Result<(), Refused> {
+    /// A child that has gone meanwhile is none of them any more.
+    pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
         if upto.is_before(self.freed) || self.next.is_before(upto) {
             return Err(Refused::Packet { given: upto, from: self.freed, end: self.next });
         }
         self.forwarded = self.forwarded.max(upto);
         let children = match child {
             None => &mut self.children[..],
-            Some(place) => self.children.get_mut(place..=place).unwrap_or_default(),
+            Some(member) => self.place(member).map_or(&mut [][..], |place| &mut self.children[place..=place]),
         };
         for child in children {
             child.gate = child.gate.max(upto);

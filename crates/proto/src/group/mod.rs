@@ -191,7 +191,7 @@ impl Group {
         self.flow.as_mut().ok_or(Refused::UnknownGroup(self.name.group))?.consume(upto)
     }
 
-    pub fn forward(&mut self, upto: Sequence, child: Option<usize>) -> Result<(), Refused> {
+    pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
         self.flow.as_mut().ok_or(Refused::UnknownGroup(self.name.group))?.forward(upto, child)
     }
 

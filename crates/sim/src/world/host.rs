@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Cookie, Ending, Event, GroupId, Input, Lead, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Sequence, Settings, Source, Transmit,
+    Cookie, Ending, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
+    Piece, Protocol, Sequence, Settings, Source, Transmit,
 };
 
 use super::oracle::Oracle;
@@ -425,9 +425,11 @@ fn forward(
         return Ok(());
     }
     application.forwarded = upto;
-    let children = protocol.children(group).count();
-    let turns: Vec<Option<usize>> =
-        if application.offload == Offload::Host { (0..children).map(Some).collect() } else { vec![None] };
+    let turns: Vec<Option<MemberId>> = if application.offload == Offload::Host {
+        protocol.children(group).map(Some).collect()
+    } else {
+        vec![None]
+    };
     for child in turns {
         protocol.handle(now, Input::Forward { group, upto, child }).map_err(|error| error.to_string())?;
     }

@@ -1,0 +1,84 @@
+//! `treecast doctor`: what this machine can do.
+
+use clap::{Args, ValueEnum};
+use treecast_doctor::{Area, Finding, Report, State, examine};
+
+use crate::output::{OutArguments, emit};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each line is ok, limited (it works, with limits) or missing. Nothing needs rights, and
+nothing on the machine is changed: two nodes send each other a message, a lab of one host
+comes and goes, and a BPF program is loaded that is attached to nothing. As root more may
+work.
+
+docs/node.md says more."
+)]
+pub struct Arguments {
+    /// What is printed
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+
+    #[command(flatten)]
+    out: OutArguments,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let report = examine();
+    let text = match arguments.format {
+        Format::Text => text(&report),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    };
+    emit(arguments.out.file.as_deref(), &text)?;
+    Ok(0)
+}
+
+fn text(report: &Report) -> String {
+    let headings = [
+        (Area::Groups, "Groups of processes on any hosts: treecast node, the library"),
+        (Area::Lab, "Hosts on this machine: treecast lab, treecast bench --lab"),
+        (Area::KernelEngine, "The kernel engine, which is to come"),
+    ];
+    let mut text = String::new();
+    for (area, heading) in headings {
+        text += &format!("{heading}\n");
+        report
+            .findings
+            .iter()
+            .filter(|finding| finding.area == area)
+            .for_each(|finding| add(&mut text, finding));
+        text.push('\n');
+    }
+    let against: Vec<&str> = report.against_kernel_engine().map(|finding| finding.name).collect();
+    text += &if report.kernel_engine {
+        "The kernel engine: this machine could run it.\n".to_owned()
+    } else {
+        format!(
+            "The kernel engine: this machine could not run it as it is, because of: {}.\n",
+            against.join(", ")
+        )
+    };
+    text
+}
+
+fn add(text: &mut String, finding: &Finding) {
+    let state = match finding.state {
+        State::Ok => "ok",
+        State::Limited => "limited",
+        State::Missing => "missing",
+    };
+    *text += &format!("  {state:<8} {:<15} {}\n", finding.name, finding.found);
+    for (label, line) in [("so", &finding.means), ("do", &finding.remedy)] {
+        if let Some(line) = line {
+            *text += &format!("{:27}{label}: {line}\n", "");
+        }
+    }
+}

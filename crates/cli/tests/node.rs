@@ -1,0 +1,320 @@
+//! `treecast node`: a broadcast between shells, and what goes wrong with it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::thread;
+
+use tempfile::TempDir;
+
+fn node(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
+    command.arg("node").args(words).env_remove("TREECAST_TOKEN").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A port at loopback that was free a moment ago: no other is given it again so soon.
+fn place() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn check(child: Child, status: i32, part: &str) -> Output {
+    let output = child.wait_with_output().unwrap();
+    let complaint = said(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{complaint}");
+    assert!(complaint.contains(part), "'{part}' is not in\n{complaint}");
+    assert!(complaint.lines().all(|line| line.starts_with("treecast: ")), "{complaint}");
+    output
+}
+
+/// Reads what a node says, until that.
+fn wait_for(child: &mut Child, part: &str) -> BufReader<ChildStderr> {
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "'{part}' was not said");
+    }
+    stderr
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+    assert!(status.unwrap().success());
+}
+
+fn file(folder: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, contents).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_file_reaches_everybody_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
+    let input = file(&folder, "input", &bytes);
+    let token = file(&folder, "token", b"secret\n");
+    let copy = folder.path().join("copy");
+    let place = place();
+    let root =
+        node(&["--gather", &place, "--count", "4", "--send", text(&input), "--token-file", text(&token)])
+            .spawn()
+            .unwrap();
+    let others: Vec<Child> = [
+        &["--receive", text(&copy), "--token-file", text(&token)][..],
+        &["--receive", "-", "--token-file", text(&token)],
+        &[],
+    ]
+    .map(|words| {
+        let mut command = node(&[&["--attend", &place], words].concat());
+        if words.is_empty() {
+            command.env("TREECAST_TOKEN", "secret");
+        }
+        command.spawn().unwrap()
+    })
+    .into();
+    // What they print is read while they run.
+    let others: Vec<_> = others
+        .into_iter()
+        .map(|other| thread::spawn(move || check(other, 0, "received 4 messages, 1000000 bytes")))
+        .collect();
+    check(root, 0, "sent 4 messages, 1000000 bytes");
+    let outputs: Vec<Output> = others.into_iter().map(|other| other.join().unwrap()).collect();
+    assert!(fs::read(&copy).unwrap() == bytes);
+    assert!(outputs[0].stdout.is_empty() && outputs[1].stdout == bytes && outputs[2].stdout.is_empty());
+}
+
+#[test]
+fn what_is_typed_arrives_at_once() {
+    let place = place();
+    let mut root =
+        node(&["--gather", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut other = node(&["--attend", &place, "--receive", "-"]).spawn().unwrap();
+    let mut received = BufReader::new(other.stdout.take().unwrap()).lines();
+    let mut typed = root.stdin.take().unwrap();
+    for line in ["one", "two"] {
+        writeln!(typed, "{line}").unwrap();
+        assert_eq!(received.next().unwrap().unwrap(), line);
+    }
+    drop(typed);
+    check(root, 0, "ready: member 0 of 2; the root");
+    check(other, 0, "ready: member 1 of 2; the root is member 0 at 127.0.0.1:");
+}
+
+#[test]
+fn members_may_be_named_by_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let addresses = ports.map(|socket| socket.local_addr().unwrap().to_string());
+    let members = file(&folder, "members", format!("{} # root\n{}\n", addresses[0], addresses[1]).as_bytes());
+    let spawn = |number: usize, words: &[&str]| {
+        let common = ["--members", text(&members), "--bind", &addresses[number]];
+        node(&[&common, words].concat()).spawn().unwrap()
+    };
+    let other = spawn(1, &["--receive", "-"]);
+    check(spawn(0, &["--send", text(&members)]), 0, "sent 1 messages");
+    assert_eq!(check(other, 0, "").stdout, fs::read(&members).unwrap());
+    // Both are at this machine: which of them this node is has to be said.
+    let lost = node(&["--members", text(&members)]).spawn().unwrap();
+    check(lost, 2, "several members are at addresses of this machine");
+}
+
+#[test]
+fn a_member_that_is_told_to_end_leaves_and_others_go_on() {
+    for name in ["TERM", "INT"] {
+        let place = place();
+        let mut root =
+            node(&["--gather", &place, "--count", "3", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stays = node(&["--attend", &place, "--member", "1", "--receive", "-"]).spawn().unwrap();
+        let mut leaves = node(&["--attend", &place, "--member", "2"]).spawn().unwrap();
+        let rest = wait_for(&mut leaves, "ready");
+        let mut typed = root.stdin.take().unwrap();
+        writeln!(typed, "one").unwrap();
+        let mut received = BufReader::new(stays.stdout.take().unwrap()).lines();
+        assert_eq!(received.next().unwrap().unwrap(), "one");
+        signal(&leaves, name);
+        assert!(rest.lines().any(|line| line.unwrap() == "treecast: this member has left"));
+        assert_eq!(leaves.wait().unwrap().code(), Some(0));
+        writeln!(typed, "two").unwrap();
+        assert_eq!(received.next().unwrap().unwrap(), "two");
+        drop(typed);
+        check(stays, 0, "received 2 messages, 8 bytes; the group is closed");
+        check(root, 5, "is lost: it has left");
+    }
+}
+
+#[test]
+fn a_root_that_is_told_to_end_gives_the_group_up_and_nobody_keeps_a_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    let place = place();
+    let mut root =
+        node(&["--gather", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let other = node(&["--attend", &place, "--receive", text(&copy)]).spawn().unwrap();
+    writeln!(root.stdin.as_mut().unwrap(), "a part").unwrap();
+    let rest = wait_for(&mut root, "ready");
+    signal(&root, "TERM");
+    assert!(rest.lines().any(|line| line.unwrap() == "treecast: the group was given up here"));
+    assert_eq!(root.wait().unwrap().code(), Some(5));
+    check(other, 5, "the root has given the group up");
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no part is kept");
+}
+
+#[test]
+fn who_did_not_come_is_said_on_both_sides() {
+    let place = place();
+    let root = node(&["--gather", &place, "--count", "3", "--send", "-", "--wait", "1"]).spawn().unwrap();
+    let other = node(&["--attend", &place, "--member", "2", "--name", "anna"]).spawn().unwrap();
+    check(root, 5, "; member 1 is missing\n");
+    let complaint = said(&check(other, 5, "not all members came in time: 2 of 3 members have come: ").stderr);
+    assert!(
+        complaint.contains("anna at 127.0.0.1:") && complaint.contains(" as member 2; member 1 is missing")
+    );
+    let alone = node(&["--attend", &place, "--wait", "1"]).spawn().unwrap();
+    check(alone, 5, &format!("no group has come of the gathering at {place}: "));
+}
+
+#[test]
+fn a_wrong_token_is_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = file(&folder, "wrong", b"guess");
+    let place = place();
+    let mut command = node(&["--gather", &place, "--count", "2", "--send", "-"]);
+    let mut root = command.env("TREECAST_TOKEN", "secret").spawn().unwrap();
+    let guest = node(&["--attend", &place, "--token-file", text(&wrong)]).spawn().unwrap();
+    check(guest, 2, "turns this node away: its token is another than the root's");
+    wait_for(&mut root, "; turned away was 127.0.0.1:");
+    let mut command = node(&["--attend", &place]);
+    check(command.env("TREECAST_TOKEN", "secret").spawn().unwrap(), 0, "the group is closed");
+    assert_eq!(root.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_makes_no_sense_is_said_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = file(&folder, "empty", b"\n");
+    let double = file(&folder, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
+    let unknown = file(&folder, "unknown", b"# all\nnobody.invalid:7000\n");
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "is missing"),
+        (&["--gather", "127.0.0.1:0"], "--count"),
+        (&["--gather", "127.0.0.1:0", "--count", "0"], "--count 0 does not fit"),
+        (&["--gather", "127.0.0.1:0", "--count", "2"], "--send is missing"),
+        (&["--gather", "192.0.2.1:0", "--count", "2", "--send", "-"], "that is no address of this machine"),
+        (&["--gather", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
+        (
+            &["--gather", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "token=x"],
+            "others can read command lines",
+        ),
+        (
+            &["--gather", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "root=2"],
+            "the root is member 2 of 2",
+        ),
+        (&["--gather", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
+        (&["--attend", "127.0.0.1:port"], "is no address such as"),
+        (&["--attend", "nobody.invalid"], "nobody knows the host nobody.invalid"),
+        (&["--attend", "127.0.0.1:1", "--send", "-"], "--send"),
+        (&["--attend", "127.0.0.1:1", "--bind", &taken], "choose another port, or 0 for a free one"),
+        (&["--attend", "127.0.0.1:1", "--name", "a\nb"], "no control characters"),
+        (&["--attend", "[::1]:1", "--bind", "127.0.0.1:0"], "has IPv4 alone"),
+        (&["--attend", "127.0.0.1:1", "--token-file", text(&empty)], "holds no token"),
+        (&["--attend", "127.0.0.1:1", "--token-file", "/no/such"], "/no/such could not be read"),
+        (&["--members", text(&empty)], "it names no members"),
+        (&["--members", text(&double)], "line 2: 127.0.0.1:7000 is given twice, before in line 1"),
+        (&["--members", text(&unknown)], "line 2: nobody knows the host nobody.invalid"),
+    ];
+    for (words, part) in cases {
+        let output = check(node(words).spawn().unwrap(), 2, part);
+        let complaint = said(&output.stderr);
+        let count = complaint.lines().filter(|line| !line.contains("members gather at")).count();
+        assert_eq!(count, 1, "{words:?}: {complaint}");
+    }
+    let output = check(
+        node(&["--attend", "127.0.0.1:1", "--receive", "/no/such/file"]).spawn().unwrap(),
+        1,
+        "could not be written",
+    );
+    assert!(output.stdout.is_empty());
+}
+
+/// Ports below 1024 are for root alone, unless the machine says otherwise.
+#[test]
+fn a_port_that_needs_rights_is_refused_with_the_reason() {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    let is_root =
+        fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);
+    if first.trim().parse() != Ok(1_024) || is_root && !Path::new("/usr/bin/setpriv").exists() {
+        return;
+    }
+    let words = ["--attend", "127.0.0.1:1", "--bind", "127.0.0.1:1023"];
+    let mut command = node(&words);
+    let folder = tempfile::tempdir().unwrap();
+    if is_root {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = folder.path().join("treecast");
+        fs::copy(env!("CARGO_BIN_EXE_treecast"), &copy).unwrap();
+        command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy).arg("node").args(words);
+        command.current_dir("/").stderr(Stdio::piped());
+    }
+    check(
+        command.spawn().unwrap(),
+        2,
+        "cannot listen at 127.0.0.1:1023: Permission denied (os error 13): ports below 1024 need rights",
+    );
+}
+
+/// In a lab, where links carry 1280 bytes: a group is told that its datagrams do not fit, and which setting to change.
+#[test]
+fn a_network_that_carries_less_is_named() {
+    let treecast = env!("CARGO_BIN_EXE_treecast");
+    let run = |set: &str| {
+        let line = format!(
+            "case $TREECAST_LAB_HOST in \
+             0) head -c 100000 /dev/zero | {treecast} node --gather 0.0.0.0:7000 --count 2 --send - {set};; \
+             1) {treecast} node --attend n0:7000 --receive - | wc -c;; esac"
+        );
+        let mut command = Command::new(treecast);
+        command.args(["lab", "2", "--mtu", "1280", "--", "sh", "-c", &line]).output().unwrap()
+    };
+    let refused = run("");
+    let complaint = said(&refused.stderr);
+    if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
+        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        return;
+    }
+    let reason = "datagrams of 1500 bytes do not fit through the network: give the group a smaller mtu_bytes";
+    assert!(complaint.contains(reason), "{complaint}");
+    assert_eq!(refused.status.code(), Some(2), "{complaint}");
+    let fits = run("--set mtu_bytes=1280");
+    assert!(fits.status.success(), "{}", said(&fits.stderr));
+    assert!(said(&fits.stdout).contains("n1: 100000"), "{}", said(&fits.stdout));
+}
+
+#[test]
+fn who_stops_reading_is_no_complaint() {
+    let place = place();
+    let root = node(&["--gather", &place, "--count", "2", "--send", "/dev/zero"]).spawn().unwrap();
+    let mut other = node(&["--attend", &place, "--receive", "-"]).spawn().unwrap();
+    let mut some = [0; 10_000];
+    other.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    let output = other.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    signal(&root, "TERM");
+    check(root, 5, "the group was given up here");
+}
