@@ -3,14 +3,15 @@
 //! Only the root changes the tree. Whoever is cut off is adopted by an ancestor, which still has every packet that the
 //! adopted lack: a packet stays in its slot until the whole subtree has accepted it.
 
+mod tell;
+
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, Control, Dismissal, MemberId, Neighbour, Role, Sequence, Table, Timestamp};
+use treecast_wire::{Dismissal, MemberId, Sequence, Table, Timestamp};
 
 use super::Name;
 use super::seat::{Doubt, Seat};
 use crate::flow::{ChildPlace, Flow, Trouble};
-use crate::protocol::Transmit;
 use crate::{Ending, Event, Lead, Loss, Nanoseconds, Settings};
 
 /// All members and their places.
@@ -58,12 +59,9 @@ struct Newcomer {
     place: Option<(MemberId, Sequence)>,
 }
 
-const TELL_WAIT_MAX: Nanoseconds = Nanoseconds::from_ms(25);
 /// Nobody answers a farewell, and it may be lost: it is said as often.
 const FAREWELLS: u32 = 3;
 const FAREWELL_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
-
-const ASK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 /// For so long a sign of life says that it is the way between two neighbours that is broken.
 const ANSWER_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
@@ -203,7 +201,7 @@ impl Roster {
             _ => None,
         };
         let since_answer = answered.map(|at| now.since(at));
-        if since_answer.is_some_and(|span| span > ASK_INTERVAL && span < ANSWER_HOLDS) {
+        if since_answer.is_some_and(|span| span > tell::ASK_INTERVAL && span < ANSWER_HOLDS) {
             // It is there, and this neighbour still cannot reach it: they have no way to each other.
             self.seat_mut(member).doubt = None;
             self.part_ways(now, by, member);
@@ -479,81 +477,6 @@ impl Roster {
             Stage::Over { tell_at, .. } => Some(tell_at),
             _ => self.look_at,
         }
-    }
-
-    /// The next thing to say.
-    pub fn poll(&mut self, now: Nanoseconds, settings: &Settings, name: &Name) -> Option<Transmit> {
-        if !self.is_due(now) {
-            return None;
-        }
-        let transmit = self.next_due(now, name);
-        if transmit.is_none() {
-            (self.is_dirty, self.look_at) = (false, self.next_look(settings));
-        }
-        transmit
-    }
-
-    fn next_look(&self, settings: &Settings) -> Option<Nanoseconds> {
-        let of_seat = |member: MemberId| {
-            let seat = self.seat(member);
-            let is_untold = seat.taken < self.epoch;
-            let patience =
-                if seat.taken == 0 { self.patience_with_absent(settings) } else { settings.silence_max };
-            let lost = is_untold.then(|| seat.heard_at.max(seat.told_since) + patience + Nanoseconds(1));
-            let doubt =
-                seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none()).map(|doubt| doubt.ask_at);
-            [is_untold.then_some(seat.tell_at), lost, doubt].into_iter().flatten().min()
-        };
-        self.others().filter_map(of_seat).min()
-    }
-
-    fn next_due(&mut self, now: Nanoseconds, name: &Name) -> Option<Transmit> {
-        if let Some((to, why)) = self.dismissals.pop() {
-            return Some(name.control(now, to, &Control::Dismissed(why)));
-        }
-        if matches!(self.stage, Stage::Over { .. }) {
-            return None;
-        }
-        let due = self.others().find(|&member| {
-            let seat = self.seat(member);
-            seat.tell_at <= now && (seat.taken < self.epoch || seat.is_owed || seat.part > 0)
-        });
-        if let Some(member) = due {
-            let table = self.next_part(now, member);
-            return Some(name.control(now, self.seat(member).address, &Control::Table(table)));
-        }
-        let doubted = self.others().find(|&member| {
-            let doubt = self.seat(member).doubt.as_ref();
-            doubt.is_some_and(|doubt| doubt.answered_at.is_none() && doubt.ask_at <= now)
-        })?;
-        let seat = self.seat_mut(doubted);
-        if let Some(doubt) = &mut seat.doubt {
-            doubt.ask_at = now + ASK_INTERVAL;
-        }
-        Some(name.packet(now, seat.address, Sequence(0), Body::Probe))
-    }
-
-    /// The part of a member's table that is to be told next.
-    fn next_part(&mut self, now: Nanoseconds, member: MemberId) -> Table {
-        let this = &*self;
-        let seat = this.seat(member);
-        let neighbour =
-            |role, member: MemberId| Neighbour { member, role, address: this.seat(member).address };
-        let parent = seat.parent.into_iter().map(|parent| neighbour(Role::Parent, parent));
-        let children = seat.children.iter().map(|&child| neighbour(Role::Child, child));
-        let parts = (1 + seat.children.len()).div_ceil(Table::PART_NEIGHBOURS_MAX) as u16;
-        let part = seat.part.min(parts - 1);
-        let first = usize::from(part) * Table::PART_NEIGHBOURS_MAX;
-        let neighbours = parent.chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
-        let table = Table { member, taken: seat.taken, part, parts, neighbours, ..self.agreed.clone() };
-        let seat = self.seat_mut(member);
-        seat.part = part + 1;
-        if seat.part == parts {
-            (seat.part, seat.is_owed) = (0, false);
-            seat.tell_at = now + seat.tell_wait;
-            seat.tell_wait = TELL_WAIT_MAX.min(Nanoseconds(seat.tell_wait.0 * 2));
-        }
-        table
     }
 }
 

@@ -5,9 +5,12 @@
 
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
+mod names;
+mod options;
+
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -107,9 +110,9 @@ impl Datagrams {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
-        set_buffers(&socket, buffer_bytes);
-        take_trains(&socket);
-        forbid_fragments(&socket);
+        options::set_buffers(&socket, buffer_bytes);
+        options::take_trains(&socket);
+        options::forbid_fragments(&socket);
         let mut receive = Box::new(Incoming {
             bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX],
             addresses: [zeroed(); BATCH],
@@ -177,7 +180,7 @@ impl Datagrams {
 
     /// A datagram of an arrival, and who sent it.
     pub fn received(&self, arrival: usize, part: usize) -> Option<(SocketAddr, &[u8])> {
-        let from = read_address(&self.receive.addresses[arrival])?;
+        let from = names::read(&self.receive.addresses[arrival])?;
         let (bytes, each_bytes) = self.lengths(arrival);
         let first = arrival * DATAGRAM_BYTES_MAX;
         let (start, end) = (part * each_bytes, ((part + 1) * each_bytes).min(bytes));
@@ -255,7 +258,7 @@ impl Datagrams {
         let send = &mut *self.send;
         for place in 0..send.trains {
             let Train { to, first, count, each_bytes, .. } = send.made[place];
-            let name_length = write_address(&mut send.addresses[place], to, is_v6);
+            let name_length = names::write(&mut send.addresses[place], to, is_v6);
             let message = &mut send.headers[place].msg_hdr;
             message.msg_name = (&raw mut send.addresses[place]).cast();
             message.msg_namelen = name_length;
@@ -353,93 +356,6 @@ fn nothing_there(error: io::Error) -> io::Result<usize> {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
         _ => Err(error),
-    }
-}
-
-/// From now on datagrams that have come together are taken in as one, where the system can.
-fn take_trains(socket: &UdpSocket) {
-    // An older system refuses it, which leaves datagrams apart.
-    set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-}
-
-/// From now on the system refuses datagrams that are too long for the network, rather than to cut them into fragments: of
-/// these each may be lost, and all with it, and who has set the group wrongly would not know.
-fn forbid_fragments(socket: &UdpSocket) {
-    // A socket of IPv6 may reach addresses of IPv4, and one of IPv4 refuses the other option.
-    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
-    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
-}
-
-/// Sets an option if the system has it.
-fn set_option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
-    // SAFETY: the option's value is a number that lives until the call is over.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        );
-    }
-}
-
-/// As large as allowed: beyond the system's bound only where we may.
-fn set_buffers(socket: &UdpSocket, bytes: usize) {
-    use rustix::net::sockopt;
-    if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
-        let _ = sockopt::set_socket_recv_buffer_size(socket, bytes);
-    }
-    let _ = sockopt::set_socket_send_buffer_size(socket, bytes);
-}
-
-fn read_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    match libc::c_int::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says that this is what the kernel has written; the storage is large and aligned enough.
-            let address = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
-            Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(address.sin_port)))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let address = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
-            let port = u16::from_be(address.sin6_port);
-            Some(match ip.to_canonical() {
-                IpAddr::V4(ip) => SocketAddr::new(IpAddr::V4(ip), port),
-                IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, address.sin6_scope_id)),
-            })
-        }
-        _ => None,
-    }
-}
-
-fn write_address(storage: &mut libc::sockaddr_storage, address: SocketAddr, is_v6: bool) -> libc::socklen_t {
-    match (address, is_v6) {
-        (SocketAddr::V4(address), false) => {
-            // SAFETY: the storage is large and aligned enough for every family.
-            let place = unsafe { &mut *ptr::from_mut(storage).cast::<libc::sockaddr_in>() };
-            place.sin_family = libc::AF_INET as libc::sa_family_t;
-            place.sin_port = address.port().to_be();
-            place.sin_addr.s_addr = u32::from(*address.ip()).to_be();
-            size_of::<libc::sockaddr_in>() as libc::socklen_t
-        }
-        (address, _) => {
-            // A socket of IPv6 reaches an address of IPv4 by its mapped form (RFC 4291, section 2.5.5.2).
-            let (ip, scope) = match address {
-                SocketAddr::V4(address) => (address.ip().to_ipv6_mapped(), 0),
-                SocketAddr::V6(address) => (*address.ip(), address.scope_id()),
-            };
-            // SAFETY: as above.
-            let place = unsafe { &mut *ptr::from_mut(storage).cast::<libc::sockaddr_in6>() };
-            place.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-            place.sin6_port = address.port().to_be();
-            place.sin6_flowinfo = 0;
-            place.sin6_addr.s6_addr = ip.octets();
-            place.sin6_scope_id = scope;
-            size_of::<libc::sockaddr_in6>() as libc::socklen_t
-        }
     }
 }
 

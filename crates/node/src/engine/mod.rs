@@ -6,48 +6,27 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
 
+mod shared;
 mod stop;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
-use std::{io, mem};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, epoll};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_proto::{
     Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Output, Protocol, Refused, Source,
     StrayCounters, Transmit,
 };
 
-use crate::bell::{Bell, Notice, sleep};
+use crate::NodeSettings;
 use crate::channel::{Channel, Placed, Side};
 use crate::datagrams::{BATCH, Datagrams};
 use crate::ring::ring;
-use crate::{NodeError, NodeSettings};
-use stop::Stop;
 
-/// An engine and what others need to reach it.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    engine: Mutex<Engine>,
-    requests: Mutex<VecDeque<Request>>,
-    has_requests: AtomicBool,
-    bell: Bell,
-    is_stopping: AtomicBool,
-    /// What the engine's thread sleeps on: the socket, unless a guest does, the timer and the bell.
-    watch: OwnedFd,
-    socket: OwnedFd,
-    timer: Arc<OwnedFd>,
-    /// The application's thread that drives the engine while it waits has this seat.
-    seat: Mutex<()>,
-    guest_bell: Arc<Bell>,
-    address: SocketAddr,
-    pub spin: Duration,
-}
+pub(crate) use shared::Shared;
 
 /// What an application asks for. What is asked for often goes by the ring instead.
 #[derive(Debug)]
@@ -79,225 +58,21 @@ struct Joint {
     side: Option<Side>,
 }
 
-/// What the engine's thread is woken by.
-const SOCKET: u64 = 0;
-const TIMER: u64 = 1;
-const BELL: u64 = 2;
-
 /// A step takes in so many batches at most before others may hold the engine.
 const BATCHES_MAX: usize = 16;
 
-impl Shared {
-    pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
-        let bind_error = |source| NodeError::Bind { address: settings.bind, source };
-        let datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes).map_err(bind_error)?;
-        let address = datagrams.address();
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
-            .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
-        let system = |what| move |source| NodeError::System { what, source };
-        let timer = Arc::new(timer);
-        let new_bell = || Bell::new().map_err(system("cannot make an event descriptor"));
-        let (bell, guest_bell) = (new_bell()?, Arc::new(new_bell()?));
-        let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
-        let watch = watch([(socket.as_fd(), SOCKET), (timer.as_fd(), TIMER), (bell.as_fd(), BELL)]).map_err(
-            |source| NodeError::System { what: "cannot watch descriptors", source: source.into() },
-        )?;
-        let engine = Engine {
+impl Engine {
+    fn new(settings: &NodeSettings, datagrams: Datagrams, timer: Arc<OwnedFd>) -> Self {
+        Self {
             protocol: Protocol::new(settings.protocol.clone()),
             datagrams,
             origin: Instant::now(),
             groups: BTreeMap::new(),
-            timer: Arc::clone(&timer),
-            armed: None,
-        };
-        Ok(Self {
-            engine: Mutex::new(engine),
-            requests: Mutex::new(VecDeque::new()),
-            has_requests: AtomicBool::new(false),
-            bell,
-            is_stopping: AtomicBool::new(false),
-            watch,
-            socket,
             timer,
-            seat: Mutex::new(()),
-            guest_bell,
-            address,
-            spin: settings.spin,
-        })
-    }
-
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Asks for something, and sees to it that it is done.
-    pub fn request(&self, request: Request) {
-        lock(&self.requests).push_back(request);
-        self.has_requests.store(true, Ordering::Release);
-        self.kick();
-    }
-
-    /// Asks for something, and waits until it is done.
-    pub fn request_and_wait(&self, request: Request) {
-        lock(&self.requests).push_back(request);
-        self.has_requests.store(true, Ordering::Release);
-        lock(&self.engine).step(self);
-    }
-
-    /// There is something to do: does it here, unless somebody holds the engine, who then does it.
-    pub fn kick(&self) {
-        match self.engine.try_lock() {
-            Ok(mut engine) => engine.step(self),
-            Err(_) => self.bell.ring(),
+            armed: None,
         }
     }
 
-    pub fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
-        look(&mut lock(&self.engine))
-    }
-
-    /// Ends all groups, and then the engine's thread.
-    pub fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.bell.arm();
-        self.bell.ring();
-    }
-
-    /// The engine's thread.
-    pub fn run(&self) {
-        let mut stop = Stop::default();
-        loop {
-            self.bell.arm();
-            let is_stopping;
-            {
-                let mut engine = lock(&self.engine);
-                engine.step(self);
-                is_stopping = self.is_stopping.load(Ordering::Acquire);
-                if is_stopping && stop.is_done(&mut engine) {
-                    return;
-                }
-            }
-            let mut events =
-                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(SOCKET) };
-                    3];
-            // An interruption by a signal is a wake-up as any other.
-            let count =
-                epoll::wait(&self.watch, &mut events[..], is_stopping.then_some(&stop::LOOK)).unwrap_or(0);
-            let woken_by = |what| events[..count].iter().any(|event| event.data.u64() == what);
-            self.bell.disarm();
-            if woken_by(TIMER) {
-                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
-            }
-            if woken_by(BELL) {
-                self.bell.clear();
-            }
-        }
-    }
-
-    /// A bell that wakes the guest, if there is one.
-    pub fn guest_bell(&self) -> Arc<Bell> {
-        Arc::clone(&self.guest_bell)
-    }
-
-    /// Waits until `find` finds something, or the time is over: as a guest that drives the engine meanwhile, if no other thread
-    /// does, and else until the notice is rung.
-    pub fn wait<T>(
-        &self,
-        notice: &Notice,
-        until: Option<Instant>,
-        mut find: impl FnMut() -> Option<T>,
-    ) -> Option<T> {
-        let found = find();
-        if found.is_some() || until.is_some_and(|until| until <= Instant::now()) {
-            return found;
-        }
-        let seat = match self.seat.try_lock() {
-            Ok(seat) => seat,
-            Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
-            Err(TryLockError::WouldBlock) => return notice.wait(until, self.spin, find),
-        };
-        let visit = Visit::begin(self, seat);
-        let found = self.wait_as_guest(until, find);
-        drop(visit);
-        found
-    }
-
-    fn wait_as_guest<T>(&self, until: Option<Instant>, mut find: impl FnMut() -> Option<T>) -> Option<T> {
-        let spun_until = Instant::now() + self.spin;
-        loop {
-            self.guest_bell.arm();
-            let found = find();
-            if found.is_some() {
-                return found;
-            }
-            let now = Instant::now();
-            let left = until.map(|until| until.saturating_duration_since(now));
-            if left.is_some_and(|left| left.is_zero()) {
-                return None;
-            }
-            let left = if now < spun_until { Some(Duration::ZERO) } else { left };
-            let mut descriptors = [self.socket.as_fd(), self.guest_bell.as_fd()]
-                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-            sleep(&mut descriptors, left);
-            let [has_arrived, has_rung] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
-            self.guest_bell.disarm();
-            if has_rung {
-                self.guest_bell.clear();
-            }
-            if has_arrived {
-                lock(&self.engine).step(self);
-            }
-        }
-    }
-}
-
-/// While a guest is there, what comes does not wake the engine's thread.
-struct Visit<'a> {
-    shared: &'a Shared,
-    _seat: MutexGuard<'a, ()>,
-}
-
-impl<'a> Visit<'a> {
-    fn begin(shared: &'a Shared, seat: MutexGuard<'a, ()>) -> Self {
-        shared.give_socket_to_thread(false);
-        Self { shared, _seat: seat }
-    }
-}
-
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        self.shared.guest_bell.disarm();
-        self.shared.give_socket_to_thread(true);
-    }
-}
-
-impl Shared {
-    /// Lets the engine's thread be woken by what comes, or not. What is there already wakes it at once.
-    fn give_socket_to_thread(&self, is_given: bool) {
-        let flags = if is_given { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        if let Err(error) = epoll::modify(&self.watch, &self.socket, epoll::EventData::new_u64(SOCKET), flags)
-        {
-            tracing::error!(%error, "what comes cannot be watched");
-        }
-    }
-}
-
-/// Descriptors to sleep on, by the number of each.
-fn watch<const COUNT: usize>(descriptors: [(BorrowedFd<'_>, u64); COUNT]) -> rustix::io::Result<OwnedFd> {
-    let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (descriptor, number) in descriptors {
-        epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
-    }
-    Ok(watch)
-}
-
-/// A lock whose holder has panicked is still a lock: what it guards is checked by the protocol's own rules.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Engine {
     fn now(&self) -> Nanoseconds {
         Nanoseconds(self.origin.elapsed().as_nanos() as u64)
     }
@@ -323,11 +98,8 @@ impl Engine {
     pub fn step(&mut self, shared: &Shared) {
         // What is to be forwarded has been written or read before that was asked for.
         self.take_from_applications();
-        if shared.has_requests.swap(false, Ordering::AcqRel) {
-            let requests = mem::take(&mut *lock(&shared.requests));
-            for request in requests {
-                self.request(request);
-            }
+        for request in shared.take_requests() {
+            self.request(request);
         }
         self.send_all();
         for _ in 0..BATCHES_MAX {
