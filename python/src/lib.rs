@@ -42,7 +42,7 @@ mod _treecast {
     #[pymodule_export]
     use crate::load::{LoadResult, LoadRun, SaturationResult, Setup};
     #[pymodule_export]
-    use crate::node::{Node, close_nodes};
+    use crate::node::{Node, close_nodes, read_members};
     #[pymodule_export]
     use crate::node_group::{Lost, NodeGroup};
     #[pymodule_export]

@@ -1,5 +1,6 @@
 //! Nodes.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -7,18 +8,21 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use treecast_fabric::{Keyed as _, SpecError};
-use treecast_node::{GroupSettings, NodeError, NodeSettings, resolve};
+use treecast_node::{
+    Attendance, Gathering, Group, GroupSettings, NodeError, NodeSettings, parse_members, resolve,
+};
 
-use crate::error::{failed, refused};
+use crate::error::{failed, read_text, refused};
 use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
 use crate::owned::Owned;
-use crate::patience::Patience;
+use crate::patience::{Patience, seconds};
 
 /// A running node within this process: a thread with a UDP socket, by which the process takes part in groups.
 ///
 /// `bind` is the address that it listens at, as `192.0.2.1:7000` or `[2001:db8::1]:7000`; port 0 lets the system choose one, which
-/// `address` tells. `buffer_bytes` is how large the socket's buffers should be; the system has bounds of its own. Whoever waits
+/// `address` tells. Without it the node listens at all IPv4 addresses of its machine, at a free port: that is enough for `gather`
+/// and `attend`. `buffer_bytes` is how large the socket's buffers should be; the system has bounds of its own. Whoever waits
 /// looks again and again for `spin_us` microseconds before it sleeps: shorter latencies for more work of the CPU.
 ///
 /// As a context manager a node is closed at the end. All threads may use it. A process that is forked has no node: what it
@@ -50,11 +54,11 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 #[pymethods]
 impl Node {
     #[new]
-    #[pyo3(signature = (bind, *, buffer_bytes = Whole(4 << 20), spin_us = Whole(0)))]
-    #[pyo3(text_signature = "(bind, *, buffer_bytes=4194304, spin_us=0)")]
-    fn new(bind: &str, buffer_bytes: Whole<u32>, spin_us: Whole<u32>) -> PyResult<Self> {
+    #[pyo3(signature = (bind = "0.0.0.0:0", *, buffer_bytes = Whole(4 << 20), spin_us = Whole(0)))]
+    #[pyo3(text_signature = "(bind='0.0.0.0:0', *, buffer_bytes=4194304, spin_us=0)")]
+    fn new(py: Python<'_>, bind: &str, buffer_bytes: Whole<u32>, spin_us: Whole<u32>) -> PyResult<Self> {
         let settings = NodeSettings {
-            bind: resolve(bind).map_err(failed)?,
+            bind: address_of(py, bind)?,
             buffer_bytes: buffer_bytes.0 as usize,
             spin: Duration::from_micros(spin_us.0.into()),
             ..NodeSettings::default()
@@ -69,17 +73,110 @@ impl Node {
         Ok(Self(open))
     }
 
-    /// Where the node listens, as members of its groups give it.
+    /// Where the node listens, as members of its groups give it. A node that listens at all addresses of its machine is a member
+    /// by its port and one of them.
     #[getter]
     fn address(&self) -> &str {
         &self.0.address
     }
 
+    /// Waits until so many members have gathered, this node among them, and takes part in their group as its root. The others call
+    /// `attend`, before or after.
+    ///
+    /// `listen` is the address at TCP at which they come, as `0.0.0.0:7000`. `settings` are those of `group`, and hold for all. `root`
+    /// is the number that this node has, 0 if not given. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    ///
+    /// Raises TimeoutError, which names who has come and who has not; OSError where the system does not let it listen; TreecastError
+    /// for what is not possible.
+    ///
+    /// >>> import threading
+    /// >>> def attend():
+    /// ...     with Node() as node, node.attend("127.0.0.1:7123", token="secret") as group:
+    /// ...         print(f"member {group.member} has received {group.receive()}")
+    /// >>> other = threading.Thread(target=attend)
+    /// >>> other.start()
+    /// >>> with Node() as node, node.gather("127.0.0.1:7123", 2, token="secret") as group:
+    /// ...     group.send(b"hello")
+    /// ...     other.join()
+    /// member 1 has received b'hello'
+    #[pyo3(signature = (listen, members, *, timeout = 60.0, **settings))]
+    #[pyo3(text_signature = "($self, listen, members, *, timeout=60.0, **settings)")]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        listen: &str,
+        members: Whole<u32>,
+        timeout: Option<f64>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<NodeGroup> {
+        self.gather_looking(py, listen, members, timeout, settings, None)
+    }
+
+    /// Takes part in the group that gathers at a root, which may not be there yet.
+    ///
+    /// `root` is the address at which it listens; `token` is what its settings say, as all others are the root's. `member` is the
+    /// number that this node wants to have; None is any. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    ///
+    /// Raises TimeoutError if the root or others have not come, which says who; TreecastError if the root turns this node away: the
+    /// token is another, somebody has the number, all have come.
+    ///
+    /// >>> Node().attend("127.0.0.1:7123", timeout=0)
+    /// Traceback (most recent call last):
+    /// TimeoutError: no group has come of the gathering at 127.0.0.1:7123: Connection refused (os error 111)
+    #[pyo3(signature = (root, token = "", member = None, timeout = 60.0))]
+    #[pyo3(text_signature = "($self, root, token='', member=None, timeout=60.0)")]
+    fn attend(
+        &self,
+        py: Python<'_>,
+        root: &str,
+        token: &str,
+        member: Option<Whole<u32>>,
+        timeout: Option<f64>,
+    ) -> PyResult<NodeGroup> {
+        self.attend_looking(py, root, token, member, timeout, None)
+    }
+
+    /// For asyncio: `gather`, during which `look` is called again and again, and ends it by an exception.
+    #[pyo3(name = "_gather", signature = (listen, members, timeout, settings, look))]
+    fn gather_looking(
+        &self,
+        py: Python<'_>,
+        listen: &str,
+        members: Whole<u32>,
+        timeout: Option<f64>,
+        settings: Option<&Bound<'_, PyDict>>,
+        look: Option<Py<PyAny>>,
+    ) -> PyResult<NodeGroup> {
+        let settings = set_all(Vec::new(), settings)?;
+        let listen = address_of(py, listen)?;
+        let mut gathering = Gathering::listen(listen, members.0).map_err(failed)?;
+        gathering.timeout = seconds(timeout)?;
+        self.meet(py, look, |node, goes_on| node.gather_while(gathering, &settings, &mut |_| goes_on()))
+    }
+
+    /// For asyncio: `attend`, as `_gather`.
+    #[pyo3(name = "_attend", signature = (root, token, member, timeout, look))]
+    fn attend_looking(
+        &self,
+        py: Python<'_>,
+        root: &str,
+        token: &str,
+        member: Option<Whole<u32>>,
+        timeout: Option<f64>,
+        look: Option<Py<PyAny>>,
+    ) -> PyResult<NodeGroup> {
+        let mut attendance = Attendance::new(address_of(py, root)?, token);
+        attendance.member = member.map(|member| member.0);
+        attendance.timeout = seconds(timeout)?;
+        self.meet(py, look, |node, goes_on| node.attend_while(&attendance, &mut |_| goes_on()))
+    }
+
     /// Takes part in a group: as its root, if the root's address is this node's, and else as another member.
     ///
-    /// `members` are the addresses of all members, and every member gives the same ones, with the same settings. Those are `group`,
-    /// `root`, `token`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md
-    /// has a table of them. It does not wait for the others.
+    /// `members` are the addresses of all members, as `read_members` has them from a file; every member gives the same ones, with the
+    /// same settings. Those are `group`, `root`, `token`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
+    /// `bytes_per_s_max`; docs/library.md has a table of them. It does not wait for the others, unless the root is to measure the
+    /// network for the scheme `postal`: then for three seconds at most.
     ///
     /// Raises TreecastError if this node is none of the members, and for members and settings that are not possible.
     ///
@@ -162,22 +259,38 @@ impl Node {
         py: Python<'_>,
         members: &[String],
         keys: Option<&Bound<'_, PyDict>>,
-        enter: fn(&treecast_node::Node, &GroupSettings) -> Result<treecast_node::Group, NodeError>,
+        enter: fn(&treecast_node::Node, &GroupSettings) -> Result<Group, NodeError>,
     ) -> PyResult<NodeGroup> {
-        let members = members.iter().map(|member| resolve(member)).collect::<Result<_, _>>();
-        let mut settings = GroupSettings::new(members.map_err(failed)?);
-        for (key, value) in keys.into_iter().flatten() {
-            set(&mut settings, &key.extract::<String>()?, &value)?;
-        }
+        let members = members.iter().map(|member| address_of(py, member)).collect::<PyResult<_>>()?;
+        let settings = set_all(members, keys)?;
         let node = self.0.node()?;
         py.detach(|| {
-            let mut groups = lock(&self.0.groups);
-            let groups = groups.as_mut().ok_or_else(|| failed(NodeError::NodeClosed))?;
-            let group = enter(node, &settings).map_err(failed)?;
-            let entered = Arc::new(Entered::new(group, settings.group.0, Arc::clone(&self.0)));
-            groups.retain(|group| group.strong_count() > 0);
-            groups.push(Arc::downgrade(&entered));
-            Ok(NodeGroup(entered))
+            self.0.check_open()?;
+            self.0.take(enter(node, &settings).map_err(failed)?)
+        })
+    }
+
+    /// Waits for others until the node is closed, there are signals, or `look` raises.
+    fn meet(
+        &self,
+        py: Python<'_>,
+        look: Option<Py<PyAny>>,
+        meet: impl FnOnce(&treecast_node::Node, &mut dyn FnMut() -> bool) -> Result<Group, NodeError> + Send,
+    ) -> PyResult<NodeGroup> {
+        let node = self.0.node()?;
+        py.detach(|| {
+            let mut patience = Patience::endless();
+            let mut seen = Ok(());
+            let met = meet(node, &mut || {
+                let look = |py: Python<'_>| {
+                    py.check_signals()?;
+                    look.as_ref().map_or(Ok(()), |look| look.call0(py).map(drop))
+                };
+                seen = self.0.check_open().and_then(|()| patience.look(look));
+                seen.is_ok()
+            });
+            seen?;
+            self.0.take(met.map_err(failed)?)
         })
     }
 }
@@ -190,6 +303,20 @@ impl Open {
 
     fn node(&self) -> PyResult<&treecast_node::Node> {
         self.node.as_ref().ok_or_else(|| failed(NodeError::NodeClosed))?.get()
+    }
+
+    fn check_open(&self) -> PyResult<()> {
+        lock(&self.groups).as_ref().map(drop).ok_or_else(|| failed(NodeError::NodeClosed))
+    }
+
+    /// Takes a group that the node has entered, unless the node has been closed meanwhile.
+    fn take(self: &Arc<Self>, group: Group) -> PyResult<NodeGroup> {
+        let mut groups = lock(&self.groups);
+        let groups = groups.as_mut().ok_or_else(|| failed(NodeError::NodeClosed))?;
+        let entered = Arc::new(Entered::new(group, Arc::clone(self)));
+        groups.retain(|group| group.strong_count() > 0);
+        groups.push(Arc::downgrade(&entered));
+        Ok(NodeGroup(entered))
     }
 
     fn close(&self) -> PyResult<()> {
@@ -218,6 +345,43 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
         // Those of a process that this one was forked from stay as they are.
         nodes.iter().filter(|node| node.node().is_ok()).try_for_each(|node| node.close())
     })
+}
+
+/// The members that a file names, as addresses for `Node.group`.
+///
+/// A line is a member, from member 0 on: `host:port`, or `host` with port 7700. What follows a `#` is a comment. Names are looked
+/// up here.
+///
+/// Raises OSError where the file cannot be read; TreecastError with the line that is wrong, also for an address that is given
+/// twice and a name that nobody knows.
+///
+/// >>> import pathlib, tempfile
+/// >>> with tempfile.TemporaryDirectory() as folder:
+/// ...     path = pathlib.Path(folder, "members")
+/// ...     _ = path.write_text("192.0.2.1:7000  # the root\n192.0.2.2\n")
+/// ...     read_members(path)
+/// ['192.0.2.1:7000', '192.0.2.2:7700']
+#[pyfunction]
+pub fn read_members(path: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let path = path.py().import("pathlib")?.getattr("Path")?.call1((path,))?;
+    let text = read_text(&path)?;
+    let source = path.str()?.to_string();
+    let members = path.py().detach(|| parse_members(&text, &source)).map_err(failed)?;
+    Ok(members.iter().map(ToString::to_string).collect())
+}
+
+/// Where a host is. Others run while its name is looked up.
+fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
+    py.detach(|| resolve(text)).map_err(failed)
+}
+
+/// The settings of a group of these members.
+fn set_all(members: Vec<SocketAddr>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<GroupSettings> {
+    let mut settings = GroupSettings::new(members);
+    for (key, value) in keys.into_iter().flatten() {
+        set(&mut settings, &key.extract::<String>()?, &value)?;
+    }
+    Ok(settings)
 }
 
 fn set(settings: &mut GroupSettings, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -17,7 +17,7 @@ use crate::node::Open;
 use crate::owned::Owned;
 use crate::patience::Patience;
 
-/// A group at one of its members, as `Node.group` and `Node.join` give it. The root sends, all others receive.
+/// A group at one of its members, as a `Node` gives it. The root sends, all others receive.
 ///
 /// Times are in seconds, and None is for ever; what takes longer raises TimeoutError, and has lost nothing: the same call goes on
 /// where it was. So does Ctrl-C. All threads may use a group: whole messages follow one another, and one thread may close a group
@@ -158,6 +158,17 @@ impl NodeGroup {
         Ok(self.0.group.get()?.member())
     }
 
+    /// How the tree is made, as docs/plans.md writes it: what has been chosen where the settings say `auto`, and measured for
+    /// `postal`. None where the root alone knows it: at other members if it has measured, and at those that have joined later.
+    ///
+    /// >>> node = Node("127.0.0.1:0")
+    /// >>> node.group([node.address], message_bytes=64).scheme
+    /// 'postal:lambda=8'
+    #[getter]
+    fn scheme(&self) -> PyResult<Option<String>> {
+        Ok(self.0.group.get()?.scheme().map(|scheme| scheme.to_string()))
+    }
+
     /// What has been counted for this group at this node, by name, such as `sent`, `repeated` and `duplicates`: packets, each once
     /// for each child. All are 0 once the group is over.
     #[getter]
@@ -226,10 +237,10 @@ impl NodeGroup {
 
 impl Entered {
     /// Of a group that a node has just entered.
-    pub fn new(group: Group, number: u32, node: Arc<Open>) -> Self {
+    pub fn new(group: Group, node: Arc<Open>) -> Self {
         Self {
+            number: group.settings().group.0,
             group: Owned::new(group),
-            number,
             begun: Mutex::default(),
             unsent: Mutex::default(),
             is_given_up: AtomicBool::new(false),

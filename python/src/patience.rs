@@ -16,25 +16,28 @@ pub struct Patience {
     signals_seen: Instant,
 }
 
+/// A time in seconds; none: for ever, as is what is more than the clock can count.
+///
+/// # Errors
+/// [`TreecastError`] for a number that is no time.
+pub fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    match timeout {
+        Some(seconds) if seconds >= 0.0 => Ok(Duration::try_from_secs_f64(seconds).ok()),
+        Some(seconds) => Err(TreecastError::new_err(format!(
+            "a timeout is a number of seconds from 0 on, or None for ever, and not {seconds}"
+        ))),
+        None => Ok(None),
+    }
+}
+
 impl Patience {
-    /// As long as that is in seconds; none: for ever.
+    /// As long as [`seconds`] says.
     ///
     /// # Errors
-    /// [`TreecastError`] for a number that is no time.
+    /// Those of [`seconds`].
     pub fn new(timeout: Option<f64>) -> PyResult<Self> {
         let now = Instant::now();
-        let until = match timeout {
-            // What is more than the clock can count is for ever.
-            Some(seconds) if seconds >= 0.0 => {
-                Duration::try_from_secs_f64(seconds).ok().and_then(|timeout| now.checked_add(timeout))
-            }
-            Some(seconds) => {
-                return Err(TreecastError::new_err(format!(
-                    "a timeout is a number of seconds from 0 on, or None for ever, and not {seconds}"
-                )));
-            }
-            None => None,
-        };
+        let until = seconds(timeout)?.and_then(|timeout| now.checked_add(timeout));
         Ok(Self { until, signals_seen: now })
     }
 
@@ -69,11 +72,20 @@ impl Patience {
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method has a lifetime of its own")]
     fn check(&mut self, error: NodeError) -> PyResult<()> {
+        self.look(|py| py.check_signals())?;
+        if self.until.is_some_and(|until| until <= Instant::now()) { Err(failed(error)) } else { Ok(()) }
+    }
+
+    /// Looks at something, such as signals, if it is time to.
+    ///
+    /// # Errors
+    /// What is seen.
+    pub fn look(&mut self, look: impl FnOnce(Python<'_>) -> PyResult<()>) -> PyResult<()> {
         let now = Instant::now();
-        if now.duration_since(self.signals_seen) >= SLICE {
-            self.signals_seen = now;
-            Python::attach(|py| py.check_signals())?;
+        if now.duration_since(self.signals_seen) < SLICE {
+            return Ok(());
         }
-        if self.until.is_some_and(|until| until <= now) { Err(failed(error)) } else { Ok(()) }
+        self.signals_seen = now;
+        Python::attach(look)
     }
 }

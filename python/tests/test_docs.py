@@ -60,7 +60,8 @@ def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypat
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
     assert blocks
     names = {"__name__": "page"}
-    for code, expected in blocks:
+    for block in blocks:
+        code, expected = on_free_ports(*block)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(code, page, "exec"), names)
@@ -86,9 +87,11 @@ def on_free_ports(*texts):
     """The same texts with other ports, since somebody may have those."""
     with contextlib.ExitStack() as stack:
         sockets = {}
-        for address in re.findall(r"127\.0\.0\.1:\d+", "".join(texts)):
+        # A port that the system may choose stays.
+        pattern = re.compile(r"127\.0\.0\.1:[1-9]\d*")
+        for address in pattern.findall("".join(texts)):
             if address not in sockets:
-                sockets[address] = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+                sockets[address] = stack.enter_context(socket.socket())
                 sockets[address].bind(("127.0.0.1", 0))
         ports = {address: socket.getsockname()[1] for address, socket in sockets.items()}
-    return [re.sub("|".join(ports), lambda found: f"127.0.0.1:{ports[found[0]]}", text) for text in texts]
+    return [pattern.sub(lambda found: f"127.0.0.1:{ports[found[0]]}", text) for text in texts]

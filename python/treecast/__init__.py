@@ -43,6 +43,7 @@ from treecast._treecast import (
     TreecastError,
     close_nodes,
     plan,
+    read_members,
     simulate,
 )
 from treecast._types import Analysis, Deadlock, GroupSettings, LinkUtilization, LoadPoint, MulticastPoint, Wait
@@ -76,6 +77,7 @@ __all__ = [
     "grid",
     "load",
     "plan",
+    "read_members",
     "simulate",
     "sweep",
 ]

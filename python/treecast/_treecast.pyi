@@ -28,6 +28,7 @@ __all__ = [
     "TreecastError",
     "close_nodes",
     "plan",
+    "read_members",
     "simulate",
 ]
 
@@ -223,9 +224,33 @@ class Lost:
 
 @final
 class Node:
-    def __new__(cls, bind: str, *, buffer_bytes: SupportsIndex = 4194304, spin_us: SupportsIndex = 0) -> Node: ...
+    def __new__(
+        cls, bind: str = "0.0.0.0:0", *, buffer_bytes: SupportsIndex = 4194304, spin_us: SupportsIndex = 0
+    ) -> Node: ...
     @property
     def address(self) -> str: ...
+    def gather(
+        self, listen: str, members: SupportsIndex, *, timeout: float | None = 60.0, **settings: Unpack[GroupSettings]
+    ) -> NodeGroup: ...
+    def attend(
+        self, root: str, token: str = "", member: SupportsIndex | None = None, timeout: float | None = 60.0
+    ) -> NodeGroup: ...
+    def _gather(
+        self,
+        listen: str,
+        members: SupportsIndex,
+        timeout: float | None,
+        settings: GroupSettings,
+        look: Callable[[], None] | None,
+    ) -> NodeGroup: ...
+    def _attend(
+        self,
+        root: str,
+        token: str,
+        member: SupportsIndex | None,
+        timeout: float | None,
+        look: Callable[[], None] | None,
+    ) -> NodeGroup: ...
     def group(self, members: Sequence[str], **settings: Unpack[GroupSettings]) -> NodeGroup: ...
     def join(self, members: Sequence[str], **settings: Unpack[GroupSettings]) -> NodeGroup: ...
     @property
@@ -251,6 +276,8 @@ class NodeGroup:
     def losses(self) -> list[Lost]: ...
     @property
     def member(self) -> int | None: ...
+    @property
+    def scheme(self) -> str | None: ...
     @property
     def counters(self) -> dict[str, int]: ...
     def fileno(self) -> int: ...
@@ -389,6 +416,7 @@ class Table:
 
 def close_nodes() -> None: ...
 def plan(fabric: Fabric, group: Group, scheme: str, order: str | None = None, packets: SupportsIndex = 1) -> Plan: ...
+def read_members(path: str | PathLike[str]) -> list[str]: ...
 def simulate(
     fabric: Fabric,
     plan: Plan,

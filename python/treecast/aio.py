@@ -13,8 +13,8 @@
 >>> asyncio.run(main())
 b'hello'
 
-Any number of groups wait on one loop; none of them has a thread. `asyncio.timeout` bounds every call, and a task that is
-cancelled loses no message.
+Any number of groups wait on one loop, without threads; only while members gather there is one. `asyncio.timeout` bounds every
+call, and a task that is cancelled loses no message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -45,7 +47,7 @@ class Node:
     As an asynchronous context manager it is closed at the end.
     """
 
-    def __init__(self, bind: str, *, buffer_bytes: int = 4194304, spin_us: int = 0) -> None:
+    def __init__(self, bind: str = "0.0.0.0:0", *, buffer_bytes: int = 4194304, spin_us: int = 0) -> None:
         self._node = treecast.Node(bind, buffer_bytes=buffer_bytes, spin_us=spin_us)
 
     @property
@@ -58,8 +60,28 @@ class Node:
         """Datagrams that belonged to no group, by what was wrong with them."""
         return self._node.strays
 
+    async def gather(
+        self, listen: str, members: int, *, timeout: float | None = 60.0, **settings: Unpack[treecast.GroupSettings]
+    ) -> NodeGroup:
+        """Waits until so many members have gathered, and takes part in their group as its root, as `treecast.Node.gather`.
+
+        It has a timeout since that names who has not come. Cancelled, it tells the others that there will be no group.
+        """
+        return NodeGroup(await _in_thread(partial(self._node._gather, listen, members, timeout, settings)))
+
+    async def attend(
+        self, root: str, token: str = "", member: int | None = None, timeout: float | None = 60.0
+    ) -> NodeGroup:
+        """Takes part in the group that gathers at a root, as `treecast.Node.attend`.
+
+        Cancelled, it makes room for another.
+        """
+        return NodeGroup(await _in_thread(partial(self._node._attend, root, token, member, timeout)))
+
     def group(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
-        """Takes part in a group, as `treecast.Node.group`. It waits for nothing."""
+        """Takes part in a group, as `treecast.Node.group`. It waits for nothing, unless the root is to measure the network for the
+        scheme `postal`: then the loop stands still meanwhile, and with `gather` it does not.
+        """
         return NodeGroup(self._node.group(members, **settings))
 
     def join(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
@@ -68,7 +90,7 @@ class Node:
 
     async def close(self) -> None:
         """Closes the node. Groups that are still open are given up."""
-        # The only call that takes a thread, for some seconds at most.
+        # For some seconds at most.
         await asyncio.to_thread(self._node.close)
 
     async def __aenter__(self) -> Node:
@@ -81,6 +103,31 @@ class Node:
 
     def __repr__(self) -> str:
         return repr(self._node)
+
+
+async def _in_thread(call: Callable[[Callable[[], None]], _T]) -> _T:
+    """Makes a call in a thread of its own. The call is given what it has to call again and again: that ends it by an exception, once
+    this is cancelled.
+    """
+    is_cancelled = threading.Event()
+
+    def look() -> None:
+        if is_cancelled.is_set():
+            raise InterruptedError
+
+    # Not one of the loop's own threads: those are few, and all whom this waits for may gather in the same loop.
+    thread = ThreadPoolExecutor(1, thread_name_prefix="treecast")
+    running = asyncio.get_running_loop().run_in_executor(thread, call, look)
+    thread.shutdown(wait=False)
+    try:
+        await asyncio.wait([running])
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        # Whatever it ends with, nobody asks for it.
+        running.add_done_callback(asyncio.Future.exception)
+        await asyncio.wait([running])
+        raise
+    return running.result()
 
 
 class NodeGroup:
@@ -146,6 +193,11 @@ class NodeGroup:
     def member(self) -> int | None:
         """This member's number, from 0; None, until it has its place."""
         return self._group.member
+
+    @property
+    def scheme(self) -> str | None:
+        """How the tree is made, as `treecast.NodeGroup.scheme`."""
+        return self._group.scheme
 
     @property
     def counters(self) -> dict[str, int]:

@@ -64,6 +64,7 @@ impl From<NodeError> for Failure {
             NodeError::TimedOut
             | NodeError::Incomplete(_)
             | NodeError::NotGathered { .. }
+            | NodeError::BrokenOff
             | NodeError::Unanswered(_) => TC_TIMED_OUT,
             NodeError::TooLong { .. } => TC_TOO_LONG,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,

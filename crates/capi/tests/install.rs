@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::net::UdpSocket;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -153,7 +153,7 @@ fn on_free_ports(text: &str, ports: &mut BTreeMap<String, String>) -> String {
         let digits = part.len() - part.trim_start_matches(|character: char| character.is_ascii_digit()).len();
         let (port, rest) = part.split_at(digits);
         // A port that the system may choose stays.
-        let free = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let other = if port == "0" { "0" } else { ports.entry(port.into()).or_insert_with(free) };
         answer = answer + HOST + other + rest;
     }

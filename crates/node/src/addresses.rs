@@ -57,8 +57,17 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
 /// [`NodeError::Members`] with the file and the line: what is no address, a name that nobody knows, an address given twice; a
 /// file without members, or that cannot be read.
 pub fn read_members(path: &Path) -> Result<Vec<SocketAddr>, NodeError> {
-    let wrong = |what: String| NodeError::Members(format!("{}{what}", path.display()));
-    let text = read(path).map_err(|error| wrong(format!(" could not be read: {error}")))?;
+    let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));
+    let text = read(path).map_err(unread)?;
+    parse_members(&text, &path.display().to_string())
+}
+
+/// The members that a text names, as in a file that [`read_members`] reads; `source` is what messages call it.
+///
+/// # Errors
+/// Those of [`read_members`], but for reading.
+pub fn parse_members(text: &str, source: &str) -> Result<Vec<SocketAddr>, NodeError> {
+    let wrong = |what: String| NodeError::Members(format!("{source}{what}"));
     let mut members: Vec<(usize, SocketAddr)> = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let text = text.split('#').next().unwrap_or_default().trim();

@@ -61,6 +61,9 @@ pub enum NodeError {
         /// Why.
         why: String,
     },
+    /// Whoever waits for a gathering has broken the wait off.
+    #[error("the wait for the others has been broken off")]
+    BrokenOff,
     /// Members have not taken their places in time.
     #[error("{}", unanswered(.0))]
     Unanswered(Vec<Unanswered>),
@@ -107,9 +110,9 @@ pub struct Unanswered {
 }
 
 impl NodeError {
-    /// Whether the time that was given is over: what was waited for may still come.
+    /// Whether what was waited for has not come in the time given.
     pub const fn is_about_time(&self) -> bool {
-        matches!(self, Self::TimedOut | Self::Unanswered(_))
+        matches!(self, Self::TimedOut | Self::Unanswered(_) | Self::Incomplete(_) | Self::NotGathered { .. })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use treecast_plan::Scheme;
 use treecast_proto::{
     Dismissal, Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Refused,
     Sequence,
@@ -15,7 +16,7 @@ use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::error::{Lost, Unanswered};
 use crate::ring::{RingReader, RingWriter};
-use crate::{GroupSettings, NodeError};
+use crate::{GroupSettings, NodeError, probe, tree};
 
 /// A group at one of its members. It may be used by several threads; whole messages follow one another.
 ///
@@ -432,6 +433,13 @@ impl Group {
     /// What the group is set to. A member that has gathered has this from its root.
     pub fn settings(&self) -> &GroupSettings {
         &self.settings
+    }
+
+    /// How the tree is made, also where the settings leave it open. None where the root alone knows it: at other members if it
+    /// has measured a lambda for `postal`, and at those that have joined later.
+    pub fn scheme(&self) -> Option<Scheme> {
+        let is_known = self.is_root() || self.own.is_some() && !probe::is_wanted(&self.settings);
+        is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings))
     }
 
     /// A descriptor that becomes readable when there is something new to see: for programs that wait for many things. Whoever

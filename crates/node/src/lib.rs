@@ -19,7 +19,12 @@ mod settings;
 mod sync;
 mod tree;
 
-pub use addresses::{PORT, find_here, read_members, resolve};
+/// Its examples run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Page;
+
+pub use addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use error::{Lost, NodeError, Unanswered};
 pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::{Group, Part};

@@ -68,7 +68,7 @@ impl Node {
     /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that
     /// listens at all addresses of its machine is the member with its port and one of them.
     ///
-    /// For the scheme `postal` without a lambda the root measures the network first, which takes as long as forty messages do,
+    /// For the scheme `postal` without a lambda the root measures the network first, which takes as long as fifty messages do,
     /// and waits for the members up to three seconds for it.
     ///
     /// # Errors

@@ -31,9 +31,7 @@ pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<Me
     if count == 1 {
         return Ok(children);
     }
-    let packets = settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)));
-    let scheme =
-        settings.scheme.clone().unwrap_or_else(|| scheme_for(settings.message_bytes, packets, count));
+    let scheme = scheme(count, settings);
     let star: FabricSpec =
         format!("star:{count}").parse().map_err(FabricError::from).map_err(PlanError::from)?;
     let fabric = Fabric::from_spec(&star).map_err(PlanError::from)?;
@@ -41,7 +39,7 @@ pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<Me
     let others = (0..count as u32).map(Member).filter(|&member| member != root).collect();
     let group = Group::new(Placement::one_per_host(count as u32), root, others)?;
     let options = PlanOptions {
-        packets: packets.clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
+        packets: packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
         ..PlanOptions::default()
     };
     let plan = plan(&fabric, &group, &scheme, &options)?;
@@ -49,6 +47,21 @@ pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<Me
         children[worm.from.index()].extend(worm.to.iter().map(|to| MemberId(to.0)));
     }
     Ok(children)
+}
+
+/// How the tree of so many members is made. A lambda that nobody has measured is chosen.
+pub(crate) fn scheme(count: usize, settings: &GroupSettings) -> Scheme {
+    match &settings.scheme {
+        None | Some(Scheme::Postal { lambda: None }) => {
+            scheme_for(settings.message_bytes, packets(settings), count)
+        }
+        Some(scheme) => scheme.clone(),
+    }
+}
+
+/// Of how many packets a message is.
+fn packets(settings: &GroupSettings) -> u64 {
+    settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)))
 }
 
 /// A postal tree, whose lambda is the time until a member has a message, in copies of it: the longer a message, the less its
@@ -123,6 +136,12 @@ mod tests {
     fn a_scheme_may_be_given() {
         let settings = GroupSettings { scheme: Some("separate".parse().unwrap()), ..settings(5) };
         assert_eq!(children(&settings).unwrap()[0], [1, 2, 3, 4].map(MemberId));
+    }
+
+    #[test]
+    fn two_members_need_no_lambda() {
+        let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(2) };
+        assert_eq!(children(&settings).unwrap()[0], [MemberId(1)]);
     }
 
     #[test]

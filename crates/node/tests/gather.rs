@@ -372,3 +372,54 @@ fn what_makes_no_sense_is_refused() {
     let error = node.attend(&v6).unwrap_err().to_string();
     assert!(error.contains("has IPv4 alone, and the root is at [::1]:1"), "{error}");
 }
+
+#[test]
+fn a_wait_that_is_broken_off_ends_on_both_sides() {
+    let gathering = listen(3);
+    let place = gathering.address();
+    let other = attend(attendance(place, "n1"));
+    let node = open("127.0.0.1:0");
+    let mut goes_on = |news: Option<&treecast_node::Roll>| news.is_none_or(|roll| roll.come.len() < 2);
+    let root = node.gather_while(gathering, &settings(), &mut goes_on).unwrap_err();
+    assert!(matches!(root, NodeError::BrokenOff));
+    assert!(error(other).ends_with("the root has broken the gathering off"));
+}
+
+#[test]
+fn whoever_attends_no_longer_makes_room_for_another() {
+    let gathering = listen(2);
+    let place = gathering.address();
+    let never = Attendance { timeout: None, ..attendance(place, "n1") };
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let places = [silent.local_addr().unwrap(), listen(2).address(), place];
+    let node = open("127.0.0.1:0");
+    // It waits for a greeting, for a root that is not there, and for others.
+    for root in places {
+        let mut asked = 0;
+        let mut goes_on = |_: Option<&str>| {
+            asked += 1;
+            asked < 3
+        };
+        let error = node.attend_while(&Attendance { root, ..never.clone() }, &mut goes_on).unwrap_err();
+        assert!(matches!(error, NodeError::BrokenOff), "{error}");
+    }
+    check(gather(gathering, settings()).0, vec![attend(attendance(place, "n1"))]);
+}
+
+#[test]
+fn the_scheme_that_the_root_uses_is_known() {
+    let gathering = listen(3);
+    let others: Vec<Attended> = (0..2).map(|_| attend(attendance(gathering.address(), "n"))).collect();
+    let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings() };
+    let (_node, group) = gather(gathering, settings).0.join().unwrap().unwrap();
+    let measured = group.scheme().unwrap().to_string();
+    assert!(measured.starts_with("postal:lambda="), "{measured}");
+    for other in others {
+        let (_node, other) = other.join().unwrap().unwrap();
+        assert_eq!(other.scheme(), None);
+    }
+    let alone = open("127.0.0.1:0");
+    let settings = GroupSettings { scheme: None, ..GroupSettings::new(vec![alone.address()]) };
+    let chosen = alone.group(&settings).unwrap().scheme().unwrap().to_string();
+    assert!(chosen.starts_with("postal:lambda="), "{chosen}");
+}

@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use treecast_proto::Lead;
 
 use super::door::wrong_name;
 use super::lines::{Lines, Look};
 use super::words::{Claim, Greeting, Hash, Key, VERSION, Version, WORD_BYTES_MAX, Word};
-use super::{Deadline, TIMEOUT, host_name, is_name};
+use super::{ASKED, Deadline, TIMEOUT, host_name, is_name};
 use crate::bell::sleep;
 use crate::{GroupSettings, Keyed, NodeError};
 
@@ -49,7 +52,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 pub(super) fn attend(
     node: SocketAddr,
     attendance: &Attendance,
-    tell: &mut dyn FnMut(&str),
+    goes_on: &mut dyn FnMut(Option<&str>) -> bool,
 ) -> Result<(GroupSettings, usize), NodeError> {
     if !is_name(&attendance.name) {
         return Err(NodeError::Members(wrong_name()));
@@ -61,7 +64,7 @@ pub(super) fn attend(
     let deadline = Deadline::after(attendance.timeout);
     let mut pause = PAUSE_MIN;
     let mut visit = loop {
-        let why = match knock(attendance, deadline) {
+        let why = match knock(attendance, deadline, goes_on) {
             Ok(visit) => break visit,
             Err(Refusal::Final(error)) => return Err(error),
             Err(Refusal::NotYet(why)) => why,
@@ -69,11 +72,11 @@ pub(super) fn attend(
         if deadline.is_over() {
             return Err(NodeError::NotGathered { root: attendance.root, why });
         }
-        std::thread::sleep(deadline.left(pause));
+        sleep_on(&mut [], Deadline::after(Some(deadline.left(pause))), goes_on)?;
         pause = (pause * 2).min(PAUSE_MAX);
     };
     visit.claim(node)?;
-    visit.wait(tell)
+    visit.wait()
 }
 
 /// Why a trial came to nothing.
@@ -88,10 +91,17 @@ impl From<io::Error> for Refusal {
     }
 }
 
+impl From<NodeError> for Refusal {
+    fn from(error: NodeError) -> Self {
+        Self::Final(error)
+    }
+}
+
 /// A connection to a root that has greeted us.
 struct Visit<'a> {
     attendance: &'a Attendance,
     deadline: Deadline,
+    goes_on: &'a mut dyn FnMut(Option<&str>) -> bool,
     key: Key,
     lines: Lines,
     /// The root's challenge, and ours.
@@ -100,12 +110,56 @@ struct Visit<'a> {
     last_news: Option<String>,
 }
 
-fn knock(attendance: &Attendance, deadline: Deadline) -> Result<Visit<'_>, Refusal> {
-    let time = deadline.left(CONNECT_TIME).max(Duration::from_millis(1));
-    let stream = TcpStream::connect_timeout(&attendance.root, time)?;
+/// Sleeps until a descriptor is ready or the time is over, as long as it goes on; says whether one is ready.
+fn sleep_on(
+    descriptors: &mut [PollFd<'_>],
+    deadline: Deadline,
+    goes_on: &mut dyn FnMut(Option<&str>) -> bool,
+) -> Result<bool, NodeError> {
+    loop {
+        if !goes_on(None) {
+            return Err(NodeError::BrokenOff);
+        }
+        sleep(descriptors, Some(deadline.left(ASKED)));
+        let is_ready = descriptors.iter().any(|descriptor| !descriptor.revents().is_empty());
+        if is_ready || deadline.is_over() {
+            return Ok(is_ready);
+        }
+    }
+}
+
+/// Connects to a root, as long as it goes on.
+fn reach(
+    root: SocketAddr,
+    deadline: Deadline,
+    goes_on: &mut dyn FnMut(Option<&str>) -> bool,
+) -> Result<TcpStream, Refusal> {
+    let family = if root.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
+    match connect(&socket, &root) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(error) => return Err(io::Error::from(error).into()),
+    }
+    let mut descriptors = [PollFd::new(&socket, PollFlags::OUT)];
+    if !sleep_on(&mut descriptors, deadline, goes_on)? {
+        return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+    }
+    sockopt::socket_error(&socket).and_then(|result| result).map_err(io::Error::from)?;
+    Ok(socket.into())
+}
+
+fn knock<'a>(
+    attendance: &'a Attendance,
+    deadline: Deadline,
+    goes_on: &'a mut dyn FnMut(Option<&str>) -> bool,
+) -> Result<Visit<'a>, Refusal> {
+    let time = Deadline::after(Some(deadline.left(CONNECT_TIME)));
+    let stream = reach(attendance.root, time, goes_on)?;
     let mut visit = Visit {
         attendance,
         deadline,
+        goes_on,
         key: Key::new(&attendance.token),
         lines: Lines::new(stream, WORD_BYTES_MAX)?,
         roots: Hash::random()?,
@@ -114,7 +168,10 @@ fn knock(attendance: &Attendance, deadline: Deadline) -> Result<Visit<'_>, Refus
     };
     let patience = Deadline::after(Some(deadline.left(GREETING_TIME)));
     // A root that ends while it is connected to may have been about to be replaced by the next one.
-    let line = visit.line(patience).map_err(|silence| Refusal::NotYet(silence.said("it has not greeted")))?;
+    let line = match visit.line(patience)? {
+        Ok(line) => line,
+        Err(silence) => return Err(Refusal::NotYet(silence.said("it has not greeted"))),
+    };
     match serde_json::from_slice(&line) {
         Ok(Version { treecast: VERSION }) => {}
         Ok(Version { treecast }) => {
@@ -149,17 +206,18 @@ impl Silence {
 }
 
 impl Visit<'_> {
-    fn line(&mut self, deadline: Deadline) -> Result<Vec<u8>, Silence> {
+    /// What the root says next, if it says something in time; the outer error is that it does not go on.
+    fn line(&mut self, deadline: Deadline) -> Result<Result<Vec<u8>, Silence>, NodeError> {
         loop {
             self.lines.push();
             match self.lines.look() {
-                Look::Line(line) => return Ok(line),
-                Look::Nothing if deadline.is_over() => return Err(Silence::TimeOver),
+                Look::Line(line) => return Ok(Ok(line)),
+                Look::Nothing if deadline.is_over() => return Ok(Err(Silence::TimeOver)),
                 Look::Nothing => {
-                    sleep(&mut [self.lines.poll_fd()], Some(deadline.left(Duration::from_mins(1))));
+                    sleep_on(&mut [self.lines.poll_fd()], deadline, self.goes_on)?;
                 }
-                Look::Gone => return Err(Silence::Gone),
-                Look::TooLong => return Err(Silence::Endless(shown(self.lines.part()))),
+                Look::Gone => return Ok(Err(Silence::Gone)),
+                Look::TooLong => return Ok(Err(Silence::Endless(shown(self.lines.part())))),
             }
         }
     }
@@ -202,7 +260,7 @@ impl Visit<'_> {
 
     /// The root's next word, unless it is the last.
     fn word(&mut self, deadline: Deadline) -> Result<Word, NodeError> {
-        let line = self.line(deadline).map_err(|silence| {
+        let line = self.line(deadline)?.map_err(|silence| {
             let time_over = match &self.last_news {
                 Some(news) => format!("not all members came in time: {news}"),
                 None => "it has said nothing in time".into(),
@@ -217,12 +275,14 @@ impl Visit<'_> {
         }
     }
 
-    fn wait(mut self, tell: &mut dyn FnMut(&str)) -> Result<(GroupSettings, usize), NodeError> {
+    fn wait(mut self) -> Result<(GroupSettings, usize), NodeError> {
         loop {
             match self.word(self.deadline)? {
                 Word::News { text } => {
                     tracing::info!(text, "members gather");
-                    tell(&text);
+                    if !(self.goes_on)(Some(&text)) {
+                        return Err(NodeError::BrokenOff);
+                    }
                     self.last_news = Some(text);
                 }
                 Word::Begin { member, members, settings } => return self.begin(member, members, &settings),

@@ -13,7 +13,7 @@ use treecast_fabric::Keyed;
 
 use super::lines::{Lines, Look};
 use super::words::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, VERSION, Version, Word};
-use super::{Arrival, Deadline, Gathering, NAME_BYTES_MAX, Roll, is_name, unreachable};
+use super::{ASKED, Arrival, Deadline, Gathering, NAME_BYTES_MAX, Roll, is_name, unreachable};
 use crate::bell::sleep;
 use crate::{GroupSettings, NodeError};
 
@@ -101,13 +101,19 @@ impl Door {
         })
     }
 
-    /// Lets members in until all are there, or the time is over.
-    pub fn wait_until_complete(&mut self, tell: &mut dyn FnMut(&Roll)) -> Result<(), NodeError> {
+    /// Lets members in until all are there, the time is over, or it does not go on.
+    pub fn wait_until_complete(
+        &mut self,
+        goes_on: &mut dyn FnMut(Option<&Roll>) -> bool,
+    ) -> Result<(), NodeError> {
         let deadline = Deadline::after(self.gathering.timeout);
         loop {
             self.look();
-            if self.has_news && (self.is_complete() || Instant::now() >= self.news_at) {
-                self.spread_news(tell);
+            let is_time = self.has_news && (self.is_complete() || Instant::now() >= self.news_at);
+            let news = is_time.then(|| self.spread_news());
+            if !goes_on(news.as_ref()) {
+                self.call_off("the root has broken the gathering off");
+                return Err(NodeError::BrokenOff);
             }
             if self.is_complete() {
                 return Ok(());
@@ -220,17 +226,17 @@ impl Door {
         }
     }
 
-    /// Tells those who wait, and this node's own user, who has come.
-    fn spread_news(&mut self, tell: &mut dyn FnMut(&Roll)) {
+    /// Tells those who wait who has come.
+    fn spread_news(&mut self) -> Roll {
         (self.has_news, self.news_at) = (false, Instant::now() + NEWS_INTERVAL);
         let roll = self.roll();
         tracing::info!(%roll, "members gather");
-        tell(&roll);
         let text = roll.to_string();
         // Whoever has not read what was said last has its news later.
         for guest in self.guests.iter_mut().filter(|guest| guest.lines.has_gone()) {
             guest.lines.say(&Word::News { text: text.clone() });
         }
+        roll
     }
 
     fn sleep(&self, deadline: Deadline) {
@@ -248,7 +254,7 @@ impl Door {
         }
         descriptors.extend(self.callers.iter().map(|caller| caller.lines.poll_fd()));
         descriptors.extend(self.guests.iter().map(|guest| guest.lines.poll_fd()));
-        let at_most = until.map_or(Duration::from_mins(1), |until| until.saturating_duration_since(now));
+        let at_most = until.map_or(ASKED, |until| until.saturating_duration_since(now).min(ASKED));
         sleep(&mut descriptors, Some(deadline.left(at_most)));
     }
 

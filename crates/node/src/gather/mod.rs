@@ -81,6 +81,9 @@ impl Gathering {
 /// How long members are waited for unless somebody says otherwise.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
+/// Whoever waits is asked as often whether it goes on.
+const ASKED: Duration = Duration::from_millis(50);
+
 impl Node {
     /// Waits until all members have come to a gathering, and takes part in their group as its root. The members of `settings`
     /// are those that come: what is given there does not count. Its root is the number that this node takes.
@@ -101,13 +104,30 @@ impl Node {
         settings: &GroupSettings,
         tell: &mut dyn FnMut(&Roll),
     ) -> Result<Group, NodeError> {
+        self.gather_while(gathering, settings, &mut |news| {
+            news.into_iter().for_each(&mut *tell);
+            true
+        })
+    }
+
+    /// As [`Node::gather`], for as long as `goes_on` says. It is asked twenty times a second and whenever something happens, and
+    /// given who has come whenever that changes.
+    ///
+    /// # Errors
+    /// Those of [`Node::gather`]; [`NodeError::BrokenOff`], if it does not go on. The others learn that there will be no group.
+    pub fn gather_while(
+        &self,
+        gathering: Gathering,
+        settings: &GroupSettings,
+        goes_on: &mut dyn FnMut(Option<&Roll>) -> bool,
+    ) -> Result<Group, NodeError> {
         settings.check()?;
         if settings.root >= gathering.members as usize {
             return Err(tree::no_such_root(settings.root, gathering.members as usize));
         }
         tree::shape(gathering.members as usize, settings)?;
         let mut door = door::Door::open(self.address(), gathering, settings)?;
-        door.wait_until_complete(tell)?;
+        door.wait_until_complete(goes_on)?;
         let (settings, own) = door.group();
         if probe::is_wanted(&settings) {
             // The members are needed to measure.
@@ -145,7 +165,23 @@ impl Node {
         attendance: &Attendance,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Group, NodeError> {
-        let (settings, own) = attend::attend(self.address(), attendance, tell)?;
+        self.attend_while(attendance, &mut |news| {
+            news.into_iter().for_each(&mut *tell);
+            true
+        })
+    }
+
+    /// As [`Node::attend`], for as long as `goes_on` says. It is asked twenty times a second and whenever something happens, and
+    /// given what is known of the others whenever that changes.
+    ///
+    /// # Errors
+    /// Those of [`Node::attend`]; [`NodeError::BrokenOff`], if it does not go on. The root has room for another then.
+    pub fn attend_while(
+        &self,
+        attendance: &Attendance,
+        goes_on: &mut dyn FnMut(Option<&str>) -> bool,
+    ) -> Result<Group, NodeError> {
+        let (settings, own) = attend::attend(self.address(), attendance, goes_on)?;
         self.enter(&settings, own)
     }
 }

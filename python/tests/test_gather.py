@@ -1,0 +1,278 @@
+"""Members that find one another at the root: processes, threads and tasks, and those who do not come."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import treecast.aio
+from treecast import GroupEnded, Node, TreecastError, read_members
+
+# Longer than anything takes here; what does not come fails a test, and does not hang it.
+PATIENCE = 30
+
+
+@pytest.fixture
+def place():
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+class Thread(threading.Thread):
+    """A call in a thread, and what comes of it."""
+
+    def __init__(self, call):
+        super().__init__(daemon=True)
+        self._call = call
+        self.start()
+
+    def run(self):
+        try:
+            self._value, self._error = self._call(), None
+        except Exception as error:
+            self._error = error
+
+    def result(self):
+        self.join(PATIENCE)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def process(script, place):
+    """A process that runs a script with that address."""
+    environment = {**os.environ, "TOKEN": "secret", "PLACE": place}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", script], env=environment, **pipes)
+
+
+def finished(started):
+    """What it has printed, once it is over."""
+    out, err = started.communicate(timeout=PATIENCE)
+    assert started.returncode == 0, err
+    return out
+
+
+ATTEND = """
+import os, treecast
+with treecast.Node() as node, node.attend(os.environ["PLACE"], os.environ["TOKEN"]) as group:
+    print(group.member, list(group))
+"""
+ATTEND_ASYNC = """
+import asyncio, os
+from treecast.aio import Node
+async def main():
+    async with Node() as node:
+        async with await node.attend(os.environ["PLACE"], os.environ["TOKEN"], member=3) as group:
+            print(group.member, [message async for message in group])
+asyncio.run(main())
+"""
+
+
+def test_processes_gather_and_receive(place):
+    started = [process(script, place) for script in (ATTEND, ATTEND, ATTEND_ASYNC)]
+    with Node() as node, node.gather(place, 4, token="secret", root=1, slots=64) as group:
+        assert group.member == 1
+        for message in (b"hello", b"", bytes(5)):
+            group.send(message)
+        assert group.close(PATIENCE) == []
+    received = str([b"hello", b"", bytes(5)])
+    assert sorted(finished(one) for one in started) == [f"{member} {received}\n" for member in (0, 2, 3)]
+
+
+def test_who_has_come_and_who_has_not_is_said_in_time(place):
+    other = Thread(lambda: Node().attend(place, timeout=PATIENCE, member=2))
+    missing = r"2 of 4 members have come: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
+    with pytest.raises(TimeoutError, match=rf"^not all members came in time: {missing}"):
+        # It comes sooner or later; the root asks in time.
+        Node().gather(place, 4, timeout=2)
+    with pytest.raises(TimeoutError, match=f"^no group has come of the gathering at {place}: not all .*: {missing}"):
+        other.result()
+
+
+def test_a_root_that_is_not_there_is_named(place):
+    with pytest.raises(TimeoutError, match=f"^no group has come of the gathering at {place}: Connection refused"):
+        Node().attend(place, timeout=0.05)
+
+
+def test_whoever_cannot_be_a_member_is_told_why(place):
+    root = Thread(lambda: Node().gather(place, 2, token="secret", timeout=PATIENCE))
+    away = f"^{place} turns this node away: "
+    with pytest.raises(TreecastError, match=f"{away}its token is another than the root's$"):
+        Node().attend(place, "guess")
+    with pytest.raises(TreecastError, match=f"{away}member 0 is the root$"):
+        Node().attend(place, "secret", 0)
+    with Node() as node:
+        group = node.attend(place, token="secret")
+        root.result().send(b"hello")
+        assert group.receive(PATIENCE) == b"hello"
+
+
+def test_what_makes_no_sense_is_refused(place):
+    node = Node()
+    taken = socket.create_server(("127.0.0.1", 0))
+    at = f"127.0.0.1:{taken.getsockname()[1]}"
+    with taken, pytest.raises(OSError, match=f"^.*cannot listen at {at}: Address already in use"):
+        node.gather(at, 2)
+    for arguments, settings, sentence in [
+        ((place, 0), {}, "a group has from 1 to 4096 members, and not 0"),
+        ((place, -1), {}, "-1 is out of range: a whole number from 0 to 4294967295"),
+        ((place, 2), {"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
+        ((place, 2), {"slots": 5}, "slots=5 does not fit: a power of two from 4 to 65536"),
+        ((place, 2), {"timeout": -1}, "a timeout is a number of seconds from 0 on, or None for ever, and not -1"),
+        (("a b", 2), {}, "a b is no address such as 192.0.2.1:7000 or name:7000"),
+    ]:
+        with pytest.raises(TreecastError) as refused:
+            node.gather(*arguments, **settings)
+        assert str(refused.value) == sentence
+    with pytest.raises(TypeError, match="^a group has no setting members_max"):
+        node.gather(place, 2, members_max=4)
+    with pytest.raises(TreecastError, match=r"has IPv4 alone, and the root is at \[::1\]:7000$"):
+        node.attend("[::1]:7000")
+    node.close()
+    for call in (lambda: node.gather(place, 2), lambda: node.attend(place)):
+        with pytest.raises(TreecastError, match="^the node has been closed$"):
+            call()
+
+
+@pytest.mark.parametrize("call", ["gather(place, 2, timeout=None)", "attend(place, timeout=None)", "attend(silent)"])
+def test_ctrl_c_interrupts(place, call):
+    script = f"""
+import os, socket, treecast
+place = os.environ["PLACE"]
+listener = socket.create_server(("127.0.0.1", 0))
+silent = f"127.0.0.1:{{listener.getsockname()[1]}}"
+node = treecast.Node()
+try:
+    print("waits", flush=True)
+    node.{call}
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    started = process(script, place)
+    assert started.stdout.readline() == "waits\n"
+    # Most likely it waits by then.
+    time.sleep(0.2)
+    started.send_signal(signal.SIGINT)
+    assert finished(started) == "interrupted\n"
+
+
+def test_other_threads_run_while_one_gathers_and_closing_the_node_ends_it(place):
+    for call in (lambda node: node.gather(place, 2, timeout=None), lambda node: node.attend(place, timeout=None)):
+        node = Node()
+        waiting = Thread(lambda node=node, call=call: call(node))
+        time.sleep(0.1)
+        assert waiting.is_alive()
+        node.close()
+        with pytest.raises(TreecastError, match="^the node has been closed$"):
+            waiting.result()
+
+
+def test_the_scheme_is_what_the_root_uses(place):
+    with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
+        members = [one.address, other.address]
+        for number, given, used in [
+            (1, {"message_bytes": 64}, "postal:lambda=8"),
+            (2, {"message_bytes": 1 << 20}, "serial"),
+            (3, {"scheme": "k-binomial:k=2"}, "k-binomial:k=2"),
+        ]:
+            groups = [node.group(members, group=number, **given) for node in (one, other)]
+            assert [group.scheme for group in groups] == [used] * 2
+        joined = other.join([one.address], group=4)
+        assert joined.scheme is None
+    others = [Thread(lambda: Node().attend(place, timeout=PATIENCE)) for _ in range(2)]
+    group = Node().gather(place, 3, scheme="postal")
+    assert group.scheme.startswith("postal:lambda=")
+    assert [other.result().scheme for other in others] == [None, None]
+
+
+def test_members_are_read_from_a_file(tmp_path):
+    path = tmp_path / "members"
+    path.write_text("# ours\n127.0.0.1:7000  # the root\n\n127.0.0.2\n[::1]:9\n")
+    assert read_members(path) == read_members(str(path)) == ["127.0.0.1:7000", "127.0.0.2:7700", "[::1]:9"]
+    path.write_text("127.0.0.1\n127.0.0.1:7700\n")
+    with pytest.raises(TreecastError) as wrong:
+        read_members(path)
+    assert str(wrong.value) == f"{path}, line 2: 127.0.0.1:7700 is given twice, before in line 1"
+    with pytest.raises(FileNotFoundError):
+        read_members(tmp_path / "nowhere")
+    path.write_bytes(b"\xff")
+    with pytest.raises(TreecastError, match="could not be read: it is no text in UTF-8$"):
+        read_members(path)
+    with pytest.raises(TypeError):
+        read_members(7)
+
+
+def asynchronous(main):
+    asyncio.run(asyncio.wait_for(main, PATIENCE))
+
+
+def test_many_tasks_of_one_loop_gather(place):
+    async def attend(number):
+        async with treecast.aio.Node() as node, await node.attend(place, "secret", number) as group:
+            assert group.member == number
+            return [message async for message in group]
+
+    async def main():
+        # More than the loop has threads.
+        others = [asyncio.create_task(attend(number)) for number in range(1, 41)]
+        async with treecast.aio.Node() as node, await node.gather(place, 41, token="secret") as group:
+            assert group.scheme.startswith("postal:lambda=")
+            await group.send(b"hello")
+        assert await asyncio.gather(*others) == [[b"hello"]] * 40
+
+    asynchronous(main())
+
+
+def test_a_task_that_is_cancelled_ends_what_it_waits_for(place):
+    async def main():
+        async with treecast.aio.Node() as one, treecast.aio.Node() as other, treecast.aio.Node() as root:
+            before = threading.active_count()
+            attending = asyncio.create_task(one.attend(place, timeout=None))
+            gathering = asyncio.create_task(root.gather(place, 3))
+            # Most likely it has come by then.
+            await asyncio.sleep(0.3)
+            attending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await attending
+            # It has made room: two others are enough.
+            pair = [asyncio.create_task(node.attend(place)) for node in (one, other)]
+            groups = await asyncio.gather(gathering, *pair)
+            await groups[0].send(b"hello")
+            assert [await group.receive() for group in groups[1:]] == [b"hello"] * 2
+
+            waiting = asyncio.create_task(other.attend(place))
+            while not waiting.done():
+                gathering = asyncio.create_task(root.gather(place, 3, group=2))
+                await asyncio.sleep(0.1)
+                gathering.cancel()
+                await asyncio.wait([gathering])
+            # It has come, or was about to.
+            with pytest.raises((TimeoutError, TreecastError), match=": the root has broken the gathering off$"):
+                await waiting
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await root.gather(place, 2, timeout=None, group=3)
+            with pytest.raises(TimeoutError, match="^not all members came in time: 1 of 2 members have come"):
+                await root.gather(place, 2, timeout=0.05, group=3)
+            # No thread stays.
+            while threading.active_count() > before:
+                await asyncio.sleep(0.01)
+
+    asynchronous(main())
+
+
+def test_a_group_of_those_who_have_gathered_ends_as_any_other(place):
+    other = Thread(lambda: Node().attend(place))
+    with pytest.raises(ZeroDivisionError), Node().gather(place, 2) as group:
+        group.wait_until_ready(PATIENCE)
+        raise ZeroDivisionError
+    with pytest.raises(GroupEnded, match="^the root has given the group up$"):
+        other.result().receive(PATIENCE)
