@@ -70,12 +70,15 @@ extern "C" {
 const char *tc_error_message(void);
 
 /*
- Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one.
+ Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one. `settings` are those of a
+ node, such as "spin_us=20 silence_ms=400", or NULL.
 
  # Safety
- `bind` ends with a zero; `node` is a place for a pointer.
+ `bind` ends with a zero, and `settings` unless it is NULL; `node` is a place for a pointer.
  */
-tc_result tc_node_new(const char *bind, tc_node **node);
+tc_result tc_node_new(const char *bind,
+                      const char *settings,
+                      tc_node **node);
 
 /*
  Closes a node. It waits, for some seconds at most, until groups that are closed have said what others still need. Its groups

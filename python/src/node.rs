@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -54,15 +53,30 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 #[pymethods]
 impl Node {
     #[new]
-    #[pyo3(signature = (bind = "0.0.0.0:0", *, buffer_bytes = Whole(4 << 20), spin_us = Whole(0)))]
-    #[pyo3(text_signature = "(bind='0.0.0.0:0', *, buffer_bytes=4194304, spin_us=0)")]
-    fn new(py: Python<'_>, bind: &str, buffer_bytes: Whole<u32>, spin_us: Whole<u32>) -> PyResult<Self> {
-        let settings = NodeSettings {
-            bind: address_of(py, bind)?,
-            buffer_bytes: buffer_bytes.0 as usize,
-            spin: Duration::from_micros(spin_us.0.into()),
-            ..NodeSettings::default()
-        };
+    #[pyo3(signature = (
+        bind = "0.0.0.0:0", *, buffer_bytes = Whole(4 << 20), spin_us = Whole(0), silence_ms = Whole(800),
+        arrival_ms = Whole(10_000)
+    ))]
+    #[pyo3(
+        text_signature = "(bind='0.0.0.0:0', *, buffer_bytes=4194304, spin_us=0, silence_ms=800, arrival_ms=10000)"
+    )]
+    fn new(
+        py: Python<'_>,
+        bind: &str,
+        buffer_bytes: Whole<u32>,
+        spin_us: Whole<u32>,
+        silence_ms: Whole<u32>,
+        arrival_ms: Whole<u32>,
+    ) -> PyResult<Self> {
+        let mut settings = NodeSettings { bind: address_of(py, bind)?, ..NodeSettings::default() };
+        for (key, value) in [
+            ("buffer_bytes", buffer_bytes),
+            ("spin_us", spin_us),
+            ("silence_ms", silence_ms),
+            ("arrival_ms", arrival_ms),
+        ] {
+            settings.set_key(key, &value.0.to_string()).map_err(refused)?;
+        }
         let node = treecast_node::Node::open(&settings).map_err(failed)?;
         let address = node.address().to_string();
         let open = Open { node: Some(Owned::new(node)), address, groups: Mutex::new(Some(Vec::new())) };

@@ -225,7 +225,13 @@ class Lost:
 @final
 class Node:
     def __new__(
-        cls, bind: str = "0.0.0.0:0", *, buffer_bytes: SupportsIndex = 4194304, spin_us: SupportsIndex = 0
+        cls,
+        bind: str = "0.0.0.0:0",
+        *,
+        buffer_bytes: SupportsIndex = 4194304,
+        spin_us: SupportsIndex = 0,
+        silence_ms: SupportsIndex = 800,
+        arrival_ms: SupportsIndex = 10000,
     ) -> Node: ...
     @property
     def address(self) -> str: ...

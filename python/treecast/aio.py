@@ -47,8 +47,18 @@ class Node:
     As an asynchronous context manager it is closed at the end.
     """
 
-    def __init__(self, bind: str = "0.0.0.0:0", *, buffer_bytes: int = 4194304, spin_us: int = 0) -> None:
-        self._node = treecast.Node(bind, buffer_bytes=buffer_bytes, spin_us=spin_us)
+    def __init__(
+        self,
+        bind: str = "0.0.0.0:0",
+        *,
+        buffer_bytes: int = 4194304,
+        spin_us: int = 0,
+        silence_ms: int = 800,
+        arrival_ms: int = 10000,
+    ) -> None:
+        self._node = treecast.Node(
+            bind, buffer_bytes=buffer_bytes, spin_us=spin_us, silence_ms=silence_ms, arrival_ms=arrival_ms
+        )
 
     @property
     def address(self) -> str:

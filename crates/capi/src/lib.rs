@@ -146,16 +146,27 @@ pub extern "C" fn tc_error_message() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())
 }
 
-/// Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one.
+/// Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one. `settings` are those of a
+/// node, such as "spin_us=20 silence_ms=400", or NULL.
 ///
 /// # Safety
-/// `bind` ends with a zero; `node` is a place for a pointer.
+/// `bind` ends with a zero, and `settings` unless it is NULL; `node` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tc_node_new(bind: *const c_char, node: *mut *mut tc_node) -> tc_result {
+pub unsafe extern "C" fn tc_node_new(
+    bind: *const c_char,
+    settings: *const c_char,
+    node: *mut *mut tc_node,
+) -> tc_result {
     answer(|| {
         // SAFETY: as the caller promises.
         let bind = resolve(unsafe { text(bind, "bind") }?)?;
-        let opened = Node::open(&NodeSettings { bind, ..NodeSettings::default() })?;
+        let mut node_settings = NodeSettings { bind, ..NodeSettings::default() };
+        if !settings.is_null() {
+            // SAFETY: as the caller promises.
+            let settings = unsafe { text(settings, "settings") }?;
+            node_settings.set_all(settings).map_err(|error| wrong(error.to_string()))?;
+        }
+        let opened = Node::open(&node_settings)?;
         // SAFETY: as the caller promises.
         unsafe { write(node, ptr::null_mut(), "node")? };
         // SAFETY: as the caller promises; the box is freed by `tc_node_free`.

@@ -33,7 +33,7 @@ static int attend(void *number) {
     char buffer[8];
     size_t length;
     int64_t wanted = *(int64_t *)number;
-    expect(tc_node_new("127.0.0.1:0", &node), TC_OK, "tc_node_new");
+    expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
     expect(tc_group_attend(node, gathering, "secret", wanted, TIMEOUT_MS, &group), TC_OK, "tc_group_attend");
     expect(tc_group_member(group, &member), TC_OK, "tc_group_member");
     assert((int64_t)member == (wanted < 0 ? 1 : wanted));
@@ -51,11 +51,11 @@ static void gather(void) {
     thrd_t others[MEMBERS - 1];
     int64_t wanted[MEMBERS - 1] = {-1, 2};
     /* A port that is free: that of a node that is gone. */
-    expect(tc_node_new("127.0.0.1:0", &node), TC_OK, "tc_node_new");
+    expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
     expect(tc_node_address(node, gathering, sizeof gathering), TC_OK, "tc_node_address");
     tc_node_free(node);
 
-    expect(tc_node_new("0.0.0.0:0", &node), TC_OK, "tc_node_new");
+    expect(tc_node_new("0.0.0.0:0", "spin_us=20 silence_ms=400", &node), TC_OK, "tc_node_new");
     expect(tc_group_gather(node, gathering, MEMBERS, NULL, 1, &group), TC_TIMED_OUT, "nobody comes");
     expect_message("1 of 3 members have come");
     expect(tc_group_attend(node, gathering, NULL, -1, 1, &group), TC_TIMED_OUT, "no root");
@@ -79,7 +79,7 @@ int main(void) {
     char members[256] = "";
     for (int member = 0; member < MEMBERS; member++) {
         char address[64];
-        expect(tc_node_new("127.0.0.1:0", &nodes[member]), TC_OK, "tc_node_new");
+        expect(tc_node_new("127.0.0.1:0", NULL, &nodes[member]), TC_OK, "tc_node_new");
         expect(tc_node_address(nodes[member], address, sizeof address), TC_OK, "tc_node_address");
         if (member > 0) strcat(members, ",");
         strcat(members, address);
@@ -107,10 +107,12 @@ int main(void) {
 
     tc_node *none;
     tc_group *no_group;
-    expect(tc_node_new("nowhere", &none), TC_WRONG, "no address");
+    expect(tc_node_new("nowhere", NULL, &none), TC_WRONG, "no address");
     expect_message("nobody knows the host nowhere");
-    expect(tc_node_new(NULL, &none), TC_WRONG, "NULL");
-    expect(tc_node_new("127.0.0.1:0", NULL), TC_WRONG, "no place");
+    expect(tc_node_new("127.0.0.1:0", "spin_us=never", &none), TC_WRONG, "a setting");
+    expect_message("spin_us=never does not fit");
+    expect(tc_node_new(NULL, NULL, &none), TC_WRONG, "NULL");
+    expect(tc_node_new("127.0.0.1:0", NULL, NULL), TC_WRONG, "no place");
     expect(tc_group_new(nodes[0], "127.0.0.1:1", NULL, &no_group), TC_WRONG, "not a member");
     expect(tc_group_new(nodes[0], members, "colour=red", &no_group), TC_WRONG, "no such key");
     expect_message("colour");
