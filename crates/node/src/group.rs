@@ -218,8 +218,10 @@ impl Group {
             if is_last {
                 (root.message, root.offset) = (root.message.wrapping_add(1), 0);
             }
-            if self.settings.offload != Offload::Nic {
-                self.forward(&mut root.forwarded, packet + 1, is_last, self.settings.offload);
+            let offload = self.settings.offload;
+            if is_to_be_forwarded(offload, root.forwarded, packet + 1, is_last, root.writer.slots()) {
+                root.forwarded = packet + 1;
+                self.forward(offload, packet + 1);
             }
             if is_last || (packet.0 + 1).is_multiple_of(PACKETS_AT_ONCE) {
                 self.give_news();
@@ -338,7 +340,11 @@ impl Group {
         member.reader.give_back(next);
         if member.offload != Offload::Nic {
             self.tell_read(member, true);
-            self.forward(&mut member.forwarded, next, is_last, member.offload);
+            let slots = member.reader.slots();
+            if is_to_be_forwarded(member.offload, member.forwarded, next, is_last, slots) {
+                member.forwarded = next;
+                self.forward(member.offload, next);
+            }
         }
         self.tell_read(member, false);
         Ok(Some(Part { message_bytes, is_last }))
@@ -531,13 +537,9 @@ impl Group {
         }
     }
 
-    /// With offload `host` or `assisted`: sends on what has come, message by message, and long ones by halves of the slots. As a
-    /// program does that has no multicast, a copy for each child is asked for by itself with `host`.
-    fn forward(&self, forwarded: &mut Sequence, upto: Sequence, is_whole: bool, offload: Offload) {
-        if !is_whole && (upto.distance_from(*forwarded) as u32) < self.settings.slots / 2 {
-            return;
-        }
-        *forwarded = upto;
+    /// With offload `host` or `assisted`: sends on the packets before `upto`. As a program does that has no multicast, a copy for
+    /// each child is asked for by itself with `host`.
+    fn forward(&self, offload: Offload, upto: Sequence) {
         let group = self.channel.group;
         self.channel.give_news();
         let children = match offload {
@@ -550,6 +552,17 @@ impl Group {
             self.shared.request(Request::Input(Input::Forward { group, upto, child }));
         }
     }
+}
+
+/// Whether the application sends packets on now: message by message, and long ones by halves of the slots.
+fn is_to_be_forwarded(
+    offload: Offload,
+    forwarded: Sequence,
+    upto: Sequence,
+    is_whole: bool,
+    slots: u32,
+) -> bool {
+    offload != Offload::Nic && (is_whole || upto.distance_from(forwarded) as u32 >= slots / 2)
 }
 
 /// Hands out bytes of one message that lie before `upto`; says with which packet to go on, and whether the message is whole.

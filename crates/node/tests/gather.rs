@@ -48,8 +48,11 @@ fn gather(gathering: Gathering, settings: GroupSettings) -> (Attended, mpsc::Rec
     let (teller, told) = mpsc::channel();
     let gather = move || {
         let node = open("127.0.0.1:0");
-        let mut tell = |roll: &treecast_node::Roll| drop(teller.send(roll.to_string()));
-        node.gather_telling(gathering, &settings, &mut tell).map(|group| (node, group))
+        let mut tell = |roll: Option<&treecast_node::Roll>| {
+            roll.into_iter().for_each(|roll| drop(teller.send(roll.to_string())));
+            true
+        };
+        node.gather_while(gathering, &settings, &mut tell).map(|group| (node, group))
     };
     (thread::spawn(gather), told)
 }

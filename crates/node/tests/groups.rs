@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload};
+use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Scheme};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -59,6 +59,20 @@ fn every_member_receives_every_message_with_each_offload() {
         let nodes = nodes(7);
         let settings = GroupSettings { offload, slots: 64, root: 2, ..settings(&nodes) };
         check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_408, 1_409, 16_384, 5, 300_000, 0, 77]);
+    }
+}
+
+#[test]
+fn a_member_has_as_many_slots_as_the_root_says() {
+    for offload in [Offload::Assisted, Offload::Host] {
+        let nodes = nodes(3);
+        let at_root = GroupSettings { offload, slots: 16, scheme: Some(Scheme::Serial), ..settings(&nodes) };
+        let elsewhere = GroupSettings { slots: 512, ..at_root.clone() };
+        let groups = nodes
+            .iter()
+            .enumerate()
+            .map(|(place, node)| node.group(if place == 0 { &at_root } else { &elsewhere }).unwrap());
+        check_all(groups.collect(), 0, &[100_000]);
     }
 }
 

@@ -95,7 +95,7 @@ pub enum PlanError {
     /// A postal tree without its lambda.
     #[error(
         "scheme postal needs a lambda here: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet \
-         measures it)"
+         and running groups measure it)"
     )]
     NeedsLambda,
     /// A tree worm that finds no switch above all destinations.

@@ -170,7 +170,10 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         (attendance.member, attendance.timeout) = (arguments.member, timeout);
         attendance.name = arguments.name.clone().unwrap_or(attendance.name);
         let node = open(arguments, everywhere(attendance.root))?;
-        let group = node.attend_telling(&attendance, &mut |news| complain(news))?;
+        let group = node.attend_while(&attendance, &mut |news| {
+            news.into_iter().for_each(complain);
+            true
+        })?;
         (node, group)
     } else if let Some(file) = &arguments.members {
         let members = read_members(file)?;
@@ -188,7 +191,10 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         gathering.timeout = timeout;
         gathering.name = arguments.name.clone().unwrap_or(gathering.name);
         complain(&format!("members gather at {}", gathering.address()));
-        let group = node.gather_telling(gathering, &settings, &mut |roll| complain(&roll.to_string()))?;
+        let group = node.gather_while(gathering, &settings, &mut |roll| {
+            roll.into_iter().for_each(|roll| complain(&roll.to_string()));
+            true
+        })?;
         (node, group)
     };
     Ok((node, Arc::new(group)))

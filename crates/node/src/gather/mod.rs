@@ -91,23 +91,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::Incomplete`] names who has come by the end of the time, and who has not. Those of [`Node::group`].
     pub fn gather(&self, gathering: Gathering, settings: &GroupSettings) -> Result<Group, NodeError> {
-        self.gather_telling(gathering, settings, &mut |_| {})
-    }
-
-    /// As [`Node::gather`]; `tell` is given who has come whenever that changes.
-    ///
-    /// # Errors
-    /// Those of [`Node::gather`].
-    pub fn gather_telling(
-        &self,
-        gathering: Gathering,
-        settings: &GroupSettings,
-        tell: &mut dyn FnMut(&Roll),
-    ) -> Result<Group, NodeError> {
-        self.gather_while(gathering, settings, &mut |news| {
-            news.into_iter().for_each(&mut *tell);
-            true
-        })
+        self.gather_while(gathering, settings, &mut |_| true)
     }
 
     /// As [`Node::gather`], for as long as `goes_on` says. It is asked twenty times a second and whenever something happens, and
@@ -153,22 +137,7 @@ impl Node {
     /// others cannot reach. [`NodeError::NotGathered`], if not everybody came in time or the root is gone. Those of
     /// [`Node::group`].
     pub fn attend(&self, attendance: &Attendance) -> Result<Group, NodeError> {
-        self.attend_telling(attendance, &mut |_| {})
-    }
-
-    /// As [`Node::attend`]; `tell` is given what is known of the others whenever that changes, a sentence each.
-    ///
-    /// # Errors
-    /// Those of [`Node::attend`].
-    pub fn attend_telling(
-        &self,
-        attendance: &Attendance,
-        tell: &mut dyn FnMut(&str),
-    ) -> Result<Group, NodeError> {
-        self.attend_while(attendance, &mut |news| {
-            news.into_iter().for_each(&mut *tell);
-            true
-        })
+        self.attend_while(attendance, &mut |_| true)
     }
 
     /// As [`Node::attend`], for as long as `goes_on` says. It is asked twenty times a second and whenever something happens, and
