@@ -323,6 +323,30 @@ fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
 }
 
 #[test]
+fn what_is_asked_for_comes_after_what_was_written_before() {
+    const MESSAGES: usize = 1_000;
+    let nodes = nodes(2);
+    let of =
+        |number, offload| GroupSettings { group: GroupId(number), offload, slots: 16, ..settings(&nodes) };
+    // Some keep the engines busy, while packets of others are written, and sent on by a request each.
+    let all: Vec<_> = (0..24)
+        .map(|number| groups(&nodes, &of(number, if number < 4 { Offload::Nic } else { Offload::Assisted })))
+        .collect();
+    std::thread::scope(|scope| {
+        for group in &all[..8] {
+            scope
+                .spawn(|| (0..MESSAGES).for_each(|_| assert!(group[1].receive(PATIENCE).unwrap().is_some())));
+            scope.spawn(|| {
+                for number in 0..MESSAGES {
+                    group[0].send(&message(number, 10)).unwrap();
+                    group[0].flush(PATIENCE).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let nodes = nodes(2);
     let good = settings(&nodes);

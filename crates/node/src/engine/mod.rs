@@ -96,9 +96,11 @@ impl Engine {
 
     /// Does all there is to do now.
     pub fn step(&mut self, shared: &Shared) {
-        // What is to be forwarded has been written or read before that was asked for.
+        // What an application asks for is about what it has written or read before: a request that is here when the look at
+        // what is written begins finds it there, and one that comes later waits for the next step.
+        let requests = shared.take_requests();
         self.take_from_applications();
-        for request in shared.take_requests() {
+        for request in requests {
             self.request(request);
         }
         self.send_all();
