@@ -135,7 +135,7 @@ impl LabSettings {
 
     /// The token bucket of a link, one way, in words for `tc qdisc add ... root`; nothing without a rate.
     ///
-    /// The bucket holds what passes in 1 ms: small enough that a receiver sees the rate, large enough that a timer which
+    /// The bucket holds what passes in 2 ms: small enough that a receiver sees the rate, large enough that a timer which
     /// is late by less costs nothing; and two packets at least. The queue holds what passes in 10 ms, as the buffers of a
     /// small switch do (a quarter of a megabyte at 200 Mb/s): a sender that is too fast is told so by losses, and a
     /// packet is never later than that. It holds 16 packets at least.
@@ -143,7 +143,7 @@ impl LabSettings {
         let Some(rate) = self.rate else { return String::new() };
         let packet = u64::from(self.mtu) + 14;
         let passing_in = |per_s: u64| rate.bits_per_s() / 8 / per_s;
-        let burst = passing_in(1_000).max(2 * packet);
+        let burst = passing_in(500).max(2 * packet);
         let limit = passing_in(100).max(16 * packet);
         format!("tbf rate {}bit burst {burst} limit {limit}", rate.bits_per_s())
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn slow_links_still_take_whole_packets() {
         let with = |rate: &str| LabSettings { rate: Some(rate.parse().unwrap()), ..LabSettings::new(2) };
-        assert_eq!(with("200mbit").bucket(), "tbf rate 200000000bit burst 25000 limit 250000");
+        assert_eq!(with("200mbit").bucket(), "tbf rate 200000000bit burst 50000 limit 250000");
         assert_eq!(with("1mbit").bucket(), "tbf rate 1000000bit burst 3028 limit 24224");
         assert_eq!(LabSettings::new(2).bucket(), "");
     }

@@ -23,9 +23,8 @@ pub const BATCH: usize = 64;
 /// its checksum tells.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 
-/// As many bytes go in datagrams that pass the system as one. More would save little, and a slow link would be taken by one
-/// sender for long.
-const TRAIN_BYTES_MAX: usize = 24_000;
+/// As many bytes go in datagrams that pass the system as one: 32 full ones, as many as a child is sent in its turn.
+const TRAIN_BYTES_MAX: usize = 47_500;
 
 /// A socket, and room for a batch in each direction.
 pub struct Datagrams {
