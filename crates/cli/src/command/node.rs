@@ -171,7 +171,9 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         attendance.name = arguments.name.clone().unwrap_or(attendance.name);
         let node = open(arguments, everywhere(attendance.root))?;
         let group = node.attend_while(&attendance, &mut |news| {
-            news.into_iter().for_each(complain);
+            if let Some(news) = news {
+                complain(news);
+            }
             true
         })?;
         (node, group)
@@ -192,7 +194,9 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         gathering.name = arguments.name.clone().unwrap_or(gathering.name);
         complain(&format!("members gather at {}", gathering.address()));
         let group = node.gather_while(gathering, &settings, &mut |roll| {
-            roll.into_iter().for_each(|roll| complain(&roll.to_string()));
+            if let Some(roll) = roll {
+                complain(&roll.to_string());
+            }
             true
         })?;
         (node, group)
