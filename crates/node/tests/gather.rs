@@ -49,7 +49,9 @@ fn gather(gathering: Gathering, settings: GroupSettings) -> (Attended, mpsc::Rec
     let gather = move || {
         let node = open("127.0.0.1:0");
         let mut tell = |roll: Option<&treecast_node::Roll>| {
-            roll.into_iter().for_each(|roll| drop(teller.send(roll.to_string())));
+            if let Some(roll) = roll {
+                let _ = teller.send(roll.to_string());
+            }
             true
         };
         node.gather_while(gathering, &settings, &mut tell).map(|group| (node, group))
