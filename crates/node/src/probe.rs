@@ -16,11 +16,12 @@ const ROUNDS: usize = 20;
 /// So many messages before are not counted.
 const WARM_UP: usize = 5;
 
-/// Longer messages are measured as messages of this length.
-const BYTES_MAX: u64 = 32 << 10;
+/// Longer messages are measured as messages of so many packets.
+const PACKETS_MAX: usize = 32;
 
-/// A packet of each round stays in its slot, for nobody reads.
+/// Nobody reads, so that all packets stay in their slots at the members.
 const SLOTS: u32 = 1 << 10;
+const _: () = assert!((WARM_UP + ROUNDS) * PACKETS_MAX <= SLOTS as usize);
 
 /// Members that have not come by then are not measured.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -90,7 +91,8 @@ fn lambda(pair: &Group, all: &Group, settings: &GroupSettings) -> Result<f64, No
     for group in [pair, all] {
         group.wait_until_ready(Some(until.saturating_duration_since(Instant::now())))?;
     }
-    let message = vec![0; settings.message_bytes.min(BYTES_MAX) as usize];
+    let bytes_max = PACKETS_MAX * usize::from(settings.payload_bytes_max());
+    let message = vec![0; settings.message_bytes.min(bytes_max as u64) as usize];
     let mut spans = [Vec::new(), Vec::new()];
     for round in 0..WARM_UP + ROUNDS {
         for (group, spans) in [pair, all].into_iter().zip(&mut spans) {
@@ -110,7 +112,7 @@ fn lambda(pair: &Group, all: &Group, settings: &GroupSettings) -> Result<f64, No
 fn lambda_of(one_s: f64, all_s: f64, members: usize) -> f64 {
     let copy_s = (all_s - one_s) / (members - 1) as f64;
     // A member has the message half of the time before the root has its answer.
-    let lambda = one_s / 2.0 / copy_s.max(one_s / 1e3);
+    let lambda = one_s / 2.0 / copy_s.max(one_s / 1e3).max(f64::MIN_POSITIVE);
     lambda.clamp(1.0, 1e3)
 }
 
@@ -130,6 +132,8 @@ mod tests {
         assert!((lambda_of(40e-6, 440e-6, 3) - 1.0).abs() < 1e-9);
         // Copies that seem to cost nothing do not make a tree without bounds.
         assert!((lambda_of(40e-6, 30e-6, 15) - 500.0).abs() < 1e-9);
+        // Nor does a clock that stands still.
+        assert!((lambda_of(0.0, 0.0, 15) - 1.0).abs() < 1e-9);
     }
 
     #[test]

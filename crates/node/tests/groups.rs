@@ -504,7 +504,14 @@ fn the_end_is_said_once_and_for_all() {
 #[test]
 fn the_lambda_of_a_postal_tree_is_measured() {
     let nodes = nodes(4);
-    let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), root: 1, ..settings(&nodes) };
+    // Long messages of many small packets: nobody reads those that measure.
+    let settings = GroupSettings {
+        scheme: Some("postal".parse().unwrap()),
+        root: 1,
+        message_bytes: 1 << 20,
+        mtu_bytes: 604,
+        ..settings(&nodes)
+    };
     std::thread::scope(|scope| {
         for (place, node) in nodes.iter().enumerate() {
             let settings = &settings;
