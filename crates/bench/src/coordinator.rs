@@ -215,6 +215,9 @@ impl Bench {
             within("a size", bytes as u64, 0, 4 << 30)?;
         }
         if let Some(member) = self.kill {
+            for &bytes in &self.sizes {
+                within("a size, when a member is killed in its middle,", bytes as u64, 1, 4 << 30)?;
+            }
             within("the member that is killed, which is not the root,", member.into(), 1, hosts - 1)?;
             within(
                 "ways times sizes, when a member is killed,",
@@ -249,7 +252,7 @@ fn killed_at(member: u32, at_ns: u64, turn: &Turn) -> Killed {
     Killed {
         member,
         root_knew_us: known.map(|&(_, at_ns)| since(at_ns)),
-        survivors_complete_us: survivors.copied().max().map_or(0.0, since),
+        survivors_complete_us: survivors.copied().max().map(since),
     }
 }
 

@@ -26,10 +26,10 @@ pub struct Report {
 pub struct Killed {
     /// Which.
     pub member: u32,
-    /// When the root's application could know; none, if it never did.
+    /// When the root's application could know; none, if everybody had the message before.
     pub root_knew_us: Option<f64>,
-    /// When the last survivor had the message.
-    pub survivors_complete_us: f64,
+    /// When the last survivor had the message; none without survivors.
+    pub survivors_complete_us: Option<f64>,
 }
 
 /// One way to broadcast messages of one length. Times are in microseconds.

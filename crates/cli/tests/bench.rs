@@ -148,6 +148,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--chart", "chart.png"], "its name ends with .svg or .html"),
         (&["--kill", "2"], "ways times sizes, when a member is killed, must be from 1 to 1, and not 12"),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
+        (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),
         (&["--hosts", "a,b", "--lab", "2"], "--hosts"),
         (&["--hosts", "a,b", "--shell", "no-such-shell"], "the worker of host 0: No such file or directory"),
         (&["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"], "the worker of host 0: "),

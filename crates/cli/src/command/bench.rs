@@ -289,10 +289,13 @@ fn table(report: &Report) -> String {
 
 fn told_of(killed: &Killed) -> String {
     let Killed { member, root_knew_us, survivors_complete_us } = killed;
-    let root = root_knew_us
-        .map_or_else(|| "the root never knew".into(), |us| format!("the root knew {:.0} ms later", us / 1e3));
-    let completed = survivors_complete_us / 1e3;
-    format!(
-        "Member {member} was killed in the middle: {root}, and the last survivor had the message {completed:.0} ms later.\n"
-    )
+    let root = root_knew_us.map_or_else(
+        || "all had it before the root could know".into(),
+        |us| format!("the root knew {:.0} ms later", us / 1e3),
+    );
+    let survivors = survivors_complete_us.map_or_else(
+        || "there were no survivors".into(),
+        |us| format!("the last survivor had the message {:.0} ms later", us / 1e3),
+    );
+    format!("Member {member} was killed in the middle: {root}, and {survivors}.\n")
 }
