@@ -10,6 +10,7 @@ mod diagrams;
 mod event;
 mod flow;
 mod group;
+mod lent;
 mod marks;
 mod protocol;
 mod round_trip;
@@ -19,6 +20,7 @@ mod window;
 
 pub use counters::{GroupCounters, StrayCounters};
 pub use event::{Ending, Event, Loss, Refused};
+pub use lent::{Expected, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow};
 pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
 pub use settings::{Lead, Settings};
 pub use time::Nanoseconds;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use treecast_wire::{Cookie, Data, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence, View};
 
 use crate::group::Group;
+use crate::lent::{Lent, LentPacket};
 use crate::{Event, GroupCounters, Lead, Nanoseconds, Refused, Settings, StrayCounters};
 
 /// The protocol of one node.
@@ -39,6 +40,8 @@ struct Entry {
     group: Group,
     has_turn: bool,
     deadline: Option<Nanoseconds>,
+    /// Whether somebody else goes on with it.
+    is_lent: bool,
 }
 
 /// Something that happens to a node.
@@ -229,6 +232,38 @@ impl Protocol {
         Ok(None)
     }
 
+    /// Lends a group in which nothing is out of the ordinary: writes down all that goes on in it, and says whether it is lent.
+    /// Whoever has it goes on by the same rules, until it is taken back; that has to be before anything of this group is handled,
+    /// and when its time has come ([`Protocol::due`]). What is asked about it meanwhile is answered as of now.
+    pub fn lend(&mut self, group: GroupId, lent: &mut Lent) -> bool {
+        let Some(entry) = self.places.get(&group).and_then(|&place| self.groups[place].as_mut()) else {
+            return false;
+        };
+        // What has a turn may have something to say.
+        entry.is_lent = !entry.has_turn && entry.group.lend(lent);
+        entry.is_lent
+    }
+
+    /// Goes on with a group that was lent where whoever had it stands: what it has counted, the numbers that have grown, and the
+    /// packets that are new in slots.
+    pub fn take_back(&mut self, group: GroupId, lent: &Lent, packet: impl FnMut(Sequence) -> LentPacket) {
+        let Some(&place) = self.places.get(&group) else { return };
+        if let Some(entry) = self.groups[place].as_mut().filter(|entry| entry.is_lent) {
+            entry.is_lent = false;
+            entry.group.take_back(lent, packet);
+            self.give_turn(place);
+        }
+    }
+
+    /// A group that is lent and in which something is to be done by now.
+    pub fn due(&self, now: Nanoseconds) -> Option<GroupId> {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return None;
+        }
+        let is_due = |entry: &&Entry| entry.is_lent && entry.deadline.is_some_and(|deadline| deadline <= now);
+        self.groups.iter().flatten().find(is_due).map(|entry| entry.group.id())
+    }
+
     /// What to do next. To be asked until it answers [`Output::Wait`].
     pub fn poll(&mut self, now: Nanoseconds) -> Output {
         self.notice_sleep(now);
@@ -246,6 +281,7 @@ impl Protocol {
         }
         while let Some(place) = self.turns.pop_front() {
             let Some(entry) = &mut self.groups[place] else { continue };
+            debug_assert!(!entry.is_lent, "a group that is lent is taken back first");
             let transmit = entry.group.poll(now, &self.settings);
             self.events.extend(entry.group.take_events());
             if let Some(transmit) = transmit {
@@ -385,7 +421,7 @@ impl Protocol {
         if self.places.len() >= self.settings.groups_max {
             return Err(Refused::TooManyGroups(self.places.len()));
         }
-        let entry = Entry { group: make(&self.settings)?, has_turn: false, deadline: None };
+        let entry = Entry { group: make(&self.settings)?, has_turn: false, deadline: None, is_lent: false };
         let place = self.groups.iter().position(Option::is_none).unwrap_or_else(|| {
             self.groups.push(None);
             self.groups.len() - 1

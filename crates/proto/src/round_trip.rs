@@ -1,5 +1,6 @@
 //! How long an answer takes, and how long to wait for one.
 
+use crate::lent::LentTrip;
 use crate::time::Nanoseconds;
 
 /// The round trip to one neighbour, estimated as RFC 6298 says. Acknowledgments give back the time at which the packet was
@@ -50,6 +51,16 @@ impl RoundTrip {
                 self.smoothed = Some(Nanoseconds((7 * smoothed.0 + sample.0) / 8));
             }
         }
+    }
+
+    pub const fn lend(&self) -> LentTrip {
+        let Self { smoothed, variation, shortest, last, .. } = *self;
+        LentTrip { smoothed, variation, shortest, last }
+    }
+
+    pub const fn take_back(&mut self, lent: LentTrip) {
+        let LentTrip { smoothed, variation, shortest, last } = lent;
+        (self.smoothed, self.variation, self.shortest, self.last) = (smoothed, variation, shortest, last);
     }
 
     /// How long to wait for an answer before asking again.

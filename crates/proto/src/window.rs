@@ -2,6 +2,8 @@
 
 use treecast_wire::Sequence;
 
+use crate::lent::LentWindow;
+
 /// A window that opens while packets arrive and closes a little when some are lost.
 ///
 /// It doubles a round trip until the first loss, and then grows by an eighth; a round trip with losses takes a quarter, one
@@ -64,6 +66,17 @@ impl Window {
     pub fn silent(&mut self, sent: Sequence) {
         self.close_to(self.packets / 2);
         self.answered = sent;
+    }
+
+    pub const fn lend(&self) -> LentWindow {
+        let Self { packets, eighths, is_opening, answered, .. } = *self;
+        LentWindow { packets, eighths, is_opening, answered }
+    }
+
+    pub const fn take_back(&mut self, lent: LentWindow) {
+        let LentWindow { packets, eighths, is_opening, answered } = lent;
+        (self.packets, self.eighths, self.is_opening, self.answered) =
+            (packets, eighths, is_opening, answered);
     }
 
     fn close_to(&mut self, packets: u32) {

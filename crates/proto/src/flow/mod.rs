@@ -4,6 +4,7 @@
 //! the tree, who is dead) is not here.
 
 mod child;
+mod lend;
 mod receive;
 mod send;
 
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
 
+use crate::lent::Expected;
 use crate::marks::Marks;
 use crate::protocol::Piece;
 use crate::{GroupCounters, Nanoseconds, Refused, Settings};
@@ -86,40 +88,6 @@ struct Slot {
     /// Whether the root asked for an acknowledgment.
     asks: bool,
     close: bool,
-}
-
-/// What the next piece has to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expected {
-    /// The first piece of some message.
-    Beginning,
-    /// The first piece of this message.
-    Message(u32),
-    /// Go on at this offset.
-    Rest { message: u32, offset: u64, message_length: u64 },
-    /// Nothing: the group is closed.
-    Nothing,
-}
-
-impl Expected {
-    fn fits(self, piece: &Piece) -> bool {
-        let found = (piece.message, piece.offset, piece.message_length);
-        match self {
-            Self::Beginning => piece.offset == 0,
-            Self::Message(message) => (piece.message, piece.offset) == (message, 0),
-            Self::Rest { message, offset, message_length } => found == (message, offset, message_length),
-            Self::Nothing => false,
-        }
-    }
-
-    const fn after(piece: &Piece) -> Self {
-        let Piece { message, offset, length, message_length, .. } = *piece;
-        if piece.is_last() {
-            Self::Message(message.wrapping_add(1))
-        } else {
-            Self::Rest { message, offset: offset + length as u64, message_length }
-        }
-    }
 }
 
 /// What the parent is to be told, and what it has been told.

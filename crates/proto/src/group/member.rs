@@ -98,6 +98,25 @@ impl Membership {
             .retain(|suspicion| suspicion.member != member || suspicion.trouble == Trouble::Relapsed);
     }
 
+    /// The parent, and when it was heard last, if nothing is out of the ordinary.
+    pub fn parent_at_ease(&self) -> Option<(Neighbour, Nanoseconds)> {
+        let is_at_ease = self.has_place
+            && self.incoming.is_none()
+            && !self.is_taken_due
+            && self.suspicions.is_empty()
+            && (self.join_at, self.leave_at, self.sign).eq(&(None, None, None))
+            && self.done.is_none();
+        self.parent.filter(|_| is_at_ease).map(|parent| (parent, self.parent_heard_at))
+    }
+
+    /// The parent was heard while the group was lent.
+    pub fn take_back(&mut self, parent_heard_at: Nanoseconds) {
+        self.parent_heard_at = self.parent_heard_at.max(parent_heard_at);
+        if self.parent.is_some_and(|parent| parent.address == self.root) {
+            self.root_heard_at = self.root_heard_at.max(parent_heard_at);
+        }
+    }
+
     /// Takes a part of a table; says whether the table is whole and new.
     pub fn table(&mut self, now: Nanoseconds, epoch: u32, table: Table) -> bool {
         if table.taken > 0 && !self.has_place {

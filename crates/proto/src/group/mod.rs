@@ -11,6 +11,7 @@ use treecast_wire::{
 };
 
 use crate::flow::{Copy, Flow, Patience, Terms, Told};
+use crate::lent::{Lent, LentPacket};
 use crate::protocol::{Piece, Source, Transmit};
 use crate::{Ending, Event, GroupCounters, Lead, Nanoseconds, Refused, Settings};
 
@@ -393,6 +394,41 @@ impl Group {
         match &mut self.place {
             Place::Root(roster) => roster.overslept(now),
             Place::Member(membership) => membership.overslept(now),
+        }
+    }
+
+    /// Writes down what goes on in the group, if nothing is out of the ordinary.
+    pub fn lend(&self, lent: &mut Lent) -> bool {
+        let Some(flow) = self.flow.as_ref().filter(|flow| !self.has_ended && flow.is_lendable()) else {
+            return false;
+        };
+        let parent = match &self.place {
+            Place::Root(roster) if roster.is_at_ease() => None,
+            Place::Member(membership) => match membership.parent_at_ease() {
+                Some(parent) => Some(parent),
+                None => return false,
+            },
+            Place::Root(_) => return false,
+        };
+        let Name { group, cookie, member, epoch } = self.name;
+        (lent.group, lent.cookie, lent.member, lent.epoch) = (group, cookie, member, epoch);
+        lent.parent = parent.map(|(parent, _)| (parent.member, parent.address));
+        lent.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
+        flow.lend(lent);
+        true
+    }
+
+    /// Goes on where whoever had the group stands.
+    pub fn take_back(&mut self, lent: &Lent, packet: impl FnMut(Sequence) -> LentPacket) {
+        let Some(flow) = &mut self.flow else { return };
+        flow.take_back(lent, packet);
+        match &mut self.place {
+            Place::Root(roster) => {
+                for (child, address) in lent.children.iter().zip(flow.addresses()) {
+                    roster.heard(child.heard_at, child.member, address);
+                }
+            }
+            Place::Member(membership) => membership.take_back(lent.parent_heard_at),
         }
     }
 

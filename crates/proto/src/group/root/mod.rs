@@ -116,6 +116,21 @@ impl Roster {
         }
     }
 
+    /// Whether nothing is out of the ordinary: everybody has its place, and nobody comes or goes.
+    pub fn is_at_ease(&self) -> bool {
+        let is_settled = |seat: &Seat| {
+            !seat.is_present
+                || (seat.taken == self.epoch && seat.doubt.is_none() && !seat.is_owed && seat.part == 0)
+        };
+        self.stage == Stage::Open
+            && self.is_ready
+            && !self.is_dirty
+            && self.newcomer.is_none()
+            && self.dismissals.is_empty()
+            && self.losses.is_empty()
+            && self.seats.iter().all(is_settled)
+    }
+
     /// Whether that is a member.
     pub fn has(&self, member: MemberId) -> bool {
         self.seats.get(member.0 as usize).is_some_and(|seat| seat.is_present)
@@ -156,7 +171,7 @@ impl Roster {
             return;
         }
         let seat = self.seat_mut(member);
-        seat.heard_at = now;
+        seat.heard_at = seat.heard_at.max(now);
         if let Some(doubt) = &mut seat.doubt {
             doubt.answered_at.get_or_insert(now);
         }

@@ -1,0 +1,338 @@
+/* What happens to a group, as in crates/proto/src/flow: the same rules for what is in the ordinary. Whatever is not is for user
+ * space, and nothing has changed then. The caller owns the group. */
+#pragma once
+
+#define FIRST_WAIT_NS 10000000ULL
+#define QUEUE_MAX_NS 5000000ULL
+#define SAMPLE_MAX_NS 60000000000ULL
+#define LATE_MAX (1 << 29)
+
+static __always_inline __s32 distance(__u32 packet, __u32 from)
+{
+	return (__s32)(packet - from);
+}
+
+static __always_inline bool is_before(__u32 packet, __u32 other)
+{
+	return distance(packet, other) < 0;
+}
+
+static __always_inline __u32 earlier(__u32 one, __u32 other)
+{
+	return is_before(one, other) ? one : other;
+}
+
+static __always_inline __u32 later(__u32 one, __u32 other)
+{
+	return is_before(one, other) ? other : one;
+}
+
+/* An eighth of the slots, as which the parent is told of progress. */
+static __always_inline __u32 step_of(struct group *group)
+{
+	return group->slots < 8 ? 1 : group->slots / 8;
+}
+
+static __always_inline void settle(struct group *group)
+{
+	__u32 below = group->child_count ? group->least : group->next;
+
+	group->stable = later(group->stable, earlier(below, group->next));
+	group->freed = later(group->freed, earlier(group->consumed, below));
+}
+
+/* Whether the parent is to be told without having asked. */
+static __always_inline bool has_news(struct group *group)
+{
+	__s32 step = step_of(group);
+
+	if (group->is_root)
+		return false;
+	return (is_before(group->told_stable, group->asked) && !is_before(group->stable, group->asked)) ||
+	       distance(group->stable, group->told_stable) >= step ||
+	       distance(group->freed + group->slots, group->told_end) >= 2 * step;
+}
+
+/* Takes over what the reader has read, if that can be. */
+static __always_inline void consume(struct group *group, struct page *page)
+{
+	__u32 read = *(volatile __u32 *)&page->read;
+
+	if (group->is_root || read == group->consumed)
+		return;
+	if (is_before(read, group->consumed) || is_before(group->next, read)) {
+		group->counts.nonsense++;
+		return;
+	}
+	group->consumed = read;
+	settle(group);
+}
+
+static __always_inline bool fits(struct group *group, struct record *piece)
+{
+	switch (group->expected) {
+	case EXPECTED_BEGINNING:
+		return piece->offset == 0;
+	case EXPECTED_MESSAGE:
+		return piece->offset == 0 && piece->message == group->expected_message;
+	case EXPECTED_REST:
+		return piece->message == group->expected_message && piece->offset == group->expected_offset &&
+		       piece->message_length == group->expected_message_length;
+	default:
+		return false;
+	}
+}
+
+static __always_inline bool is_last(struct record *piece)
+{
+	return piece->offset + piece->length == piece->message_length;
+}
+
+static __always_inline bool owes_answer(struct child *child)
+{
+	return child->questions || is_before(child->acked, child->asked);
+}
+
+static __always_inline bool may_send(struct group *group, struct child *child)
+{
+	return child->sent == group->next && is_before(child->sent, child->end) &&
+	       child->sent - child->acked < child->window.packets;
+}
+
+/* What is done with each child in turn is a function of its own, which the verifier looks at once and not once a child. */
+static long look_for_child_that_waits(__u32 place, void *context)
+{
+	struct group *group = *(struct group **)context;
+
+	if (place < CHILDREN_MAX && may_send(group, &group->children[place]))
+		return 0;
+	((__u64 *)context)[1] = 1;
+	return 1;
+}
+
+/* Whether the next packet can go to every child now. */
+static __always_inline bool may_send_all(struct group *group)
+{
+	struct {
+		struct group *group;
+		__u64 is_waiting;
+	} context = { group, 0 };
+
+	bpf_loop(group->child_count, look_for_child_that_waits, &context, 0);
+	return !context.is_waiting;
+}
+
+struct sending {
+	struct group *group;
+	__u64 now;
+	__u64 asked_children;
+	__u32 packet;
+	__u32 asks;
+};
+
+static long send_to(__u32 place, void *context)
+{
+	struct sending *sending = context;
+	struct group *group = sending->group;
+	__u32 packet = sending->packet;
+	struct child *child;
+
+	if (place >= CHILDREN_MAX)
+		return 1;
+	child = &group->children[place];
+	if (child->sent == child->acked)
+		child->quiet_since = sending->now;
+	child->sent = packet + 1;
+	if (!sending->asks && child->sent - child->acked < child->window.packets && child->sent != child->end)
+		return 0;
+	sending->asked_children |= 1ULL << place;
+	if (!owes_answer(child))
+		child->quiet_since = sending->now;
+	child->asked = later(child->asked, packet + 1);
+	if (!child->questions)
+		child->unanswered_since = sending->now;
+	if (child->questions != ~0u)
+		child->questions++;
+	return 0;
+}
+
+/* Notes that the packet is sent to every child; says which are asked for an answer, a bit a child. */
+static __always_inline __u64 send_all(struct group *group, __u32 packet, bool asks, __u64 now)
+{
+	struct sending sending = { group, now, 0, packet, asks };
+
+	sending.asks |= (packet & (step_of(group) - 1)) == step_of(group) - 1;
+	bpf_loop(group->child_count, send_to, &sending, 0);
+	group->counts.sent += group->child_count;
+	return sending.asked_children;
+}
+
+/* Accepts the next packet, whose piece fits and whose payload is in its slot. */
+static __always_inline void accept(struct group *group, struct record *piece)
+{
+	if (is_last(piece)) {
+		group->expected = EXPECTED_MESSAGE;
+		group->expected_message = piece->message + 1;
+	} else {
+		group->expected = EXPECTED_REST;
+		group->expected_message = piece->message;
+		group->expected_offset = piece->offset + piece->length;
+		group->expected_message_length = piece->message_length;
+	}
+	group->next++;
+	if (group->is_root)
+		group->consumed = group->next;
+	else
+		group->counts.accepted++;
+	settle(group);
+}
+
+static __always_inline void measured(struct trip *trip, __u64 sample)
+{
+	if (sample > SAMPLE_MAX_NS)
+		sample = SAMPLE_MAX_NS;
+	if (sample < trip->shortest)
+		trip->shortest = sample;
+	trip->last = sample;
+	if (trip->is_measured) {
+		__u64 apart = trip->smoothed > sample ? trip->smoothed - sample : sample - trip->smoothed;
+
+		trip->variation = (3 * trip->variation + apart) / 4;
+		trip->smoothed = (7 * trip->smoothed + sample) / 8;
+	} else {
+		trip->is_measured = 1;
+		trip->smoothed = sample;
+		trip->variation = sample / 2;
+	}
+}
+
+static __always_inline bool is_queueing(struct trip *trip)
+{
+	return trip->last > trip->shortest && trip->last - trip->shortest > QUEUE_MAX_NS;
+}
+
+static __always_inline void open_window(struct group *group, struct window *window, __u32 packets)
+{
+	__u32 opened;
+
+	window->eighths += window->is_opening ? 8 * packets : packets;
+	opened = window->packets + window->eighths / 8;
+	window->packets = opened < group->slots ? opened : group->slots;
+	window->eighths %= 8;
+}
+
+static long look_for_least(__u32 place, void *context)
+{
+	struct group *group = *(struct group **)context;
+	__u32 stable;
+
+	if (place >= CHILDREN_MAX)
+		return 1;
+	stable = group->children[place].stable;
+	if (!group->least_count || is_before(stable, group->least)) {
+		group->least = stable;
+		group->least_count = 1;
+	} else if (stable == group->least) {
+		group->least_count++;
+	}
+	return 0;
+}
+
+static __always_inline void find_least(struct group *group)
+{
+	group->least_count = 0;
+	bpf_loop(group->child_count, look_for_least, &group, 0);
+}
+
+/* Takes in an acknowledgment of a child; false if that is out of the ordinary. */
+static __always_inline bool told(struct group *group, struct child *child, struct header *header, __u64 now)
+{
+	__u32 next = bpf_ntohl(header->sequence), stable = bpf_ntohl(header->acknowledgment.stable);
+	__u32 window = bpf_ntohl(header->acknowledgment.window), end = next + window;
+	__u64 sent_at = bpf_be64_to_cpu(header->timestamp);
+	__s32 arrived = distance(next, child->acked);
+	bool was_least = child->stable == group->least;
+
+	if (is_before(next, child->sent - LATE_MAX) || is_before(group->next, next) || distance(next, stable) < 0 ||
+	    distance(next, stable) > LATE_MAX || window > group->slots)
+		return false;
+	/* It has less than it had when that was asked: it has forgotten what it had accepted. */
+	if (arrived < 0 && sent_at > child->acked_at)
+		return false;
+	group->counts.acknowledgments++;
+	child->heard_at = now;
+	child->questions = 0;
+	child->misses = 0;
+	if (sent_at && sent_at <= now)
+		measured(&child->trip, now - sent_at);
+	child->sent = later(child->sent, next);
+	if (arrived > 0) {
+		if (child->sent - child->acked >= child->window.packets && !is_queueing(&child->trip))
+			open_window(group, &child->window, arrived);
+		child->acked = next;
+		child->acked_at = now;
+		child->quiet_since = now;
+	}
+	if (is_before(child->stable, stable) || is_before(child->end, end))
+		child->looks = 0;
+	child->stable = later(child->stable, stable);
+	child->end = later(child->end, end);
+	if (was_least && child->stable != group->least) {
+		if (group->least_count > 1)
+			group->least_count--;
+		else
+			find_least(group);
+	}
+	settle(group);
+	return true;
+}
+
+/* When user space is to look after a child, if something is awaited of it; 0 if nothing is. */
+static __always_inline __u64 deadline(struct group *group, struct child *child)
+{
+	struct trip *trip = &child->trip;
+	__u64 wait = FIRST_WAIT_NS;
+	__u32 doublings;
+
+	if (owes_answer(child))
+		doublings = child->misses;
+	else if (is_before(child->stable, child->sent) || child->sent == child->end)
+		doublings = 2 + child->looks;
+	else
+		return 0;
+	if (trip->is_measured) {
+		wait = trip->smoothed + 4 * trip->variation;
+		if (wait < group->wait_min)
+			wait = group->wait_min;
+	}
+	wait <<= doublings < 16 ? doublings : 16;
+	if (wait > group->wait_max)
+		wait = group->wait_max;
+	return child->quiet_since + wait;
+}
+
+/* Makes the answer to the parent, which has been told of everything then. */
+static __always_inline void answer(struct group *group, struct header *header, __be64 timestamp)
+{
+	__u32 end = group->freed + group->slots;
+	__s32 window = distance(end, group->next);
+
+	header->version = VERSION;
+	header->kind = KIND_ACKNOWLEDGMENT;
+	header->flags = 0;
+	header->checksum = 0;
+	header->cookie = bpf_cpu_to_be64(group->cookie);
+	header->group = bpf_htonl(group->number);
+	header->epoch = bpf_htonl(group->epoch);
+	header->sender = bpf_htonl(group->member);
+	header->sequence = bpf_htonl(group->next);
+	header->timestamp = timestamp;
+	header->acknowledgment.stable = bpf_htonl(group->stable);
+	header->acknowledgment.window = bpf_htonl(window > 0 ? window : 0);
+	header->acknowledgment.missing_first = 0;
+	header->acknowledgment.reserved = 0;
+	header->acknowledgment.missing = 0;
+	group->told_stable = group->stable;
+	group->told_end = end;
+	group->counts.acknowledgments_sent++;
+}

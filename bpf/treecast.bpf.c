@@ -1,0 +1,661 @@
+/* The kernel's packet path as the programmable NIC of a node: what is in the ordinary of a group's packets is done here, while
+ * the node's process sleeps. docs/kernel.md tells the way of a packet; crates/proto/src/flow has the same rules in Rust.
+ *
+ * Why the memory shared here is right: a group is changed by its owner alone (group.h), and the program gives it back before a
+ * copy leaves. Only the numbers in an application's page and payloads at a root are written by others at any time; the program
+ * reads each of them once, believes none, and no number in them is an index or a length. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+/* The longest payload, in bytes. */
+#ifndef SLOT_BYTES
+#define SLOT_BYTES 1408
+#endif
+
+#define CLOCK_MONOTONIC 1
+
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86dd
+#define PROTOCOL_UDP 17
+
+#include "packet.h"
+#include "group.h"
+#include "maps.h"
+#include "checksum.h"
+#include "flow.h"
+#include "send.h"
+
+/* Datagrams to these groups of addresses, from a root's socket to the node's port, are packets of that root. They never leave
+ * the host under them. */
+#define SOURCE_IPV4 0xefff5443
+#define SOURCE_IPV6_FIRST 0xff020000
+#define SOURCE_IPV6_LAST 0x00005443
+
+#define SPINS_MAX 8192
+
+/* Others' programs go on behind this one. */
+#define PASS TC_ACT_UNSPEC
+
+static __always_inline void count(__u64 *counter)
+{
+	__sync_fetch_and_add(counter, 1);
+}
+
+static long try_to_own(__u32 turn, void *context)
+{
+	struct group *group = *(struct group **)context;
+	__u32 owner = __sync_val_compare_and_swap(&group->owner, OWNER_NOBODY, OWNER_PROGRAM);
+
+	if (owner == OWNER_PROGRAM)
+		return 0;
+	*(__u64 *)(context + 8) = owner == OWNER_NOBODY;
+	return 1;
+}
+
+/* Takes a group that nobody has; waits while another processor has it. User space may keep it for long, and is not waited for. */
+static __always_inline bool own(struct group *group)
+{
+	struct {
+		struct group *group;
+		__u64 is_own;
+	} context = { group, 0 };
+
+	if (__sync_val_compare_and_swap(&group->owner, OWNER_NOBODY, OWNER_PROGRAM) == OWNER_NOBODY)
+		return true;
+	bpf_loop(SPINS_MAX, try_to_own, &context, 0);
+	return context.is_own;
+}
+
+/* Everything done before is seen by whoever owns it next: atomic operations that give back a value order all others. */
+static __always_inline void disown(struct group *group)
+{
+	__sync_lock_test_and_set(&group->owner, OWNER_NOBODY);
+}
+
+static __always_inline void publish(__u32 *number, __u32 value)
+{
+	__sync_lock_test_and_set(number, value);
+}
+
+static __noinline void ring(__u32 bell, __u32 group, __u32 woken_by)
+{
+	struct ring note = { group, woken_by };
+	void *rung = bpf_map_lookup_elem(&BELLS, &bell);
+
+	if (rung)
+		bpf_ringbuf_output(rung, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void ring_node(__u32 group, __u32 woken_by)
+{
+	ring(NODE_BELL, group, woken_by);
+}
+
+struct look {
+	struct group *group;
+	/* When user space is to look after a child first; 0: nothing is awaited of any. */
+	__u64 first;
+};
+
+static long look_at(__u32 place, void *context)
+{
+	struct look *look = context;
+	__u64 at;
+
+	if (place >= CHILDREN_MAX)
+		return 1;
+	at = deadline(look->group, &look->group->children[place]);
+	if (at && (!look->first || at < look->first))
+		look->first = at;
+	return 0;
+}
+
+/* Looks, some time after something was sent, whether user space has to ask for it. */
+static int time_is_over(void *map, __u32 *place, struct timer *timer)
+{
+	struct group *group = bpf_map_lookup_elem(&GROUPS, place);
+	struct look look = { group, 0 };
+	__u64 now = clock();
+
+	if (!group)
+		return 0;
+	if (!own(group)) {
+		/* User space knows what is awaited. */
+		__sync_lock_test_and_set(&group->is_timed, 0);
+		return 0;
+	}
+	bpf_loop(group->child_count, look_at, &look, 0);
+	group->is_timed = look.first > now;
+	disown(group);
+	if (look.first > now)
+		bpf_timer_start(&timer->timer, look.first - now, 0);
+	else if (look.first)
+		ring_node(*place, WOKEN_BY_TIME);
+	return 0;
+}
+
+/* Sets the timer of a group which has just sent something. The caller owns the group. */
+static __always_inline void set_timer(struct group *group, __u32 place)
+{
+	struct timer *timer;
+
+	if (group->is_timed || !group->child_count)
+		return;
+	timer = bpf_map_lookup_elem(&TIMERS, &place);
+	if (!timer)
+		return;
+	if (!timer->is_made) {
+		bpf_timer_init(&timer->timer, &TIMERS, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&timer->timer, time_is_over);
+		timer->is_made = 1;
+	}
+	group->is_timed = bpf_timer_start(&timer->timer, group->wait_min, 0) == 0;
+}
+
+/* Finds our packet in a frame, and keeps its headers; false for what is none. `out` says whether it leaves this host: what comes
+ * has the node's port as its destination. */
+static __always_inline bool find(struct __sk_buff *buffer, struct node *node, bool *is_v6, struct udp *found, __u8 *is_source)
+{
+	void *data = (void *)(long)buffer->data, *end = (void *)(long)buffer->data_end;
+	struct ethernet *ethernet = data;
+	struct udp *udp;
+	__u32 length;
+
+	*is_source = 0;
+	if (data + IPV4_HEADER_AT > end) {
+		if (buffer->len < IPV4_HEADER_AT + HEADER_BYTES || bpf_skb_pull_data(buffer, IPV4_HEADER_AT + HEADER_BYTES))
+			return false;
+		data = (void *)(long)buffer->data;
+		end = (void *)(long)buffer->data_end;
+		ethernet = data;
+		if (data + IPV4_HEADER_AT > end)
+			return false;
+	}
+	if (ethernet->protocol == bpf_htons(ETHERTYPE_IPV4)) {
+		struct ipv4 *ip = data + IP_AT;
+
+		if (ip->version_and_length != 0x45 || ip->protocol != PROTOCOL_UDP || ip->fragment & bpf_htons(0x3fff))
+			return false;
+		*is_v6 = false;
+		*is_source = ip->to == bpf_htonl(SOURCE_IPV4);
+		udp = data + IPV4_UDP_AT;
+		length = IPV4_HEADER_AT;
+	} else if (ethernet->protocol == bpf_htons(ETHERTYPE_IPV6)) {
+		struct ipv6 *ip = data + IP_AT;
+
+		if (data + IPV6_HEADER_AT > end || ip->protocol != PROTOCOL_UDP)
+			return false;
+		*is_v6 = true;
+		*is_source = ip->to[0] == bpf_htonl(SOURCE_IPV6_FIRST) && ip->to[3] == bpf_htonl(SOURCE_IPV6_LAST);
+		udp = data + IPV6_UDP_AT;
+		length = IPV6_HEADER_AT;
+	} else {
+		return false;
+	}
+	*found = *udp;
+	/* Packets that pass as one are for user space, as are those that are cut off, or too short. */
+	return !buffer->gso_size && bpf_ntohs(udp->length) >= UDP_BYTES + HEADER_BYTES &&
+	       buffer->len == length + bpf_ntohs(udp->length) - UDP_BYTES;
+}
+
+static __always_inline struct work *begin(struct __sk_buff *buffer, bool is_v6, struct udp *udp)
+{
+	__u32 first = 0;
+	struct work *work = bpf_map_lookup_elem(&WORK, &first);
+
+	if (!work)
+		return NULL;
+	work->headers_bytes = is_v6 ? IPV6_HEADER_AT : IPV4_HEADER_AT;
+	work->length = bpf_ntohs(udp->length) - UDP_BYTES;
+	if (is_v6 ? bpf_skb_load_bytes(buffer, 0, work->came, IPV6_HEADER_AT)
+		  : bpf_skb_load_bytes(buffer, 0, work->came, IPV4_HEADER_AT))
+		return NULL;
+	if (bpf_skb_load_bytes(buffer, work->headers_bytes, &work->header, HEADER_BYTES))
+		return NULL;
+	work->asked_children = 0;
+	work->answers = 0;
+	work->woken_by = 0;
+	return work;
+}
+
+static __always_inline struct group *group_of(struct work *work, struct node *node)
+{
+	__u32 number = bpf_ntohl(work->header.group);
+	__u32 *place = bpf_map_lookup_elem(&PLACES, &number);
+
+	if (!place)
+		return NULL;
+	work->place = *place;
+	return bpf_map_lookup_elem(&GROUPS, place);
+}
+
+/* Whether the packet comes from where packets for that neighbour go, and to where they come from. */
+static __always_inline bool is_from(struct work *work, struct way *way)
+{
+	bool is_v6 = way->bytes == IPV6_HEADER_AT;
+	struct udp *came, *goes;
+
+	if (way->bytes != work->headers_bytes)
+		return false;
+	if (is_v6) {
+		struct ipv6 *from = (struct ipv6 *)(work->came + IP_AT), *to = (struct ipv6 *)(way->frame + IP_AT);
+		__u32 word;
+
+		for (word = 0; word < 4; word++)
+			if (from->from[word] != to->to[word] || from->to[word] != to->from[word])
+				return false;
+	} else {
+		struct ipv4 *from = (struct ipv4 *)(work->came + IP_AT), *to = (struct ipv4 *)(way->frame + IP_AT);
+
+		if (from->from != to->to || from->to != to->from)
+			return false;
+	}
+	came = udp_of(work->came, is_v6);
+	goes = udp_of(way->frame, is_v6);
+	return came->from == goes->to && came->to == goes->from;
+}
+
+/* What a data packet says of its piece; false for what cannot be. */
+static __always_inline bool read_piece(struct work *work, struct group *group, struct record *piece)
+{
+	struct header *header = &work->header;
+
+	piece->message = bpf_ntohl(header->data.message);
+	piece->length = bpf_ntohl(header->data.length);
+	piece->offset = bpf_be64_to_cpu(header->data.offset);
+	piece->message_length = bpf_be64_to_cpu(header->data.message_length);
+	piece->checksum = 0;
+	piece->asks = header->flags != 0;
+	return piece->length == work->length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
+	       piece->length <= SLOT_BYTES && piece->message_length <= MESSAGE_BYTES_MAX &&
+	       piece->offset <= piece->message_length && piece->length <= piece->message_length - piece->offset &&
+	       (piece->length || !piece->message_length);
+}
+
+/* Puts the payload into its slot, which ends with zeroes then. */
+static __always_inline bool store(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
+{
+	__u32 last = length - 1, padded = (length + 7) & ~7u;
+
+	if (!length)
+		return true;
+	if (padded >= 8 && padded <= SLOT_BYTES)
+		*(__u64 *)(slot->payload + padded - 8) = 0;
+	/* The verifier is shown that the length is at least 1: of a constant and a bounded rest. */
+	asm volatile("" : "+r"(last));
+	if (last >= SLOT_BYTES)
+		return false;
+	return !bpf_skb_load_bytes(buffer, work->headers_bytes + HEADER_BYTES, slot->payload, last + 1);
+}
+
+static __always_inline void describe(struct slot *slot, struct record *piece, struct work *work)
+{
+	slot->record.message = piece->message;
+	slot->record.length = piece->length;
+	slot->record.offset = piece->offset;
+	slot->record.message_length = piece->message_length;
+	slot->record.checksum = work->checksum;
+	slot->record.asks = piece->asks;
+	slot->record.arrived_at = work->now;
+	slot->record.sent_at = work->now;
+}
+
+static __always_inline struct slot *slot_of(struct work *work, struct group *group)
+{
+	__u32 place = work->place, slot = group->next & (group->slots - 1);
+	void *slots = bpf_map_lookup_elem(&SLOTS, &place);
+
+	return slots ? bpf_map_lookup_elem(slots, &slot) : NULL;
+}
+
+static __always_inline struct page *page_of(struct work *work)
+{
+	__u32 place = work->place, first = 0;
+	void *pages = bpf_map_lookup_elem(&PAGES, &place);
+
+	return pages ? bpf_map_lookup_elem(pages, &first) : NULL;
+}
+
+/* Data from the parent. The caller owns the group; false: nothing has changed, and the packet is for user space. */
+static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+{
+	struct header *header = &work->header;
+	struct record piece;
+	struct slot *slot;
+	__be32 checksum;
+
+	if (group->is_root || header->flags & ~bpf_htons(FLAG_ASK) || bpf_ntohl(header->epoch) != group->epoch ||
+	    bpf_ntohl(header->sender) != group->parent || bpf_ntohl(header->sequence) != group->next ||
+	    !is_from(work, &group->parent_way) || !read_piece(work, group, &piece))
+		return false;
+	consume(group, page);
+	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+		return false;
+	slot = slot_of(work, group);
+	/* The slot is free: nothing behind `next` is held while the group is lent, and all before has left it. */
+	if (!slot || !store(buffer, work, slot, piece.length))
+		return false;
+	work->checksum = payload_checksum(slot, piece.length);
+	checksum = header->checksum;
+	header->checksum = 0;
+	if (packet_checksum(header, work->checksum) != bpf_ntohl(checksum))
+		return false;
+	header->checksum = checksum;
+	describe(slot, &piece, work);
+	group->parent_heard_at = work->now;
+	accept(group, &piece);
+	if (piece.asks) {
+		group->asked = later(group->asked, group->next);
+		answer(group, &work->acknowledgment, header->timestamp);
+		work->answers = 1;
+	} else if (has_news(group)) {
+		answer(group, &work->acknowledgment, 0);
+		work->answers = 1;
+	}
+	if (work->answers)
+		work->acknowledgment.checksum = bpf_htonl(packet_checksum(&work->acknowledgment, 0));
+	work->asked_children = send_all(group, group->next - 1, piece.asks, work->now);
+	set_timer(group, work->place);
+	publish(&page->written, group->next);
+	if (page->sleeps && (is_last(&piece) || group->next - group->consumed >= group->slots / 4))
+		work->woken_by = WOKEN_BY_PACKET;
+	return true;
+}
+
+/* A packet of the root's application, already in its slot. As `take_data`. */
+static __noinline bool take_from_source(struct work *work, struct group *group, struct page *page)
+{
+	struct header *header = &work->header;
+	struct record piece;
+	struct slot *slot;
+
+	if (!group->is_root || header->kind != KIND_DATA || header->flags ||
+	    bpf_ntohl(header->sequence) != group->next || !read_piece(work, group, &piece) ||
+	    !is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+		return false;
+	slot = slot_of(work, group);
+	if (!slot)
+		return false;
+	/* What the application says of its own bytes: if it is wrong, its own members find out. */
+	work->checksum = bpf_ntohl(header->checksum);
+	describe(slot, &piece, work);
+	slot->record.asks = 0;
+	accept(group, &piece);
+	work->asked_children = send_all(group, group->next - 1, is_last(&piece), work->now);
+	set_timer(group, work->place);
+	publish(&page->taken, group->next);
+	return true;
+}
+
+/* Sends the copies; says what becomes of the packet itself, which is the last of them if `may_leave`. */
+static __always_inline int forward(struct __sk_buff *buffer, struct work *work, struct group *group, bool may_leave)
+{
+	__u32 place, children = group->child_count, asked = 2;
+
+	for (place = 0; place < CHILDREN_MAX; place++) {
+		struct way *way = &group->children[place].way;
+		__u32 asks = work->asked_children >> place & 1;
+
+		if (place >= children)
+			break;
+		if (asks != asked)
+			make_data(work, group, asks);
+		asked = asks;
+		if (readdress(buffer, work, way, &work->data, work->length)) {
+			count(&group->counts.unsent);
+			continue;
+		}
+		if (place + 1 == children && may_leave)
+			return way->interface;
+		if (bpf_clone_redirect(buffer, way->interface, 0))
+			count(&group->counts.unsent);
+	}
+	return 0;
+}
+
+static __always_inline int data(struct __sk_buff *buffer, struct work *work, struct group *group)
+{
+	struct page *page = page_of(work);
+	struct slot *slot = NULL;
+	__u32 sum = 0;
+	bool is_taken;
+	int interface;
+
+	if (!page || !own(group))
+		return PASS;
+	if (group->number != bpf_ntohl(work->header.group)) {
+		disown(group);
+		return PASS;
+	}
+	slot = slot_of(work, group);
+	is_taken = slot && take_data(buffer, work, group, page);
+	disown(group);
+	if (!is_taken)
+		return PASS;
+	/* Before anything is sent: who sleeps takes longest. */
+	if (work->woken_by && __sync_lock_test_and_set(&page->sleeps, 0))
+		ring(work->place, work->place, work->woken_by);
+	interface = forward(buffer, work, group, !work->answers);
+	if (interface)
+		return bpf_redirect(interface, 0);
+	if (!work->answers)
+		return TC_ACT_SHOT;
+	if (udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
+		sum = payload_sum(slot, work->length - HEADER_BYTES);
+	if ((work->length != HEADER_BYTES && bpf_skb_change_tail(buffer, work->headers_bytes + HEADER_BYTES, 0)) ||
+	    readdress(buffer, work, &group->parent_way, &work->acknowledgment, (__u64)sum << 32 | HEADER_BYTES)) {
+		count(&group->counts.unsent);
+		return TC_ACT_SHOT;
+	}
+	return bpf_redirect(group->parent_way.interface, 0);
+}
+
+/* An acknowledgment of a child. The caller owns the group; as `take_data`. */
+static __noinline bool take_acknowledgment(struct work *work, struct group *group, struct page *page)
+{
+	struct header *header = &work->header;
+	__be32 checksum = header->checksum;
+	__u32 place, freed, sender = bpf_ntohl(header->sender);
+	struct child *child = NULL;
+
+	for (place = 0; place < CHILDREN_MAX; place++) {
+		if (place >= group->child_count)
+			break;
+		if (group->children[place].member == sender) {
+			child = &group->children[place];
+			break;
+		}
+	}
+	if (!child || bpf_ntohl(header->epoch) != group->epoch || header->flags ||
+	    work->length != HEADER_BYTES || header->acknowledgment.reserved || !is_from(work, &child->way))
+		return false;
+	header->checksum = 0;
+	if (packet_checksum(header, 0) != bpf_ntohl(checksum))
+		return false;
+	header->checksum = checksum;
+	if (header->kind == KIND_NEGATIVE) {
+		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)) || child->note.is_there)
+			return false;
+		__builtin_memcpy(child->note.header, header, HEADER_BYTES);
+		child->note.arrived_at = work->now;
+		child->note.is_there = 1;
+		work->wakes_node = 1;
+		return true;
+	}
+	if (header->acknowledgment.missing || header->acknowledgment.missing_first)
+		return false;
+	consume(group, page);
+	freed = group->freed;
+	if (!told(group, child, header, work->now))
+		return false;
+	if (has_news(group)) {
+		answer(group, &work->acknowledgment, 0);
+		work->acknowledgment.checksum = bpf_htonl(packet_checksum(&work->acknowledgment, 0));
+		work->answers = 1;
+	}
+	if (group->is_root && group->freed != freed) {
+		publish(&page->read, group->freed);
+		if (page->sleeps && (group->freed == group->next || group->next - group->freed <= group->slots / 2))
+			work->woken_by = WOKEN_BY_ROOM;
+	}
+	return true;
+}
+
+static __always_inline int acknowledgment(struct __sk_buff *buffer, struct work *work, struct group *group)
+{
+	struct page *page = page_of(work);
+	bool is_taken;
+
+	work->wakes_node = 0;
+	if (!page || !own(group))
+		return PASS;
+	is_taken = group->number == bpf_ntohl(work->header.group) && take_acknowledgment(work, group, page);
+	disown(group);
+	if (!is_taken)
+		return PASS;
+	if (work->wakes_node)
+		ring_node(work->place, WOKEN_BY_NOTE);
+	if (work->woken_by && __sync_lock_test_and_set(&page->sleeps, 0))
+		ring(work->place, work->place, work->woken_by);
+	if (!work->answers)
+		return TC_ACT_SHOT;
+	if (readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
+		count(&group->counts.unsent);
+		return TC_ACT_SHOT;
+	}
+	return bpf_redirect(group->parent_way.interface, 0);
+}
+
+SEC("classifier")
+int treecast_ingress(struct __sk_buff *buffer)
+{
+	__u32 first = 0;
+	struct node *node = bpf_map_lookup_elem(&NODE, &first);
+	struct group *group;
+	struct work *work;
+	struct udp udp;
+	bool is_v6;
+	__u8 is_source;
+	int verdict = PASS;
+
+	if (!node || !find(buffer, node, &is_v6, &udp, &is_source) || udp.to != node->port)
+		return PASS;
+	__sync_fetch_and_add(&node->seen_in, 1);
+	work = begin(buffer, is_v6, &udp);
+	if (!work || work->header.version != VERSION)
+		return PASS;
+	group = group_of(work, node);
+	/* User space counts what belongs to no group. */
+	if (!group || bpf_be64_to_cpu(work->header.cookie) != group->cookie)
+		return PASS;
+	work->now = clock();
+	if (work->header.kind == KIND_DATA)
+		verdict = data(buffer, work, group);
+	else if (work->header.kind == KIND_ACKNOWLEDGMENT || work->header.kind == KIND_NEGATIVE)
+		verdict = acknowledgment(buffer, work, group);
+	if (verdict == PASS)
+		count(&group->counts.passed);
+	return verdict;
+}
+
+/* Keeps how a packet of user space goes to a neighbour: what the program sends there goes the same way. */
+static __always_inline bool learn(struct __sk_buff *buffer, struct work *work, struct way *way)
+{
+	bool is_v6 = way->bytes == IPV6_HEADER_AT;
+	__u32 word;
+
+	if (way->bytes != work->headers_bytes || udp_of(work->came, is_v6)->to != udp_of(way->frame, is_v6)->to)
+		return false;
+	if (is_v6) {
+		struct ipv6 *sent = (struct ipv6 *)(work->came + IP_AT), *known = (struct ipv6 *)(way->frame + IP_AT);
+
+		for (word = 0; word < 4; word++)
+			if (sent->to[word] != known->to[word])
+				return false;
+	} else {
+		struct ipv4 *sent = (struct ipv4 *)(work->came + IP_AT), *known = (struct ipv4 *)(way->frame + IP_AT);
+
+		if (sent->to != known->to)
+			return false;
+	}
+	__builtin_memcpy(way->frame, work->came, sizeof(work->came));
+	way->interface = buffer->ifindex;
+	return true;
+}
+
+static __always_inline int sent_by_user_space(struct __sk_buff *buffer, struct node *node, struct work *work)
+{
+	struct group *group = group_of(work, node);
+	__u32 place;
+
+	__sync_fetch_and_add(&node->seen_out, 1);
+	/* Data is frequent, and never the first to go anywhere. */
+	if (!group || work->header.kind == KIND_DATA || learn(buffer, work, &group->parent_way))
+		return PASS;
+	for (place = 0; place < CHILDREN_MAX; place++)
+		if (place >= group->child_count || learn(buffer, work, &group->children[place].way))
+			break;
+	return PASS;
+}
+
+SEC("classifier")
+int treecast_egress(struct __sk_buff *buffer)
+{
+	__u32 first = 0;
+	struct node *node = bpf_map_lookup_elem(&NODE, &first);
+	struct group *group;
+	struct page *page;
+	struct work *work;
+	struct udp udp;
+	bool is_v6, is_taken;
+	__u8 is_source;
+	__u64 socket;
+	int interface;
+
+	if (!node || !find(buffer, node, &is_v6, &udp, &is_source) ||
+	    (udp.from != node->port && !(is_source && udp.to == node->port)))
+		return PASS;
+	/* Copies have no socket: they leave. */
+	socket = bpf_get_socket_cookie(buffer);
+	if (!socket)
+		return PASS;
+	work = begin(buffer, is_v6, &udp);
+	if (!work)
+		return PASS;
+	if (socket == node->socket)
+		return sent_by_user_space(buffer, node, work);
+	if (!is_source)
+		return PASS;
+	group = group_of(work, node);
+	if (!group || group->source != socket)
+		return TC_ACT_SHOT;
+	page = page_of(work);
+	if (!page)
+		return TC_ACT_SHOT;
+	work->now = clock();
+	is_taken = own(group);
+	if (is_taken) {
+		is_taken = group->source == socket && take_from_source(work, group, page);
+		disown(group);
+	}
+	if (!is_taken) {
+		/* It lies in its slot, from where user space takes it. */
+		count(&group->counts.deferred);
+		return TC_ACT_SHOT;
+	}
+	interface = forward(buffer, work, group, true);
+	if (interface && (__u32)interface == buffer->ifindex)
+		return PASS;
+	if (interface && bpf_clone_redirect(buffer, interface, 0))
+		count(&group->counts.unsent);
+	return TC_ACT_SHOT;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

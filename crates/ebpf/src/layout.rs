@@ -1,0 +1,191 @@
+//! Memory that the program and this crate share: a mirror of bpf/group.h, which a test holds to it.
+
+use treecast_wire::HEADER_BYTES;
+
+/// As many children a group has at most where the program forwards.
+pub const CHILDREN_MAX: usize = 64;
+
+pub const OWNER_NOBODY: u32 = 0;
+pub const OWNER_USER: u32 = 2;
+
+pub const WOKEN_BY_PACKET: u32 = 1;
+pub const WOKEN_BY_ROOM: u32 = 2;
+pub const WOKEN_BY_NOTE: u32 = 3;
+pub const WOKEN_BY_TIME: u32 = 4;
+
+pub const EXPECTED_BEGINNING: u32 = 0;
+pub const EXPECTED_MESSAGE: u32 = 1;
+pub const EXPECTED_REST: u32 = 2;
+
+/// Declares a structure of C, and lets a test know its fields.
+macro_rules! mirror {
+    ($($(#[$doc:meta])* $visibility:vis struct $name:ident { $($(#[$field_doc:meta])* $field_visibility:vis $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[repr(C)]
+            #[derive(Debug, Clone, Copy)]
+            $visibility struct $name { $($(#[$field_doc])* $field_visibility $field: $type,)* }
+        )*
+
+        /// Every structure: its name in C, its length, and where its fields are.
+        #[cfg(test)]
+        pub fn structures() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+            vec![$((
+                stringify!($name),
+                size_of::<$name>(),
+                vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)*],
+            ),)*]
+        }
+    };
+}
+
+mirror! {
+    pub struct Way {
+        pub interface: u32,
+        pub bytes: u32,
+        pub frame: [u8; 64],
+    }
+
+    pub struct Trip {
+        pub smoothed: u64,
+        pub variation: u64,
+        pub shortest: u64,
+        pub last: u64,
+        pub is_measured: u32,
+        pub reserved: u32,
+    }
+
+    pub struct Window {
+        pub packets: u32,
+        pub eighths: u32,
+        pub is_opening: u32,
+        pub answered: u32,
+    }
+
+    pub struct Note {
+        pub is_there: u32,
+        pub reserved: u32,
+        pub arrived_at: u64,
+        pub header: [u8; HEADER_BYTES],
+    }
+
+    pub struct Child {
+        pub member: u32,
+        pub sent: u32,
+        pub acked: u32,
+        pub stable: u32,
+        pub end: u32,
+        pub asked: u32,
+        pub questions: u32,
+        pub misses: u32,
+        pub looks: u32,
+        pub reserved: u32,
+        pub acked_at: u64,
+        pub heard_at: u64,
+        pub quiet_since: u64,
+        pub unanswered_since: u64,
+        pub trip: Trip,
+        pub window: Window,
+        pub way: Way,
+        pub note: Note,
+    }
+
+    /// What the program counts of a group.
+    pub struct Counts {
+        /// Data accepted in order.
+        pub accepted: u64,
+        /// Copies of data sent on.
+        pub sent: u64,
+        /// Acknowledgments sent.
+        pub acknowledgments_sent: u64,
+        /// Acknowledgments taken in.
+        pub acknowledgments: u64,
+        /// Packets given to user space, which had the group, or since they were out of the ordinary.
+        pub passed: u64,
+        /// Copies that no interface took.
+        pub unsent: u64,
+        /// Packets of the root's application that could not be sent on at once.
+        pub deferred: u64,
+        /// Numbers in an application's page that cannot be.
+        pub nonsense: u64,
+    }
+
+    pub struct Group {
+        pub owner: u32,
+        pub is_timed: u32,
+        pub cookie: u64,
+        pub number: u32,
+        pub epoch: u32,
+        pub member: u32,
+        pub parent: u32,
+        pub slots: u32,
+        pub payload_bytes_max: u32,
+        pub is_root: u32,
+        pub child_count: u32,
+        pub wait_min: u64,
+        pub wait_max: u64,
+        pub source: u64,
+        pub next: u32,
+        pub consumed: u32,
+        pub stable: u32,
+        pub freed: u32,
+        pub asked: u32,
+        pub told_stable: u32,
+        pub told_end: u32,
+        pub least: u32,
+        pub least_count: u32,
+        pub expected: u32,
+        pub expected_message: u32,
+        pub reserved: u32,
+        pub expected_offset: u64,
+        pub expected_message_length: u64,
+        pub parent_heard_at: u64,
+        pub counts: Counts,
+        pub parent_way: Way,
+        pub children: [Child; CHILDREN_MAX],
+    }
+
+    pub struct Record {
+        pub message: u32,
+        pub length: u32,
+        pub offset: u64,
+        pub message_length: u64,
+        pub checksum: u32,
+        pub asks: u32,
+        pub arrived_at: u64,
+        pub sent_at: u64,
+        pub reserved: [u64; 2],
+    }
+
+    pub struct Page {
+        pub written: u32,
+        pub fill_written: [u32; 15],
+        pub read: u32,
+        pub fill_read: [u32; 15],
+        pub sleeps: u32,
+        pub fill_sleeps: [u32; 15],
+        pub taken: u32,
+        pub is_lent: u32,
+        pub fill: [u32; 14],
+        pub rest: [u8; 3840],
+    }
+
+    pub struct Node {
+        pub socket: u64,
+        pub port: u16,
+        pub reserved: u16,
+        pub seen_out: u32,
+        pub seen_in: u32,
+        pub reserved2: u32,
+    }
+
+    pub struct Ring {
+        pub group: u32,
+        pub woken_by: u32,
+    }
+}
+
+/// How long a slot is whose payload has so many bytes at most.
+pub const fn slot_bytes(payload_bytes: u32) -> u32 {
+    size_of::<Record>() as u32 + payload_bytes
+}

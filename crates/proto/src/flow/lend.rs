@@ -1,0 +1,118 @@
+//! A flow that is lent, and taken back.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{Offload, Sequence, Timestamp};
+
+use super::child::Child;
+use super::{Expected, Flow, Slot};
+use crate::Nanoseconds;
+use crate::lent::{Lent, LentChild, LentCounts, LentPacket};
+
+impl Flow {
+    /// Whether nothing is out of the ordinary.
+    pub fn is_lendable(&self) -> bool {
+        let answer = &self.answer;
+        let has_no_gap = self.highest == self.next && self.held.is_empty() && answer.gap.is_none();
+        let has_said_all = !answer.is_due && answer.timestamp == Timestamp(0);
+        let is_free = self.hold.is_none() && self.terms.bytes_per_s_max.is_none();
+        let goes_on = self.terms.offload == Offload::Nic && self.expected != Expected::Nothing;
+        let is_at_ease = |child: &Child| {
+            child.is_open && child.sent == self.next && !child.has_relapsed && !child.is_to_be_probed
+        };
+        goes_on
+            && has_no_gap
+            && has_said_all
+            && is_free
+            && (self.repeating, self.probing) == (0, 0)
+            && self.children.iter().all(is_at_ease)
+    }
+
+    /// Writes down all that goes on in a flow that is lendable.
+    pub fn lend(&self, lent: &mut Lent) {
+        let answer = &self.answer;
+        (lent.slots, lent.payload_bytes_max) = (self.terms.slots, self.terms.payload_bytes_max);
+        (lent.next, lent.consumed, lent.stable, lent.freed) =
+            (self.next, self.consumed, self.stable, self.freed);
+        (lent.asked, lent.told_stable, lent.told_end) = (answer.asked, answer.told_stable, answer.told_end);
+        (lent.expected, lent.least) = (self.expected, self.least);
+        let patience = self.terms.patience;
+        (lent.wait_min, lent.wait_max) = (patience.wait_min, Nanoseconds(patience.keepalive.0 / 4));
+        let counters = &self.counters;
+        lent.counts = LentCounts {
+            accepted: counters.accepted,
+            sent: counters.sent,
+            acknowledgments_sent: counters.acknowledgments_sent,
+            acknowledgments: counters.acknowledgments,
+        };
+        lent.children.clear();
+        lent.children.extend(self.children.iter().map(Child::lend));
+    }
+
+    /// Goes on where whoever had the flow stands; `packet` says what was put into slots meanwhile.
+    pub fn take_back(&mut self, lent: &Lent, mut packet: impl FnMut(Sequence) -> LentPacket) {
+        for number in self.next.until(lent.next) {
+            let LentPacket { piece, asks, sent_at } = packet(number);
+            self.keep(number, Slot { piece, asks, close: false });
+            let index = self.index(number);
+            for child in &mut self.children {
+                child.sent_at[index] = sent_at;
+            }
+        }
+        (self.next, self.highest) = (lent.next, lent.next);
+        (self.consumed, self.stable, self.freed) = (lent.consumed, lent.stable, lent.freed);
+        let answer = &mut self.answer;
+        (answer.asked, answer.told_stable, answer.told_end) = (lent.asked, lent.told_stable, lent.told_end);
+        (self.expected, self.least) = (lent.expected, lent.least);
+        let LentCounts { accepted, sent, acknowledgments_sent, acknowledgments } = lent.counts;
+        let counters = &mut self.counters;
+        (counters.accepted, counters.sent) = (accepted, sent);
+        (counters.acknowledgments_sent, counters.acknowledgments) = (acknowledgments_sent, acknowledgments);
+        for (child, lent) in self.children.iter_mut().zip(&lent.children) {
+            child.take_back(lent);
+        }
+        self.turn = self.children.len();
+        self.look_at = self
+            .children
+            .iter()
+            .map(|child| child.deadline(self.terms.patience))
+            .min()
+            .unwrap_or(Nanoseconds(u64::MAX));
+    }
+
+    /// Where children are, in their order.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.children.iter().map(|child| child.address)
+    }
+}
+
+impl Child {
+    fn lend(&self) -> LentChild {
+        LentChild {
+            member: self.member,
+            address: self.address,
+            sent: self.sent,
+            acked: self.acked,
+            acked_at: self.acked_at,
+            stable: self.stable,
+            end: self.end,
+            asked: self.asked,
+            unanswered: self.unanswered,
+            misses: self.misses,
+            looks: self.looks,
+            heard_at: self.heard_at,
+            quiet_since: self.quiet_since,
+            trip: self.trip.lend(),
+            window: self.window.lend(),
+        }
+    }
+
+    fn take_back(&mut self, lent: &LentChild) {
+        (self.sent, self.acked, self.acked_at) = (lent.sent, lent.acked, lent.acked_at);
+        (self.stable, self.end, self.asked) = (lent.stable, lent.end, lent.asked);
+        (self.unanswered, self.misses, self.looks) = (lent.unanswered, lent.misses, lent.looks);
+        (self.heard_at, self.quiet_since) = (lent.heard_at, lent.quiet_since);
+        self.trip.take_back(lent.trip);
+        self.window.take_back(lent.window);
+    }
+}
