@@ -232,8 +232,9 @@ impl Program {
         let page = mapped(&page_map, size_of::<Page>())?;
         self.slots.set(place, &slot_map, 0).map_err(map_error)?;
         self.pages.set(place, &page_map, 0).map_err(map_error)?;
-        let group =
+        let mut group =
             KernelGroup::new(id, place, Arc::clone(&self.groups), slot_memory, page, slot_bytes, slots);
+        group.set_wake_port(self.port);
         // From now on packets find it.
         self.places.insert(id.0, place, 0).map_err(map_error)?;
         Ok(group)
