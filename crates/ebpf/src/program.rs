@@ -12,6 +12,7 @@ use aya::{Ebpf, EbpfLoader};
 use treecast_proto::GroupId;
 
 use crate::EbpfError;
+use crate::attach::{Attachment, Hook};
 use crate::group::KernelGroup;
 use crate::layout::{self, Group, Node, Page};
 use crate::memory::Mapping;
@@ -31,16 +32,20 @@ pub struct ProgramSettings {
     pub payload_bytes_max: u32,
     /// Whether time is what [`Program::set_time`] says: for tests.
     pub has_test_clock: bool,
+    /// How it is attached; none: by TCX, and where the kernel does not have that by clsact.
+    pub hook: Option<Hook>,
 }
 
 impl Default for ProgramSettings {
     fn default() -> Self {
-        Self { groups_max: 256, payload_bytes_max: 1_408, has_test_clock: false }
+        Self { groups_max: 256, payload_bytes_max: 1_408, has_test_clock: false, hook: None }
     }
 }
 
 /// The program, loaded.
 pub struct Program {
+    /// First: nothing comes any more when the rest is dropped.
+    pub(crate) attachment: Option<Attachment>,
     ebpf: Ebpf,
     settings: ProgramSettings,
     slot_bytes: u32,
@@ -157,6 +162,7 @@ impl Program {
         let bell = new_bell()?;
         bells.set(groups_max, &bell, 0).map_err(map_error)?;
         Ok(Self {
+            attachment: None,
             ebpf,
             settings,
             slot_bytes,
@@ -263,6 +269,11 @@ impl Program {
     pub fn take_ring(&mut self) -> Option<Woken> {
         let item = self.bell.next()?;
         Woken::read(&item)
+    }
+
+    /// How it is to be attached.
+    pub(crate) fn hook(&self) -> Option<Hook> {
+        self.settings.hook
     }
 
     /// One of the two classifiers.
