@@ -390,6 +390,8 @@ fn a_link_that_is_taken_off_is_told() {
         let is_its = |link: &LinkInfo| link.program_id() == programs[0].id();
         let link = loaded_links().map(Result::unwrap).find(is_its).unwrap();
         let _other = Node::new(Hook::Tcx, &["one"]);
+        let (_, both) = SchedClassifier::query_tcx("one", TcAttachType::Egress).unwrap();
+        assert_eq!(both[1].id(), programs[0].id(), "who comes later is put before");
         take_off(link.id());
         assert_eq!(node.program.check(), [removed(Direction::Egress, &["treecast_egress"])]);
     });

@@ -140,7 +140,7 @@ impl Program {
         Ok(())
     }
 
-    /// What is not any more as it was when the program was attached: nothing, as a rule. Some microseconds an interface.
+    /// What is not any more as it was when the program was attached: nothing, as a rule. It takes some ten microseconds an interface.
     pub fn check(&self) -> Vec<HookTrouble> {
         let Some(attachment) = &self.attachment else { return Vec::new() };
         attachment.all.iter().flat_map(|attached| attachment.check(attached)).collect()
