@@ -11,11 +11,9 @@
 #define OWNER_PROGRAM 1
 #define OWNER_USER 2
 
-/* What the user-space half is woken for, or an application. */
-#define WOKEN_BY_PACKET 1
-#define WOKEN_BY_ROOM 2
-#define WOKEN_BY_NOTE 3
-#define WOKEN_BY_TIME 4
+/* What the user-space half is woken for. */
+#define WOKEN_BY_NOTE 1
+#define WOKEN_BY_TIME 2
 
 /* What the next piece has to be, as in proto's `Expected`. */
 #define EXPECTED_BEGINNING 0
@@ -113,6 +111,10 @@ struct group {
 	__u64 wait_max;
 	/* The socket whose datagrams are packets of this group's root. */
 	__u64 source;
+	/* The port of the socket on which whoever sleeps waits. */
+	__be16 wake_port;
+	__u16 reserved2;
+	__u32 reserved3;
 	/* What goes on. */
 	__u32 next;
 	__u32 consumed;
@@ -192,7 +194,7 @@ struct node {
 	__u32 reserved2;
 };
 
-/* What is put on a bell. */
+/* What is put on the bell. */
 struct ring {
 	__u32 group;
 	__u32 woken_by;

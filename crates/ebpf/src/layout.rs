@@ -8,10 +8,8 @@ pub const CHILDREN_MAX: usize = 64;
 pub const OWNER_NOBODY: u32 = 0;
 pub const OWNER_USER: u32 = 2;
 
-pub const WOKEN_BY_PACKET: u32 = 1;
-pub const WOKEN_BY_ROOM: u32 = 2;
-pub const WOKEN_BY_NOTE: u32 = 3;
-pub const WOKEN_BY_TIME: u32 = 4;
+pub const WOKEN_BY_NOTE: u32 = 1;
+pub const WOKEN_BY_TIME: u32 = 2;
 
 pub const EXPECTED_BEGINNING: u32 = 0;
 pub const EXPECTED_MESSAGE: u32 = 1;
@@ -125,6 +123,9 @@ mirror! {
         pub wait_min: u64,
         pub wait_max: u64,
         pub source: u64,
+        pub wake_port: u16,
+        pub reserved2: u16,
+        pub reserved3: u32,
         pub next: u32,
         pub consumed: u32,
         pub stable: u32,

@@ -5,8 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use treecast_ebpf::{
-    Counts, EbpfError, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory, Woken,
-    interfaces_for,
+    Counts, EbpfError, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory, interfaces_for,
 };
 use treecast_proto::{GroupCounters, GroupId, Input, Lent, Protocol};
 
@@ -45,18 +44,18 @@ impl Kernel {
         Ok(Self { program, groups: BTreeMap::new(), at_home: Vec::new() })
     }
 
-    /// What wakes whoever drives the engine, and applications of this process.
+    /// What wakes whoever drives the engine.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.program.bell()
     }
 
-    /// What the bell was rung for: a group, and why.
-    pub fn take_ring(&mut self) -> Option<(GroupId, Woken)> {
+    /// A group for which the bell was rung: a child misses something, or has not answered in time.
+    pub fn take_ring(&mut self) -> Option<GroupId> {
         while let Some(woken) = self.program.take_ring() {
             // The group may have gone since.
             let found = self.groups.iter().find(|(_, posted)| posted.group.place() == woken.place);
             if let Some((&group, _)) = found {
-                return Some((group, woken));
+                return Some(group);
             }
         }
         None

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
-use treecast_ebpf::WokenBy;
+use treecast_ebpf::Program;
 use treecast_proto::{
     Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Refused,
     Sequence, Source, StrayCounters, Transmit,
@@ -150,23 +150,11 @@ impl Engine {
         }
     }
 
-    /// Takes what the kernel's bell was rung for: wakes applications; says whether there is something to do here.
-    pub fn answer_bell(&mut self) -> bool {
-        let mut has_something = false;
-        while let Some((group, woken)) = self.kernel.as_mut().and_then(Kernel::take_ring) {
-            match woken.by {
-                WokenBy::Packet | WokenBy::Room => {
-                    if let Some(joint) = self.groups.get(&group) {
-                        joint.channel.notice.ring();
-                    }
-                }
-                WokenBy::Note | WokenBy::Time => {
-                    self.own(group);
-                    has_something = true;
-                }
-            }
+    /// Takes back what the kernel's bell was rung for.
+    fn answer_bell(&mut self) {
+        while let Some(group) = self.kernel.as_mut().and_then(Kernel::take_ring) {
+            self.own(group);
         }
-        has_something
     }
 
     pub fn strays(&self) -> StrayCounters {
@@ -284,10 +272,14 @@ impl Engine {
         for arrival in 0..count {
             for part in 0..self.datagrams.parts(arrival) {
                 let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
-                if let Some(kernel) = &mut self.kernel
-                    && let Ok(view) = View::new(bytes)
-                {
-                    kernel.take(view.group(), &mut self.protocol);
+                if let Some(kernel) = &mut self.kernel {
+                    if let Some(group) = Program::read_waking(bytes) {
+                        self.groups.get(&group).inspect(|joint| joint.channel.notice.ring());
+                        continue;
+                    }
+                    if let Ok(view) = View::new(bytes) {
+                        kernel.take(view.group(), &mut self.protocol);
+                    }
                 }
                 let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
                 if let Ok(Some(store)) = stored
