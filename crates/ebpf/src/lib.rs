@@ -14,7 +14,7 @@ mod layout;
 mod memory;
 mod program;
 
-pub use attach::{Interface, interfaces_for};
+pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
 pub use error::EbpfError;
 pub use group::{KernelGroup, Note, SlotMemory};
 pub use layout::{CHILDREN_MAX, Counts};

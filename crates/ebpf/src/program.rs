@@ -13,6 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 use treecast_proto::GroupId;
 
 use crate::EbpfError;
+use crate::attach::{Attachment, Hook};
 use crate::group::KernelGroup;
 use crate::layout::{self, Group, Node, Page};
 use crate::memory::Mapping;
@@ -32,16 +33,20 @@ pub struct ProgramSettings {
     pub payload_bytes_max: u32,
     /// Whether time is what [`Program::set_time`] says: for tests.
     pub has_test_clock: bool,
+    /// How it is attached; none: by TCX, and where the kernel does not have that by clsact.
+    pub hook: Option<Hook>,
 }
 
 impl Default for ProgramSettings {
     fn default() -> Self {
-        Self { groups_max: 256, payload_bytes_max: 1_408, has_test_clock: false }
+        Self { groups_max: 256, payload_bytes_max: 1_408, has_test_clock: false, hook: None }
     }
 }
 
 /// The program, loaded.
 pub struct Program {
+    /// First: nothing comes any more when the rest is dropped.
+    pub(crate) attachment: Option<Attachment>,
     ebpf: Ebpf,
     settings: ProgramSettings,
     slot_bytes: u32,
@@ -153,6 +158,7 @@ impl Program {
         let pages = take(&mut ebpf, "PAGES").try_into().map_err(map_error)?;
         let bell = take(&mut ebpf, "BELL").try_into().map_err(map_error)?;
         Ok(Self {
+            attachment: None,
             ebpf,
             settings,
             slot_bytes,
@@ -265,6 +271,11 @@ impl Program {
     pub fn take_ring(&mut self) -> Option<Woken> {
         let item = self.bell.next()?;
         Woken::read(&item)
+    }
+
+    /// How it is to be attached.
+    pub(crate) fn hook(&self) -> Option<Hook> {
+        self.settings.hook
     }
 
     /// One of the two classifiers.
