@@ -181,6 +181,9 @@ impl Engine {
         // what is written begins finds it there, and one that comes later waits for the next step.
         let requests = shared.take_requests();
         self.answer_bell();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.look_after_hooks(clock::now(), &mut self.protocol);
+        }
         self.take_from_applications();
         for request in requests {
             self.request(request);
@@ -199,7 +202,6 @@ impl Engine {
         }
         self.give_to_applications();
         if let Some(kernel) = &mut self.kernel {
-            kernel.look_after_hooks(clock::now(), &mut self.protocol);
             kernel.lend(&mut self.protocol);
         }
     }
