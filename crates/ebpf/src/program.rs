@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf};
+use aya::maps::{ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use treecast_proto::GroupId;
@@ -48,8 +48,8 @@ pub struct Program {
     groups: Arc<Mapping>,
     test_clock: Mapping,
     places: HashMap<MapData, u32, u32>,
-    slots: ArrayOfMaps<MapData, Array<MapData, u8>>,
-    pages: ArrayOfMaps<MapData, Array<MapData, u8>>,
+    slots: ArrayOfMaps<MapData, MapData>,
+    pages: ArrayOfMaps<MapData, MapData>,
     bells: ArrayOfMaps<MapData, RingBuf<MapData>>,
     bell: RingBuf<MapData>,
     /// Places that groups have left, and the first that none has had.
@@ -233,8 +233,6 @@ impl Program {
         let page_map = new_map("page", size_of::<Page>() as u32, 1, MMAPABLE)?;
         let slot_memory = mapped(&slot_map, slots as usize * slot_bytes as usize)?;
         let page = mapped(&page_map, size_of::<Page>())?;
-        let slot_map = Array::try_from(Map::Array(slot_map)).map_err(map_error)?;
-        let page_map = Array::try_from(Map::Array(page_map)).map_err(map_error)?;
         self.slots.set(place, &slot_map, 0).map_err(map_error)?;
         self.pages.set(place, &page_map, 0).map_err(map_error)?;
         self.bells.set(place, &self.bell, 0).map_err(map_error)?;
@@ -265,8 +263,9 @@ impl Program {
         Woken::read(&item)
     }
 
-    /// One of the two classifiers.
-    pub(crate) fn classifier(&mut self, name: &str) -> &mut SchedClassifier {
+    /// One of the two classifiers, for tests that run it by hand.
+    #[doc(hidden)]
+    pub fn classifier(&mut self, name: &str) -> &mut SchedClassifier {
         classifier(&mut self.ebpf, name)
     }
 }

@@ -1,0 +1,191 @@
+//! The program with an interface of its own: a TAP device in a network namespace of the test's thread. Who sends and receives at
+//! its far end is the test.
+
+#![expect(unsafe_code, reason = "system calls that no library here has")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use aya::programs::{TcAttachType, TestRun, TestRunOptions};
+use treecast_ebpf::{EbpfError, Program, ProgramSettings};
+
+/// The program, loaded, and what it is attached to.
+pub struct Lab {
+    pub program: Program,
+    far_end: File,
+    /// The sockets of the user-space half and of a root's application: whole frames go through them.
+    node: Socket,
+    application: Socket,
+}
+
+/// What a socket of this host sends leaves by the interface, past the program.
+struct Socket {
+    descriptor: OwnedFd,
+    cookie: u64,
+}
+
+/// Who sends a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    Node,
+    Application,
+}
+
+/// What the program makes of a frame that comes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is for user space, and has not changed.
+    Passed,
+    /// It goes no further.
+    Taken,
+    /// It leaves again, as this frame.
+    Sent(Vec<u8>),
+}
+
+const FRAME_BYTES_MAX: usize = 4_000;
+
+/// Answers of the program (linux/pkt_cls.h).
+const UNSPEC: i32 = -1;
+const SHOT: i32 = 2;
+const REDIRECT: i32 = 7;
+
+impl Lab {
+    /// A lab for this thread; none, and a word on why, where there can be none.
+    pub fn new() -> Option<Self> {
+        let settings = ProgramSettings { has_test_clock: true, groups_max: 16, ..ProgramSettings::default() };
+        let program = match Program::load(settings) {
+            Ok(program) => program,
+            Err(error @ EbpfError::NotBuilt(_)) => {
+                println!("skipped: {error}");
+                return None;
+            }
+            Err(error) if !rustix::process::geteuid().is_root() => {
+                println!("skipped: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        match Self::around(program) {
+            Ok(lab) => Some(lab),
+            Err(error) => {
+                println!("skipped: there is no TAP device in a network namespace: {error}");
+                None
+            }
+        }
+    }
+
+    fn around(mut program: Program) -> io::Result<Self> {
+        // SAFETY: this thread alone goes into the namespace.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        let far_end =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        let mut request = request();
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+        // SAFETY: the request is what these calls read and write.
+        let interface = unsafe {
+            check(libc::ioctl(far_end.as_raw_fd(), libc::TUNSETIFF, &raw const request))?;
+            let socket = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0))?);
+            request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request))?;
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw const request))?;
+            request.ifr_ifru.ifru_ifindex
+        };
+        program
+            .classifier("treecast_egress")
+            .attach("equal", TcAttachType::Egress)
+            .map_err(io::Error::other)?;
+        let (node, application) = (Socket::new(interface)?, Socket::new(interface)?);
+        Ok(Self { program, far_end, node, application })
+    }
+
+    /// The port of the node.
+    pub fn listen(&mut self, port: u16) {
+        self.program.listen(self.node.cookie, port);
+    }
+
+    /// What the program knows the application's socket by.
+    pub const fn application(&self) -> u64 {
+        self.application.cookie
+    }
+
+    /// A frame comes.
+    pub fn receive(&mut self, frame: &[u8]) -> Verdict {
+        let mut sent = vec![0; FRAME_BYTES_MAX];
+        let options =
+            TestRunOptions { data_in: Some(frame), data_out: Some(&mut sent), ..TestRunOptions::new() };
+        let run =
+            self.program.classifier("treecast_ingress").test_run(options).expect("the program can be run");
+        sent.truncate(run.data_size_out as usize);
+        match run.return_value as i32 {
+            UNSPEC => {
+                assert_eq!(sent, frame, "what is passed up has not changed");
+                Verdict::Passed
+            }
+            SHOT => Verdict::Taken,
+            REDIRECT => Verdict::Sent(sent),
+            other => panic!("the program answers {other}"),
+        }
+    }
+
+    /// A frame leaves.
+    pub fn send(&self, sender: Sender, frame: &[u8]) -> io::Result<()> {
+        let socket = match sender {
+            Sender::Node => &self.node,
+            Sender::Application => &self.application,
+        };
+        // SAFETY: the frame is as long as it is said to be.
+        let sent =
+            unsafe { libc::send(socket.descriptor.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        let error = io::Error::last_os_error();
+        // The program drops what it does not send on as it is, and what it has sent on in another way.
+        let is_dropped = sender == Sender::Application && error.raw_os_error() == Some(libc::ENOBUFS);
+        if sent < 0 && !is_dropped { Err(error) } else { Ok(()) }
+    }
+
+    /// The frames that have left since this was asked last.
+    pub fn frames(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut frame = [0; FRAME_BYTES_MAX];
+        while let Ok(bytes) = self.far_end.read(&mut frame) {
+            frames.push(frame[..bytes].to_vec());
+        }
+        frames
+    }
+}
+
+impl Socket {
+    fn new(interface: i32) -> io::Result<Self> {
+        // SAFETY: an address is zeroes and numbers, and the call is told how long it is.
+        let descriptor = unsafe {
+            let descriptor = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?);
+            let mut address: libc::sockaddr_ll = mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_ifindex = interface;
+            check(libc::bind(
+                descriptor.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            ))?;
+            descriptor
+        };
+        let cookie = rustix::net::sockopt::socket_cookie(&descriptor)?;
+        Ok(Self { descriptor, cookie })
+    }
+}
+
+/// A request about the interface.
+fn request() -> libc::ifreq {
+    // SAFETY: it is a name and numbers.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (place, &byte) in request.ifr_name.iter_mut().zip(b"equal") {
+        *place = byte as libc::c_char;
+    }
+    request
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
