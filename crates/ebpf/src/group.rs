@@ -80,12 +80,25 @@ impl KernelGroup {
             count,
         };
         let group = Self { id, place, groups, memory, is_given: false };
-        let pointer = group.pointer();
+        group.begin();
+        group
+    }
+
+    /// The same place and memory under another number, for a new group.
+    pub(crate) fn renamed(mut self, id: GroupId) -> Self {
+        (self.id, self.is_given) = (id, false);
+        self.begin();
+        self
+    }
+
+    fn begin(&self) {
+        let Self { id, .. } = *self;
+        let pointer = self.pointer();
         // SAFETY: the place was free, so that no packet finds the group yet, and the program has it no longer: it keeps a group for
         // less than this process took since it was removed. Nobody but this value names the place.
         unsafe {
             // A program that still looks at what was here sees that it belongs to somebody.
-            group.owner().store(layout::OWNER_USER, Ordering::SeqCst);
+            self.owner().store(layout::OWNER_USER, Ordering::SeqCst);
             set!(pointer, id.0, number);
             set!(pointer, 0, source);
             set!(pointer, 0, child_count);
@@ -95,7 +108,6 @@ impl KernelGroup {
                 (&raw mut (*pointer).counts).cast::<u64>().add(counter).write_volatile(0);
             }
         }
-        group
     }
 
     /// The group's number.

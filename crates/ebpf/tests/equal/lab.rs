@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use aya::programs::{TcAttachType, TestRun, TestRunOptions};
-use treecast_ebpf::{EbpfError, Program, ProgramSettings};
+use treecast_ebpf::{EbpfError, KernelGroup, Program, ProgramSettings};
+use treecast_proto::{GroupId, Lent};
 
 /// The program, loaded, and what it is attached to.
 pub struct Lab {
@@ -19,6 +20,8 @@ pub struct Lab {
     /// The sockets of the user-space half and of a root's application: whole frames go through them.
     node: Socket,
     application: Socket,
+    /// Groups that are no more, for others of as many slots.
+    idle: Vec<KernelGroup>,
 }
 
 /// What a socket of this host sends leaves by the interface, past the program.
@@ -55,7 +58,7 @@ const REDIRECT: i32 = 7;
 impl Lab {
     /// A lab for this thread; none, and a word on why, where there can be none.
     pub fn new() -> Option<Self> {
-        let settings = ProgramSettings { has_test_clock: true, groups_max: 16, ..ProgramSettings::default() };
+        let settings = ProgramSettings { has_test_clock: true, groups_max: 64, ..ProgramSettings::default() };
         let program = match Program::load(settings) {
             Ok(program) => program,
             Err(error @ EbpfError::NotBuilt(_)) => {
@@ -98,12 +101,32 @@ impl Lab {
             .attach("equal", TcAttachType::Egress)
             .map_err(io::Error::other)?;
         let (node, application) = (Socket::new(interface)?, Socket::new(interface)?);
-        Ok(Self { program, far_end, node, application })
+        Ok(Self { program, far_end, node, application, idle: Vec::new() })
     }
 
     /// The port of the node.
     pub fn listen(&mut self, port: u16) {
         self.program.listen(self.node.cookie, port);
+    }
+
+    /// Posts a group, in memory that is there already if it can be.
+    pub fn add_group(&mut self, id: GroupId, slots: u32) -> KernelGroup {
+        let found = self.idle.iter().position(|idle| idle.memory().count() == slots);
+        let group = match found {
+            Some(found) => {
+                let idle = self.idle.swap_remove(found);
+                self.program.rename_group(idle, id)
+            }
+            None => self.program.add_group(id, slots, 1_408),
+        };
+        group.expect("there is room for a group")
+    }
+
+    /// Takes a group out.
+    pub fn remove_group(&mut self, mut group: KernelGroup) {
+        // Packets that still come for it are for user space.
+        group.take(&mut Lent::new());
+        self.idle.push(group);
     }
 
     /// What the program knows the application's socket by.

@@ -77,8 +77,8 @@ struct Posted {
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        for posted in self.groups.values() {
-            self.lab.program.remove_group(&posted.kernel);
+        for posted in std::mem::take(&mut self.groups).into_values() {
+            self.lab.remove_group(posted.kernel);
         }
     }
 }
@@ -339,9 +339,12 @@ impl<'a> Pair<'a> {
         is_root: bool,
     ) -> Result<(), String> {
         if let Some(before) = self.groups.remove(&group) {
-            self.lab.program.remove_group(&before.kernel);
+            self.lab.remove_group(before.kernel);
         }
-        let mut kernel = self.lab.program.add_group(group, slots, payload_bytes_max).map_err(text)?;
+        let mut kernel = self.lab.add_group(group, slots);
+        if usize::from(payload_bytes_max) > kernel.memory().payload_bytes_max() {
+            return Err(format!("payloads of {payload_bytes_max} bytes are too long here"));
+        }
         kernel.memory().read().store(start.0, Ordering::Release);
         if is_root {
             kernel.set_source(self.lab.application());
@@ -438,7 +441,7 @@ impl<'a> Pair<'a> {
             self.groups.keys().copied().filter(|&group| !self.subject.has(group)).collect();
         for group in gone {
             let posted = self.groups.remove(&group).expect("it is here");
-            self.lab.program.remove_group(&posted.kernel);
+            self.lab.remove_group(posted.kernel);
         }
         let (address, subject) = (self.address, &mut self.subject);
         for (&group, Posted { kernel, lent, .. }) in &mut self.groups {
