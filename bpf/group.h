@@ -97,8 +97,9 @@ struct counts {
 /* A group, as proto's `Flow` is while nothing in it is out of the ordinary. */
 struct group {
 	__u32 owner;
-	/* Whether the timer is set. */
-	__u32 is_timed;
+	__u32 reserved2;
+	/* For when the timer is set; 0: it is not. */
+	__u64 timed_at;
 	/* What user space posts. */
 	__u64 cookie;
 	__u32 number;
@@ -110,7 +111,7 @@ struct group {
 	__u32 is_root;
 	__u32 child_count;
 	__u64 wait_min;
-	__u64 wait_max;
+	__u64 keepalive;
 	/* The socket whose datagrams are packets of this group's root. */
 	__u64 source;
 	/* What goes on. */
@@ -130,6 +131,8 @@ struct group {
 	__u64 expected_offset;
 	__u64 expected_message_length;
 	__u64 parent_heard_at;
+	/* When a child is to be looked after, at the earliest. */
+	__u64 look_at;
 	struct counts counts;
 	struct way parent_way;
 	struct child children[CHILDREN_MAX];

@@ -117,6 +117,7 @@ static __always_inline void make_data(struct work *work, struct group *group, bo
 	struct header *data = &work->data;
 
 	*data = work->header;
+	data->version = VERSION;
 	data->flags = asks ? bpf_htons(FLAG_ASK) : 0;
 	data->checksum = 0;
 	data->cookie = bpf_cpu_to_be64(group->cookie);

@@ -102,8 +102,12 @@ impl KernelGroup {
             set!(pointer, id.0, number);
             set!(pointer, 0, source);
             set!(pointer, 0, child_count);
+            // What was here before may have known other ways.
             set!(pointer, 0, parent_way.bytes);
-            set!(pointer, 0, is_timed);
+            for child in 0..CHILDREN_MAX {
+                set!(pointer, 0, children[child].way.bytes);
+            }
+            set!(pointer, 0, timed_at);
             for counter in 0..size_of::<Counts>() / 8 {
                 (&raw mut (*pointer).counts).cast::<u64>().add(counter).write_volatile(0);
             }
@@ -367,7 +371,7 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, u32::from(lent.parent.is_none()), is_root);
         set!(pointer, lent.children.len() as u32, child_count);
         set!(pointer, lent.wait_min.0, wait_min);
-        set!(pointer, lent.wait_max.0, wait_max);
+        set!(pointer, lent.keepalive.0, keepalive);
         set!(pointer, lent.next.0, next);
         set!(pointer, lent.consumed.0, consumed);
         set!(pointer, lent.stable.0, stable);
@@ -382,6 +386,7 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, offset, expected_offset);
         set!(pointer, message_length, expected_message_length);
         set!(pointer, lent.parent_heard_at.0, parent_heard_at);
+        set!(pointer, lent.look_at.0, look_at);
         set!(pointer, lent.counts.accepted, counts.accepted);
         set!(pointer, lent.counts.sent, counts.sent);
         set!(pointer, lent.counts.acknowledgments_sent, counts.acknowledgments_sent);
@@ -414,6 +419,7 @@ unsafe fn read_group(pointer: *const Group, lent: &mut Lent) {
             },
         };
         lent.parent_heard_at = Nanoseconds(get!(pointer, parent_heard_at));
+        lent.look_at = Nanoseconds(get!(pointer, look_at));
         lent.counts = LentCounts {
             accepted: get!(pointer, counts.accepted),
             sent: get!(pointer, counts.sent),

@@ -112,7 +112,8 @@ mirror! {
 
     pub struct Group {
         pub owner: u32,
-        pub is_timed: u32,
+        pub reserved2: u32,
+        pub timed_at: u64,
         pub cookie: u64,
         pub number: u32,
         pub epoch: u32,
@@ -123,7 +124,7 @@ mirror! {
         pub is_root: u32,
         pub child_count: u32,
         pub wait_min: u64,
-        pub wait_max: u64,
+        pub keepalive: u64,
         pub source: u64,
         pub next: u32,
         pub consumed: u32,
@@ -140,6 +141,7 @@ mirror! {
         pub expected_offset: u64,
         pub expected_message_length: u64,
         pub parent_heard_at: u64,
+        pub look_at: u64,
         pub counts: Counts,
         pub parent_way: Way,
         pub children: [Child; CHILDREN_MAX],

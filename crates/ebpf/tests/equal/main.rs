@@ -7,3 +7,4 @@ mod pair;
 mod scripts;
 #[path = "../../../proto/tests/tabletop/mod.rs"]
 mod tabletop;
+mod worlds;

@@ -20,6 +20,9 @@ use super::lab::{Lab, Sender, Verdict};
 /// What was sent to whom, in order.
 type Sent = BTreeMap<SocketAddr, Vec<Vec<u8>>>;
 
+/// What is below the payload, of IPv6.
+const HEADERS_BYTES: usize = 62 + HEADER_BYTES;
+
 /// How frames come, and how applications read.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
@@ -87,7 +90,7 @@ impl Drop for Pair<'_> {
 pub fn replay(lab: &mut Lab, trace: &Trace, manner: Manner) -> Result<Tally, String> {
     let mut pair = Pair::new(lab, trace.address, trace.settings.clone(), manner);
     for (number, (now, step)) in trace.steps.iter().enumerate() {
-        pair.step(*now, step).map_err(|what| format!("step {number}, at {now}, {step:?}: {what}"))?;
+        pair.step(*now, step).map_err(|what| format!("step {number}, at {now}, {}: {what}", brief(step)))?;
     }
     Ok(pair.tally)
 }
@@ -428,7 +431,12 @@ impl<'a> Pair<'a> {
             };
             if from != self.address || frame::build(from, to, datagram, style) != *frame {
                 let right = frame::build(self.address, to, datagram, style);
-                return Err(format!("a frame to {to} is wrong:\n{frame:02x?}, and not\n{right:02x?}"));
+                let headers = frame.len().min(HEADERS_BYTES);
+                return Err(format!(
+                    "a frame to {to} is wrong:\n  {:02x?}, and not\n  {:02x?}",
+                    &frame[..headers],
+                    &right[..headers]
+                ));
             }
             sent.entry(to).or_default().push(datagram.to_vec());
         }
@@ -528,7 +536,15 @@ fn ours(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
 fn describe(bytes: &[u8]) -> String {
     match View::new(bytes).and_then(View::check) {
         Ok(packet) => format!("{:?}", packet.header),
-        Err(why) => format!("{why}: {bytes:02x?}"),
+        Err(why) => format!("{why}: {:02x?}", &bytes[..bytes.len().min(HEADER_BYTES)]),
+    }
+}
+
+/// A step without the bytes of payloads.
+pub fn brief(step: &Step) -> String {
+    match step {
+        Step::Datagram { from, bytes } => format!("from {from} {}", describe(bytes)),
+        Step::Request { input, .. } => format!("{input:?}"),
     }
 }
 
