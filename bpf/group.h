@@ -98,7 +98,7 @@ struct counts {
 struct group {
 	__u32 owner;
 	__u32 reserved2;
-	/* For when the timer is set; 0: it is not. */
+	/* For when the timer is set, or before which user space is not told again that its time has come; 0: neither. */
 	__u64 timed_at;
 	/* What user space posts. */
 	__u64 cookie;

@@ -125,11 +125,9 @@ static int time_is_over(void *map, __u32 *place, struct timer *timer)
 
 	if (!group)
 		return 0;
-	if (!own(group)) {
-		/* User space knows what is awaited. */
-		__sync_lock_test_and_set(&group->timed_at, 0);
+	/* User space knows what is awaited. */
+	if (!own(group))
 		return 0;
-	}
 	if (group->look_at <= now) {
 		bpf_loop(group->child_count, look_after, &look, 0);
 		if (look.first > now)
@@ -137,7 +135,7 @@ static int time_is_over(void *map, __u32 *place, struct timer *timer)
 	}
 	if (group->look_at > now)
 		wait = group->look_at - now;
-	group->timed_at = wait ? group->look_at : 0;
+	group->timed_at = now + (wait ? wait : group->wait_min);
 	disown(group);
 	if (wait)
 		bpf_timer_start(&timer->timer, wait, 0);
@@ -149,10 +147,10 @@ static int time_is_over(void *map, __u32 *place, struct timer *timer)
 /* Sees to it that the timer rings in time for a group which has just sent something. The caller owns the group. */
 static __always_inline void set_timer(struct group *group, __u32 place, __u64 now)
 {
-	__u64 wait = group->look_at > now ? group->look_at - now : group->wait_min;
+	__u64 wait = group->look_at > now ? group->look_at - now : 1;
 	struct timer *timer;
 
-	if (!group->child_count || (group->timed_at && group->timed_at <= now + wait))
+	if (!group->child_count || (group->timed_at > now && group->timed_at <= now + wait))
 		return;
 	timer = bpf_map_lookup_elem(&TIMERS, &place);
 	if (!timer)

@@ -107,7 +107,6 @@ impl KernelGroup {
             for child in 0..CHILDREN_MAX {
                 set!(pointer, 0, children[child].way.bytes);
             }
-            set!(pointer, 0, timed_at);
             for counter in 0..size_of::<Counts>() / 8 {
                 (&raw mut (*pointer).counts).cast::<u64>().add(counter).write_volatile(0);
             }
@@ -387,6 +386,8 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, message_length, expected_message_length);
         set!(pointer, lent.parent_heard_at.0, parent_heard_at);
         set!(pointer, lent.look_at.0, look_at);
+        // Whatever the timer was set for, user space knows of it.
+        set!(pointer, 0, timed_at);
         set!(pointer, lent.counts.accepted, counts.accepted);
         set!(pointer, lent.counts.sent, counts.sent);
         set!(pointer, lent.counts.acknowledgments_sent, counts.acknowledgments_sent);

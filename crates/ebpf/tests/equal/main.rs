@@ -4,6 +4,7 @@
 mod frame;
 mod lab;
 mod pair;
+mod random;
 mod scripts;
 #[path = "../../../proto/tests/tabletop/mod.rs"]
 mod tabletop;

@@ -175,6 +175,7 @@ impl<'a> Pair<'a> {
                 self.take_notes(now, woken.place)?;
             }
         }
+        self.look_after(now);
         self.settle(now, sent)
     }
 
@@ -194,6 +195,19 @@ impl<'a> Pair<'a> {
             write(posted.kernel.memory(), store.packet, store.payload);
         }
         Ok(())
+    }
+
+    /// Takes back groups in which a child is to be looked after by now. The program's timer rings for them, by another clock.
+    fn look_after(&mut self, now: Nanoseconds) {
+        for (&group, Posted { kernel, lent, .. }) in &mut self.groups {
+            if kernel.take(lent) {
+                if lent.look_at <= now {
+                    self.subject.take_back(group, lent, |packet| kernel.packet(packet));
+                } else {
+                    assert!(kernel.give(lent), "what was given can be given again");
+                }
+            }
+        }
     }
 
     /// A child has said what it misses.
@@ -254,6 +268,7 @@ impl<'a> Pair<'a> {
             self.subject.handle(now, input)
         };
         equal("the answer to a packet", &expected, &found)?;
+        self.look_after(now);
         self.settle(now, sent)
     }
 

@@ -6,6 +6,7 @@ use treecast_wire::{Offload, Sequence, Timestamp};
 
 use super::child::Child;
 use super::{Expected, Flow, Slot};
+use crate::Nanoseconds;
 use crate::lent::{Lent, LentChild, LentCounts, LentPacket};
 
 impl Flow {
@@ -37,7 +38,7 @@ impl Flow {
         (lent.expected, lent.least) = (self.expected, self.least);
         let patience = self.terms.patience;
         (lent.wait_min, lent.keepalive) = (patience.wait_min, patience.keepalive);
-        lent.look_at = self.look_at;
+        lent.look_at = if self.children.is_empty() { Nanoseconds(u64::MAX) } else { self.look_at };
         let counters = &self.counters;
         lent.counts = LentCounts {
             accepted: counters.accepted,
