@@ -6,23 +6,34 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::mem;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use aya::programs::{TcAttachType, TestRun, TestRunOptions};
+use aya::programs::{SchedClassifier, TcAttachType, TestRun, TestRunOptions};
 use treecast_ebpf::{EbpfError, KernelGroup, Program, ProgramSettings};
 use treecast_proto::{GroupId, Lent};
+use treecast_wire::HEADER_BYTES;
+
+use super::frame::{self, Style};
 
 /// The program, loaded, and what it is attached to.
 pub struct Lab {
     pub program: Program,
-    far_end: File,
+    ingress: Ingress,
+    far_end: FarEnd,
     /// The sockets of the user-space half and of a root's application: whole frames go through them.
     node: Socket,
     application: Socket,
     /// Groups that are no more, for others of as many slots.
     idle: Vec<KernelGroup>,
 }
+
+/// What frames come to.
+pub struct Ingress(SchedClassifier);
+
+/// Where frames leave the host.
+pub struct FarEnd(File);
 
 /// What a socket of this host sends leaves by the interface, past the program.
 struct Socket {
@@ -101,7 +112,8 @@ impl Lab {
             .attach("equal", TcAttachType::Egress)
             .map_err(io::Error::other)?;
         let (node, application) = (Socket::new(interface)?, Socket::new(interface)?);
-        Ok(Self { program, far_end, node, application, idle: Vec::new() })
+        let (ingress, far_end) = (Ingress::of(&mut program)?, FarEnd(far_end));
+        Ok(Self { program, ingress, far_end, node, application, idle: Vec::new() })
     }
 
     /// The port of the node.
@@ -135,22 +147,36 @@ impl Lab {
     }
 
     /// A frame comes.
-    pub fn receive(&mut self, frame: &[u8]) -> Verdict {
-        let mut sent = vec![0; FRAME_BYTES_MAX];
-        let options =
-            TestRunOptions { data_in: Some(frame), data_out: Some(&mut sent), ..TestRunOptions::new() };
-        let run =
-            self.program.classifier("treecast_ingress").test_run(options).expect("the program can be run");
-        sent.truncate(run.data_size_out as usize);
-        match run.return_value as i32 {
-            UNSPEC => {
-                assert_eq!(sent, frame, "what is passed up has not changed");
-                Verdict::Passed
-            }
-            SHOT => Verdict::Taken,
-            REDIRECT => Verdict::Sent(sent),
-            other => panic!("the program answers {other}"),
+    pub fn receive(&self, frame: &[u8]) -> Verdict {
+        self.ingress.receive(frame)
+    }
+
+    /// What frames come to, for another thread.
+    pub fn ingress(&mut self) -> io::Result<Ingress> {
+        Ingress::of(&mut self.program)
+    }
+
+    /// Lets user space say something to others that nobody understands: it shows the program the ways.
+    pub fn teach(
+        &mut self,
+        from: SocketAddr,
+        group: GroupId,
+        to: impl Iterator<Item = SocketAddr>,
+    ) -> io::Result<()> {
+        const CONTROL: u8 = 5;
+        for to in to {
+            let mut word = [0; HEADER_BYTES];
+            (word[0], word[1]) = (1, CONTROL);
+            word[16..20].copy_from_slice(&group.0.to_be_bytes());
+            self.send(Sender::Node, &frame::build(from, to, &word, Style::OWN))?;
+            self.frames();
         }
+        Ok(())
+    }
+
+    /// The far end, for another thread.
+    pub fn far_end(&self) -> io::Result<FarEnd> {
+        self.far_end.0.try_clone().map(FarEnd)
     }
 
     /// A frame leaves.
@@ -170,12 +196,44 @@ impl Lab {
 
     /// The frames that have left since this was asked last.
     pub fn frames(&mut self) -> Vec<Vec<u8>> {
-        let mut frames = Vec::new();
-        let mut frame = [0; FRAME_BYTES_MAX];
-        while let Ok(bytes) = self.far_end.read(&mut frame) {
-            frames.push(frame[..bytes].to_vec());
+        std::iter::from_fn(|| self.far_end.frame()).collect()
+    }
+}
+
+impl FarEnd {
+    /// The next frame that has left.
+    pub fn frame(&mut self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; FRAME_BYTES_MAX];
+        let bytes = self.0.read(&mut frame).ok()?;
+        frame.truncate(bytes);
+        Some(frame)
+    }
+}
+
+impl Ingress {
+    fn of(program: &mut Program) -> io::Result<Self> {
+        let info = program.classifier("treecast_ingress").info().map_err(io::Error::other)?;
+        SchedClassifier::from_program_info(info, "treecast_ingress".into())
+            .map(Self)
+            .map_err(io::Error::other)
+    }
+
+    /// A frame comes.
+    pub fn receive(&self, frame: &[u8]) -> Verdict {
+        let mut sent = vec![0; FRAME_BYTES_MAX];
+        let options =
+            TestRunOptions { data_in: Some(frame), data_out: Some(&mut sent), ..TestRunOptions::new() };
+        let run = self.0.test_run(options).expect("the program can be run");
+        sent.truncate(run.data_size_out as usize);
+        match run.return_value as i32 {
+            UNSPEC => {
+                assert_eq!(sent, frame, "what is passed up has not changed");
+                Verdict::Passed
+            }
+            SHOT => Verdict::Taken,
+            REDIRECT => Verdict::Sent(sent),
+            other => panic!("the program answers {other}"),
         }
-        frames
     }
 }
 
