@@ -121,27 +121,33 @@ static __always_inline bool may_send(struct group *group, struct child *child)
 	       child->sent - child->acked < child->window.packets;
 }
 
+struct readiness {
+	struct group *group;
+	__u64 now;
+	__u64 is_waiting;
+};
+
 /* What is done with each child in turn is a function of its own, which the verifier looks at once and not once a child. */
 static long look_for_child_that_waits(__u32 place, void *context)
 {
-	struct group *group = *(struct group **)context;
+	struct readiness *readiness = context;
+	struct group *group = readiness->group;
 
-	if (place < CHILDREN_MAX && may_send(group, &group->children[place]))
+	if (place < CHILDREN_MAX && may_send(group, &group->children[place]) &&
+	    deadline(group, &group->children[place]) > readiness->now)
 		return 0;
-	((__u64 *)context)[1] = 1;
+	readiness->is_waiting = 1;
 	return 1;
 }
 
-/* Whether the next packet can go to every child now. */
-static __always_inline bool may_send_all(struct group *group)
+/* Whether the next packet can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
+ * so that a child may be late before the time that is set. */
+static __always_inline bool may_send_all(struct group *group, __u64 now)
 {
-	struct {
-		struct group *group;
-		__u64 is_waiting;
-	} context = { group, 0 };
+	struct readiness readiness = { group, now, 0 };
 
-	bpf_loop(group->child_count, look_for_child_that_waits, &context, 0);
-	return !context.is_waiting;
+	bpf_loop(group->child_count, look_for_child_that_waits, &readiness, 0);
+	return !readiness.is_waiting;
 }
 
 struct sending {

@@ -340,7 +340,7 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	    !is_from(work, &group->parent_way) || !read_piece(work, group, &piece))
 		return false;
 	consume(group, page);
-	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group, work->now))
 		return false;
 	slot = slot_of(work, group);
 	/* The slot is free: nothing behind `next` is held while the group is lent, and all before has left it. */
@@ -382,7 +382,7 @@ static __noinline bool take_from_source(struct work *work, struct group *group, 
 
 	if (!group->is_root || header->kind != KIND_DATA || header->flags ||
 	    bpf_ntohl(header->sequence) != group->next || !read_piece(work, group, &piece) ||
-	    !is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+	    !is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group, work->now))
 		return false;
 	/* Everybody is reached by the same IP, and it has to be that of the packet. */
 	if (group->child_count && group->children[0].way.bytes != work->headers_bytes)

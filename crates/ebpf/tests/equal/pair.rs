@@ -76,9 +76,6 @@ struct Posted {
     kernel: KernelGroup,
     lent: Lent,
     is_root: bool,
-    /// Whether a child was late when a packet went to all: without the program it is looked after between the copies, when the
-    /// others have not been asked yet, and then once more than is needed.
-    was_late: bool,
 }
 
 impl Drop for Pair<'_> {
@@ -178,7 +175,6 @@ impl<'a> Pair<'a> {
                 self.take_notes(now, woken.place)?;
             }
         }
-        self.look_after(now);
         self.settle(now, sent)
     }
 
@@ -198,20 +194,6 @@ impl<'a> Pair<'a> {
             write(posted.kernel.memory(), store.packet, store.payload);
         }
         Ok(())
-    }
-
-    /// Takes back groups in which a child is to be looked after by now. The program's timer rings for them, by another clock.
-    fn look_after(&mut self, now: Nanoseconds) {
-        for (&group, Posted { kernel, lent, was_late, .. }) in &mut self.groups {
-            if kernel.take(lent) {
-                if lent.look_at <= now {
-                    *was_late = true;
-                    self.subject.take_back(group, lent, |packet| kernel.packet(packet));
-                } else {
-                    assert!(kernel.give(lent), "what was given can be given again");
-                }
-            }
-        }
     }
 
     /// A child has said what it misses.
@@ -272,7 +254,6 @@ impl<'a> Pair<'a> {
             self.subject.handle(now, input)
         };
         equal("the answer to a packet", &expected, &found)?;
-        self.look_after(now);
         self.settle(now, sent)
     }
 
@@ -372,7 +353,7 @@ impl<'a> Pair<'a> {
             kernel.set_source(self.lab.application());
         }
         self.slots.insert(group, vec![Vec::new(); slots as usize]);
-        self.groups.insert(group, Posted { kernel, lent: Lent::new(), is_root, was_late: false });
+        self.groups.insert(group, Posted { kernel, lent: Lent::new(), is_root });
         Ok(())
     }
 
@@ -532,12 +513,6 @@ impl<'a> Pair<'a> {
             let is_lendable = reference.lend(group, &mut expected);
             equal("whether it can be lent", &is_lendable, &copy.lend(group, &mut found))?;
             if is_lendable {
-                if let Some(posted) = self.groups.get_mut(&group) {
-                    posted.was_late &= expected.look_at < found.look_at;
-                    if posted.was_late {
-                        expected.look_at = found.look_at;
-                    }
-                }
                 equal("what goes on", &expected, &found)?;
             }
         }
