@@ -90,6 +90,15 @@ pub fn has_checksum(frame: &[u8]) -> bool {
     frame[udp + 6..udp + 8] != [0, 0]
 }
 
+/// Completes a checksum as an interface does: of all from one place on, put behind that, where the rest of it is.
+pub fn complete(frame: &mut [u8], from: usize, behind: usize) {
+    let sum = match checksum(&frame[from..]) {
+        0 => u16::MAX,
+        sum => sum,
+    };
+    frame[from + behind..from + behind + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// The Internet's checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));

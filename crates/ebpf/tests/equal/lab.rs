@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -25,6 +25,8 @@ pub struct Lab {
     /// The sockets of the user-space half and of a root's application: whole frames go through them.
     node: Socket,
     application: Socket,
+    /// In place of the application's, one by which the system makes the frames.
+    datagrams: Option<UdpSocket>,
     /// Groups that are no more, for others of as many slots.
     idle: Vec<KernelGroup>,
 }
@@ -60,6 +62,10 @@ pub enum Verdict {
 }
 
 const FRAME_BYTES_MAX: usize = 4_000;
+
+/// What comes before a frame: what is left for the interface to do (linux/virtio_net.h).
+const OFFLOAD_BYTES: usize = 10;
+const NEEDS_CHECKSUM: u8 = 1;
 
 /// Answers of the program (linux/pkt_cls.h).
 const UNSPEC: i32 = -1;
@@ -97,7 +103,7 @@ impl Lab {
         let far_end =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
         let mut request = request();
-        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
         // SAFETY: the request is what these calls read and write.
         let interface = unsafe {
             check(libc::ioctl(far_end.as_raw_fd(), libc::TUNSETIFF, &raw const request))?;
@@ -113,7 +119,7 @@ impl Lab {
             .map_err(io::Error::other)?;
         let (node, application) = (Socket::new(interface)?, Socket::new(interface)?);
         let (ingress, far_end) = (Ingress::of(&mut program)?, FarEnd(far_end));
-        Ok(Self { program, ingress, far_end, node, application, idle: Vec::new() })
+        Ok(Self { program, ingress, far_end, node, application, datagrams: None, idle: Vec::new() })
     }
 
     /// The port of the node.
@@ -142,8 +148,29 @@ impl Lab {
     }
 
     /// What the program knows the application's socket by.
-    pub const fn application(&self) -> u64 {
-        self.application.cookie
+    pub fn application(&self) -> u64 {
+        let Some(socket) = &self.datagrams else { return self.application.cookie };
+        rustix::net::sockopt::socket_cookie(socket).expect("every socket has a cookie")
+    }
+
+    /// Lets applications send as they do, from this address, and not whole frames.
+    pub fn use_datagrams(&mut self, own: Ipv4Addr) -> io::Result<()> {
+        let mut request = request();
+        let mut address: libc::sockaddr_in = // SAFETY: it is zeroes.
+            unsafe { mem::zeroed() };
+        address.sin_family = libc::AF_INET as u16;
+        address.sin_addr.s_addr = u32::from_ne_bytes(own.octets());
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // SAFETY: an address of IPv4 has the room of any; the request is what the call reads.
+        unsafe {
+            (&raw mut request.ifr_ifru.ifru_addr).cast::<libc::sockaddr_in>().write(address);
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const request))?;
+            // Checksums are left to the interface, as with most NICs.
+            check(libc::ioctl(self.far_end.0.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM))?;
+        }
+        rustix::net::sockopt::set_ip_multicast_if(&socket, &own)?;
+        self.datagrams = Some(socket);
+        Ok(())
     }
 
     /// A frame comes.
@@ -181,6 +208,10 @@ impl Lab {
 
     /// A frame leaves.
     pub fn send(&self, sender: Sender, frame: &[u8]) -> io::Result<()> {
+        if let (Sender::Application, Some(socket)) = (sender, &self.datagrams) {
+            let (_, to, bytes) = frame::read(frame).expect("applications send datagrams");
+            return socket.send_to(bytes, to).map(|_| ());
+        }
         let socket = match sender {
             Sender::Node => &self.node,
             Sender::Application => &self.application,
@@ -206,6 +237,11 @@ impl FarEnd {
         let mut frame = vec![0; FRAME_BYTES_MAX];
         let bytes = self.0.read(&mut frame).ok()?;
         frame.truncate(bytes);
+        let offload: Vec<u8> = frame.drain(..OFFLOAD_BYTES).collect();
+        if offload[0] & NEEDS_CHECKSUM != 0 {
+            let number = |place: usize| usize::from(u16::from_ne_bytes([offload[place], offload[place + 1]]));
+            frame::complete(&mut frame, number(6), number(8));
+        }
         Some(frame)
     }
 }

@@ -456,13 +456,12 @@ fn complete(bytes: &mut [u8]) {
     header[4..8].copy_from_slice(&PayloadChecksum::of(&whole).0.to_be_bytes());
 }
 
-#[test]
-fn a_node_to_which_anything_happens_does_the_same_with_the_program() {
-    let Some(lab) = Lab::new() else { return };
+/// Draws nodes, `as_wanted`, and what happens to them.
+fn run(lab: Lab, cases: u32, as_wanted: impl Fn(Setting) -> Setting) -> Tally {
     let lab = RefCell::new(lab);
     let tally = RefCell::new(Tally::default());
-    let mut runner = TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
-    let strategy = (settings(), prop::collection::vec(acts(), 1..150));
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let strategy = (settings().prop_map(as_wanted), prop::collection::vec(acts(), 1..150));
     let run = runner.run(&strategy, |(setting, acts)| {
         let mut lab = lab.borrow_mut();
         let mut stage = Stage::new(&mut lab, &setting).map_err(TestCaseError::fail)?;
@@ -475,8 +474,24 @@ fn a_node_to_which_anything_happens_does_the_same_with_the_program() {
     if let Err(why) = run {
         panic!("{why}");
     }
-    let tally = tally.into_inner();
+    tally.into_inner()
+}
+
+#[test]
+fn a_node_to_which_anything_happens_does_the_same_with_the_program() {
+    let Some(lab) = Lab::new() else { return };
+    let tally = run(lab, 150, |setting| setting);
     println!("random: {tally:?}");
     assert!(tally.taken * 3 > tally.came, "the program takes many packets: {tally:?}");
+    assert!(tally.sent_on * 3 > tally.queued, "the program sends many packets on: {tally:?}");
+}
+
+/// The system leaves checksums to the interface, and the program changes what is there of them.
+#[test]
+fn packets_of_an_application_s_own_socket_are_sent_on_as_they_should() {
+    let Some(mut lab) = Lab::new() else { return };
+    lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1)).expect("the interface takes an address");
+    let tally = run(lab, 50, |setting| Setting { is_root: true, is_v6: false, ..setting });
+    println!("sockets: {tally:?}");
     assert!(tally.sent_on * 3 > tally.queued, "the program sends many packets on: {tally:?}");
 }
