@@ -49,15 +49,21 @@ install:
 test: set-up format lint pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
-# networks of labs, pkg-config finds the C library (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
+# networks of labs, pkg-config finds the C library, clang compiles the BPF program with the headers of libbpf and of the kernel
+# (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+CLANG ?= clang
+CAN_COMPILE_BPF := printf '\#include <linux/bpf.h>\n\#include <bpf/bpf_helpers.h>\n' | \
+	$(CLANG) -target bpf -I/usr/include/$$(uname -m)-linux-gnu -fsyntax-only -x c - 2>/dev/null
 set-up:
 	@command -v chromium >/dev/null || { $(APT_GET) chromium >/dev/null; } || true
 	@$(CAN_MAKE_VENVS) || { $(APT_GET) python3-venv >/dev/null; } || true
 	@PATH="$$PATH:/usr/sbin:/sbin"; command -v tc >/dev/null || { $(APT_GET) iproute2 >/dev/null; } || true
 	@command -v pkg-config >/dev/null || { $(APT_GET) pkg-config >/dev/null; } || true
+	@$(CAN_COMPILE_BPF) || { $(APT_GET) clang libbpf-dev linux-libc-dev >/dev/null; } || true
+	@$(CAN_COMPILE_BPF) || echo "skipped: no clang with libbpf's headers, so the BPF program is not compiled, and its tests do nothing"
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"
 	@rustup target add wasm32-unknown-unknown 2>/dev/null || true
 

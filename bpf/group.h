@@ -11,11 +11,9 @@
 #define OWNER_PROGRAM 1
 #define OWNER_USER 2
 
-/* What the user-space half is woken for, or an application. */
-#define WOKEN_BY_PACKET 1
-#define WOKEN_BY_ROOM 2
-#define WOKEN_BY_NOTE 3
-#define WOKEN_BY_TIME 4
+/* What the user-space half is woken for. */
+#define WOKEN_BY_NOTE 1
+#define WOKEN_BY_TIME 2
 
 /* What the next piece has to be, as in proto's `Expected`. */
 #define EXPECTED_BEGINNING 0
@@ -97,7 +95,9 @@ struct counts {
 /* A group, as proto's `Flow` is while nothing in it is out of the ordinary. */
 struct group {
 	__u32 owner;
-	__u32 reserved2;
+	/* The port of the socket on which whoever sleeps waits. */
+	__be16 wake_port;
+	__u16 reserved2;
 	/* For when the timer is set, or before which user space is not told again that its time has come; 0: neither. */
 	__u64 timed_at;
 	/* What user space posts. */
@@ -195,7 +195,7 @@ struct node {
 	__u32 reserved2;
 };
 
-/* What is put on a bell. */
+/* What is put on the bell. */
 struct ring {
 	__u32 group;
 	__u32 woken_by;

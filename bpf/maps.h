@@ -7,9 +7,6 @@ const volatile __u32 CRC_TABLES[8][256] = {};
 /* In tests time is told by `TEST_CLOCK`; the verifier removes what is not used. */
 const volatile __u32 HAS_TEST_CLOCK = 0;
 
-/* The place of the bell of the user-space half, behind those of the groups. */
-const volatile __u32 NODE_BELL = 0;
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -60,16 +57,11 @@ struct {
 	});
 } PAGES SEC(".maps");
 
-/* A bell for each group, by its place, and behind them the one of the user-space half. */
+/* What wakes the user-space half for what is out of the ordinary. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__array(values, struct {
-		__uint(type, BPF_MAP_TYPE_RINGBUF);
-		__uint(max_entries, 4096);
-	});
-} BELLS SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} BELL SEC(".maps");
 
 struct timer {
 	struct bpf_timer timer;
@@ -98,6 +90,8 @@ struct work {
 	__u8 came[FRAME_BYTES_MAX + 2];
 	struct header header;
 	__u8 frame[FRAME_BYTES_MAX + 2];
+	/* The way back up, to who sleeps. */
+	struct way sleeper;
 	struct header data;
 	struct header acknowledgment;
 	/* Where our header begins, and how long UDP's payload is, in bytes. */
@@ -107,10 +101,12 @@ struct work {
 	__u32 place;
 	__u32 checksum;
 	__u64 now;
-	/* Which children are asked, whether the parent is answered, and whose bell rings. */
+	/* The sum of what the packet had behind our header and has no longer. */
+	__u32 removed;
+	/* Which children are asked, whether the parent is answered, and who is woken. */
 	__u64 asked_children;
 	__u32 answers;
-	__u32 woken_by;
+	__u32 wakes;
 	__u32 wakes_node;
 };
 

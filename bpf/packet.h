@@ -2,6 +2,8 @@
 #pragma once
 
 #define VERSION 1
+/* What the kernel wakes a process with is no packet. */
+#define VERSION_OF_WAKING 0
 
 #define KIND_DATA 1
 #define KIND_ACKNOWLEDGMENT 2

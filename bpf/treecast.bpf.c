@@ -84,18 +84,12 @@ static __always_inline void publish(__u32 *number, __u32 value)
 	__sync_lock_test_and_set(number, value);
 }
 
-static __noinline void ring(__u32 bell, __u32 group, __u32 woken_by)
+/* Wakes the user-space half. A full bell has been rung. */
+static __always_inline void ring(__u32 group, __u32 woken_by)
 {
 	struct ring note = { group, woken_by };
-	void *rung = bpf_map_lookup_elem(&BELLS, &bell);
 
-	if (rung)
-		bpf_ringbuf_output(rung, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
-}
-
-static __always_inline void ring_node(__u32 group, __u32 woken_by)
-{
-	ring(NODE_BELL, group, woken_by);
+	bpf_ringbuf_output(&BELL, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
 }
 
 struct look {
@@ -140,7 +134,7 @@ static int time_is_over(void *map, __u32 *place, struct timer *timer)
 	if (wait)
 		bpf_timer_start(&timer->timer, wait, 0);
 	else
-		ring_node(*place, WOKEN_BY_TIME);
+		ring(*place, WOKEN_BY_TIME);
 	return 0;
 }
 
@@ -225,7 +219,8 @@ static __always_inline struct work *begin(struct __sk_buff *buffer, bool is_v6, 
 		return NULL;
 	work->asked_children = 0;
 	work->answers = 0;
-	work->woken_by = 0;
+	work->wakes = 0;
+	work->removed = 0;
 	return work;
 }
 
@@ -369,7 +364,7 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	set_timer(group, work->place, work->now);
 	publish(&page->written, group->next);
 	if (page->sleeps && (is_last(&piece) || group->next - group->consumed >= group->slots / 4))
-		work->woken_by = WOKEN_BY_PACKET;
+		work->wakes = 1;
 	return true;
 }
 
@@ -427,11 +422,38 @@ static __always_inline int forward(struct __sk_buff *buffer, struct work *work, 
 	return 0;
 }
 
+/* Wakes who sleeps by the packet itself, or what is left of it: it goes up to the socket that is waited on, under a version that no
+ * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. */
+static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
+{
+	struct way *sleeper = &work->sleeper;
+
+	sleeper->bytes = work->headers_bytes;
+	__builtin_memcpy(sleeper->frame, work->came, sizeof(sleeper->frame));
+	udp_of(sleeper->frame, sleeper->bytes == IPV6_HEADER_AT)->to = group->wake_port;
+	work->data = work->header;
+	work->data.version = VERSION_OF_WAKING;
+	/* Who is not woken looks again when user space next has something to do. */
+	return readdress(buffer, work, sleeper, &work->data, length) ? TC_ACT_SHOT : PASS;
+}
+
+/* Sends the answer that the packet has become, and wakes who sleeps by what is left. */
+static __always_inline int answer_parent(struct __sk_buff *buffer, struct work *work, struct group *group)
+{
+	__u32 interface = group->parent_way.interface;
+
+	if (!work->wakes)
+		return bpf_redirect(interface, 0);
+	if (bpf_clone_redirect(buffer, interface, 0))
+		count(&group->counts.unsent);
+	return wake(buffer, work, group, HEADER_BYTES);
+}
+
 static __always_inline int data(struct __sk_buff *buffer, struct work *work, struct group *group)
 {
 	struct page *page = page_of(work);
 	struct slot *slot = NULL;
-	__u32 sum = 0;
+	__u32 removed = 0;
 	bool is_taken;
 	int interface;
 
@@ -443,25 +465,25 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 	}
 	slot = slot_of(work, group);
 	is_taken = slot && take_data(buffer, work, group, page);
+	/* An answer goes without the payload. The slot may soon be another packet's. */
+	if (is_taken && work->answers && udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
+		removed = payload_sum(slot, work->length - HEADER_BYTES);
 	disown(group);
 	if (!is_taken)
 		return PASS;
-	/* Before anything is sent: who sleeps takes longest. */
-	if (work->woken_by && __sync_lock_test_and_set(&page->sleeps, 0))
-		ring(work->place, work->place, work->woken_by);
-	interface = forward(buffer, work, group, !work->answers);
+	work->wakes = work->wakes && __sync_lock_test_and_set(&page->sleeps, 0);
+	interface = forward(buffer, work, group, !work->answers && !work->wakes);
 	if (interface)
 		return bpf_redirect(interface, 0);
 	if (!work->answers)
-		return TC_ACT_SHOT;
-	if (udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
-		sum = payload_sum(slot, work->length - HEADER_BYTES);
+		return work->wakes ? wake(buffer, work, group, work->length) : TC_ACT_SHOT;
+	work->removed = removed;
 	if ((work->length != HEADER_BYTES && bpf_skb_change_tail(buffer, work->headers_bytes + HEADER_BYTES, 0)) ||
-	    readdress(buffer, work, &group->parent_way, &work->acknowledgment, (__u64)sum << 32 | HEADER_BYTES)) {
+	    readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
 		count(&group->counts.unsent);
-		return TC_ACT_SHOT;
+		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	}
-	return bpf_redirect(group->parent_way.interface, 0);
+	return answer_parent(buffer, work, group);
 }
 
 /* An acknowledgment of a child. The caller owns the group; as `take_data`. */
@@ -510,7 +532,7 @@ static __noinline bool take_acknowledgment(struct work *work, struct group *grou
 	if (group->is_root && group->freed != freed) {
 		publish(&page->read, group->freed);
 		if (page->sleeps && (group->freed == group->next || group->next - group->freed <= group->slots / 2))
-			work->woken_by = WOKEN_BY_ROOM;
+			work->wakes = 1;
 	}
 	return true;
 }
@@ -528,16 +550,15 @@ static __always_inline int acknowledgment(struct __sk_buff *buffer, struct work 
 	if (!is_taken)
 		return PASS;
 	if (work->wakes_node)
-		ring_node(work->place, WOKEN_BY_NOTE);
-	if (work->woken_by && __sync_lock_test_and_set(&page->sleeps, 0))
-		ring(work->place, work->place, work->woken_by);
+		ring(work->place, WOKEN_BY_NOTE);
+	work->wakes = work->wakes && __sync_lock_test_and_set(&page->sleeps, 0);
 	if (!work->answers)
-		return TC_ACT_SHOT;
+		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	if (readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
 		count(&group->counts.unsent);
-		return TC_ACT_SHOT;
+		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	}
-	return bpf_redirect(group->parent_way.interface, 0);
+	return answer_parent(buffer, work, group);
 }
 
 SEC("classifier")

@@ -22,6 +22,15 @@ fn main() {
             fs::write(&object, []).expect("cargo's directory can be written");
         }
     }
+    if !problem.is_empty() {
+        // Until what is missing is installed.
+        let folders = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+        for folder in folders.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]) {
+            if folder.is_dir() {
+                println!("cargo::rerun-if-changed={}", folder.display());
+            }
+        }
+    }
     println!("cargo::rustc-env=TREECAST_BPF_PROBLEM={}", problem.replace('\n', "; "));
 }
 

@@ -2,14 +2,14 @@
 
 use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 
-use crate::Report;
+use crate::{Report, Row};
 
 /// The time until the last member has a message, by the length of messages, with a curve for each way to broadcast. A point is
 /// the median; its spread reaches up to what one in a hundred exceeds.
 pub fn figure(report: &Report, command: String) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
-        let name = format!("{} {}", row.offload, row.scheme);
+        let name = format!("{} {} {}", row.engine, row.offload, row.scheme);
         let point = Point {
             x: row.bytes as f64,
             mean: row.last_delivery_us_p50,
@@ -20,7 +20,7 @@ pub fn figure(report: &Report, command: String) -> Figure {
         match curves.iter_mut().find(|curve| curve.name == name) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
-                description: format!("{} forwards, tree {}", who_forwards(&row.offload), row.scheme),
+                description: format!("{} forwards, tree {}", who_forwards(row), row.scheme),
                 name,
                 row: None,
                 points: vec![point],
@@ -47,10 +47,11 @@ pub fn figure(report: &Report, command: String) -> Figure {
     }
 }
 
-fn who_forwards(offload: &str) -> &str {
-    match offload {
-        "host" => "the application",
-        "assisted" => "the node when the application asks",
+fn who_forwards(row: &Row) -> &'static str {
+    match (row.offload.as_str(), row.engine.as_str()) {
+        ("host", _) => "the application",
+        ("assisted", _) => "the node when the application asks",
+        (_, "ebpf") => "the kernel",
         _ => "the node",
     }
 }
@@ -58,7 +59,6 @@ fn who_forwards(offload: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Row;
 
     #[test]
     fn every_way_is_a_curve() {
@@ -73,6 +73,8 @@ mod tests {
             root_us_p99: 60.0,
             last_delivery_us_p50: 40.0,
             last_delivery_us_p99: 70.0,
+            last_stored_us_p50: None,
+            last_stored_us_p99: None,
             cpu_us_per_broadcast: 1.0,
             bcast_cpu_us_mean: 1.0,
             throughput_mb_s: 1.0,
@@ -84,7 +86,7 @@ mod tests {
         };
         let rows = vec![row("host", 64), row("nic", 64), row("host", 1_024), row("nic", 1_024)];
         let figure = figure(&Report::new(rows, Vec::new(), 0), "treecast bench".into());
-        assert_eq!(figure.curve_names(), ["host auto", "nic auto"]);
+        assert_eq!(figure.curve_names(), ["user host auto", "user nic auto"]);
         let [curve, _] = &figure.panels[0].curves[..] else { panic!("two curves") };
         let points: Vec<_> = curve.points.iter().map(|point| (point.x, point.mean, point.high)).collect();
         assert_eq!(points, [(64.0, 40.0, 70.0), (1_024.0, 40.0, 70.0)]);

@@ -5,20 +5,19 @@ use std::process::Command;
 use std::time::Duration;
 
 use treecast_lab::LabSettings;
+use treecast_node::EngineChoice;
 
 use crate::order::{GroupOrder, Pace, RunOrder};
 use crate::report::{Gathered, Killed, Report, Row};
 use crate::team::{Team, Turn};
 use crate::worker::now_ns;
-use crate::{BenchError, Engine, Mode};
+use crate::{BenchError, Mode};
 
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// Where.
     pub place: Place,
-    /// What plays the NIC.
-    pub engine: Engine,
     /// The ways to broadcast that take turns.
     pub modes: Vec<Mode>,
     /// The lengths of messages, in bytes.
@@ -35,6 +34,8 @@ pub struct Bench {
     pub bytes_per_s_max: Option<u64>,
     /// A member that dies in the middle of the last message; then there is one way and one length.
     pub kill: Option<u32>,
+    /// How long whoever waits looks again and again before it sleeps.
+    pub spin: Duration,
     /// What is a worker.
     pub worker: Program,
 }
@@ -129,21 +130,28 @@ impl Bench {
     /// [`BenchError`], for numbers out of bounds, a lab that cannot be made, and nodes that fail.
     pub fn run(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
-        let (mut team, members) = Team::start(&self.place, &self.worker, self.engine)?;
+        let mut engines: Vec<EngineChoice> = Vec::new();
+        for mode in &self.modes {
+            if !engines.contains(&mode.engine) {
+                engines.push(mode.engine);
+            }
+        }
+        let (mut team, members) = Team::start(&self.place, &self.worker, &engines, self.spin)?;
         let mut cases = Vec::new();
         for &bytes in &self.sizes {
             for mode in &self.modes {
                 let group = cases.len() as u32 + 1;
+                let engine = engines.iter().position(|engine| *engine == mode.engine).unwrap_or_default();
                 let scheme = team.make_group(&GroupOrder {
                     group,
-                    members: members.clone(),
+                    members: members[engine].clone(),
                     mode: mode.clone(),
                     message_bytes: bytes as u64,
                     mtu_bytes: self.mtu_bytes,
                     bytes_per_s_max: self.bytes_per_s_max,
                 })?;
                 let scheme = scheme.unwrap_or_else(|| "auto".into());
-                cases.push((group, bytes, (mode.offload, scheme), Gathered::default()));
+                cases.push((group, bytes, (mode.engine, mode.offload, scheme), Gathered::default()));
             }
         }
         let rounds = self.rounds.min(self.messages);
@@ -171,11 +179,13 @@ impl Bench {
             lost_members.extend(team.close(group)?);
         }
         let hosts = self.place.hosts();
-        let rows = cases.into_iter().map(|(_, bytes, (offload, scheme), gathered)| {
+        let rows = cases.into_iter().map(|(_, bytes, (engine, offload, scheme), gathered)| {
             let (root_us_p50, root_us_p99) = gathered.root.percentiles();
             let (last_delivery_us_p50, last_delivery_us_p99) = gathered.last_delivery.percentiles();
+            let stored = gathered.last_stored.percentiles();
+            let has_stored = !gathered.last_stored.is_empty();
             Row {
-                engine: self.engine.to_string(),
+                engine: engine.to_string(),
                 offload: offload.to_string(),
                 scheme,
                 hosts,
@@ -185,6 +195,8 @@ impl Bench {
                 root_us_p99,
                 last_delivery_us_p50,
                 last_delivery_us_p99,
+                last_stored_us_p50: has_stored.then_some(stored.0),
+                last_stored_us_p99: has_stored.then_some(stored.1),
                 cpu_us_per_broadcast: gathered.cpu_us() / f64::from(self.messages),
                 bcast_cpu_us_mean: gathered.in_call_us_mean(),
                 throughput_mb_s: gathered.throughput_mb_s(),

@@ -11,12 +11,9 @@ mod report;
 mod team;
 mod worker;
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use treecast_node::{Offload, Scheme};
+use treecast_node::{EngineChoice, Offload, Scheme};
 
 pub use chart::figure;
 pub use coordinator::{Bench, Hosts, Place, Program, Skew, Workload};
@@ -24,39 +21,14 @@ pub use parse::{parse_size, parse_time};
 pub use report::{FORMAT, Killed, Report, Row};
 pub use worker::work;
 
-/// What plays the NIC.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Engine {
-    /// A thread of the process, on UDP.
-    #[default]
-    User,
-}
-
-impl FromStr for Engine {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        match text {
-            "user" => Ok(Self::User),
-            _ => Err(BenchError::Unknown { what: "engine", given: text.into(), known: "user" }),
-        }
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::User => "user",
-        })
-    }
-}
-
 /// A way to broadcast.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
+    /// What plays the NIC.
+    #[serde(with = "by_name")]
+    pub engine: EngineChoice,
     /// Who forwards.
-    #[serde(with = "offload")]
+    #[serde(with = "by_name")]
     pub offload: Offload,
     /// How the tree is made; none: by the length of messages.
     #[serde(with = "scheme")]
@@ -117,16 +89,20 @@ pub enum BenchError {
     },
 }
 
-mod offload {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-    use treecast_node::Offload;
+/// What is written by its name.
+pub(crate) mod by_name {
+    use std::fmt::Display;
+    use std::str::FromStr;
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-    pub fn serialize<S: Serializer>(offload: &Offload, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(offload)
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Offload, D::Error> {
+    pub fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }

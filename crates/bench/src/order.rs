@@ -4,14 +4,21 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Engine, Mode};
+use treecast_node::EngineChoice;
+
+use crate::{Mode, by_name};
 
 /// What a worker is told. Times are of the machine's monotonic clock, in nanoseconds, which all its processes share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// Open a node.
-    Open { bind: SocketAddr, engine: Engine },
+    /// Open a node, beside those of other engines.
+    Open {
+        bind: SocketAddr,
+        #[serde(with = "by_name")]
+        engine: EngineChoice,
+        spin_us: u64,
+    },
     /// Take part in a group.
     Group(GroupOrder),
     /// Send or receive messages.
@@ -89,6 +96,8 @@ pub(crate) struct Measured {
     pub at_ns: Vec<u64>,
     /// At the root, how long until every member had it; at others, how long they were in the call.
     pub span_ns: Vec<u64>,
+    /// At others, when the kernel's packet path had the message in their memory; empty where it has no part in it.
+    pub stored_ns: Vec<u64>,
     /// CPU time of the whole process.
     pub cpu_ns: u64,
     /// Data packets sent, and those of them that had been sent before.

@@ -55,6 +55,13 @@ pub struct Row {
     pub last_delivery_us_p50: f64,
     /// The same, of one in a hundred.
     pub last_delivery_us_p99: f64,
+    /// From the root's call until the message was in the last member's memory, by the kernel's time stamps; none where its packet
+    /// path has no part in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_stored_us_p50: Option<f64>,
+    /// The same, of one in a hundred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_stored_us_p99: Option<f64>,
     /// CPU time of all processes together.
     pub cpu_us_per_broadcast: f64,
     /// How long a member other than the root was in the call, on average: what it costs a process that polls, as those of MPI
@@ -86,6 +93,7 @@ impl Report {
 pub(crate) struct Gathered {
     pub root: Times,
     pub last_delivery: Times,
+    pub last_stored: Times,
     in_call: Times,
     cpu_ns: u64,
     pub packets: u64,
@@ -114,11 +122,20 @@ impl Times {
         self.0.record(span_ns).expect("a histogram that grows takes any time");
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The median, and what one in a hundred exceeds, in microseconds.
     pub fn percentiles(&self) -> (f64, f64) {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e3;
         (at(0.5), at(0.99))
     }
+}
+
+/// The last of the times that members have measured for a message.
+fn last_of(others: &[Measured], number: usize, times: impl Fn(&Measured) -> &Vec<u64>) -> Option<u64> {
+    others.iter().filter_map(|other| times(other).get(number)).max().copied()
 }
 
 impl Gathered {
@@ -138,10 +155,12 @@ impl Gathered {
         }
         let mut end = 0;
         for (number, &start) in root.at_ns.iter().enumerate() {
-            let last =
-                others.iter().filter_map(|other| other.at_ns.get(number)).max().copied().unwrap_or(start);
+            let last = last_of(others, number, |other| &other.at_ns).unwrap_or(start);
             self.last_delivery.record(last.saturating_sub(start));
             end = end.max(last);
+            if let Some(stored) = last_of(others, number, |other| &other.stored_ns) {
+                self.last_stored.record(stored.saturating_sub(start));
+            }
             if !is_stream {
                 self.span_ns += last.saturating_sub(start);
             }

@@ -6,11 +6,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use treecast_lab::Lab;
+use treecast_node::EngineChoice;
 
+use crate::BenchError;
 use crate::coordinator::{Place, Program};
 use crate::order::{Answer, GroupOrder, Measured, Order, Pace, RunOrder};
 use crate::worker::now_ns;
-use crate::{BenchError, Engine};
 
 /// A worker on every host; the first is the root.
 #[derive(Debug)]
@@ -35,12 +36,13 @@ pub(crate) struct Turn {
 const CLOCK_READINGS: usize = 20;
 
 impl Team {
-    /// Starts the workers, and lets each open its node; the answer has the nodes' addresses.
+    /// Starts the workers, and lets each open a node for each engine; the answer has the nodes' addresses by engine.
     pub fn start(
         place: &Place,
         program: &Program,
-        engine: Engine,
-    ) -> Result<(Self, Vec<SocketAddr>), BenchError> {
+        engines: &[EngineChoice],
+        spin: Duration,
+    ) -> Result<(Self, Vec<Vec<SocketAddr>>), BenchError> {
         let lab = match place {
             Place::Lab(settings) => Some(Lab::start(settings)?),
             Place::Loopback(_) | Place::Hosts(_) => None,
@@ -55,16 +57,18 @@ impl Team {
             let worker = Worker::start(host, command);
             team.workers.push(worker.map_err(|why| BenchError::Worker { host, why })?);
         }
-        let mut members = Vec::new();
+        let mut members = vec![Vec::new(); engines.len()];
         for (host, worker) in team.workers.iter_mut().enumerate() {
             let bind = match (place, &lab) {
                 (Place::Hosts(hosts), _) => address_of(&hosts.names[host])?,
                 (_, Some(lab)) => SocketAddr::new(lab.hosts()[host].ipv4.into(), 0),
                 (_, None) => SocketAddr::from(([127, 0, 0, 1], 0)),
             };
-            match worker.ask(&Order::Open { bind, engine })? {
-                Answer::Opened { address } => members.push(address),
-                other => return Err(worker.unexpected(&other)),
+            for (&engine, members) in engines.iter().zip(&mut members) {
+                match worker.ask(&Order::Open { bind, engine, spin_us: spin.as_micros() as u64 })? {
+                    Answer::Opened { address } => members.push(address),
+                    other => return Err(worker.unexpected(&other)),
+                }
             }
         }
         if matches!(place, Place::Hosts(_)) {
@@ -221,7 +225,8 @@ impl Worker {
     }
 
     fn by_our_clock(&self, mut measured: Measured) -> Measured {
-        measured.at_ns.iter_mut().for_each(|at_ns| *at_ns = self.to_ours(*at_ns));
+        let times = measured.at_ns.iter_mut().chain(&mut measured.stored_ns);
+        times.for_each(|at_ns| *at_ns = self.to_ours(*at_ns));
         measured.losses.iter_mut().for_each(|(_, at_ns)| *at_ns = self.to_ours(*at_ns));
         measured
     }

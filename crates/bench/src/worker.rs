@@ -8,9 +8,8 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
-use crate::Engine;
 use crate::order::{Answer, GroupOrder, Measured, Order, Pace, RunOrder};
 
 /// No message takes longer.
@@ -41,7 +40,7 @@ fn write_answer(answer: &Answer) -> io::Result<()> {
 
 #[derive(Debug, Default)]
 struct Worker {
-    node: Option<Node>,
+    nodes: Vec<(EngineChoice, Node)>,
     groups: BTreeMap<u32, Joined>,
 }
 
@@ -54,14 +53,16 @@ struct Joined {
 impl Worker {
     fn obey(&mut self, order: Order) -> Result<Answer, NodeError> {
         match order {
-            Order::Open { bind, engine: Engine::User } => {
-                let node = Node::open(&NodeSettings { bind, ..NodeSettings::default() })?;
+            Order::Open { bind, engine, spin_us } => {
+                let spin = Duration::from_micros(spin_us);
+                let node = Node::open(&NodeSettings { bind, engine, spin, ..NodeSettings::default() })?;
                 let address = node.address();
-                self.node = Some(node);
+                self.nodes.push((engine, node));
                 Ok(Answer::Opened { address })
             }
             Order::Group(order) => {
-                let node = self.node.as_ref().ok_or(NodeError::NodeClosed)?;
+                let node = self.nodes.iter().find(|(engine, _)| *engine == order.mode.engine);
+                let (_, node) = node.ok_or(NodeError::NodeClosed)?;
                 let (number, joined) = enter(node, order)?;
                 let scheme = joined.group.settings().scheme.as_ref().map(ToString::to_string);
                 self.groups.insert(number, joined);
@@ -191,6 +192,7 @@ fn receive(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
         expected = number + 1;
         measured.at_ns.push(end);
         measured.span_ns.push(end - start);
+        measured.stored_ns.extend(group.stored_at().map(|at| at.0));
     }
     Ok(measured)
 }

@@ -1,10 +1,8 @@
-//! What the engine within the kernel will need: BPF programs on the way of packets, and memory shared with them.
+//! What the engine within the kernel needs: its BPF program, and interfaces to put it on.
 
-#![expect(unsafe_code, reason = "bpf(2) has no other way in")]
-
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
+
+use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 
 use crate::Area::KernelEngine;
 use crate::Finding;
@@ -12,54 +10,51 @@ use crate::hosts::Classifier;
 use crate::machine::{is_root, kernel, output, read, tool};
 
 pub fn examine(classifier: Classifier) -> Vec<Finding> {
-    vec![version(), program(), shared_memory(), classify(classifier), net_admin(), types(), compiler()]
+    let mut findings = vec![version(), built(Program::is_built())];
+    findings.extend(loaded(Program::load(ProgramSettings::default()).map(drop)));
+    findings.extend([classify(classifier), net_admin(), types(), compiler()]);
+    findings
 }
 
 fn version() -> Finding {
     let (numbers, release) = kernel();
     let found = format!("Linux {release}");
-    if numbers >= (5, 10) {
+    if numbers >= (5, 17) {
         return Finding::ok(KernelEngine, "kernel", found);
     }
-    Finding::missing(KernelEngine, "kernel", found, "the kernel engine needs Linux 5.10 or later")
+    Finding::missing(KernelEngine, "kernel", found, "the kernel engine needs Linux 5.17 or later")
 }
 
-/// Loads a program for the way of packets that lets all of them pass, and throws it away: it is attached to nothing.
-fn program() -> Finding {
-    match load_program() {
-        Ok(_) => Finding::ok(KernelEngine, "BPF programs", "one was loaded, and is gone again"),
-        Err(error) => refused("BPF programs", &error),
-    }
-}
-
-/// Makes a map whose memory can be shared with a process, and throws it away.
-fn shared_memory() -> Finding {
-    match make_map() {
-        Ok(_) => Finding::ok(KernelEngine, "BPF memory", "a map for sharing was made, and is gone again"),
-        Err(error) => refused("BPF memory", &error),
-    }
-}
-
-fn refused(name: &'static str, error: &io::Error) -> Finding {
-    let missing = |means: &str| Finding::missing(KernelEngine, name, format!("bpf(2): {error}"), means);
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) if is_root() => {
-            missing("root lacks CAP_BPF or CAP_SYS_ADMIN here, or the kernel is locked down")
-                .with_remedy("in a container: let it be privileged; else see /sys/kernel/security/lockdown")
+fn built(is_built: Result<(), EbpfError>) -> Finding {
+    match is_built {
+        Ok(()) => Finding::ok(KernelEngine, "BPF program", "it is part of this build"),
+        Err(error) => {
+            let means = "the kernel engine is not part of this build";
+            Finding::missing(KernelEngine, "BPF program", error.to_string(), means)
         }
-        Some(libc::EPERM | libc::EACCES) => {
-            let mut means =
-                "the kernel engine is for root, or for who has CAP_BPF and CAP_NET_ADMIN".to_owned();
-            if let Some(setting) =
-                read("/proc/sys/kernel/unprivileged_bpf_disabled").filter(|text| text != "0")
-            {
-                means += &format!(" (kernel.unprivileged_bpf_disabled={setting})");
-            }
-            missing(&means).with_remedy("run it as root")
-        }
-        Some(libc::ENOSYS) => missing("this kernel was built without BPF, or seccomp keeps it away"),
-        _ => missing("the kernel does not take what the engine needs"),
     }
+}
+
+/// Whether the kernel takes the program, which is attached to nothing; nothing if there is none to try it with.
+fn loaded(loaded: Result<(), EbpfError>) -> Option<Finding> {
+    let name = "BPF loading";
+    let error = match loaded {
+        Ok(()) => return Some(Finding::ok(KernelEngine, name, "the program was loaded, and is gone again")),
+        Err(EbpfError::NotBuilt(_)) => return None,
+        Err(error) => error,
+    };
+    let missing = |means: &str| Finding::missing(KernelEngine, name, error.to_string(), means);
+    Some(if error.lacks_rights() && is_root() {
+        missing("root lacks CAP_BPF or CAP_SYS_ADMIN here, or the kernel is locked down")
+            .with_remedy("in a container: let it be privileged; else see /sys/kernel/security/lockdown")
+    } else if error.lacks_rights() {
+        let setting = read("/proc/sys/kernel/unprivileged_bpf_disabled").filter(|text| text != "0");
+        let setting =
+            setting.map_or(String::new(), |text| format!(" (kernel.unprivileged_bpf_disabled={text})"));
+        missing(&format!("the kernel engine is not for this user{setting}")).with_remedy("run it as root")
+    } else {
+        missing("the kernel does not take what the engine needs, or seccomp keeps it away")
+    })
 }
 
 fn classify(classifier: Classifier) -> Finding {
@@ -120,83 +115,40 @@ fn compiler() -> Finding {
             KernelEngine,
             "clang",
             "no clang that compiles for BPF is here",
-            "the engine's program can be loaded here, and not compiled",
+            "a Treecast that is built here has no kernel engine; to run one that has it takes no clang",
         )
-        .with_remedy("install clang"),
+        .with_remedy("to build it: install clang and libbpf-dev"),
     }
 }
 
-/// From linux/bpf.h.
-const BPF_MAP_CREATE: libc::c_long = 0;
-const BPF_PROG_LOAD: libc::c_long = 5;
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
-const BPF_F_MMAPABLE: u32 = 1 << 10;
-const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::State;
 
-/// What `BPF_MAP_CREATE` takes.
-#[repr(C)]
-struct MapAttributes {
-    map_type: u32,
-    key_bytes: u32,
-    value_bytes: u32,
-    entries: u32,
-    flags: u32,
-}
-
-/// What `BPF_PROG_LOAD` takes. Addresses are numbers of 64 bits on every machine.
-#[repr(C)]
-struct ProgramAttributes {
-    program_type: u32,
-    instruction_count: u32,
-    instructions: u64,
-    license: u64,
-    log_level: u32,
-    log_bytes: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-}
-
-fn make_map() -> io::Result<OwnedFd> {
-    let attributes = MapAttributes {
-        map_type: BPF_MAP_TYPE_ARRAY,
-        key_bytes: 4,
-        value_bytes: 4_096,
-        entries: 1,
-        flags: BPF_F_MMAPABLE,
-    };
-    // SAFETY: these are the attributes of that command, without pointers.
-    unsafe { bpf(BPF_MAP_CREATE, &attributes) }
-}
-
-fn load_program() -> io::Result<OwnedFd> {
-    // Register 0 := 0 (the packet passes); exit. An instruction is a code, registers, an offset and a number.
-    let instructions: [u64; 2] = [0xb7_u64.to_le(), 0x95_u64.to_le()];
-    let attributes = ProgramAttributes {
-        program_type: BPF_PROG_TYPE_SCHED_CLS,
-        instruction_count: instructions.len() as u32,
-        instructions: instructions.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        log_level: 0,
-        log_bytes: 0,
-        log: 0,
-        kernel_version: 0,
-        flags: 0,
-    };
-    // SAFETY: these are the attributes of that command; what they point to outlives the call.
-    unsafe { bpf(BPF_PROG_LOAD, &attributes) }
-}
-
-/// # Safety
-/// The attributes are those of a command that answers with a descriptor, and their addresses lead to what it reads.
-unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller promises.
-    let made = unsafe {
-        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>() as libc::c_ulong)
-    };
-    if made < 0 {
-        return Err(io::Error::last_os_error());
+    #[test]
+    fn a_build_without_the_program_has_no_kernel_engine_and_nothing_to_load() {
+        let error = || EbpfError::NotBuilt("clang cannot be run");
+        let finding = built(Err(error()));
+        assert_eq!(finding.state, State::Missing);
+        assert_eq!(
+            finding.found,
+            "this was built without the BPF program (clang cannot be run): install clang and libbpf's headers, \
+             and build it again"
+        );
+        assert_eq!(loaded(Err(error())), None);
+        assert_eq!(built(Ok(())).state, State::Ok);
     }
-    // SAFETY: the kernel has just given it to us.
-    Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
+
+    #[test]
+    fn rights_are_told_from_what_the_kernel_cannot_do() {
+        let means = |why: &str| {
+            let finding = loaded(Err(EbpfError::Load { why: why.into() })).unwrap();
+            assert_eq!(finding.state, State::Missing);
+            finding.means.unwrap()
+        };
+        let cannot = "the kernel does not take what the engine needs, or seccomp keeps it away";
+        assert_eq!(means("unknown func bpf_loop#181"), cannot);
+        assert_ne!(means("Operation not permitted (os error 1)"), cannot);
+    }
 }

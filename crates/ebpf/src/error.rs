@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use std::io;
+use std::net::IpAddr;
 
 use thiserror::Error;
 
@@ -26,6 +27,20 @@ pub enum EbpfError {
         /// What the kernel says.
         why: String,
     },
+    /// No interface for a node that is bound to this address.
+    #[error("{}", nowhere(.0))]
+    NoInterface(IpAddr),
+    /// An address on an interface that the program cannot read the frames of.
+    #[error(
+        "{address} is on interface {interface}, which is neither Ethernet nor loopback, and the BPF program reads \
+         frames of Ethernet alone: bind the node to an address on Ethernet"
+    )]
+    NotEthernet {
+        /// What was asked for.
+        address: IpAddr,
+        /// Which interface has it.
+        interface: String,
+    },
     /// No more groups.
     #[error("the kernel's table has room for {0} groups, and all of it is taken")]
     TooManyGroups(u32),
@@ -38,7 +53,7 @@ pub enum EbpfError {
         slot_bytes: u32,
     },
     /// The system refuses something else.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", advice(&.source.to_string()))]
     System {
         /// What was tried.
         what: &'static str,
@@ -47,10 +62,29 @@ pub enum EbpfError {
     },
 }
 
-fn advice(why: &str) -> &'static str {
-    if why.contains("Operation not permitted") || why.contains("os error 1)") {
-        ": it is for root, or for who has CAP_BPF and CAP_NET_ADMIN"
-    } else {
-        ""
+impl EbpfError {
+    /// Whether rights are missing, rather than something that the kernel could do.
+    pub fn lacks_rights(&self) -> bool {
+        match self {
+            Self::Load { why } | Self::Attach { why, .. } => is_forbidden(why),
+            Self::System { source, .. } => is_forbidden(&source.to_string()),
+            _ => false,
+        }
     }
+}
+
+fn nowhere(address: &IpAddr) -> String {
+    if address.is_unspecified() {
+        "no Ethernet interface is up that the BPF program could be put on".into()
+    } else {
+        format!("no interface of this machine has the address {address}: see ip address")
+    }
+}
+
+fn is_forbidden(why: &str) -> bool {
+    why.contains("Operation not permitted") || why.contains("os error 1)")
+}
+
+fn advice(why: &str) -> &'static str {
+    if is_forbidden(why) { ": it is for root, or for who has CAP_BPF and CAP_NET_ADMIN" } else { "" }
 }

@@ -168,6 +168,12 @@ impl KernelGroup {
         unsafe { set!(self.pointer(), socket, source) };
     }
 
+    /// Says at which port of this host whoever sleeps is woken.
+    pub fn set_wake_port(&mut self, port: u16) {
+        // SAFETY: the program reads the number whole, at any time.
+        unsafe { set!(self.pointer(), port.to_be(), wake_port) };
+    }
+
     /// Says who the neighbours are: the program learns the way to each from the next packet that user space sends there. Those
     /// that stay keep theirs. The group belongs to user space.
     pub fn post(&mut self, parent: Option<SocketAddr>, children: &[SocketAddr]) {

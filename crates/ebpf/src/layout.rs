@@ -8,10 +8,8 @@ pub const CHILDREN_MAX: usize = 64;
 pub const OWNER_NOBODY: u32 = 0;
 pub const OWNER_USER: u32 = 2;
 
-pub const WOKEN_BY_PACKET: u32 = 1;
-pub const WOKEN_BY_ROOM: u32 = 2;
-pub const WOKEN_BY_NOTE: u32 = 3;
-pub const WOKEN_BY_TIME: u32 = 4;
+pub const WOKEN_BY_NOTE: u32 = 1;
+pub const WOKEN_BY_TIME: u32 = 2;
 
 pub const EXPECTED_BEGINNING: u32 = 0;
 pub const EXPECTED_MESSAGE: u32 = 1;
@@ -112,7 +110,8 @@ mirror! {
 
     pub struct Group {
         pub owner: u32,
-        pub reserved2: u32,
+        pub wake_port: u16,
+        pub reserved2: u16,
         pub timed_at: u64,
         pub cookie: u64,
         pub number: u32,
@@ -215,8 +214,6 @@ mod tests {
         let numbers = [
             ("OWNER_NOBODY", OWNER_NOBODY),
             ("OWNER_USER", OWNER_USER),
-            ("WOKEN_BY_PACKET", WOKEN_BY_PACKET),
-            ("WOKEN_BY_ROOM", WOKEN_BY_ROOM),
             ("WOKEN_BY_NOTE", WOKEN_BY_NOTE),
             ("WOKEN_BY_TIME", WOKEN_BY_TIME),
             ("EXPECTED_BEGINNING", EXPECTED_BEGINNING),

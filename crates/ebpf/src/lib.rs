@@ -7,12 +7,14 @@
 //!
 //! It needs Linux 5.17, the rights of root (or `CAP_BPF` and `CAP_NET_ADMIN`), and clang when this crate was built.
 
+mod attach;
 mod error;
 mod group;
 mod layout;
 mod memory;
 mod program;
 
+pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
 pub use error::EbpfError;
 pub use group::{KernelGroup, Note, SlotMemory};
 pub use layout::{CHILDREN_MAX, Counts};

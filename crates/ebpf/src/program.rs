@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "memory is shared with the kernel")]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 use treecast_proto::GroupId;
 
 use crate::EbpfError;
+use crate::attach::{Attachment, Hook};
 use crate::group::KernelGroup;
 use crate::layout::{self, Group, Node, Page};
 use crate::memory::Mapping;
@@ -31,26 +33,31 @@ pub struct ProgramSettings {
     pub payload_bytes_max: u32,
     /// Whether time is what [`Program::set_time`] says: for tests.
     pub has_test_clock: bool,
+    /// How it is attached; none: by TCX, and where the kernel does not have that by clsact.
+    pub hook: Option<Hook>,
 }
 
 impl Default for ProgramSettings {
     fn default() -> Self {
-        Self { groups_max: 256, payload_bytes_max: 1_408, has_test_clock: false }
+        Self { groups_max: 256, payload_bytes_max: 1_408, has_test_clock: false, hook: None }
     }
 }
 
 /// The program, loaded.
 pub struct Program {
+    /// First: nothing comes any more when the rest is dropped.
+    pub(crate) attachment: Option<Attachment>,
     ebpf: Ebpf,
     settings: ProgramSettings,
     slot_bytes: u32,
     node: Mapping,
     groups: Arc<Mapping>,
     test_clock: Mapping,
+    /// Where the user-space half listens.
+    port: u16,
     places: HashMap<MapData, u32, u32>,
     slots: ArrayOfMaps<MapData, MapData>,
     pages: ArrayOfMaps<MapData, MapData>,
-    bells: ArrayOfMaps<MapData, RingBuf<MapData>>,
     bell: RingBuf<MapData>,
     /// Places that groups have left, and the first that none has had.
     free: Vec<u32>,
@@ -75,10 +82,6 @@ pub struct Woken {
 /// Why somebody is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WokenBy {
-    /// A message is whole, or the slots fill.
-    Packet,
-    /// At the root, slots have become free.
-    Room,
     /// A child misses packets: [`KernelGroup::take_note`].
     Note,
     /// An answer has not come in time.
@@ -89,8 +92,6 @@ impl Woken {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (place, by) = bytes.split_first_chunk()?;
         let by = match u32::from_ne_bytes(*by.first_chunk()?) {
-            layout::WOKEN_BY_PACKET => WokenBy::Packet,
-            layout::WOKEN_BY_ROOM => WokenBy::Room,
             layout::WOKEN_BY_NOTE => WokenBy::Note,
             layout::WOKEN_BY_TIME => WokenBy::Time,
             _ => return None,
@@ -99,13 +100,15 @@ impl Woken {
     }
 }
 
+/// The first byte of what wakes a process; no packet has it.
+const VERSION_OF_WAKING: u8 = 0;
+
+/// Where the group's number is in a header.
+const GROUP: Range<usize> = 16..20;
+
 const ARRAY: u32 = 2;
-const RINGBUF: u32 = 27;
 const MMAPABLE: u32 = 1 << 10;
 const INNER_MAP: u32 = 1 << 12;
-
-/// A bell has room for so many bytes: it is rung for who sleeps, and then once.
-const BELL_BYTES: u32 = 4_096;
 
 impl Program {
     /// Whether the program is part of this build; if not, why.
@@ -135,11 +138,11 @@ impl Program {
         let groups_max = settings.groups_max;
         let has_test_clock = u32::from(settings.has_test_clock);
         let mut loader = EbpfLoader::new();
-        loader
-            .override_global("CRC_TABLES", &tables[..], true)
-            .override_global("HAS_TEST_CLOCK", &has_test_clock, true)
-            .override_global("NODE_BELL", &groups_max, true)
-            .map_max_entries("BELLS", groups_max + 1);
+        loader.override_global("CRC_TABLES", &tables[..], true).override_global(
+            "HAS_TEST_CLOCK",
+            &has_test_clock,
+            true,
+        );
         for map in ["GROUPS", "PLACES", "SLOTS", "PAGES", "TIMERS"] {
             loader.map_max_entries(map, groups_max);
         }
@@ -153,20 +156,19 @@ impl Program {
         let places = take(&mut ebpf, "PLACES").try_into().map_err(map_error)?;
         let slots = take(&mut ebpf, "SLOTS").try_into().map_err(map_error)?;
         let pages = take(&mut ebpf, "PAGES").try_into().map_err(map_error)?;
-        let mut bells: ArrayOfMaps<_, _> = take(&mut ebpf, "BELLS").try_into().map_err(map_error)?;
-        let bell = new_bell()?;
-        bells.set(groups_max, &bell, 0).map_err(map_error)?;
+        let bell = take(&mut ebpf, "BELL").try_into().map_err(map_error)?;
         Ok(Self {
+            attachment: None,
             ebpf,
             settings,
             slot_bytes,
             node,
             groups: Arc::new(groups),
             test_clock,
+            port: 0,
             places,
             slots,
             pages,
-            bells,
             bell,
             free: Vec::new(),
             unused: 0,
@@ -175,6 +177,7 @@ impl Program {
 
     /// Says which socket is that of the user-space half (`SO_COOKIE`), and where it listens.
     pub fn listen(&mut self, socket: u64, port: u16) {
+        self.port = port;
         let node = self.node.address::<Node>();
         // SAFETY: the map has one such structure, aligned to a page; the program reads these fields alone.
         unsafe {
@@ -198,7 +201,7 @@ impl Program {
         unsafe { self.test_clock.address::<u64>().write_volatile(now_ns) };
     }
 
-    /// Posts a group, which belongs to user space at first. Its bell is the node's.
+    /// Posts a group, which belongs to user space at first. Who sleeps is woken on the socket of the user-space half.
     ///
     /// # Errors
     /// [`EbpfError::TooManyGroups`], [`EbpfError::TooLong`], [`EbpfError::System`].
@@ -235,9 +238,9 @@ impl Program {
         let page = mapped(&page_map, size_of::<Page>())?;
         self.slots.set(place, &slot_map, 0).map_err(map_error)?;
         self.pages.set(place, &page_map, 0).map_err(map_error)?;
-        self.bells.set(place, &self.bell, 0).map_err(map_error)?;
-        let group =
+        let mut group =
             KernelGroup::new(id, place, Arc::clone(&self.groups), slot_memory, page, slot_bytes, slots);
+        group.set_wake_port(self.port);
         // From now on packets find it.
         self.places.insert(id.0, place, 0).map_err(map_error)?;
         Ok(group)
@@ -250,9 +253,17 @@ impl Program {
         if self.places.get(&group.id().0, 0).is_ok_and(|place| place == group.place()) {
             let _ = self.places.remove(&group.id().0);
         }
-        let group = group.renamed(id);
+        let mut group = group.renamed(id);
+        group.set_wake_port(self.port);
         self.places.insert(id.0, group.place(), 0).map_err(map_error)?;
         Ok(group)
+    }
+
+    /// Whether a datagram is what wakes a process: the kernel's packet path sends it up when a group has something to see, and
+    /// somebody sleeps. The answer is the group.
+    pub fn read_waking(datagram: &[u8]) -> Option<GroupId> {
+        let group = datagram.get(GROUP)?.first_chunk()?;
+        (datagram[0] == VERSION_OF_WAKING).then(|| GroupId(u32::from_be_bytes(*group)))
     }
 
     /// Takes a group out; its memory is given back when nobody has it mapped.
@@ -262,7 +273,7 @@ impl Program {
         self.free.push(group.place());
     }
 
-    /// What rings when the user-space half has something to do, or an application of this process.
+    /// What rings when the user-space half has something to do.
     pub fn bell(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsRawFd;
         // SAFETY: the descriptor is open as long as the ring, which this borrows.
@@ -273,6 +284,11 @@ impl Program {
     pub fn take_ring(&mut self) -> Option<Woken> {
         let item = self.bell.next()?;
         Woken::read(&item)
+    }
+
+    /// How it is to be attached.
+    pub(crate) fn hook(&self) -> Option<Hook> {
+        self.settings.hook
     }
 
     /// One of the two classifiers, for tests that run it by hand.
@@ -305,12 +321,6 @@ fn mapped(data: &MapData, bytes: usize) -> Result<Mapping, EbpfError> {
 fn new_map(name: &str, value_bytes: u32, entries: u32, flags: u32) -> Result<MapData, EbpfError> {
     let definition = aya_obj::Map::new_from_params(ARRAY, 4, value_bytes, entries, flags);
     MapData::create(definition, name, None).map_err(map_error)
-}
-
-fn new_bell() -> Result<RingBuf<MapData>, EbpfError> {
-    let definition = aya_obj::Map::new_from_params(RINGBUF, 0, 0, BELL_BYTES, 0);
-    let data = MapData::create(definition, "bell", None).map_err(map_error)?;
-    Map::RingBuf(data).try_into().map_err(map_error)
 }
 
 fn load_error(error: impl std::error::Error + 'static) -> EbpfError {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use treecast_ebpf::SlotMemory;
+
 use rustix::event::{EventfdFlags, PollFd, Timespec, eventfd, poll};
 
 /// What others ring when there is something to see, and one thread waits for, among other descriptors.
@@ -68,6 +70,9 @@ pub struct Notice {
     rung: Condvar,
     /// Made when somebody asks for it.
     watched: OnceLock<OwnedFd>,
+    /// Where the kernel's packet path is told whether somebody sleeps, and how many do.
+    kernel: OnceLock<SlotMemory>,
+    sleepers: AtomicU32,
 }
 
 impl Notice {
@@ -79,11 +84,47 @@ impl Notice {
             gate: Mutex::new(()),
             rung: Condvar::new(),
             watched: OnceLock::new(),
+            kernel: OnceLock::new(),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+
+    /// From now on the kernel's packet path rings as well, if it is told that somebody sleeps.
+    pub fn watch_kernel(&self, memory: SlotMemory) {
+        let _ = self.kernel.set(memory);
+    }
+
+    /// Somebody waits from now on, and says so to the kernel's packet path each time before it sleeps.
+    pub fn begin_sleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Somebody is about to sleep. To be called before the last look at what is waited for: a ring takes it away.
+    pub fn arm(&self) {
+        if let Some(memory) = self.kernel.get() {
+            memory.sleeps().store(1, Ordering::SeqCst);
+            std::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Somebody waits no longer. The kernel's packet path rings no more if that was the last.
+    pub fn end_sleep(&self) {
+        let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if let Some(memory) = self.kernel.get().filter(|_| was_last && self.watched.get().is_none()) {
+            memory.sleeps().store(0, Ordering::SeqCst);
+            // Who has begun to sleep meanwhile may have said so before.
+            if self.sleepers.load(Ordering::SeqCst) > 0 {
+                memory.sleeps().store(1, Ordering::SeqCst);
+            }
         }
     }
 
     /// Wakes all who wait. What there is to see has been made visible before.
     pub fn ring(&self) {
+        // A descriptor is watched at any time: whoever watches it is told of what comes from now on.
+        if let (Some(memory), Some(_)) = (self.kernel.get(), self.watched.get()) {
+            memory.sleeps().store(1, Ordering::SeqCst);
+        }
         self.guest.ring();
         if self.waiting.load(Ordering::SeqCst) > 0 {
             // Whoever holds the gate has counted itself and looks, or sleeps already: it sees what has changed, or is woken.
@@ -116,8 +157,10 @@ impl Notice {
         }
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.begin_sleep();
         std::sync::atomic::fence(Ordering::SeqCst);
         let found = loop {
+            self.arm();
             let found = find();
             if found.is_some() {
                 break found;
@@ -128,6 +171,7 @@ impl Notice {
                 None => self.rung.wait(gate).unwrap_or_else(PoisonError::into_inner),
             };
         };
+        self.end_sleep();
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         found
     }
@@ -139,6 +183,9 @@ impl Notice {
             let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             // Of two who ask at once one is given the other's.
             let _ = self.watched.set(descriptor);
+            if let Some(memory) = self.kernel.get() {
+                memory.sleeps().store(1, Ordering::SeqCst);
+            }
         }
         self.watched.get().map(AsFd::as_fd).ok_or_else(|| io::Error::from(io::ErrorKind::Other))
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use treecast_proto::{Ending, GroupId, Loss, MemberId, Offload, Refused};
+use treecast_proto::{Ending, GroupId, Loss, MemberId, Offload, Refused, Sequence};
 
 use crate::bell::{Bell, Notice};
 use crate::ring::{RingReader, RingWriter};
@@ -35,6 +35,19 @@ pub(crate) struct Placed {
 pub(crate) enum Side {
     Writer(RingWriter),
     Reader(RingReader),
+}
+
+impl Side {
+    /// Whether the application has done so much that the node is to know while the kernel's packet path has the group: at the root,
+    /// written what that has not sent on; at another member, read as many packets since `consumed` as the parent is told of.
+    pub fn has_much(&self, consumed: Sequence) -> bool {
+        match self {
+            Self::Reader(reader) => reader
+                .kernel_memory()
+                .is_none_or(|memory| memory.taken().load(Ordering::Acquire) != reader.written().0),
+            Self::Writer(writer) => writer.read().distance_from(consumed) as u32 >= writer.slots() / 4,
+        }
+    }
 }
 
 /// What has happened to a group.
@@ -74,6 +87,10 @@ impl Channel {
     /// There is something to see for the node.
     pub fn give_news(&self) {
         self.has_news.store(true, Ordering::Release);
+    }
+
+    pub fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Acquire)
     }
 
     pub fn take_news(&self) -> bool {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use thiserror::Error;
+use treecast_ebpf::EbpfError;
 use treecast_plan::PlanError;
 use treecast_proto::{Ending, GroupId, Loss, Refused};
 
@@ -20,6 +21,12 @@ pub enum NodeError {
         /// Why.
         source: io::Error,
     },
+    /// There is no such engine.
+    #[error("there is no engine {0}: known are auto, user and ebpf")]
+    NoSuchEngine(String),
+    /// The kernel's packet path cannot be used.
+    #[error(transparent)]
+    Kernel(#[from] EbpfError),
     /// The system refuses something else.
     #[error("{what}: {source}")]
     System {

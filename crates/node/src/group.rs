@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use treecast_ebpf::Counts;
 use treecast_plan::Scheme;
 use treecast_proto::{
-    Dismissal, Ending, GroupCounters, Input, Loss, MemberId, Offload, PayloadChecksum, Piece, Refused,
-    Sequence,
+    Dismissal, Ending, GroupCounters, Input, Loss, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece,
+    Refused, Sequence,
 };
 
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{Request, Shared};
 use crate::error::{Lost, Unanswered};
 use crate::ring::{RingReader, RingWriter};
+use crate::source::Source;
 use crate::{GroupSettings, NodeError, probe, tree};
 
 /// A group at one of its members. It may be used by several threads; whole messages follow one another.
@@ -59,6 +61,8 @@ struct Root {
     offset: usize,
     length: usize,
     forwarded: Sequence,
+    /// Where the kernel's packet path forwards: its way in.
+    source: Option<Source>,
 }
 
 impl Root {
@@ -77,13 +81,15 @@ struct Member {
     forwarded: Sequence,
     /// The node has been told that all before it are read.
     told: Sequence,
+    /// When what was received last was in its slot, by the kernel's clock.
+    stored_at: Option<Nanoseconds>,
 }
 
 impl Member {
     fn new(reader: RingReader, placed: Option<&Placed>) -> Self {
         let start = reader.read();
         let offload = placed.map_or(Offload::Nic, |placed| placed.offload);
-        Self { reader, offload, forwarded: start, told: start }
+        Self { reader, offload, forwarded: start, told: start, stored_at: None }
     }
 }
 
@@ -96,12 +102,13 @@ impl Group {
         channel: Arc<Channel>,
         settings: &GroupSettings,
         own: Option<usize>,
+        source: Option<Source>,
     ) -> Self {
         let side = channel.placed().and_then(|placed| lock(&placed.side).take());
         let end = match side {
             Some(Side::Writer(writer)) => {
                 let forwarded = writer.written();
-                End::Root(Root { writer, message: 0, offset: 0, length: 0, forwarded })
+                End::Root(Root { writer, message: 0, offset: 0, length: 0, forwarded, source })
             }
             Some(Side::Reader(reader)) => End::Member(Some(Member::new(reader, channel.placed()))),
             None => End::Member(None),
@@ -194,7 +201,7 @@ impl Group {
             root.length = message.len();
         }
         if root.writer.room() == 0 {
-            self.give_news();
+            self.hand_over(root);
             self.wait(timeout, || (root.writer.room() > 0).then_some(()))?;
         }
         let stride = root.writer.stride();
@@ -224,14 +231,22 @@ impl Group {
                 self.forward(offload, packet + 1);
             }
             if is_last || (packet.0 + 1).is_multiple_of(PACKETS_AT_ONCE) {
-                self.give_news();
+                self.hand_over(root);
             }
             if is_last {
                 return self.check().map(|()| true);
             }
         }
-        self.give_news();
+        self.hand_over(root);
         self.check().map(|()| false)
+    }
+
+    /// Gives what is written to the kernel's packet path, where that forwards, and what it does not take to the node.
+    fn hand_over(&self, root: &mut Root) {
+        let written = root.writer.written();
+        if !root.source.as_mut().is_some_and(|source| source.send(written)) {
+            self.give_news();
+        }
     }
 
     /// Waits until every member that is not lost has all that has been sent.
@@ -337,6 +352,7 @@ impl Group {
             return Err(NodeError::TooLong { message_bytes, room_bytes });
         }
         let (next, is_last) = take_parts(&member.reader, upto, |bytes| take(message_bytes, bytes));
+        member.stored_at = member.reader.kernel_memory().map(|memory| memory.arrived_at(next - 1));
         member.reader.give_back(next);
         if member.offload != Offload::Nic {
             self.tell_read(member, true);
@@ -460,6 +476,16 @@ impl Group {
     /// What has been counted for this group at this node.
     pub fn counters(&self) -> GroupCounters {
         self.shared.with(|engine| engine.counters(self.channel.group)).unwrap_or_default()
+    }
+
+    /// When what was received last was in this host's memory (`CLOCK_MONOTONIC`), where the kernel's packet path shares it.
+    pub fn stored_at(&self) -> Option<Nanoseconds> {
+        if let End::Member(Some(member)) = &*self.end() { member.stored_at } else { None }
+    }
+
+    /// What the kernel's packet path has counted for this group; none where it has nothing to do with it.
+    pub fn kernel_counts(&self) -> Option<Counts> {
+        self.shared.with(|engine| engine.kernel_counts(self.channel.group))
     }
 
     fn end(&self) -> MutexGuard<'_, End> {

@@ -21,6 +21,16 @@ impl Keyed for NodeSettings {
 
 const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
+        name: "engine",
+        expected: "auto, user or ebpf",
+        about: "what plays the NIC: a thread of the process, or the kernel's packet path, for which it needs rights",
+        get: |settings| settings.engine.to_string(),
+        set: |settings, text| {
+            settings.engine = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
         name: "buffer_bytes",
         expected: "a number of bytes from 4096 to 2^30",
         about: "how large the socket's buffers should be; the system has bounds of its own",

@@ -6,6 +6,7 @@
 mod addresses;
 mod bell;
 mod channel;
+mod clock;
 mod datagrams;
 mod engine;
 mod error;
@@ -16,6 +17,7 @@ mod node;
 mod probe;
 mod ring;
 mod settings;
+mod source;
 mod sync;
 mod tree;
 
@@ -29,7 +31,7 @@ pub use error::{Lost, NodeError, Unanswered};
 pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::{Group, Part};
 pub use node::Node;
-pub use settings::{GroupSettings, NodeSettings};
+pub use settings::{EngineChoice, GroupSettings, NodeSettings};
 
 pub use treecast_fabric::Keyed;
 pub use treecast_plan::Scheme;

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use treecast_ebpf::SlotMemory;
 use treecast_proto::{Input, Lead, MemberId, Sequence, StrayCounters};
 
 use crate::addresses::find_own;
 use crate::channel::{Channel, Placed, Side};
-use crate::engine::{Request, Shared};
+use crate::engine::{Request, RingTerms, Shared};
 use crate::group::Group;
-use crate::ring::ring;
+use crate::source::Source;
 use crate::{GroupSettings, NodeError, NodeSettings};
 use crate::{probe, tree};
 
@@ -115,15 +116,36 @@ impl Node {
             admits: settings.admits,
             bytes_per_s_max: settings.bytes_per_s_max,
         }));
-        let (writer, reader) = ring(settings.slots, usize::from(payload_bytes_max), start);
+        let terms = RingTerms { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
         let channel = self.channel(settings);
+        let (writer, reader) = self.shared.with(|engine| engine.make_ring(settings.group, terms));
+        let source = writer.kernel_memory().cloned().map(|memory| {
+            channel.notice.watch_kernel(memory.clone());
+            self.source(settings, memory)
+        });
         let place = Placed {
             side: Mutex::new(Some(Side::Writer(writer))),
             member: settings.root as u32,
             offload: settings.offload,
         };
         channel.place(place);
-        self.give(settings, Some(settings.root), channel, input, Some(Side::Reader(reader)))
+        self.give(
+            settings,
+            Some(settings.root),
+            channel,
+            input,
+            Some(Side::Reader(reader)),
+            source.transpose()?,
+        )
+    }
+
+    /// The way into the kernel's packet path for the packets of a group's root.
+    fn source(&self, settings: &GroupSettings, memory: SlotMemory) -> Result<Source, NodeError> {
+        let root = settings.members[settings.root];
+        let source = Source::open(root, settings.group, settings.cookie(), memory)?;
+        let socket = source.cookie()?;
+        self.shared.with(|engine| engine.set_source(settings.group, socket));
+        Ok(source)
     }
 
     fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
@@ -136,7 +158,7 @@ impl Node {
         let root = *settings.members.get(settings.root).ok_or_else(no_root)?;
         let asks = own.is_none();
         let input = Input::Follow { group: settings.group, cookie: settings.cookie(), root, asks };
-        self.give(settings, own, self.channel(settings), input, None)
+        self.give(settings, own, self.channel(settings), input, None, None)
     }
 
     /// Gives the group to the engine.
@@ -147,12 +169,13 @@ impl Node {
         channel: Arc<Channel>,
         input: Input<'static>,
         side: Option<Side>,
+        source: Option<Source>,
     ) -> Result<Group, NodeError> {
         self.shared.request_and_wait(Request::Enter { channel: Arc::clone(&channel), input, side });
         if let Some(refused) = channel.state().refused.clone() {
             return Err(refused.into());
         }
-        Ok(Group::new(Arc::clone(&self.shared), channel, settings, own))
+        Ok(Group::new(Arc::clone(&self.shared), channel, settings, own, source))
     }
 
     /// Closes the node, and ends the groups that are left: a root gives its group up, another member leaves. Waits until groups

@@ -10,7 +10,12 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::{fmt, ptr, slice};
 
+#[cfg(not(loom))]
+use treecast_ebpf::SlotMemory;
 use treecast_proto::{PayloadChecksum, Piece, Sequence};
+
+#[cfg(not(loom))]
+use crate::clock::now;
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -21,11 +26,24 @@ use crate::sync::{AtomicU32, Ordering};
 /// acquire, and `read` the other way round, so that what a side has done to a slot is done before the other one gets it.
 struct Ring {
     slots: u32,
+    /// The longest payload, in bytes.
     stride: usize,
-    bytes: Box<[UnsafeCell<u8>]>,
-    pieces: Box<[UnsafeCell<Piece>]>,
-    written: AtomicU32,
-    read: AtomicU32,
+    memory: Memory,
+}
+
+/// Where slots lie.
+enum Memory {
+    /// In this process; payloads follow one another without gaps.
+    Own {
+        bytes: Box<[UnsafeCell<u8>]>,
+        pieces: Box<[UnsafeCell<Piece>]>,
+        written: AtomicU32,
+        read: AtomicU32,
+    },
+    /// In memory that the kernel's packet path shares. While it has the group it is the node's side of the ring, by the same rules
+    /// (bpf/treecast.bpf.c): it writes only slots that are not the reader's, and `written` when they are whole.
+    #[cfg(not(loom))]
+    Kernel(SlotMemory),
 }
 
 // SAFETY: bytes and pieces of a slot are touched only by the side that it belongs to, as said above. There is one value of each
@@ -36,11 +54,27 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     fn written(&self) -> Sequence {
-        Sequence(self.written.load(Ordering::Acquire))
+        Sequence(self.written_word().load(Ordering::Acquire))
     }
 
     fn read(&self) -> Sequence {
-        Sequence(self.read.load(Ordering::Acquire))
+        Sequence(self.read_word().load(Ordering::Acquire))
+    }
+
+    fn written_word(&self) -> &AtomicU32 {
+        match &self.memory {
+            Memory::Own { written, .. } => written,
+            #[cfg(not(loom))]
+            Memory::Kernel(memory) => memory.written(),
+        }
+    }
+
+    fn read_word(&self) -> &AtomicU32 {
+        match &self.memory {
+            Memory::Own { read, .. } => read,
+            #[cfg(not(loom))]
+            Memory::Kernel(memory) => memory.read(),
+        }
     }
 
     const fn slot(&self, packet: Sequence) -> usize {
@@ -48,7 +82,30 @@ impl Ring {
     }
 
     fn address(&self, slot: usize) -> *mut u8 {
-        self.bytes[slot * self.stride].get()
+        match &self.memory {
+            Memory::Own { bytes, .. } => bytes[slot * self.stride].get(),
+            #[cfg(not(loom))]
+            Memory::Kernel(memory) => memory.payload(Sequence(slot as u32)),
+        }
+    }
+
+    /// How many bytes from the beginning of a slot on lie together, up to the last slot.
+    const fn together(&self, slot: usize) -> usize {
+        match &self.memory {
+            Memory::Own { .. } => (self.slots as usize - slot) * self.stride,
+            #[cfg(not(loom))]
+            Memory::Kernel(_) => self.stride,
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Ring {
+    const fn kernel_memory(&self) -> Option<&SlotMemory> {
+        match &self.memory {
+            Memory::Own { .. } => None,
+            Memory::Kernel(memory) => Some(memory),
+        }
     }
 }
 
@@ -69,14 +126,29 @@ pub fn ring(slots: u32, stride: usize, start: Sequence) -> (RingWriter, RingRead
     assert!(slots.is_power_of_two() && stride > 0, "slots are a power of two, and not empty");
     let empty =
         Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
-    let ring = Arc::new(Ring {
-        slots,
-        stride,
+    let memory = Memory::Own {
         bytes: zeroes(slots as usize * stride),
         pieces: (0..slots).map(|_| UnsafeCell::new(empty)).collect(),
         written: AtomicU32::new(start.0),
         read: AtomicU32::new(start.0),
-    });
+    };
+    sides(Ring { slots, stride, memory })
+}
+
+/// The same in memory that the kernel's packet path shares.
+///
+/// # Panics
+/// If payloads of `stride` bytes do not fit: that would be our own bug.
+#[cfg(not(loom))]
+pub fn kernel_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
+    assert!(stride > 0 && stride <= memory.payload_bytes_max(), "payloads of {stride} bytes fit into slots");
+    memory.written().store(start.0, Ordering::Release);
+    memory.read().store(start.0, Ordering::Release);
+    sides(Ring { slots: memory.count(), stride, memory: Memory::Kernel(memory) })
+}
+
+fn sides(ring: Ring) -> (RingWriter, RingReader) {
+    let ring = Arc::new(ring);
     (RingWriter { ring: Arc::clone(&ring) }, RingReader { ring })
 }
 
@@ -113,9 +185,15 @@ impl RingWriter {
         self.ring.slots - self.written().distance_from(self.read()) as u32
     }
 
-    /// How long a slot is, in bytes.
+    /// How long a payload may be, in bytes.
     pub fn stride(&self) -> usize {
         self.ring.stride
+    }
+
+    /// The memory that the kernel's packet path shares, if it does.
+    #[cfg(not(loom))]
+    pub fn kernel_memory(&self) -> Option<&SlotMemory> {
+        self.ring.kernel_memory()
     }
 
     /// Puts bytes into the slot of a packet that is not written yet, also of one that is not the next.
@@ -149,8 +227,12 @@ impl RingWriter {
     /// If the slot belongs to the reader.
     pub fn describe(&mut self, packet: Sequence, piece: Piece) {
         assert!(self.is_own(packet), "packet {packet} is not to be written");
-        // SAFETY: as in `put`.
-        unsafe { *self.ring.pieces[self.ring.slot(packet)].get() = piece };
+        match &self.ring.memory {
+            // SAFETY: as in `put`.
+            Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() = piece },
+            #[cfg(not(loom))]
+            Memory::Kernel(memory) => memory.describe(packet, &piece, now()),
+        }
     }
 
     /// Gives all packets before this one to the reader; their bytes and pieces have been put.
@@ -161,7 +243,7 @@ impl RingWriter {
         let goes_on =
             !upto.is_before(self.written()) && upto.distance_from(self.read()) <= self.ring.slots as i32;
         assert!(goes_on, "packets before {upto} are not the writer's to give");
-        self.ring.written.store(upto.0, Ordering::Release);
+        self.ring.written_word().store(upto.0, Ordering::Release);
     }
 
     /// Where a slot begins. The writer alone writes it, so that it may be read as long as the writer does not.
@@ -190,9 +272,15 @@ impl RingReader {
         self.ring.slots
     }
 
-    /// How long a slot is, in bytes.
+    /// How long a payload may be, in bytes.
     pub fn stride(&self) -> usize {
         self.ring.stride
+    }
+
+    /// The memory that the kernel's packet path shares, if it does.
+    #[cfg(not(loom))]
+    pub fn kernel_memory(&self) -> Option<&SlotMemory> {
+        self.ring.kernel_memory()
     }
 
     /// What is in the slot of a packet that is written and not read.
@@ -201,8 +289,12 @@ impl RingReader {
     /// If it is not.
     pub fn piece(&self, packet: Sequence) -> Piece {
         assert!(self.is_own(packet), "packet {packet} is not to be read");
-        // SAFETY: the slot belongs to the reader, so nobody writes it.
-        unsafe { *self.ring.pieces[self.ring.slot(packet)].get() }
+        match &self.ring.memory {
+            // SAFETY: the slot belongs to the reader, so nobody writes it.
+            Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() },
+            #[cfg(not(loom))]
+            Memory::Kernel(memory) => memory.piece(packet),
+        }
     }
 
     /// The first bytes of packets that follow one another, from one that is written and not read on: as many of `length` as lie
@@ -212,7 +304,7 @@ impl RingReader {
     /// If a packet that they would lie in is not to be read.
     pub fn bytes(&self, packet: Sequence, length: usize) -> &[u8] {
         let slot = self.ring.slot(packet);
-        let length = length.min((self.ring.slots as usize - slot) * self.ring.stride);
+        let length = length.min(self.ring.together(slot));
         let last = packet + (length.max(1) - 1) as u32 / self.ring.stride as u32;
         assert!(self.is_own(packet) && self.is_own(last), "packet {packet} is not to be read");
         // SAFETY: the bytes lie in slots up to that of `last`, all in one allocation. These belong to the reader, and are given
@@ -227,7 +319,7 @@ impl RingReader {
     pub fn give_back(&mut self, upto: Sequence) {
         let goes_on = !upto.is_before(self.read()) && !self.written().is_before(upto);
         assert!(goes_on, "packets before {upto} are not the reader's to give back");
-        self.ring.read.store(upto.0, Ordering::Release);
+        self.ring.read_word().store(upto.0, Ordering::Release);
     }
 
     /// Where a slot begins. Nobody writes it as long as it is the reader's.

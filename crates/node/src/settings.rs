@@ -1,6 +1,8 @@
 //! What a node and a group are set to.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use treecast_plan::Scheme;
@@ -9,11 +11,46 @@ use treecast_wire::{HEADER_BYTES, Table};
 
 use crate::NodeError;
 
+/// What is to play the NIC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// What is there.
+    #[default]
+    Auto,
+    /// A thread of this process, which needs no rights.
+    User,
+    /// The kernel's packet path, loaded by this process, which needs the rights for it.
+    Ebpf,
+}
+
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Auto => "auto",
+            Self::User => "user",
+            Self::Ebpf => "ebpf",
+        })
+    }
+}
+
+impl FromStr for EngineChoice {
+    type Err = NodeError;
+
+    fn from_str(text: &str) -> Result<Self, NodeError> {
+        [Self::Auto, Self::User, Self::Ebpf]
+            .into_iter()
+            .find(|engine| engine.to_string() == text)
+            .ok_or_else(|| NodeError::NoSuchEngine(text.into()))
+    }
+}
+
 /// What a node is set to.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
     /// Where it listens; port 0 lets the system choose.
     pub bind: SocketAddr,
+    /// What plays the NIC.
+    pub engine: EngineChoice,
     /// As large the socket's buffers should be, in bytes. The system's bounds hold (`net.core.rmem_max`).
     pub buffer_bytes: usize,
     /// How long whoever waits looks again and again before it sleeps.
@@ -26,6 +63,7 @@ impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+            engine: EngineChoice::Auto,
             buffer_bytes: 4 << 20,
             spin: Duration::ZERO,
             protocol: treecast_proto::Settings::default(),

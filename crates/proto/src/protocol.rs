@@ -109,6 +109,21 @@ pub enum Input<'a> {
     },
 }
 
+impl Input<'_> {
+    /// The group that a request is about which is here already.
+    pub const fn group(&self) -> Option<GroupId> {
+        match self {
+            Self::Datagram { .. } | Self::Elapsed | Self::Lead(_) | Self::Follow { .. } => None,
+            Self::Queue { group, .. }
+            | Self::Consumed { group, .. }
+            | Self::Forward { group, .. }
+            | Self::Close { group }
+            | Self::Leave { group }
+            | Self::Abort { group } => Some(*group),
+        }
+    }
+}
+
 /// A piece of a message in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
@@ -232,15 +247,16 @@ impl Protocol {
         Ok(None)
     }
 
-    /// Lends a group in which nothing is out of the ordinary: writes down all that goes on in it, and says whether it is lent.
-    /// Whoever has it goes on by the same rules, until it is taken back; that has to be before anything of this group is handled,
-    /// and when its time has come ([`Protocol::due`]). What is asked about it meanwhile is answered as of now.
-    pub fn lend(&mut self, group: GroupId, lent: &mut Lent) -> bool {
+    /// Lends a group in which nothing is out of the ordinary: writes down all that goes on in it, and gives it to somebody, who says
+    /// whether that will go on with it; the answer is whether it is lent. Whoever has it goes on by the same rules, until it is
+    /// taken back; that has to be before anything of this group is handled, and when its time has come ([`Protocol::due`]). What
+    /// is asked about it meanwhile is answered as of now.
+    pub fn lend(&mut self, group: GroupId, lent: &mut Lent, give: impl FnOnce(&Lent) -> bool) -> bool {
         let Some(entry) = self.places.get(&group).and_then(|&place| self.groups[place].as_mut()) else {
             return false;
         };
         // What has a turn may have something to say.
-        entry.is_lent = !entry.has_turn && entry.group.lend(lent);
+        entry.is_lent = !entry.has_turn && entry.group.lend(lent) && give(lent);
         entry.is_lent
     }
 
@@ -338,6 +354,17 @@ impl Protocol {
     /// Whom this node sends to, in that order.
     pub fn children(&self, group: GroupId) -> impl Iterator<Item = MemberId> {
         self.group(group).into_iter().flat_map(Group::children)
+    }
+
+    /// The epoch of the tree in which this node has its place; none without one.
+    pub fn epoch(&self, group: GroupId) -> Option<u32> {
+        self.group(group)?.epoch()
+    }
+
+    /// Where this node's neighbours in the tree are: its parent, which the root does not have, and its children in the order in
+    /// which they are sent to.
+    pub fn neighbours(&self, group: GroupId) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
+        self.group(group)?.neighbours()
     }
 
     /// At the root, the members that have never taken a place.

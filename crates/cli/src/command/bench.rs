@@ -9,10 +9,10 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
-    Bench, Engine, Hosts, Killed, Mode, Place, Program, Report, Row, Skew, Workload, parse_size, parse_time,
+    Bench, Hosts, Killed, Mode, Place, Program, Report, Row, Skew, Workload, parse_size, parse_time,
 };
 use treecast_lab::{LabSettings, Rate, Share};
-use treecast_node::{Offload, Scheme};
+use treecast_node::{EngineChoice, Offload, Scheme};
 use treecast_study::chart::{self, Ink};
 
 use crate::arguments::whole_number;
@@ -22,6 +22,7 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
 #[command(after_help = "Examples:
   treecast bench --loopback 4 --sizes 64,16K
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
+  treecast bench --lab 16 --engine user,ebpf --offload host,nic --sizes 64,1K,16K
   treecast bench --lab 16 --rate 200mbit --drop 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
@@ -30,6 +31,7 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
 Ways to broadcast take turns, round by round. Times are in microseconds:
   root           from the root's call until it knew that every member had the message
   last delivery  from the root's call until the last member's application had it
+  in memory      the same until it was in the last member's memory, by the kernel's time stamps (engine ebpf)
   in call        how long a member was in its call, on average
   CPU            CPU time of all processes together
   repeated       packets that had to be sent again, a broadcast
@@ -54,9 +56,9 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
     shell: String,
 
-    /// What plays the NIC: user
-    #[arg(long, value_name = "ENGINE", default_value = "user")]
-    engine: Engine,
+    /// What plays the NIC: user, ebpf (the kernel's packet path, for root), or both
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user")]
+    engine: Vec<EngineChoice>,
 
     /// Who forwards: host, assisted, nic, or several of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic")]
@@ -110,6 +112,10 @@ pub struct Arguments {
     /// How fast the root sends at most, in bytes a second
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pace: Option<usize>,
+
+    /// How long whoever waits looks again and again before it sleeps, such as 50us
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0us")]
+    spin: Duration,
 
     /// Kill a member when it has half of the last message; there is one way and one length then
     #[arg(long, value_name = "MEMBER")]
@@ -206,7 +212,6 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     };
     Ok(Bench {
         place,
-        engine: arguments.engine,
         modes: modes(arguments),
         sizes: arguments.sizes.clone(),
         workload,
@@ -215,6 +220,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         mtu_bytes: arguments.mtu,
         bytes_per_s_max: arguments.pace.map(|bytes| bytes as u64),
         kill: arguments.kill,
+        spin: arguments.spin,
         worker: Program {
             path: std::env::current_exe().context("this command cannot find itself")?,
             arguments: vec!["bench-worker".into()],
@@ -222,29 +228,39 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every offload with every scheme that is given. A program without multicast sends down a binomial tree.
+/// Every engine and offload with every scheme that is given. A program without multicast sends down a binomial tree.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().cloned().map(Some).collect();
     let mut modes = Vec::new();
-    for &offload in &arguments.offload {
-        if schemes.is_empty() {
-            let scheme = (offload == Offload::Host).then_some(Scheme::Binomial);
-            modes.push(Mode { offload, scheme });
+    for &engine in &arguments.engine {
+        // Where the application forwards, the kernel's packet path has nothing to do: that is measured once.
+        let is_kernel = |engine| engine == EngineChoice::Ebpf;
+        let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
+        for &offload in arguments.offload.iter().filter(|offload| !skips || **offload == Offload::Nic) {
+            if schemes.is_empty() {
+                let scheme = (offload == Offload::Host).then_some(Scheme::Binomial);
+                modes.push(Mode { engine, offload, scheme });
+            }
+            modes.extend(schemes.iter().cloned().map(|scheme| Mode { engine, offload, scheme }));
         }
-        modes.extend(schemes.iter().cloned().map(|scheme| Mode { offload, scheme }));
     }
     modes
 }
+
+/// The column of the last message in memory.
+const STORED: usize = 7;
 
 fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.set_header([
         "bytes",
+        "engine",
         "offload",
         "scheme",
         "root p50",
         "last delivery p50",
         "p99",
+        "in memory p50",
         "in call mean",
         "CPU",
         "MB/s",
@@ -253,7 +269,7 @@ fn table(report: &Report) -> String {
         "doubled",
     ]);
     for row in &report.rows {
-        let Row { bytes, offload, scheme, lost, doubled, .. } = row;
+        let Row { bytes, engine, offload, scheme, lost, doubled, .. } = row;
         let times = [
             row.root_us_p50,
             row.last_delivery_us_p50,
@@ -263,12 +279,15 @@ fn table(report: &Report) -> String {
             row.throughput_mb_s,
             row.repeated_per_broadcast,
         ];
-        let mut cells = vec![bytes.to_string(), offload.clone(), scheme.clone()];
+        let mut cells = vec![bytes.to_string(), engine.clone(), offload.clone(), scheme.clone()];
         cells.extend(times.map(|time| format!("{time:.1}")));
+        // By the kernel's time stamps, behind the two columns of deliveries.
+        let stored = row.last_stored_us_p50.map_or_else(|| "-".into(), |time| format!("{time:.1}"));
+        cells.insert(STORED, stored);
         cells.extend([lost.to_string(), doubled.to_string()]);
         table.add_row(cells);
     }
-    for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1 | 2)) {
+    for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1..=3)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = format!("{}\n", plain(table));

@@ -100,9 +100,7 @@ impl Half {
         }
         let (_, next) = protocol.readable(GROUP).expect("the group is here");
         kernel.memory().written().store(next.0, Ordering::Release);
-        if protocol.lend(GROUP, lent) {
-            assert!(kernel.give(lent), "all ways are known");
-        }
+        protocol.lend(GROUP, lent, |lent| kernel.give(lent));
         sent
     }
 
@@ -150,6 +148,7 @@ impl Node {
         let style = Style { hops: 9, ..Style::OWN };
         match ingress.receive(&frame::build(address(from), address(OWN), bytes, style)) {
             Verdict::Taken => {}
+            Verdict::Waking(_) => unreachable!("nobody sleeps"),
             Verdict::Sent(frame) => self.network.carry_frame(&frame),
             Verdict::Passed => {
                 let sent = self.half().go(|half| half.datagram(address(from), bytes));
@@ -275,11 +274,13 @@ fn begin(lab: &mut Lab) -> Half {
         hear(child, &acknowledgment(child, START));
     }
     let mut lent = Lent::new();
-    assert!(protocol.lend(GROUP, &mut lent), "nothing is out of the ordinary");
-    let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
-    kernel.post(Some(root), &children);
-    lab.teach(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
-    assert!(kernel.give(&lent), "all ways are known");
+    let is_lent = protocol.lend(GROUP, &mut lent, |lent| {
+        let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
+        kernel.post(Some(root), &children);
+        lab.teach(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
+        kernel.give(lent)
+    });
+    assert!(is_lent, "nothing is out of the ordinary, and all ways are known");
     Half { protocol, kernel, lent }
 }
 

@@ -23,8 +23,7 @@ pub fn station(address: SocketAddr) -> [u8; 6] {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
-    let [high, low] = address.port().to_be_bytes();
-    [0x02, high ^ low, 0x5e, a, b, c]
+    [0x02, 0, 0x5e, a, b, c]
 }
 
 /// The frame of a datagram.

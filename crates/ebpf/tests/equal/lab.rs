@@ -59,6 +59,8 @@ pub enum Verdict {
     Taken,
     /// It leaves again, as this frame.
     Sent(Vec<u8>),
+    /// It is taken, and what is passed up is this, for who sleeps.
+    Waking(Vec<u8>),
 }
 
 const FRAME_BYTES_MAX: usize = 4_000;
@@ -262,10 +264,8 @@ impl Ingress {
         let run = self.0.test_run(options).expect("the program can be run");
         sent.truncate(run.data_size_out as usize);
         match run.return_value as i32 {
-            UNSPEC => {
-                assert_eq!(sent, frame, "what is passed up has not changed");
-                Verdict::Passed
-            }
+            UNSPEC if sent == frame => Verdict::Passed,
+            UNSPEC => Verdict::Waking(sent),
             SHOT => Verdict::Taken,
             REDIRECT => Verdict::Sent(sent),
             other => panic!("the program answers {other}"),

@@ -29,10 +29,13 @@ pub struct Manner {
     pub style: Style,
     /// Whether an application that has read says so on its page alone, and not to its node too.
     pub reads_in_silence: bool,
+    /// Whether an application sleeps whenever something comes.
+    pub sleeps: bool,
 }
 
 impl Manner {
-    pub const USUAL: Self = Self { style: Style { hops: 63, has_checksum: true }, reads_in_silence: false };
+    pub const USUAL: Self =
+        Self { style: Style { hops: 63, has_checksum: true }, reads_in_silence: false, sleeps: false };
 }
 
 /// How much of what comes is done by the program.
@@ -42,6 +45,8 @@ pub struct Tally {
     pub came: u64,
     /// Of these, those that the program has taken.
     pub taken: u64,
+    /// Of these, those by which the program has woken somebody.
+    pub woken: u64,
     /// Packets that applications of roots gave.
     pub queued: u64,
     /// Of these, those that the program has sent on.
@@ -52,6 +57,7 @@ impl std::ops::AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.came += other.came;
         self.taken += other.taken;
+        self.woken += other.woken;
         self.queued += other.queued;
         self.sent_on += other.sent_on;
     }
@@ -154,6 +160,9 @@ impl<'a> Pair<'a> {
         self.tally.came += u64::from(is_ordinary);
         let mut sent = Vec::new();
         let mut is_passed = true;
+        if let Some(posted) = group.and_then(|group| self.groups.get(&group)) {
+            posted.kernel.memory().sleeps().store(self.manner.sleeps.into(), Ordering::Release);
+        }
         if from.is_ipv4() == self.address.is_ipv4() {
             let verdict = self.lab.receive(&frame::build(from, self.address, bytes, self.manner.style));
             sent = self.lab.frames();
@@ -161,8 +170,13 @@ impl<'a> Pair<'a> {
             if is_passed && !ours(&sent).is_empty() {
                 return Err("what is passed up was sent on all the same".into());
             }
-            if let Verdict::Sent(last) = verdict {
-                sent.push(last);
+            match verdict {
+                Verdict::Sent(last) => sent.push(last),
+                Verdict::Waking(frame) => {
+                    self.tally.woken += 1;
+                    self.check_waking(from, bytes, &frame)?;
+                }
+                Verdict::Passed | Verdict::Taken => {}
             }
         }
         if is_passed {
@@ -349,6 +363,7 @@ impl<'a> Pair<'a> {
             return Err(format!("payloads of {payload_bytes_max} bytes are too long here"));
         }
         kernel.memory().read().store(start.0, Ordering::Release);
+        kernel.set_wake_port(self.wake_at().port());
         if is_root {
             kernel.set_source(self.lab.application());
         }
@@ -443,6 +458,23 @@ impl<'a> Pair<'a> {
         Ok(sent)
     }
 
+    /// Who sleeps is woken by the packet that has come, or its header, under a version that no packet has.
+    fn check_waking(&self, from: SocketAddr, came: &[u8], waking: &[u8]) -> Result<(), String> {
+        let (found, to, bytes) = frame::read(waking).ok_or("what wakes is no datagram")?;
+        let is_whole = bytes.len() == came.len() || bytes.len() == HEADER_BYTES;
+        let is_right = (found, to) == (from, self.wake_at())
+            && is_whole
+            && bytes[0] == 0
+            && bytes[1..] == came[1..bytes.len()]
+            && frame::build(from, to, bytes, self.manner.style) == waking;
+        let headers = waking.len().min(HEADERS_BYTES);
+        if is_right { Ok(()) } else { Err(format!("what wakes is wrong: {:02x?}", &waking[..headers])) }
+    }
+
+    fn wake_at(&self) -> SocketAddr {
+        SocketAddr::new(self.address.ip(), self.address.port() ^ 2)
+    }
+
     /// Lends what can be lent.
     fn lend(&mut self) -> Result<(), String> {
         let gone: Vec<GroupId> =
@@ -451,23 +483,26 @@ impl<'a> Pair<'a> {
             let posted = self.groups.remove(&group).expect("it is here");
             self.lab.remove_group(posted.kernel);
         }
-        let (address, subject) = (self.address, &mut self.subject);
-        for (&group, Posted { kernel, lent, .. }) in &mut self.groups {
-            if kernel.is_given() || !subject.lend(group, lent) {
+        let Self { lab, address, subject, groups, .. } = self;
+        for (&group, Posted { kernel, lent, .. }) in groups {
+            if kernel.is_given() {
                 continue;
             }
-            let parent = lent.parent.map(|(_, parent)| parent);
-            let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
-            kernel.post(parent, &children);
-            if !kernel.give(lent) {
-                self.lab.teach(address, group, children.iter().copied().chain(parent)).map_err(text)?;
-                if !kernel.give(lent) {
-                    let is_possible = children.len() <= CHILDREN_MAX;
-                    subject.take_back(group, lent, |packet| kernel.packet(packet));
-                    if is_possible {
-                        return Err(format!("group {group} cannot be given: {lent:?}"));
-                    }
+            let mut refused = None;
+            subject.lend(group, lent, |lent| {
+                let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
+                let parent = lent.parent.map(|(_, parent)| parent);
+                kernel.post(parent, &children);
+                let is_given = kernel.give(lent)
+                    || lab.teach(*address, group, children.iter().copied().chain(parent)).is_ok()
+                        && kernel.give(lent);
+                if !is_given && children.len() <= CHILDREN_MAX {
+                    refused = Some(format!("group {group} cannot be given: {lent:?}"));
                 }
+                is_given
+            });
+            if let Some(refused) = refused {
+                return Err(refused);
             }
         }
         Ok(())
@@ -510,8 +545,8 @@ impl<'a> Pair<'a> {
                 }
             }
             let (mut expected, mut found) = (Lent::new(), Lent::new());
-            let is_lendable = reference.lend(group, &mut expected);
-            equal("whether it can be lent", &is_lendable, &copy.lend(group, &mut found))?;
+            let is_lendable = reference.lend(group, &mut expected, |_| true);
+            equal("whether it can be lent", &is_lendable, &copy.lend(group, &mut found, |_| true))?;
             if is_lendable {
                 equal("what goes on", &expected, &found)?;
             }

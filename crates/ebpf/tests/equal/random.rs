@@ -34,6 +34,7 @@ struct Setting {
     start: u32,
     has_checksum: bool,
     reads_in_silence: bool,
+    sleeps: bool,
 }
 
 /// Something that happens; numbers are taken modulo what makes sense.
@@ -77,9 +78,9 @@ enum Twist {
 fn settings() -> impl Strategy<Value = Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
     let start = prop_oneof![any::<u32>(), (0..100_u32).prop_map(|back| u32::MAX - back)];
-    (any::<(bool, bool, bool, bool, bool)>(), 2..=6_u32, 512..=1_388_u16, few, start).prop_map(
+    (any::<(bool, bool, bool, bool, bool, bool)>(), 2..=6_u32, 512..=1_388_u16, few, start).prop_map(
         |(flags, slots_log2, payload_bytes_max, children, start)| {
-            let (is_root, is_v6, is_below_root, has_checksum, reads_in_silence) = flags;
+            let (is_root, is_v6, is_below_root, has_checksum, reads_in_silence, sleeps) = flags;
             // UDP over IPv6 always has a checksum (RFC 8200, section 8.1).
             let has_checksum = has_checksum || is_v6;
             Setting {
@@ -92,6 +93,7 @@ fn settings() -> impl Strategy<Value = Setting> {
                 start,
                 has_checksum,
                 reads_in_silence,
+                sleeps,
             }
         },
     )
@@ -178,6 +180,7 @@ impl<'a> Stage<'a> {
         let manner = Manner {
             style: Style { hops: 61, has_checksum: setting.has_checksum },
             reads_in_silence: setting.reads_in_silence,
+            sleeps: setting.sleeps,
         };
         let pair = Pair::new(lab, setting.address(setting.member()), Settings::default(), manner);
         let now = Nanoseconds::from_ms(1);

@@ -28,6 +28,7 @@ fn nodes_in_worlds_do_the_same_with_the_program() {
             let manner = Manner {
                 style: Style { hops: 7, has_checksum: seed % 3 > 0 },
                 reads_in_silence: seed % 2 > 0,
+                sleeps: seed % 5 > 0,
             };
             let replayed = replay(&mut lab, &trace, manner);
             tally += replayed.unwrap_or_else(|what| panic!("world {seed}, node {}: {what}", trace.address));

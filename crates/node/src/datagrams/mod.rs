@@ -6,7 +6,8 @@
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
 mod names;
-mod options;
+pub mod options;
+mod outgoing;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,6 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use treecast_wire::HEADER_BYTES;
+
+pub use outgoing::Outgoing;
 
 /// As many datagrams go through one system call.
 pub const BATCH: usize = 64;
@@ -30,10 +33,8 @@ const TRAIN_BYTES_MAX: usize = 47_500;
 pub struct Datagrams {
     socket: UdpSocket,
     address: SocketAddr,
-    /// Whether datagrams may pass the system as one.
-    makes_trains: bool,
     receive: Box<Incoming>,
-    send: Box<Outgoing>,
+    send: Outgoing,
 }
 
 /// What the kernel fills in. The headers point into the other fields, which are boxed and never move.
@@ -43,40 +44,6 @@ struct Incoming {
     vectors: [libc::iovec; BATCH],
     notes: [Note; BATCH],
     headers: [libc::mmsghdr; BATCH],
-}
-
-/// What the kernel reads. Each datagram is a header and a payload, which stays where it is; the vectors of datagrams that pass
-/// as one lie side by side.
-struct Outgoing {
-    count: usize,
-    header_bytes: [[u8; HEADER_BYTES]; BATCH],
-    payload_bytes: [Vec<u8>; BATCH],
-    vectors: [[libc::iovec; 2]; BATCH],
-    trains: usize,
-    made: [Train; BATCH],
-    addresses: [libc::sockaddr_storage; BATCH],
-    notes: [Note; BATCH],
-    headers: [libc::mmsghdr; BATCH],
-}
-
-/// Datagrams that pass the system as one: all as long as the first, but for the last, which may be shorter.
-#[derive(Debug, Clone, Copy)]
-struct Train {
-    to: SocketAddr,
-    first: usize,
-    count: usize,
-    each_bytes: usize,
-    bytes: usize,
-}
-
-impl Train {
-    /// Whether one more fits behind the others.
-    fn takes(&self, to: SocketAddr, bytes: usize) -> bool {
-        self.to == to
-            && self.bytes == self.count * self.each_bytes
-            && bytes <= self.each_bytes
-            && self.bytes + bytes <= TRAIN_BYTES_MAX
-    }
 }
 
 /// Room for one control message with a number in it.
@@ -128,18 +95,8 @@ impl Datagrams {
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut notes[place]).cast();
         }
-        let send = Box::new(Outgoing {
-            count: 0,
-            header_bytes: [[0; HEADER_BYTES]; BATCH],
-            payload_bytes: [const { Vec::new() }; BATCH],
-            vectors: [[zeroed(); 2]; BATCH],
-            trains: 0,
-            made: [Train { to: address, first: 0, count: 0, each_bytes: 0, bytes: 0 }; BATCH],
-            addresses: [zeroed(); BATCH],
-            notes: [Note([0; 32]); BATCH],
-            headers: [zeroed(); BATCH],
-        });
-        Ok(Self { socket, address, makes_trains: true, receive, send })
+        let send = Outgoing::new(address.is_ipv6(), true);
+        Ok(Self { socket, address, receive, send })
     }
 
     /// Where the socket is bound.
@@ -205,23 +162,18 @@ impl Datagrams {
 
     /// Whether a batch is ready to be sent.
     pub fn is_full(&self) -> bool {
-        self.send.count == BATCH
+        self.send.is_full()
     }
 
     /// Adds a datagram whose payload is kept here.
     pub fn add(&mut self, to: SocketAddr, header: &[u8; HEADER_BYTES], payload: Vec<u8>) {
-        let place = self.send.count;
-        self.send.payload_bytes[place] = payload;
-        let payload = &self.send.payload_bytes[place];
-        let (address, length) = (payload.as_ptr(), payload.len());
-        // SAFETY: the payload is kept in the batch, which is not touched before it has been sent.
-        unsafe { self.add_from(to, header, address, length) };
+        self.send.add(to, header, payload);
     }
 
     /// Adds a datagram whose payload lies elsewhere.
     ///
     /// # Safety
-    /// The payload stays there and is not written before [`Datagrams::send`] has sent the batch.
+    /// As for [`Outgoing::add_from`].
     pub unsafe fn add_from(
         &mut self,
         to: SocketAddr,
@@ -229,119 +181,32 @@ impl Datagrams {
         payload: *const u8,
         length: usize,
     ) {
-        let makes_trains = self.makes_trains;
-        let send = &mut *self.send;
-        let place = send.count;
-        send.count += 1;
-        send.header_bytes[place] = *header;
-        send.vectors[place] = [
-            libc::iovec { iov_base: send.header_bytes[place].as_mut_ptr().cast(), iov_len: HEADER_BYTES },
-            libc::iovec { iov_base: payload.cast_mut().cast(), iov_len: length },
-        ];
-        let bytes = HEADER_BYTES + length;
-        match send.made[..send.trains].last_mut() {
-            Some(train) if makes_trains && train.takes(to, bytes) => {
-                train.count += 1;
-                train.bytes += bytes;
-            }
-            _ => {
-                send.made[send.trains] = Train { to, first: place, count: 1, each_bytes: bytes, bytes };
-                send.trains += 1;
-            }
-        }
+        // SAFETY: as the caller says.
+        unsafe { self.send.add_from(to, header, payload, length) };
     }
 
-    /// Makes ready what the kernel reads of each train.
-    fn make_headers(&mut self) {
-        let is_v6 = self.address.is_ipv6();
-        let send = &mut *self.send;
-        for place in 0..send.trains {
-            let Train { to, first, count, each_bytes, .. } = send.made[place];
-            let name_length = names::write(&mut send.addresses[place], to, is_v6);
-            let message = &mut send.headers[place].msg_hdr;
-            message.msg_name = (&raw mut send.addresses[place]).cast();
-            message.msg_namelen = name_length;
-            message.msg_iov = send.vectors[first..first + count].as_mut_ptr().cast();
-            message.msg_iovlen = (2 * count) as _;
-            (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
-            if count > 1 {
-                message.msg_control = (&raw mut send.notes[place]).cast();
-                message.msg_controllen = size_of::<Note>() as _;
-                // SAFETY: a note is aligned as control messages are, and has room for one with a number of two bytes.
-                unsafe {
-                    let note = libc::CMSG_FIRSTHDR(message);
-                    (*note).cmsg_level = libc::SOL_UDP;
-                    (*note).cmsg_type = libc::UDP_SEGMENT;
-                    (*note).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
-                    libc::CMSG_DATA(note).cast::<u16>().write_unaligned(each_bytes as u16);
-                    message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
-                }
-            }
-        }
-    }
-
-    /// Sends the batch. Datagrams that the system does not take are lost, as any may be: the protocol repeats them. The answer
-    /// is the first error that is not a full buffer.
+    /// Sends the batch, as [`Outgoing::send`] does.
     ///
     /// # Errors
-    /// That of the first datagram that can never be sent: too long for the network, an address out of reach.
+    /// Those of [`Outgoing::send`].
     pub fn send(&mut self) -> io::Result<()> {
-        self.make_headers();
-        let count = std::mem::take(&mut self.send.trains);
-        self.send.count = 0;
-        let mut sent = 0;
-        let mut outcome = Ok(());
-        while sent < count {
-            let headers = &raw mut self.send.headers[sent];
-            let left = (count - sent) as libc::c_uint;
-            // SAFETY: the headers from `sent` to before `count` have been made ready; what they point to lives in the same
-            // box, or stays where it is as the caller of `add_from` has promised.
-            let done = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), headers, left, libc::MSG_DONTWAIT) };
-            if done > 0 {
-                sent += done as usize;
-                continue;
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::ENOBUFS) => break,
-                // A neighbour's port may be closed (a message of ICMP): that is its silence, and the next one may be there.
-                Some(libc::ECONNREFUSED) => sent += 1,
-                // Not every system, device and tunnel cuts datagrams apart.
-                _ if self.send.made[sent].count > 1 => {
-                    self.makes_trains = false;
-                    outcome = outcome.and(self.send_apart(sent));
-                    sent += 1;
-                }
-                _ => {
-                    sent += 1;
-                    outcome = outcome.and(Err(error));
-                }
-            }
-        }
-        outcome
+        self.send.send(&self.socket)
     }
 
-    /// Sends the datagrams of a train one by one.
-    fn send_apart(&mut self, train: usize) -> io::Result<()> {
-        let Train { first, count, .. } = self.send.made[train];
-        let mut outcome = Ok(());
-        for place in first..first + count {
-            let mut message = self.send.headers[train].msg_hdr;
-            message.msg_iov = self.send.vectors[place].as_mut_ptr();
-            message.msg_iovlen = 2;
-            (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
-            // SAFETY: as in `send`; this header leads to one of the same datagrams.
-            let done =
-                unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
-            if done < 0 {
-                let error = io::Error::last_os_error();
-                let is_loss =
-                    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ECONNREFUSED));
-                outcome = outcome.and(if is_loss { Ok(()) } else { Err(error) });
-            }
-        }
-        outcome
+    /// What tells this socket from all others of the system.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn cookie(&self) -> io::Result<u64> {
+        options::cookie(&self.socket)
+    }
+
+    /// From now on each datagram passes the system by itself, as the kernel's packet path needs it, and without UDP's checksum
+    /// where IP does without: packets have one of their own.
+    pub fn keep_apart(&mut self) {
+        self.send.keep_apart();
+        options::take_no_trains(&self.socket);
+        options::leave_checksums_out(&self.socket);
     }
 }
 
@@ -422,12 +287,14 @@ mod tests {
     fn check_trains(address: &str, makes_trains: bool) {
         let (mut one, mut other) = pair(address);
         let mut third = Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
-        one.makes_trains = makes_trains;
+        if !makes_trains {
+            one.send.keep_apart();
+        }
         for (number, length) in LENGTHS.into_iter().enumerate() {
             let to = if number == 8 { third.address() } else { other.address() };
             one.add(to, &[number as u8; HEADER_BYTES], vec![number as u8; length]);
         }
-        assert_eq!(one.send.trains < LENGTHS.len(), makes_trains);
+        assert_eq!(one.send.trains() < LENGTHS.len(), makes_trains);
         one.send().unwrap();
         let mut all = receive_all(&mut other, LENGTHS.len() - 1);
         all.insert(8, receive_all(&mut third, 1).remove(0));
@@ -453,13 +320,13 @@ mod tests {
             one.add(other.address(), &[number; HEADER_BYTES], vec![number; 100]);
         }
         // So many segments are refused by every system.
-        one.send.made[0].each_bytes = 1;
+        one.send.spoil_first_train();
         one.send().unwrap();
-        assert!(!one.makes_trains);
+        assert!(!one.send.makes_trains());
         assert_eq!(receive_all(&mut other, 3).len(), 3);
         // And there is no other attempt.
         (0..3).for_each(|number| one.add(other.address(), &[number; HEADER_BYTES], Vec::new()));
-        assert_eq!(one.send.trains, 3);
+        assert_eq!(one.send.trains(), 3);
         one.send().unwrap();
         assert_eq!(receive_all(&mut other, 3).len(), 3);
     }

@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
 
+mod kernel;
 mod shared;
 mod stop;
 
@@ -13,19 +14,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
+use treecast_ebpf::Program;
 use treecast_proto::{
-    Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Output, Protocol, Refused, Source,
-    StrayCounters, Transmit,
+    Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Refused,
+    Sequence, Source, StrayCounters, Transmit,
 };
+use treecast_wire::View;
 
 use crate::NodeSettings;
 use crate::channel::{Channel, Placed, Side};
+use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::ring::ring;
+use crate::ring::{RingReader, RingWriter, kernel_ring, ring};
 
+pub(crate) use kernel::Kernel;
 pub(crate) use shared::Shared;
 
 /// What an application asks for. What is asked for often goes by the ring instead.
@@ -45,7 +49,7 @@ pub(crate) enum Request {
 pub(crate) struct Engine {
     protocol: Protocol,
     datagrams: Datagrams,
-    origin: Instant,
+    kernel: Option<Kernel>,
     groups: BTreeMap<GroupId, Joint>,
     timer: Arc<OwnedFd>,
     armed: Option<Nanoseconds>,
@@ -56,29 +60,101 @@ pub(crate) struct Engine {
 struct Joint {
     channel: Arc<Channel>,
     side: Option<Side>,
+    /// At another member than the root, what the application has read, as far as the protocol knows.
+    consumed: Sequence,
+}
+
+/// What the slots of a group are to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingTerms {
+    pub slots: u32,
+    pub payload_bytes_max: u16,
+    pub start: Sequence,
+    pub offload: Offload,
 }
 
 /// A step takes in so many batches at most before others may hold the engine.
 const BATCHES_MAX: usize = 16;
 
 impl Engine {
-    fn new(settings: &NodeSettings, datagrams: Datagrams, timer: Arc<OwnedFd>) -> Self {
+    fn new(
+        settings: &NodeSettings,
+        datagrams: Datagrams,
+        kernel: Option<Kernel>,
+        timer: Arc<OwnedFd>,
+    ) -> Self {
         Self {
             protocol: Protocol::new(settings.protocol.clone()),
             datagrams,
-            origin: Instant::now(),
+            kernel,
             groups: BTreeMap::new(),
             timer,
             armed: None,
         }
     }
 
-    fn now(&self) -> Nanoseconds {
-        Nanoseconds(self.origin.elapsed().as_nanos() as u64)
+    pub fn counters(&self, group: GroupId) -> Option<GroupCounters> {
+        let mut counters = self.protocol.counters(group).copied()?;
+        if let Some(kernel) = &self.kernel {
+            kernel.add_counts(group, &mut counters);
+        }
+        Some(counters)
     }
 
-    pub fn counters(&self, group: GroupId) -> Option<GroupCounters> {
-        self.protocol.counters(group).copied()
+    /// What the kernel's packet path counts of a group that is in its tables.
+    pub fn kernel_counts(&self, group: GroupId) -> Option<treecast_ebpf::Counts> {
+        self.kernel.as_ref()?.counts(group)
+    }
+
+    /// Makes the slots of a group: in memory that the kernel's packet path shares, where that forwards.
+    pub fn make_ring(&mut self, group: GroupId, terms: RingTerms) -> (RingWriter, RingReader) {
+        let RingTerms { slots, payload_bytes_max, start, offload } = terms;
+        let stride = usize::from(payload_bytes_max);
+        // Of two groups of one number the second is refused when it is entered.
+        let kernel = self.kernel.as_mut().filter(|kernel| offload == Offload::Nic && !kernel.knows(group));
+        let posted = kernel.map(|kernel| kernel.add(group, slots, payload_bytes_max));
+        match posted {
+            Some(Ok(memory)) => kernel_ring(memory, stride, start),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "user space runs group {group} alone");
+                ring(slots, stride, start)
+            }
+            None => ring(slots, stride, start),
+        }
+    }
+
+    /// Says which socket's datagrams are packets of a group's root.
+    pub fn set_source(&mut self, group: GroupId, socket: u64) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.set_source(group, socket);
+        }
+    }
+
+    /// Takes a group back from the kernel's packet path, if that has it: before anything of it is looked at or handled.
+    fn own(&mut self, group: GroupId) {
+        let Some(kernel) = &mut self.kernel else { return };
+        kernel.take(group, &mut self.protocol);
+    }
+
+    /// The kernel's packet path has nothing more to do with a group.
+    fn forget(&mut self, group: GroupId) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.remove(group);
+        }
+    }
+
+    fn own_all(&mut self) {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.own(group);
+        }
+    }
+
+    /// Takes back what the kernel's bell was rung for.
+    fn answer_bell(&mut self) {
+        while let Some(group) = self.kernel.as_mut().and_then(Kernel::take_ring) {
+            self.own(group);
+        }
     }
 
     pub fn strays(&self) -> StrayCounters {
@@ -99,6 +175,7 @@ impl Engine {
         // What an application asks for is about what it has written or read before: a request that is here when the look at
         // what is written begins finds it there, and one that comes later waits for the next step.
         let requests = shared.take_requests();
+        self.answer_bell();
         self.take_from_applications();
         for request in requests {
             self.request(request);
@@ -116,18 +193,29 @@ impl Engine {
             }
         }
         self.give_to_applications();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.lend(&mut self.protocol);
+        }
     }
 
     fn request(&mut self, request: Request) {
-        let now = self.now();
+        let now = clock::now();
         let outcome = match request {
-            Request::Input(input) => self.protocol.handle(now, input).map(|_| ()),
+            Request::Input(input) => {
+                if let Some(group) = input.group() {
+                    self.own(group);
+                }
+                self.protocol.handle(now, input).map(|_| ())
+            }
             Request::Enter { channel, input, side } => match self.protocol.handle(now, input) {
                 Ok(_) => {
-                    self.groups.insert(channel.group, Joint { channel, side });
+                    self.groups.insert(channel.group, Joint { channel, side, consumed: Sequence(0) });
                     Ok(())
                 }
                 Err(refused) => {
+                    if !self.groups.contains_key(&channel.group) {
+                        self.forget(channel.group);
+                    }
                     channel.refuse(refused);
                     Ok(())
                 }
@@ -143,8 +231,14 @@ impl Engine {
 
     /// Takes over what applications have written or read.
     fn take_from_applications(&mut self) {
-        let now = self.now();
-        for (&group, Joint { channel, side }) in &self.groups {
+        let now = clock::now();
+        for (&group, Joint { channel, side, consumed }) in &mut self.groups {
+            if let Some(kernel) = self.kernel.as_mut().filter(|kernel| kernel.has(group)) {
+                if !channel.has_news() || !side.as_ref().is_some_and(|side| side.has_much(*consumed)) {
+                    continue;
+                }
+                kernel.take(group, &mut self.protocol);
+            }
             match side {
                 Some(Side::Reader(reader)) if channel.take_news() => {
                     let Some((_, next)) = self.protocol.readable(group) else { continue };
@@ -157,7 +251,8 @@ impl Engine {
                     }
                 }
                 Some(Side::Writer(writer)) if channel.take_news() => {
-                    let _ = self.protocol.handle(now, Input::Consumed { group, upto: writer.read() });
+                    *consumed = writer.read();
+                    let _ = self.protocol.handle(now, Input::Consumed { group, upto: *consumed });
                 }
                 _ => {}
             }
@@ -173,10 +268,19 @@ impl Engine {
                 return 0;
             }
         };
-        let now = self.now();
+        let now = clock::now();
         for arrival in 0..count {
             for part in 0..self.datagrams.parts(arrival) {
                 let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
+                if let Some(kernel) = &mut self.kernel {
+                    if let Some(group) = Program::read_waking(bytes) {
+                        self.groups.get(&group).inspect(|joint| joint.channel.notice.ring());
+                        continue;
+                    }
+                    if let Ok(view) = View::new(bytes) {
+                        kernel.take(view.group(), &mut self.protocol);
+                    }
+                }
                 let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
                 if let Ok(Some(store)) = stored
                     && let Some(Side::Writer(writer)) =
@@ -193,7 +297,10 @@ impl Engine {
 
     /// Sends all that is to be sent now, and sees to it that it wakes for what comes next.
     fn send_all(&mut self) {
-        let now = self.now();
+        let now = clock::now();
+        while let Some(group) = self.protocol.due(now) {
+            self.own(group);
+        }
         let deadline = loop {
             match self.protocol.poll(now) {
                 Output::Wait(deadline) => break deadline,
@@ -226,6 +333,9 @@ impl Engine {
     }
 
     fn flush(&mut self) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.post(&self.protocol);
+        }
         if let Err(error) = self.datagrams.send() {
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
                 for joint in self.groups.values() {
@@ -243,25 +353,49 @@ impl Engine {
             | Event::Joined { group, .. }
             | Event::Lost { group, .. }
             | Event::Ended { group, .. }) = event;
-            let Some(Joint { channel, side }) = self.groups.get_mut(&group) else { continue };
+            if let Event::Placed { member, start, slots, payload_bytes_max, offload, .. } = event {
+                self.place(group, member, RingTerms { slots, payload_bytes_max, start, offload });
+                continue;
+            }
+            let Some(Joint { channel, .. }) = self.groups.get_mut(&group) else { continue };
             match event {
-                Event::Placed { member, start, slots, payload_bytes_max, offload, .. } => {
-                    let (writer, reader) = ring(slots, usize::from(payload_bytes_max), start);
-                    *side = Some(Side::Writer(writer));
-                    let for_application = Mutex::new(Some(Side::Reader(reader)));
-                    channel.place(Placed { side: for_application, member: member.0, offload });
-                }
+                Event::Placed { .. } => {}
                 Event::Ready { .. } => channel.ready(),
                 Event::Joined { member, .. } => channel.joined(member),
                 Event::Lost { member, loss, .. } => channel.lost(member, loss),
-                Event::Ended { ending, .. } => channel.end(ending),
+                Event::Ended { ending, .. } => {
+                    channel.end(ending);
+                    self.forget(group);
+                }
             }
+        }
+    }
+
+    /// A member has its place, and gets its slots.
+    fn place(&mut self, group: GroupId, member: MemberId, terms: RingTerms) {
+        if !self.groups.contains_key(&group) {
+            return;
+        }
+        self.forget(group);
+        let (writer, reader) = self.make_ring(group, terms);
+        if let Some(joint) = self.groups.get_mut(&group) {
+            joint.consumed = terms.start;
+            if let Some(memory) = writer.kernel_memory() {
+                joint.channel.notice.watch_kernel(memory.clone());
+            }
+            joint.side = Some(Side::Writer(writer));
+            let for_application = Mutex::new(Some(Side::Reader(reader)));
+            joint.channel.place(Placed { side: for_application, member: member.0, offload: terms.offload });
         }
     }
 
     /// Shows applications what has come, and what there is room for.
     fn give_to_applications(&mut self) {
-        for (&group, Joint { channel, side }) in &mut self.groups {
+        for (&group, Joint { channel, side, .. }) in &mut self.groups {
+            // What the kernel's packet path has is shown by it.
+            if self.kernel.as_ref().is_some_and(|kernel| kernel.has(group)) {
+                continue;
+            }
             match side {
                 Some(Side::Reader(reader)) => {
                     if let Some(freed) =

@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 
 use super::stop::{self, Stop};
-use super::{Engine, Request};
+use super::{Engine, Kernel, Request};
 use crate::bell::{Bell, Notice, sleep};
 use crate::datagrams::Datagrams;
-use crate::{NodeError, NodeSettings};
+use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// An engine and what others need to reach it.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     /// What the engine's thread sleeps on: the socket, unless a guest does, the timer and the bell.
     watch: OwnedFd,
     socket: OwnedFd,
+    /// What the kernel's packet path rings, if it is part of this node.
+    kernel: Option<OwnedFd>,
     timer: Arc<OwnedFd>,
     /// The application's thread that drives the engine while it waits has this seat.
     seat: Mutex<()>,
@@ -36,15 +38,19 @@ pub(crate) struct Shared {
     pub spin: Duration,
 }
 
+/// Whoever spins looks as often before it asks for the time.
+const LOOKS: u32 = 32;
+
 /// What the engine's thread is woken by.
 const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const BELL: u64 = 2;
+const KERNEL: u64 = 3;
 
 impl Shared {
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let bind_error = |source| NodeError::Bind { address: settings.bind, source };
-        let datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes).map_err(bind_error)?;
+        let mut datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes).map_err(bind_error)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
@@ -54,10 +60,20 @@ impl Shared {
         let new_bell = || Bell::new().map_err(system("cannot make an event descriptor"));
         let (bell, guest_bell) = (new_bell()?, Arc::new(new_bell()?));
         let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
-        let watch = watch([(socket.as_fd(), SOCKET), (timer.as_fd(), TIMER), (bell.as_fd(), BELL)]).map_err(
-            |source| NodeError::System { what: "cannot watch descriptors", source: source.into() },
-        )?;
-        let engine = Engine::new(settings, datagrams, Arc::clone(&timer));
+        let kernel = match settings.engine {
+            EngineChoice::Ebpf => Some(Kernel::open(&mut datagrams, settings.protocol.groups_max as u32)?),
+            EngineChoice::Auto | EngineChoice::User => None,
+        };
+        tracing::info!(%address, engine = if kernel.is_some() { "ebpf" } else { "user" }, "a node listens");
+        let rung = kernel.as_ref().map(|kernel| kernel.bell().try_clone_to_owned()).transpose();
+        let rung = rung.map_err(system("cannot share the kernel's bell"))?;
+        let watched = [(socket.as_fd(), SOCKET), (timer.as_fd(), TIMER), (bell.as_fd(), BELL)];
+        let watched = watched.into_iter().chain(rung.as_ref().map(|rung| (rung.as_fd(), KERNEL)));
+        let watch = watch(watched).map_err(|source| NodeError::System {
+            what: "cannot watch descriptors",
+            source: source.into(),
+        })?;
+        let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer));
         Ok(Self {
             engine: Mutex::new(engine),
             requests: Mutex::new(VecDeque::new()),
@@ -66,6 +82,7 @@ impl Shared {
             is_stopping: AtomicBool::new(false),
             watch,
             socket,
+            kernel: rung,
             timer,
             seat: Mutex::new(()),
             guest_bell,
@@ -136,7 +153,7 @@ impl Shared {
             }
             let mut events =
                 [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(SOCKET) };
-                    3];
+                    4];
             // An interruption by a signal is a wake-up as any other.
             let count =
                 epoll::wait(&self.watch, &mut events[..], is_stopping.then_some(&stop::LOOK)).unwrap_or(0);
@@ -174,15 +191,36 @@ impl Shared {
             Err(TryLockError::WouldBlock) => return notice.wait(until, self.spin, find),
         };
         let visit = Visit::begin(self, seat);
-        let found = self.wait_as_guest(until, find);
+        notice.begin_sleep();
+        let found = self.wait_as_guest(notice, until, find);
+        notice.end_sleep();
         drop(visit);
         found
     }
 
-    fn wait_as_guest<T>(&self, until: Option<Instant>, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    fn wait_as_guest<T>(
+        &self,
+        notice: &Notice,
+        until: Option<Instant>,
+        mut find: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
         let spun_until = Instant::now() + self.spin;
+        // What the kernel's packet path takes in is seen without asking the system.
+        while self.kernel.is_some() && Instant::now() < spun_until {
+            for _ in 0..LOOKS {
+                let found = find();
+                if found.is_some() {
+                    return found;
+                }
+                std::hint::spin_loop();
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return None;
+            }
+        }
         loop {
             self.guest_bell.arm();
+            notice.arm();
             let found = find();
             if found.is_some() {
                 return found;
@@ -193,15 +231,19 @@ impl Shared {
                 return None;
             }
             let left = if now < spun_until { Some(Duration::ZERO) } else { left };
-            let mut descriptors = [self.socket.as_fd(), self.guest_bell.as_fd()]
+            // A node without the kernel's packet path is not rung by it.
+            let rung = self.kernel.as_ref().map_or_else(|| self.guest_bell.as_fd(), AsFd::as_fd);
+            let mut descriptors = [self.socket.as_fd(), self.guest_bell.as_fd(), rung]
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-            sleep(&mut descriptors, left);
-            let [has_arrived, has_rung] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
+            let watched = if self.kernel.is_some() { 3 } else { 2 };
+            sleep(&mut descriptors[..watched], left);
+            let [has_arrived, has_rung, has_kernel_rung] =
+                descriptors.map(|descriptor| !descriptor.revents().is_empty());
             self.guest_bell.disarm();
             if has_rung {
                 self.guest_bell.clear();
             }
-            if has_arrived {
+            if has_arrived || has_kernel_rung {
                 lock(&self.engine).step(self);
             }
         }
@@ -216,7 +258,7 @@ struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     fn begin(shared: &'a Shared, seat: MutexGuard<'a, ()>) -> Self {
-        shared.give_socket_to_thread(false);
+        shared.give_arrivals_to_thread(false);
         Self { shared, _seat: seat }
     }
 }
@@ -224,23 +266,28 @@ impl<'a> Visit<'a> {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.shared.guest_bell.disarm();
-        self.shared.give_socket_to_thread(true);
+        self.shared.give_arrivals_to_thread(true);
     }
 }
 
 impl Shared {
     /// Lets the engine's thread be woken by what comes, or not. What is there already wakes it at once.
-    fn give_socket_to_thread(&self, is_given: bool) {
+    fn give_arrivals_to_thread(&self, is_given: bool) {
         let flags = if is_given { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        if let Err(error) = epoll::modify(&self.watch, &self.socket, epoll::EventData::new_u64(SOCKET), flags)
-        {
-            tracing::error!(%error, "what comes cannot be watched");
+        let arrivals =
+            [(&self.socket, SOCKET)].into_iter().chain(self.kernel.as_ref().map(|rung| (rung, KERNEL)));
+        for (descriptor, number) in arrivals {
+            if let Err(error) =
+                epoll::modify(&self.watch, descriptor, epoll::EventData::new_u64(number), flags)
+            {
+                tracing::error!(%error, "what comes cannot be watched");
+            }
         }
     }
 }
 
 /// Descriptors to sleep on, by the number of each.
-fn watch<const COUNT: usize>(descriptors: [(BorrowedFd<'_>, u64); COUNT]) -> rustix::io::Result<OwnedFd> {
+fn watch<'a>(descriptors: impl Iterator<Item = (BorrowedFd<'a>, u64)>) -> rustix::io::Result<OwnedFd> {
     let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (descriptor, number) in descriptors {
         epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;

@@ -7,6 +7,7 @@ use rustix::time::Timespec;
 use treecast_proto::{Ending, GroupId, Input};
 
 use super::{Engine, Joint};
+use crate::clock;
 
 /// Groups that end have so long before they are given up, and then so long to say so.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,8 +27,9 @@ impl Stop {
     /// Goes on with the end; says whether the engine is no longer needed. An application that still has its group has not
     /// asked for its end: the root gives it up, and another member leaves. All others are ending already.
     pub fn is_done(&mut self, engine: &mut Engine) -> bool {
-        let now = engine.now();
+        let now = clock::now();
         let begun = *self.begun.get_or_insert_with(|| {
+            engine.own_all();
             for (group, joint) in &engine.groups {
                 if Arc::strong_count(&joint.channel) > 1 {
                     let group = *group;
@@ -45,6 +47,7 @@ impl Stop {
         });
         if begun.elapsed() > PATIENCE && !self.has_given_up {
             self.has_given_up = true;
+            engine.own_all();
             let groups: Vec<GroupId> = engine.protocol.groups().collect();
             for group in groups {
                 let _ = engine.protocol.handle(now, Input::Abort { group });

@@ -83,6 +83,10 @@ impl Membership {
         self.parent.is_some_and(|parent| parent.member == member)
     }
 
+    pub fn parent_address(&self) -> Option<SocketAddr> {
+        self.parent.map(|parent| parent.address)
+    }
+
     pub fn is_root(&self, address: SocketAddr) -> bool {
         self.root == address
     }

@@ -159,6 +159,18 @@ impl Group {
         }
     }
 
+    pub fn epoch(&self) -> Option<u32> {
+        self.flow.as_ref().map(|_| self.name.epoch)
+    }
+
+    pub fn neighbours(&self) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
+        let parent = match &self.place {
+            Place::Root(_) => None,
+            Place::Member(membership) => Some(membership.parent_address()?),
+        };
+        Some((parent, self.flow.as_ref()?.addresses().collect()))
+    }
+
     pub fn awaited(&self) -> Vec<MemberId> {
         match &self.place {
             Place::Root(roster) => roster.awaited(),

@@ -1,0 +1,61 @@
+//! On which interfaces a node sends and receives.
+
+use std::io;
+use std::net::SocketAddr;
+
+use super::netlink::{Link, Netlink};
+use crate::EbpfError;
+
+/// An interface of this machine, in the network namespace of who asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// What it is called.
+    pub name: String,
+    /// Its number, which does not change with the name.
+    pub index: u32,
+    /// The longest packet, in bytes, with the headers from IP's on.
+    pub mtu_bytes: u32,
+}
+
+/// The interfaces on which a node sends and receives that is bound to this address: that which has it; for the unspecified
+/// address, all Ethernet interfaces that are up; for one of loopback, loopback. Ports of a bridge or a bond are left out: it is
+/// the bridge or the bond that has the addresses.
+///
+/// # Errors
+/// [`EbpfError::NoInterface`], [`EbpfError::NotEthernet`], [`EbpfError::System`].
+pub fn interfaces_for(bind: SocketAddr) -> Result<Vec<Interface>, EbpfError> {
+    let system =
+        |source: io::Error| EbpfError::System { what: "cannot ask the kernel for its interfaces", source };
+    let netlink = Netlink::open().map_err(system)?;
+    let mut links = netlink.links().map_err(system)?;
+    let address = bind.ip().to_canonical();
+    if address.is_unspecified() {
+        links.retain(|link| link.is_up && link.hardware == libc::ARPHRD_ETHER && !link.is_port);
+    } else if address.is_loopback() {
+        links.retain(|link| link.hardware == libc::ARPHRD_LOOPBACK);
+    } else {
+        let addresses = netlink.addresses().map_err(system)?;
+        let has_it = |link: &Link| {
+            let is_meant = scope(bind).is_none_or(|index| index == link.index);
+            is_meant && addresses.contains(&(link.index, address))
+        };
+        links.retain(has_it);
+        let reads = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+        if let Some(link) = links.iter().find(|link| !reads.contains(&link.hardware)) {
+            return Err(EbpfError::NotEthernet { address, interface: link.name.clone() });
+        }
+    }
+    if links.is_empty() {
+        return Err(EbpfError::NoInterface(address));
+    }
+    let interface = |Link { name, index, mtu_bytes, .. }| Interface { name, index, mtu_bytes };
+    Ok(links.into_iter().map(interface).collect())
+}
+
+/// The interface that an address of a link is meant on: others may have the same.
+fn scope(bind: SocketAddr) -> Option<u32> {
+    match bind {
+        SocketAddr::V6(bind) if bind.scope_id() != 0 => Some(bind.scope_id()),
+        _ => None,
+    }
+}

@@ -1,0 +1,168 @@
+//! The kernel's packet path as part of an engine: groups are lent to it whenever nothing in them is out of the ordinary.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use treecast_ebpf::{
+    Counts, EbpfError, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory, interfaces_for,
+};
+use treecast_proto::{GroupCounters, GroupId, Input, Lent, Protocol};
+
+use crate::clock;
+use crate::datagrams::Datagrams;
+
+/// The kernel's packet path, with the groups that are in its tables.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    program: Program,
+    groups: BTreeMap<GroupId, Posted>,
+    /// Groups that the program does not have, and may be lent.
+    at_home: Vec<GroupId>,
+}
+
+/// A group in the kernel's tables.
+#[derive(Debug)]
+struct Posted {
+    group: KernelGroup,
+    /// The epoch of the tree that is posted.
+    epoch: Option<u32>,
+    /// What was lent.
+    lent: Lent,
+}
+
+impl Kernel {
+    /// Loads the program and puts it on the interfaces that the node's datagrams pass.
+    pub fn open(datagrams: &mut Datagrams, groups_max: u32) -> Result<Self, EbpfError> {
+        let address = datagrams.address();
+        let interfaces = interfaces_for(address)?;
+        let mut program = Program::load(settings(&interfaces, groups_max))?;
+        let socket = datagrams.cookie().map_err(system("cannot tell the socket from others"))?;
+        program.listen(socket, address.port());
+        program.attach(&interfaces)?;
+        datagrams.keep_apart();
+        Ok(Self { program, groups: BTreeMap::new(), at_home: Vec::new() })
+    }
+
+    /// What wakes whoever drives the engine.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.program.bell()
+    }
+
+    /// A group for which the bell was rung: a child misses something, or has not answered in time.
+    pub fn take_ring(&mut self) -> Option<GroupId> {
+        while let Some(woken) = self.program.take_ring() {
+            // The group may have gone since.
+            let found = self.groups.iter().find(|(_, posted)| posted.group.place() == woken.place);
+            if let Some((&group, _)) = found {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    /// Puts a group into the tables; the answer is the memory of its slots.
+    pub fn add(
+        &mut self,
+        group: GroupId,
+        slots: u32,
+        payload_bytes_max: u16,
+    ) -> Result<SlotMemory, EbpfError> {
+        let posted = self.program.add_group(group, slots, payload_bytes_max)?;
+        let memory = posted.memory().clone();
+        self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new() });
+        self.at_home.push(group);
+        Ok(memory)
+    }
+
+    /// Takes a group out of the tables.
+    pub fn remove(&mut self, group: GroupId) {
+        if let Some(posted) = self.groups.remove(&group) {
+            self.program.remove_group(&posted.group);
+            self.at_home.retain(|other| *other != group);
+        }
+    }
+
+    /// Says which socket's datagrams are packets of the group's root.
+    pub fn set_source(&mut self, group: GroupId, socket: u64) {
+        if let Some(posted) = self.groups.get_mut(&group) {
+            posted.group.set_source(socket);
+        }
+    }
+
+    /// Whether a group is in the tables.
+    pub fn knows(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+
+    /// Whether the program has a group.
+    pub fn has(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|posted| posted.group.is_given())
+    }
+
+    /// Takes a group back, if the program has it: before anything of it is looked at or handled.
+    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) {
+        let Some(Posted { group: kept, lent, .. }) = self.groups.get_mut(&group) else { return };
+        if !kept.take(lent) {
+            return;
+        }
+        protocol.take_back(group, lent, |packet| kept.packet(packet));
+        self.at_home.push(group);
+        // What a child has said that it misses.
+        while let Some(Note { from, header, .. }) = kept.take_note() {
+            let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &header });
+        }
+    }
+
+    /// Says who the neighbours of groups at home are, where that has changed: before anything is sent to them.
+    pub fn post(&mut self, protocol: &Protocol) {
+        for group in &self.at_home {
+            let Some(posted) = self.groups.get_mut(group) else { continue };
+            let epoch = protocol.epoch(*group);
+            if epoch != posted.epoch
+                && let Some((parent, children)) = protocol.neighbours(*group)
+            {
+                posted.group.post(parent, &children);
+                posted.epoch = epoch;
+            }
+        }
+    }
+
+    /// Lends every group at home that can be lent. All that was to be sent has been sent.
+    pub fn lend(&mut self, protocol: &mut Protocol) {
+        let Self { groups, at_home, .. } = self;
+        at_home.retain(|&id| {
+            let Some(Posted { group, lent, .. }) = groups.get_mut(&id) else { return false };
+            !protocol.lend(id, lent, |lent| group.give(lent))
+        });
+    }
+
+    /// What is counted of a group, with what the program has counted since it was lent.
+    pub fn add_counts(&self, group: GroupId, counters: &mut GroupCounters) {
+        if let Some(Posted { group, .. }) = self.groups.get(&group)
+            && group.is_given()
+        {
+            let Counts { accepted, sent, acknowledgments_sent, acknowledgments, .. } = group.counts();
+            (counters.accepted, counters.sent) = (accepted, sent);
+            (counters.acknowledgments_sent, counters.acknowledgments) =
+                (acknowledgments_sent, acknowledgments);
+        }
+    }
+
+    /// What the program counts of a group.
+    pub fn counts(&self, group: GroupId) -> Option<Counts> {
+        self.groups.get(&group).map(|posted| posted.group.counts())
+    }
+}
+
+/// The longest payload is what the interface with the largest packets carries.
+fn settings(interfaces: &[Interface], groups_max: u32) -> ProgramSettings {
+    let mtu_bytes = interfaces.iter().map(|interface| interface.mtu_bytes).max().unwrap_or_default();
+    let default = ProgramSettings::default();
+    let payload_bytes_max = if mtu_bytes > 1_500 { 8_912 } else { default.payload_bytes_max };
+    ProgramSettings { groups_max, payload_bytes_max, ..default }
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> EbpfError {
+    move |source| EbpfError::System { what, source }
+}

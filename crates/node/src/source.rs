@@ -1,0 +1,127 @@
+//! A root's packets as datagrams, which the kernel's packet path sends on to all children on their way out.
+
+#![expect(unsafe_code, reason = "payloads are read where they lie")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+
+use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
+use treecast_proto::{Cookie, GroupId, Sequence};
+use treecast_wire::{Body, Data, HEADER_BYTES, Header, MemberId, Timestamp};
+
+use crate::datagrams::{BATCH, Outgoing, options};
+
+/// Where datagrams go that are packets of a root: groups of addresses, as bpf/treecast.bpf.c has them. Under these they never
+/// leave the host.
+const TO_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
+const TO_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
+
+/// Where the checksum is in a header.
+const CHECKSUM: std::ops::Range<usize> = 4..8;
+
+/// A socket whose datagrams are packets of one group's root.
+pub(crate) struct Source {
+    socket: UdpSocket,
+    outgoing: Outgoing,
+    to: SocketAddr,
+    group: GroupId,
+    cookie: Cookie,
+    memory: SlotMemory,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Source").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// A source at the root's address, for the node that listens there.
+    pub fn open(
+        node: SocketAddr,
+        group: GroupId,
+        cookie: Cookie,
+        memory: SlotMemory,
+    ) -> Result<Self, EbpfError> {
+        let ip = node.ip().to_canonical();
+        let interface =
+            interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
+        let to = match ip {
+            IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
+            IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
+        };
+        let open = || {
+            let socket = UdpSocket::bind((ip, 0))?;
+            options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
+            options::leave_checksums_out(&socket);
+            options::forbid_fragments(&socket);
+            Ok(socket)
+        };
+        let what = "cannot open the socket of the root's packets";
+        let socket = open().map_err(|source| EbpfError::System { what, source })?;
+        let outgoing = Outgoing::new(ip.is_ipv6(), false);
+        Ok(Self { socket, outgoing, to: SocketAddr::new(to, node.port()), group, cookie, memory })
+    }
+
+    /// What tells the socket from others.
+    pub fn cookie(&self) -> Result<u64, EbpfError> {
+        let what = "cannot tell the socket of the root's packets from others";
+        options::cookie(&self.socket).map_err(|source| EbpfError::System { what, source })
+    }
+
+    /// Sends on what is in slots before this packet, as far as the kernel's packet path takes it; says whether that is all. What it
+    /// does not take it leaves to the node, as it does with what it has not been given.
+    pub fn send(&mut self, upto: Sequence) -> bool {
+        loop {
+            let from = self.taken();
+            if from == upto {
+                return true;
+            }
+            if self.memory.is_lent().load(Ordering::Acquire) == 0 {
+                return false;
+            }
+            let until = if upto.distance_from(from) > BATCH as i32 { from + BATCH as u32 } else { upto };
+            for packet in from.until(until) {
+                self.add(packet);
+            }
+            // What is refused here is not taken, which is seen.
+            let _ = self.outgoing.send(&self.socket);
+            if self.taken() != until {
+                return false;
+            }
+        }
+    }
+
+    fn taken(&self) -> Sequence {
+        Sequence(self.memory.taken().load(Ordering::Acquire))
+    }
+
+    fn add(&mut self, packet: Sequence) {
+        let piece = self.memory.piece(packet);
+        let data = Data {
+            message: piece.message,
+            offset: piece.offset,
+            length: piece.length,
+            message_length: piece.message_length,
+            ask: false,
+            repeated: false,
+            close: false,
+        };
+        let header = Header {
+            group: self.group,
+            cookie: self.cookie,
+            epoch: 0,
+            sender: MemberId(0),
+            sequence: packet,
+            timestamp: Timestamp(0),
+            body: Body::Data(data),
+        };
+        let mut header: [u8; HEADER_BYTES] = header.write(piece.checksum);
+        // The rest is said by the kernel's packet path, which goes on from the payload's part.
+        header[CHECKSUM].copy_from_slice(&piece.checksum.0.to_be_bytes());
+        // SAFETY: the slot is mapped, and nobody writes it before the packet has left it, which is after it was sent.
+        unsafe {
+            self.outgoing.add_from(self.to, &header, self.memory.payload(packet), piece.length as usize);
+        }
+    }
+}
