@@ -342,9 +342,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 fn crc_tables() -> Vec<u32> {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut tables = vec![0_u32; 8 * 256];
-    for byte in 0..256 {
-        tables[byte] =
-            (0..8).fold(byte as u32, |crc, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 });
+    for (byte, entry) in (0..256).zip(&mut tables) {
+        *entry = (0..8).fold(byte, |crc, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 });
     }
     for place in 256..8 * 256 {
         let before = tables[place - 256];

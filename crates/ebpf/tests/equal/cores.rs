@@ -152,7 +152,9 @@ impl Node {
             Verdict::Sent(frame) => self.network.carry_frame(&frame),
             Verdict::Passed => {
                 let sent = self.half().go(|half| half.datagram(address(from), bytes));
-                sent.into_iter().for_each(|(to, bytes)| self.network.carry(to, bytes));
+                for (to, bytes) in sent {
+                    self.network.carry(to, bytes);
+                }
                 return;
             }
         }
@@ -314,7 +316,9 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
         let user = scope.spawn(|| {
             while !node.is_over.load(Ordering::Relaxed) {
                 let sent = node.half().go(|_| {});
-                sent.into_iter().for_each(|(to, bytes)| node.network.carry(to, bytes));
+                for (to, bytes) in sent {
+                    node.network.carry(to, bytes);
+                }
                 thread::sleep(Duration::from_micros(5));
             }
         });

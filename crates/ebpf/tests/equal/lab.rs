@@ -65,11 +65,11 @@ pub enum Verdict {
 
 const FRAME_BYTES_MAX: usize = 4_000;
 
-/// What comes before a frame: what is left for the interface to do (linux/virtio_net.h).
+/// What comes before a frame: what is left for the interface to do (`linux/virtio_net.h`).
 const OFFLOAD_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 
-/// Answers of the program (linux/pkt_cls.h).
+/// Answers of the program (`linux/pkt_cls.h`).
 const UNSPEC: i32 = -1;
 const SHOT: i32 = 2;
 const REDIRECT: i32 = 7;
@@ -158,14 +158,14 @@ impl Lab {
     /// Lets applications send as they do, from this address, and not whole frames.
     pub fn use_datagrams(&mut self, own: Ipv4Addr) -> io::Result<()> {
         let mut request = request();
-        let mut address: libc::sockaddr_in = // SAFETY: it is zeroes.
-            unsafe { mem::zeroed() };
-        address.sin_family = libc::AF_INET as u16;
-        address.sin_addr.s_addr = u32::from_ne_bytes(own.octets());
+        let mut address = [0; 14];
+        for (place, byte) in address[2..].iter_mut().zip(own.octets()) {
+            *place = byte as libc::c_char;
+        }
+        request.ifr_ifru.ifru_addr = libc::sockaddr { sa_family: libc::AF_INET as u16, sa_data: address };
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        // SAFETY: an address of IPv4 has the room of any; the request is what the call reads.
+        // SAFETY: the request is what the call reads, and a number needs no memory.
         unsafe {
-            (&raw mut request.ifr_ifru.ifru_addr).cast::<libc::sockaddr_in>().write(address);
             check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const request))?;
             // Checksums are left to the interface, as with most NICs.
             check(libc::ioctl(self.far_end.0.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM))?;

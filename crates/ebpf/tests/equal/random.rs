@@ -23,6 +23,7 @@ const PORT: u16 = 7_000;
 
 /// A node and its neighbours.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn for itself")]
 struct Setting {
     is_root: bool,
     is_v6: bool,
