@@ -7,6 +7,8 @@ mod lab;
 mod pair;
 mod random;
 mod scripts;
+mod stage;
 #[path = "../../../proto/tests/tabletop/mod.rs"]
 mod tabletop;
+mod time;
 mod worlds;

@@ -122,6 +122,11 @@ impl<'a> Pair<'a> {
         self.deadline
     }
 
+    /// Where the program is.
+    pub const fn lab(&mut self) -> &mut Lab {
+        self.lab
+    }
+
     /// The protocol alone.
     pub const fn reference(&self) -> &Protocol {
         &self.reference
@@ -286,6 +291,8 @@ impl<'a> Pair<'a> {
         };
         let mut bytes = header.write(checksum).to_vec();
         bytes[4..8].copy_from_slice(&checksum.0.to_be_bytes());
+        // What the application says there is of no matter.
+        bytes[0] = u8::MAX;
         bytes.extend(payload);
         let to: IpAddr = match self.address.ip() {
             IpAddr::V4(_) => Ipv4Addr::new(239, 255, 84, 67).into(),
