@@ -423,7 +423,8 @@ static __always_inline int forward(struct __sk_buff *buffer, struct work *work, 
 }
 
 /* Wakes who sleeps by the packet itself, or what is left of it: it goes up to the socket that is waited on, under a version that no
- * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. */
+ * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. Packets that have
+ * come already go first, since waking takes longer than they do: it comes in once more, behind them. */
 static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
 {
 	struct way *sleeper = &work->sleeper;
@@ -434,7 +435,8 @@ static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct g
 	work->data = work->header;
 	work->data.version = VERSION_OF_WAKING;
 	/* Who is not woken looks again when user space next has something to do. */
-	return readdress(buffer, work, sleeper, &work->data, length) ? TC_ACT_SHOT : PASS;
+	return readdress(buffer, work, sleeper, &work->data, length) ? TC_ACT_SHOT
+								     : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
 }
 
 /* Sends the answer that the packet has become, and wakes who sleeps by what is left. */

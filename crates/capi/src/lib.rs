@@ -69,10 +69,12 @@ impl From<NodeError> for Failure {
             NodeError::TooLong { .. } => TC_TOO_LONG,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,
             NodeError::Ended(_) | NodeError::NodeClosed => TC_ENDED,
-            NodeError::Bind { .. } | NodeError::System { .. } | NodeError::DatagramTooLong { .. } => {
-                TC_SYSTEM
-            }
+            NodeError::Bind { .. }
+            | NodeError::System { .. }
+            | NodeError::Kernel(_)
+            | NodeError::DatagramTooLong { .. } => TC_SYSTEM,
             NodeError::Plan(_)
+            | NodeError::NoSuchEngine(_)
             | NodeError::Members(_)
             | NodeError::TurnedAway { .. }
             | NodeError::Refused(_)
