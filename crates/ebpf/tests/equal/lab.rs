@@ -59,7 +59,7 @@ pub enum Verdict {
     Taken,
     /// It leaves again, as this frame.
     Sent(Vec<u8>),
-    /// It is taken, and what is passed up is this, for who sleeps.
+    /// It comes once more, as this frame, for who sleeps.
     Waking(Vec<u8>),
 }
 
@@ -264,9 +264,12 @@ impl Ingress {
         let run = self.0.test_run(options).expect("the program can be run");
         sent.truncate(run.data_size_out as usize);
         match run.return_value as i32 {
-            UNSPEC if sent == frame => Verdict::Passed,
-            UNSPEC => Verdict::Waking(sent),
+            UNSPEC => {
+                assert_eq!(sent, frame, "what is passed up has not changed");
+                Verdict::Passed
+            }
             SHOT => Verdict::Taken,
+            REDIRECT if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
             REDIRECT => Verdict::Sent(sent),
             other => panic!("the program answers {other}"),
         }
