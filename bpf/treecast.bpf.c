@@ -323,11 +323,11 @@ static __always_inline struct page *page_of(struct work *work)
 }
 
 /* Data from the parent. The caller owns the group; false: nothing has changed, and the packet is for user space. */
-static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page,
+				 struct slot *slot)
 {
 	struct header *header = &work->header;
 	struct record piece;
-	struct slot *slot;
 	__be32 checksum;
 
 	if (group->is_root || header->flags & ~bpf_htons(FLAG_ASK) || bpf_ntohl(header->epoch) != group->epoch ||
@@ -337,9 +337,8 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	consume(group, page);
 	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group, work->now))
 		return false;
-	slot = slot_of(work, group);
 	/* The slot is free: nothing behind `next` is held while the group is lent, and all before has left it. */
-	if (!slot || !store(buffer, work, slot, piece.length))
+	if (!store(buffer, work, slot, piece.length))
 		return false;
 	work->checksum = payload_checksum(slot, piece.length);
 	checksum = header->checksum;
@@ -466,7 +465,7 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 		return PASS;
 	}
 	slot = slot_of(work, group);
-	is_taken = slot && take_data(buffer, work, group, page);
+	is_taken = slot && take_data(buffer, work, group, page, slot);
 	/* An answer goes without the payload. The slot may soon be another packet's. */
 	if (is_taken && work->answers && udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
 		removed = payload_sum(slot, work->length - HEADER_BYTES);
@@ -649,13 +648,13 @@ int treecast_egress(struct __sk_buff *buffer)
 	__u64 socket;
 	int interface;
 
+	/* Copies have no socket: they leave. */
+	if (!buffer->sk)
+		return PASS;
 	if (!node || !find(buffer, node, &is_v6, &udp, &is_source) ||
 	    (udp.from != node->port && !(is_source && udp.to == node->port)))
 		return PASS;
-	/* Copies have no socket: they leave. */
 	socket = bpf_get_socket_cookie(buffer);
-	if (!socket)
-		return PASS;
 	work = begin(buffer, is_v6, &udp);
 	if (!work)
 		return PASS;

@@ -28,8 +28,8 @@ pub(crate) struct Shared {
     /// What the engine's thread sleeps on: the socket, unless a guest does, the timer and the bell.
     watch: OwnedFd,
     socket: OwnedFd,
-    /// What the kernel's packet path rings, if it is part of this node.
-    kernel: Option<OwnedFd>,
+    /// Whether the kernel's packet path is part of this node.
+    has_kernel: bool,
     timer: Arc<OwnedFd>,
     /// The application's thread that drives the engine while it waits has this seat.
     seat: Mutex<()>,
@@ -82,7 +82,7 @@ impl Shared {
             is_stopping: AtomicBool::new(false),
             watch,
             socket,
-            kernel: rung,
+            has_kernel: rung.is_some(),
             timer,
             seat: Mutex::new(()),
             guest_bell,
@@ -206,7 +206,7 @@ impl Shared {
     ) -> Option<T> {
         let spun_until = Instant::now() + self.spin;
         // What the kernel's packet path takes in is seen without asking the system.
-        while self.kernel.is_some() && Instant::now() < spun_until {
+        while self.has_kernel && Instant::now() < spun_until {
             for _ in 0..LOOKS {
                 let found = find();
                 if found.is_some() {
@@ -231,19 +231,15 @@ impl Shared {
                 return None;
             }
             let left = if now < spun_until { Some(Duration::ZERO) } else { left };
-            // A node without the kernel's packet path is not rung by it.
-            let rung = self.kernel.as_ref().map_or_else(|| self.guest_bell.as_fd(), AsFd::as_fd);
-            let mut descriptors = [self.socket.as_fd(), self.guest_bell.as_fd(), rung]
+            let mut descriptors = [self.socket.as_fd(), self.guest_bell.as_fd()]
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-            let watched = if self.kernel.is_some() { 3 } else { 2 };
-            sleep(&mut descriptors[..watched], left);
-            let [has_arrived, has_rung, has_kernel_rung] =
-                descriptors.map(|descriptor| !descriptor.revents().is_empty());
+            sleep(&mut descriptors, left);
+            let [has_arrived, has_rung] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
             self.guest_bell.disarm();
             if has_rung {
                 self.guest_bell.clear();
             }
-            if has_arrived || has_kernel_rung {
+            if has_arrived {
                 lock(&self.engine).step(self);
             }
         }
@@ -258,7 +254,7 @@ struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     fn begin(shared: &'a Shared, seat: MutexGuard<'a, ()>) -> Self {
-        shared.give_arrivals_to_thread(false);
+        shared.give_socket_to_thread(false);
         Self { shared, _seat: seat }
     }
 }
@@ -266,22 +262,17 @@ impl<'a> Visit<'a> {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.shared.guest_bell.disarm();
-        self.shared.give_arrivals_to_thread(true);
+        self.shared.give_socket_to_thread(true);
     }
 }
 
 impl Shared {
     /// Lets the engine's thread be woken by what comes, or not. What is there already wakes it at once.
-    fn give_arrivals_to_thread(&self, is_given: bool) {
+    fn give_socket_to_thread(&self, is_given: bool) {
         let flags = if is_given { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        let arrivals =
-            [(&self.socket, SOCKET)].into_iter().chain(self.kernel.as_ref().map(|rung| (rung, KERNEL)));
-        for (descriptor, number) in arrivals {
-            if let Err(error) =
-                epoll::modify(&self.watch, descriptor, epoll::EventData::new_u64(number), flags)
-            {
-                tracing::error!(%error, "what comes cannot be watched");
-            }
+        if let Err(error) = epoll::modify(&self.watch, &self.socket, epoll::EventData::new_u64(SOCKET), flags)
+        {
+            tracing::error!(%error, "what comes cannot be watched");
         }
     }
 }
