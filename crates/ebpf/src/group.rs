@@ -193,6 +193,19 @@ impl KernelGroup {
         }
     }
 
+    /// Forgets the ways to all neighbours: the program learns them anew once they are posted. The group belongs to user space.
+    pub fn forget_ways(&mut self) {
+        debug_assert!(!self.is_given, "a group is changed by who has it");
+        let pointer = self.pointer();
+        // SAFETY: the group belongs to user space.
+        unsafe {
+            set!(pointer, 0, parent_way.bytes);
+            for place in 0..CHILDREN_MAX {
+                set!(pointer, 0, children[place].way.bytes);
+            }
+        }
+    }
+
     /// Gives the group to the program; says whether it can go on with it: it knows the way to everybody, all by the same IP, and
     /// there are no more than [`CHILDREN_MAX`] children.
     pub fn give(&mut self, lent: &Lent) -> bool {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use treecast_ebpf::SlotMemory;
+use treecast_ebpf::{HookTrouble, SlotMemory};
 use treecast_proto::{Input, Lead, MemberId, Sequence, StrayCounters};
 
 use crate::addresses::find_own;
@@ -200,6 +200,12 @@ impl Node {
             let _ = thread.join();
         }
         Ok(())
+    }
+
+    /// What is wrong with the kernel's packet path, if it has a part in this node: an interface that is gone, the program taken off.
+    /// Groups are run by user space alone then. It is looked at every second, while there are groups.
+    pub fn troubles(&self) -> Vec<HookTrouble> {
+        self.shared.with(|engine| engine.troubles())
     }
 
     /// What has come that belonged to no group.

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
-use treecast_ebpf::Program;
+use treecast_ebpf::{HookTrouble, Program};
 use treecast_proto::{
     Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Refused,
     Sequence, Source, StrayCounters, Transmit,
@@ -99,6 +99,11 @@ impl Engine {
             kernel.add_counts(group, &mut counters);
         }
         Some(counters)
+    }
+
+    /// What is wrong with the kernel's packet path; empty also where it has no part.
+    pub fn troubles(&self) -> Vec<HookTrouble> {
+        self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
     }
 
     /// What the kernel's packet path counts of a group that is in its tables.
@@ -194,6 +199,7 @@ impl Engine {
         }
         self.give_to_applications();
         if let Some(kernel) = &mut self.kernel {
+            kernel.look_after_hooks(clock::now(), &mut self.protocol);
             kernel.lend(&mut self.protocol);
         }
     }
