@@ -93,33 +93,61 @@ static __always_inline bool owes_answer(struct child *child)
 	return child->questions || is_before(child->acked, child->asked);
 }
 
+/* When a child is to be missed, or to be asked for a sign of life. */
+static __always_inline __u64 deadline(struct group *group, struct child *child)
+{
+	struct trip *trip = &child->trip;
+	__u64 wait = FIRST_WAIT_NS, wait_max = group->keepalive / 4;
+	__u32 doublings;
+
+	if (owes_answer(child))
+		doublings = child->misses;
+	else if (is_before(child->stable, child->sent) || child->sent == child->end)
+		doublings = 2 + child->looks;
+	else
+		return (child->quiet_since > child->heard_at ? child->quiet_since : child->heard_at) + group->keepalive;
+	if (trip->is_measured) {
+		wait = trip->smoothed + 4 * trip->variation;
+		if (wait < group->wait_min)
+			wait = group->wait_min;
+	}
+	wait <<= doublings < 16 ? doublings : 16;
+	return child->quiet_since + (wait < wait_max ? wait : wait_max);
+}
+
 static __always_inline bool may_send(struct group *group, struct child *child)
 {
 	return child->sent == group->next && is_before(child->sent, child->end) &&
 	       child->sent - child->acked < child->window.packets;
 }
 
+struct readiness {
+	struct group *group;
+	__u64 now;
+	__u64 is_waiting;
+};
+
 /* What is done with each child in turn is a function of its own, which the verifier looks at once and not once a child. */
 static long look_for_child_that_waits(__u32 place, void *context)
 {
-	struct group *group = *(struct group **)context;
+	struct readiness *readiness = context;
+	struct group *group = readiness->group;
 
-	if (place < CHILDREN_MAX && may_send(group, &group->children[place]))
+	if (place < CHILDREN_MAX && may_send(group, &group->children[place]) &&
+	    deadline(group, &group->children[place]) > readiness->now)
 		return 0;
-	((__u64 *)context)[1] = 1;
+	readiness->is_waiting = 1;
 	return 1;
 }
 
-/* Whether the next packet can go to every child now. */
-static __always_inline bool may_send_all(struct group *group)
+/* Whether the next packet can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
+ * so that a child may be late before the time that is set. */
+static __always_inline bool may_send_all(struct group *group, __u64 now)
 {
-	struct {
-		struct group *group;
-		__u64 is_waiting;
-	} context = { group, 0 };
+	struct readiness readiness = { group, now, 0 };
 
-	bpf_loop(group->child_count, look_for_child_that_waits, &context, 0);
-	return !context.is_waiting;
+	bpf_loop(group->child_count, look_for_child_that_waits, &readiness, 0);
+	return !readiness.is_waiting;
 }
 
 struct sending {
@@ -136,6 +164,7 @@ static long send_to(__u32 place, void *context)
 	struct group *group = sending->group;
 	__u32 packet = sending->packet;
 	struct child *child;
+	__u64 look_at;
 
 	if (place >= CHILDREN_MAX)
 		return 1;
@@ -143,16 +172,21 @@ static long send_to(__u32 place, void *context)
 	if (child->sent == child->acked)
 		child->quiet_since = sending->now;
 	child->sent = packet + 1;
-	if (!sending->asks && child->sent - child->acked < child->window.packets && child->sent != child->end)
+	if (sending->asks || child->sent - child->acked >= child->window.packets || child->sent == child->end) {
+		sending->asked_children |= 1ULL << place;
+		if (!owes_answer(child))
+			child->quiet_since = sending->now;
+		child->asked = later(child->asked, packet + 1);
+		if (!child->questions)
+			child->unanswered_since = sending->now;
+		if (child->questions != ~0u)
+			child->questions++;
+	} else if (child->sent - child->acked != 1) {
 		return 0;
-	sending->asked_children |= 1ULL << place;
-	if (!owes_answer(child))
-		child->quiet_since = sending->now;
-	child->asked = later(child->asked, packet + 1);
-	if (!child->questions)
-		child->unanswered_since = sending->now;
-	if (child->questions != ~0u)
-		child->questions++;
+	}
+	look_at = deadline(group, child);
+	if (look_at < group->look_at)
+		group->look_at = look_at;
 	return 0;
 }
 
@@ -285,30 +319,6 @@ static __always_inline bool told(struct group *group, struct child *child, struc
 	}
 	settle(group);
 	return true;
-}
-
-/* When user space is to look after a child, if something is awaited of it; 0 if nothing is. */
-static __always_inline __u64 deadline(struct group *group, struct child *child)
-{
-	struct trip *trip = &child->trip;
-	__u64 wait = FIRST_WAIT_NS;
-	__u32 doublings;
-
-	if (owes_answer(child))
-		doublings = child->misses;
-	else if (is_before(child->stable, child->sent) || child->sent == child->end)
-		doublings = 2 + child->looks;
-	else
-		return 0;
-	if (trip->is_measured) {
-		wait = trip->smoothed + 4 * trip->variation;
-		if (wait < group->wait_min)
-			wait = group->wait_min;
-	}
-	wait <<= doublings < 16 ? doublings : 16;
-	if (wait > group->wait_max)
-		wait = group->wait_max;
-	return child->quiet_since + wait;
 }
 
 /* Makes the answer to the parent, which has been told of everything then. */

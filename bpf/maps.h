@@ -101,6 +101,8 @@ struct work {
 	__u32 place;
 	__u32 checksum;
 	__u64 now;
+	/* The sum of what the packet had behind our header and has no longer. */
+	__u32 removed;
 	/* Which children are asked, whether the parent is answered, and who is woken. */
 	__u64 asked_children;
 	__u32 answers;

@@ -94,11 +94,10 @@ static __always_inline void ring(__u32 group, __u32 woken_by)
 
 struct look {
 	struct group *group;
-	/* When user space is to look after a child first; 0: nothing is awaited of any. */
 	__u64 first;
 };
 
-static long look_at(__u32 place, void *context)
+static long look_after(__u32 place, void *context)
 {
 	struct look *look = context;
 	__u64 at;
@@ -106,41 +105,46 @@ static long look_at(__u32 place, void *context)
 	if (place >= CHILDREN_MAX)
 		return 1;
 	at = deadline(look->group, &look->group->children[place]);
-	if (at && (!look->first || at < look->first))
+	if (at < look->first)
 		look->first = at;
 	return 0;
 }
 
-/* Looks, some time after something was sent, whether user space has to ask for it. */
+/* Looks whether a child is to be looked after, which user space does: deadlines move on while acknowledgments come. */
 static int time_is_over(void *map, __u32 *place, struct timer *timer)
 {
 	struct group *group = bpf_map_lookup_elem(&GROUPS, place);
-	struct look look = { group, 0 };
-	__u64 now = clock();
+	struct look look = { group, ~0ULL };
+	__u64 now = clock(), wait = 0;
 
 	if (!group)
 		return 0;
-	if (!own(group)) {
-		/* User space knows what is awaited. */
-		__sync_lock_test_and_set(&group->is_timed, 0);
+	/* User space knows what is awaited. */
+	if (!own(group))
 		return 0;
+	if (group->look_at <= now) {
+		bpf_loop(group->child_count, look_after, &look, 0);
+		if (look.first > now)
+			group->look_at = look.first;
 	}
-	bpf_loop(group->child_count, look_at, &look, 0);
-	group->is_timed = look.first > now;
+	if (group->look_at > now)
+		wait = group->look_at - now;
+	group->timed_at = now + (wait ? wait : group->wait_min);
 	disown(group);
-	if (look.first > now)
-		bpf_timer_start(&timer->timer, look.first - now, 0);
-	else if (look.first)
+	if (wait)
+		bpf_timer_start(&timer->timer, wait, 0);
+	else
 		ring(*place, WOKEN_BY_TIME);
 	return 0;
 }
 
-/* Sets the timer of a group which has just sent something. The caller owns the group. */
-static __always_inline void set_timer(struct group *group, __u32 place)
+/* Sees to it that the timer rings in time for a group which has just sent something. The caller owns the group. */
+static __always_inline void set_timer(struct group *group, __u32 place, __u64 now)
 {
+	__u64 wait = group->look_at > now ? group->look_at - now : 1;
 	struct timer *timer;
 
-	if (group->is_timed || !group->child_count)
+	if (!group->child_count || (group->timed_at > now && group->timed_at <= now + wait))
 		return;
 	timer = bpf_map_lookup_elem(&TIMERS, &place);
 	if (!timer)
@@ -150,7 +154,7 @@ static __always_inline void set_timer(struct group *group, __u32 place)
 		bpf_timer_set_callback(&timer->timer, time_is_over);
 		timer->is_made = 1;
 	}
-	group->is_timed = bpf_timer_start(&timer->timer, group->wait_min, 0) == 0;
+	group->timed_at = bpf_timer_start(&timer->timer, wait, 0) ? 0 : now + wait;
 }
 
 /* Finds our packet in a frame, and keeps its headers; false for what is none. `out` says whether it leaves this host: what comes
@@ -216,6 +220,7 @@ static __always_inline struct work *begin(struct __sk_buff *buffer, bool is_v6, 
 	work->asked_children = 0;
 	work->answers = 0;
 	work->wakes = 0;
+	work->removed = 0;
 	return work;
 }
 
@@ -330,7 +335,7 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	    !is_from(work, &group->parent_way) || !read_piece(work, group, &piece))
 		return false;
 	consume(group, page);
-	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group, work->now))
 		return false;
 	/* The slot is free: nothing behind `next` is held while the group is lent, and all before has left it. */
 	if (!store(buffer, work, slot, piece.length))
@@ -355,7 +360,7 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	if (work->answers)
 		work->acknowledgment.checksum = bpf_htonl(packet_checksum(&work->acknowledgment, 0));
 	work->asked_children = send_all(group, group->next - 1, piece.asks, work->now);
-	set_timer(group, work->place);
+	set_timer(group, work->place, work->now);
 	publish(&page->written, group->next);
 	if (page->sleeps && (is_last(&piece) || group->next - group->consumed >= group->slots / 4))
 		work->wakes = 1;
@@ -371,7 +376,10 @@ static __noinline bool take_from_source(struct work *work, struct group *group, 
 
 	if (!group->is_root || header->kind != KIND_DATA || header->flags ||
 	    bpf_ntohl(header->sequence) != group->next || !read_piece(work, group, &piece) ||
-	    !is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+	    !is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group, work->now))
+		return false;
+	/* Everybody is reached by the same IP, and it has to be that of the packet. */
+	if (group->child_count && group->children[0].way.bytes != work->headers_bytes)
 		return false;
 	slot = slot_of(work, group);
 	if (!slot)
@@ -382,7 +390,7 @@ static __noinline bool take_from_source(struct work *work, struct group *group, 
 	slot->record.asks = 0;
 	accept(group, &piece);
 	work->asked_children = send_all(group, group->next - 1, is_last(&piece), work->now);
-	set_timer(group, work->place);
+	set_timer(group, work->place, work->now);
 	publish(&page->taken, group->next);
 	return true;
 }
@@ -446,7 +454,7 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 {
 	struct page *page = page_of(work);
 	struct slot *slot = NULL;
-	__u32 sum = 0;
+	__u32 removed = 0;
 	bool is_taken;
 	int interface;
 
@@ -458,6 +466,9 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 	}
 	slot = slot_of(work, group);
 	is_taken = slot && take_data(buffer, work, group, page, slot);
+	/* An answer goes without the payload. The slot may soon be another packet's. */
+	if (is_taken && work->answers && udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
+		removed = payload_sum(slot, work->length - HEADER_BYTES);
 	disown(group);
 	if (!is_taken)
 		return PASS;
@@ -467,10 +478,9 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 		return bpf_redirect(interface, 0);
 	if (!work->answers)
 		return work->wakes ? wake(buffer, work, group, work->length) : TC_ACT_SHOT;
-	if (udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
-		sum = payload_sum(slot, work->length - HEADER_BYTES);
+	work->removed = removed;
 	if ((work->length != HEADER_BYTES && bpf_skb_change_tail(buffer, work->headers_bytes + HEADER_BYTES, 0)) ||
-	    readdress(buffer, work, &group->parent_way, &work->acknowledgment, (__u64)sum << 32 | HEADER_BYTES)) {
+	    readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
 		count(&group->counts.unsent);
 		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	}
@@ -547,7 +557,7 @@ static __always_inline int acknowledgment(struct __sk_buff *buffer, struct work 
 		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	if (readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
 		count(&group->counts.unsent);
-		return TC_ACT_SHOT;
+		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	}
 	return answer_parent(buffer, work, group);
 }
