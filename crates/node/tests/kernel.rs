@@ -133,7 +133,7 @@ fn members_with_either_engine_are_in_one_group() {
         mixed.extend((0..3).map(user));
         mixed.swap(1, 4);
         for root in [0, 5] {
-            let settings = GroupSettings { root, ..binomial(&mixed) };
+            let settings = GroupSettings { root, group: GroupId(root as u32), ..binomial(&mixed) };
             check_all(groups(&mixed, &settings), root, &[64, 0, 16_384, 200_000, 1]);
         }
     });
@@ -143,8 +143,8 @@ fn members_with_either_engine_are_in_one_group() {
 fn applications_forward_where_the_group_says_so() {
     in_own_network(|| {
         let nodes = nodes(4, "127.0.0.1:0");
-        for offload in [Offload::Assisted, Offload::Host] {
-            let settings = GroupSettings { offload, ..binomial(&nodes) };
+        for (number, offload) in [(1, Offload::Assisted), (2, Offload::Host)] {
+            let settings = GroupSettings { group: GroupId(number), offload, ..binomial(&nodes) };
             check_all(groups(&nodes, &settings), 0, &[64, 16_384, 100_000]);
         }
     });
