@@ -115,16 +115,17 @@ static __always_inline __u64 deadline(struct group *group, struct child *child)
 	return child->quiet_since + (wait < wait_max ? wait : wait_max);
 }
 
-static __always_inline bool may_send(struct group *group, struct child *child)
+static __always_inline bool may_send(struct group *group, struct child *child, __u32 packets)
 {
-	return child->sent == group->next && is_before(child->sent, child->end) &&
-	       child->sent - child->acked < child->window.packets;
+	return child->sent == group->next && distance(child->end, child->sent) >= (__s32)packets &&
+	       child->sent - child->acked + packets <= child->window.packets;
 }
 
 struct readiness {
 	struct group *group;
 	__u64 now;
-	__u64 is_waiting;
+	__u32 packets;
+	__u32 is_waiting;
 };
 
 /* What is done with each child in turn is a function of its own, which the verifier looks at once and not once a child. */
@@ -133,18 +134,18 @@ static long look_for_child_that_waits(__u32 place, void *context)
 	struct readiness *readiness = context;
 	struct group *group = readiness->group;
 
-	if (place < CHILDREN_MAX && may_send(group, &group->children[place]) &&
+	if (place < CHILDREN_MAX && may_send(group, &group->children[place], readiness->packets) &&
 	    deadline(group, &group->children[place]) > readiness->now)
 		return 0;
 	readiness->is_waiting = 1;
 	return 1;
 }
 
-/* Whether the next packet can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
+/* Whether so many packets can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
  * so that a child may be late before the time that is set. */
-static __always_inline bool may_send_all(struct group *group, __u64 now)
+static __always_inline bool may_send_all(struct group *group, struct work *work)
 {
-	struct readiness readiness = { group, now, 0 };
+	struct readiness readiness = { group, work->now, work->packets, 0 };
 
 	bpf_loop(group->child_count, look_for_child_that_waits, &readiness, 0);
 	return !readiness.is_waiting;
@@ -152,9 +153,9 @@ static __always_inline bool may_send_all(struct group *group, __u64 now)
 
 struct sending {
 	struct group *group;
-	__u64 now;
-	__u64 asked_children;
-	__u32 packet;
+	struct work *work;
+	/* The first of the packets, and which ask by themselves, a bit a packet. */
+	__u32 first;
 	__u32 asks;
 };
 
@@ -162,43 +163,55 @@ static long send_to(__u32 place, void *context)
 {
 	struct sending *sending = context;
 	struct group *group = sending->group;
-	__u32 packet = sending->packet;
+	struct work *work = sending->work;
 	struct child *child;
 	__u64 look_at;
+	__u32 number;
 
 	if (place >= CHILDREN_MAX)
 		return 1;
 	child = &group->children[place];
-	if (child->sent == child->acked)
-		child->quiet_since = sending->now;
-	child->sent = packet + 1;
-	if (sending->asks || child->sent - child->acked >= child->window.packets || child->sent == child->end) {
-		sending->asked_children |= 1ULL << place;
+	/* Kept in memory, where the verifier does not tell every set of packets from every other. */
+	work->asked[place] = 0;
+	work->looks_at_child = 0;
+	for (number = 0; number < PACKETS_MAX; number++) {
+		__u32 packet = sending->first + number;
+
+		if (number >= work->packets)
+			break;
+		if (child->sent == child->acked) {
+			child->quiet_since = work->now;
+			work->looks_at_child = 1;
+		}
+		child->sent = packet + 1;
+		if (!(sending->asks >> number & 1) && (packet & (step_of(group) - 1)) != step_of(group) - 1 &&
+		    child->sent - child->acked < child->window.packets && child->sent != child->end)
+			continue;
+		work->asked[place] |= 1u << number;
+		work->looks_at_child = 1;
 		if (!owes_answer(child))
-			child->quiet_since = sending->now;
+			child->quiet_since = work->now;
 		child->asked = later(child->asked, packet + 1);
 		if (!child->questions)
-			child->unanswered_since = sending->now;
+			child->unanswered_since = work->now;
 		if (child->questions != ~0u)
 			child->questions++;
-	} else if (child->sent - child->acked != 1) {
-		return 0;
 	}
+	if (!work->looks_at_child)
+		return 0;
 	look_at = deadline(group, child);
 	if (look_at < group->look_at)
 		group->look_at = look_at;
 	return 0;
 }
 
-/* Notes that the packet is sent to every child; says which are asked for an answer, a bit a child. */
-static __always_inline __u64 send_all(struct group *group, __u32 packet, bool asks, __u64 now)
+/* Notes that the packets are sent to every child, and of which each is asked for an answer. */
+static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u32 asks)
 {
-	struct sending sending = { group, now, 0, packet, asks };
+	struct sending sending = { group, work, first, asks };
 
-	sending.asks |= (packet & (step_of(group) - 1)) == step_of(group) - 1;
 	bpf_loop(group->child_count, send_to, &sending, 0);
-	group->counts.sent += group->child_count;
-	return sending.asked_children;
+	group->counts.sent += (__u64)group->child_count * work->packets;
 }
 
 /* Accepts the next packet, whose piece fits and whose payload is in its slot. */

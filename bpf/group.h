@@ -5,6 +5,9 @@
 /* As many children a group has at most where the program forwards. */
 #define CHILDREN_MAX 64
 
+/* As many packets pass as one at most. */
+#define PACKETS_MAX 32
+
 /* Whose a group is now. Only the owner touches what is in a group but for `owner` itself, the ways and the bell's words: the
  * program takes it from nobody for one packet, user space for as long as it has something to do that is out of the ordinary. */
 #define OWNER_NOBODY 0

@@ -109,12 +109,11 @@ static __noinline int readdress(struct __sk_buff *buffer, struct work *work, str
 	return bpf_l4_csum_replace(buffer, header_at - 2, 0, folded(rest), BPF_F_MARK_MANGLED_0) ? -1 : 0;
 }
 
-/* The header of the copies: the packet's own, but for what each sender says of itself. */
-static __always_inline void make_data(struct work *work, struct group *group, bool asks)
+/* The header of a packet's copies: its own, but for what each sender says of itself. `checksum` is the payload's part. */
+static __always_inline void make_data(struct header *data, struct header *header, struct work *work, struct group *group,
+				      bool asks, __u32 checksum)
 {
-	struct header *data = &work->data;
-
-	*data = work->header;
+	*data = *header;
 	data->version = VERSION;
 	data->flags = asks ? bpf_htons(FLAG_ASK) : 0;
 	data->checksum = 0;
@@ -122,5 +121,5 @@ static __always_inline void make_data(struct work *work, struct group *group, bo
 	data->epoch = bpf_htonl(group->epoch);
 	data->sender = bpf_htonl(group->member);
 	data->timestamp = bpf_cpu_to_be64(work->now ? work->now : 1);
-	data->checksum = bpf_htonl(packet_checksum(data, work->checksum));
+	data->checksum = bpf_htonl(packet_checksum(data, checksum));
 }
