@@ -16,6 +16,13 @@ use crate::datagrams::{BATCH, Outgoing, options};
 const TO_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
 const TO_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
 
+/// As many bytes of packets pass the system as one at most: what the kernel can keep in one piece of memory, of which it makes one
+/// for each child, without asking for more pages together than are easily had.
+const TRAIN_BYTES_MAX: usize = 24_000;
+
+/// Before this version the kernel may crash where a program takes such packets apart.
+const TAKES_TRAINS: (u32, u32) = (6, 16);
+
 /// Where the checksum is in a header.
 const CHECKSUM: std::ops::Range<usize> = 4..8;
 
@@ -53,13 +60,12 @@ impl Source {
         let open = || {
             let socket = UdpSocket::bind((ip, 0))?;
             options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
-            options::leave_checksums_out(&socket);
             options::forbid_fragments(&socket);
             Ok(socket)
         };
         let what = "cannot open the socket of the root's packets";
         let socket = open().map_err(|source| EbpfError::System { what, source })?;
-        let outgoing = Outgoing::new(ip.is_ipv6(), false);
+        let outgoing = Outgoing::new(ip.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX));
         Ok(Self { socket, outgoing, to: SocketAddr::new(to, node.port()), group, cookie, memory })
     }
 
@@ -124,4 +130,13 @@ impl Source {
             self.outgoing.add_from(self.to, &header, self.memory.payload(packet), piece.length as usize);
         }
     }
+}
+
+/// Whether packets may pass the system as one on their way through the program.
+fn takes_trains() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= TAKES_TRAINS
 }
