@@ -34,6 +34,9 @@ pub(crate) struct Source {
     group: GroupId,
     cookie: Cookie,
     memory: SlotMemory,
+    /// Whether UDP has its checksum. It costs each copy, and packets have one of their own; but only with it several packets pass
+    /// the system as one.
+    has_checksum: bool,
 }
 
 impl std::fmt::Debug for Source {
@@ -66,7 +69,15 @@ impl Source {
         let what = "cannot open the socket of the root's packets";
         let socket = open().map_err(|source| EbpfError::System { what, source })?;
         let outgoing = Outgoing::new(ip.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX));
-        Ok(Self { socket, outgoing, to: SocketAddr::new(to, node.port()), group, cookie, memory })
+        Ok(Self {
+            socket,
+            outgoing,
+            to: SocketAddr::new(to, node.port()),
+            group,
+            cookie,
+            memory,
+            has_checksum: true,
+        })
     }
 
     /// What tells the socket from others.
@@ -87,6 +98,7 @@ impl Source {
                 return false;
             }
             let until = if upto.distance_from(from) > BATCH as i32 { from + BATCH as u32 } else { upto };
+            self.set_checksum(until != from + 1);
             for packet in from.until(until) {
                 self.add(packet);
             }
@@ -95,6 +107,13 @@ impl Source {
             if self.taken() != until {
                 return false;
             }
+        }
+    }
+
+    fn set_checksum(&mut self, has_checksum: bool) {
+        if self.has_checksum != has_checksum {
+            options::leave_checksums_out(&self.socket, !has_checksum);
+            self.has_checksum = has_checksum;
         }
     }
 

@@ -206,7 +206,7 @@ impl Datagrams {
     pub fn keep_apart(&mut self) {
         self.send.keep_apart();
         options::take_no_trains(&self.socket);
-        options::leave_checksums_out(&self.socket);
+        options::leave_checksums_out(&self.socket, true);
     }
 }
 
