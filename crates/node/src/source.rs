@@ -60,24 +60,18 @@ impl Source {
             IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
             IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
         };
+        let to = SocketAddr::new(to, node.port());
         let open = || {
             let socket = UdpSocket::bind((ip, 0))?;
             options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
             options::forbid_fragments(&socket);
+            socket.connect(to)?;
             Ok(socket)
         };
         let what = "cannot open the socket of the root's packets";
         let socket = open().map_err(|source| EbpfError::System { what, source })?;
-        let outgoing = Outgoing::new(ip.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX));
-        Ok(Self {
-            socket,
-            outgoing,
-            to: SocketAddr::new(to, node.port()),
-            group,
-            cookie,
-            memory,
-            has_checksum: true,
-        })
+        let outgoing = Outgoing::new(ip.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX)).connected();
+        Ok(Self { socket, outgoing, to, group, cookie, memory, has_checksum: true })
     }
 
     /// What tells the socket from others.

@@ -14,6 +14,8 @@ pub struct Outgoing {
     is_v6: bool,
     /// As many bytes pass the system as one at most; none: each datagram by itself.
     train_bytes_max: Option<usize>,
+    /// Whether all go to where the socket is connected to: then the system need not find the way for each.
+    is_connected: bool,
     batch: Box<Batch>,
 }
 
@@ -74,7 +76,12 @@ impl Outgoing {
             notes: [Note([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        Self { is_v6, train_bytes_max, batch }
+        Self { is_v6, train_bytes_max, is_connected: false, batch }
+    }
+
+    /// All datagrams go to where the socket is connected to.
+    pub fn connected(self) -> Self {
+        Self { is_connected: true, ..self }
     }
 
     /// From now on each datagram passes the system by itself.
@@ -132,7 +139,7 @@ impl Outgoing {
 
     /// Makes ready what the kernel reads of each train.
     fn make_headers(&mut self) {
-        let is_v6 = self.is_v6;
+        let (is_v6, is_connected) = (self.is_v6, self.is_connected);
         let send = &mut *self.batch;
         for place in 0..send.trains {
             let Train { to, first, count, each_bytes, .. } = send.made[place];
@@ -140,6 +147,9 @@ impl Outgoing {
             let message = &mut send.headers[place].msg_hdr;
             message.msg_name = (&raw mut send.addresses[place]).cast();
             message.msg_namelen = name_length;
+            if is_connected {
+                (message.msg_name, message.msg_namelen) = (ptr::null_mut(), 0);
+            }
             message.msg_iov = send.vectors[first..first + count].as_mut_ptr().cast();
             message.msg_iovlen = (2 * count) as _;
             (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
