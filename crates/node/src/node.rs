@@ -100,7 +100,7 @@ impl Node {
 
     pub(crate) fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         settings.check()?;
-        let children = tree::children(settings)?;
+        let children = tree::children(settings, self.shared.has_kernel())?;
         let payload_bytes_max = settings.payload_bytes_max();
         let start = Sequence(0);
         let input = Input::Lead(Box::new(Lead {

@@ -95,6 +95,11 @@ impl Shared {
         self.address
     }
 
+    /// Whether the kernel's packet path is part of this node.
+    pub const fn has_kernel(&self) -> bool {
+        self.has_kernel
+    }
+
     /// Asks for something, and sees to it that it is done.
     pub fn request(&self, request: Request) {
         lock(&self.requests).push_back(request);
