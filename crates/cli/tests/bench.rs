@@ -220,7 +220,8 @@ fn a_host_that_dies_below_the_kernel_s_path_is_cut_off() {
     if !has_kernel_engine() {
         return;
     }
-    let words = "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 4M --messages 3 --rounds 1 --kill 2";
+    let words =
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 4M --messages 3 --rounds 1 --kill 2";
     let report = report(&words.split(' ').collect::<Vec<_>>());
     let lost = report["lost_members"].as_array().unwrap();
     assert!(lost.len() == 1 && lost[0].as_str().unwrap().starts_with("member 2 at 10.42.0.3:"), "{lost:?}");
