@@ -56,7 +56,9 @@ impl Source {
         let ip = node.ip().to_canonical();
         let interface =
             interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
+        // On loopback there are no groups of addresses; there the socket alone says what its datagrams are.
         let to = match ip {
+            ip if ip.is_loopback() => ip,
             IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
             IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
         };
