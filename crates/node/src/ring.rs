@@ -10,7 +10,6 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::{fmt, ptr, slice};
 
-#[cfg(not(loom))]
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{PayloadChecksum, Piece, Sequence};
 
@@ -99,11 +98,11 @@ impl Ring {
     }
 }
 
-#[cfg(not(loom))]
 impl Ring {
     const fn kernel_memory(&self) -> Option<&SlotMemory> {
         match &self.memory {
             Memory::Own { .. } => None,
+            #[cfg(not(loom))]
             Memory::Kernel(memory) => Some(memory),
         }
     }
@@ -145,6 +144,12 @@ pub fn kernel_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingW
     memory.written().store(start.0, Ordering::Release);
     memory.read().store(start.0, Ordering::Release);
     sides(Ring { slots: memory.count(), stride, memory: Memory::Kernel(memory) })
+}
+
+/// Models have memory of their own.
+#[cfg(loom)]
+pub fn kernel_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
+    ring(memory.count(), stride, start)
 }
 
 fn sides(ring: Ring) -> (RingWriter, RingReader) {
@@ -191,7 +196,6 @@ impl RingWriter {
     }
 
     /// The memory that the kernel's packet path shares, if it does.
-    #[cfg(not(loom))]
     pub fn kernel_memory(&self) -> Option<&SlotMemory> {
         self.ring.kernel_memory()
     }
@@ -278,7 +282,6 @@ impl RingReader {
     }
 
     /// The memory that the kernel's packet path shares, if it does.
-    #[cfg(not(loom))]
     pub fn kernel_memory(&self) -> Option<&SlotMemory> {
         self.ring.kernel_memory()
     }
