@@ -36,37 +36,37 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// A source at the root's address, for the node that listens there.
-    pub fn open(
-        node: SocketAddr,
-        group: GroupId,
-        cookie: Cookie,
-        memory: SlotMemory,
-    ) -> Result<Self, EbpfError> {
+    /// A socket at the root's address, for the node that listens there, and what tells it from others.
+    pub fn open(node: SocketAddr) -> Result<(UdpSocket, u64), EbpfError> {
         let ip = node.ip().to_canonical();
         let interface =
             interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
-        let to = match ip {
-            IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
-            IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
-        };
         let open = || {
             let socket = UdpSocket::bind((ip, 0))?;
             options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
             options::leave_checksums_out(&socket);
             options::forbid_fragments(&socket);
-            Ok(socket)
+            let cookie = options::cookie(&socket)?;
+            Ok((socket, cookie))
         };
         let what = "cannot open the socket of the root's packets";
-        let socket = open().map_err(|source| EbpfError::System { what, source })?;
-        let outgoing = Outgoing::new(ip.is_ipv6(), false);
-        Ok(Self { socket, outgoing, to: SocketAddr::new(to, node.port()), group, cookie, memory })
+        open().map_err(|source| EbpfError::System { what, source })
     }
 
-    /// What tells the socket from others.
-    pub fn cookie(&self) -> Result<u64, EbpfError> {
-        let what = "cannot tell the socket of the root's packets from others";
-        options::cookie(&self.socket).map_err(|source| EbpfError::System { what, source })
+    /// The source of a group's root, by the socket that was opened for it.
+    pub fn new(
+        socket: UdpSocket,
+        node: SocketAddr,
+        group: GroupId,
+        cookie: Cookie,
+        memory: SlotMemory,
+    ) -> Self {
+        let to = match node.ip().to_canonical() {
+            IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
+            IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
+        };
+        let outgoing = Outgoing::new(to.is_ipv6(), false);
+        Self { socket, outgoing, to: SocketAddr::new(to, node.port()), group, cookie, memory }
     }
 
     /// Sends on what is in slots before this packet, as far as the kernel's packet path takes it; says whether that is all. What it

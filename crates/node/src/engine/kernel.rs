@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use treecast_ebpf::{
     Counts, EbpfError, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory, interfaces_for,
 };
-use treecast_proto::{GroupCounters, GroupId, Input, Lent, Protocol};
+use treecast_proto::{GroupCounters, GroupId, Input, Lent, Protocol, Sequence};
 
 use crate::clock;
 use crate::datagrams::Datagrams;
@@ -19,6 +19,16 @@ pub(crate) struct Kernel {
     groups: BTreeMap<GroupId, Posted>,
     /// Groups that the program does not have, and may be lent.
     at_home: Vec<GroupId>,
+}
+
+/// How far a group is that was taken back.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub next: Sequence,
+    pub consumed: Sequence,
+    pub freed: Sequence,
+    /// Whether what is in its slots can be.
+    pub is_possible: bool,
 }
 
 /// A group in the kernel's tables.
@@ -61,18 +71,27 @@ impl Kernel {
         None
     }
 
-    /// Puts a group into the tables; the answer is the memory of its slots.
+    /// Puts a group into the tables; the answer is the memory of its slots, and what another process maps, if it is to be shared.
     pub fn add(
         &mut self,
         group: GroupId,
         slots: u32,
         payload_bytes_max: u16,
-    ) -> Result<SlotMemory, EbpfError> {
-        let posted = self.program.add_group(group, slots, payload_bytes_max)?;
+        is_shared: bool,
+    ) -> Result<(SlotMemory, Option<(OwnedFd, OwnedFd)>), EbpfError> {
+        let mut posted = self.program.add_group(group, slots, payload_bytes_max)?;
         let memory = posted.memory().clone();
+        let descriptors = posted.take_descriptors().filter(|_| is_shared).transpose();
+        let descriptors = match descriptors {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                self.program.remove_group(&posted);
+                return Err(system("cannot share the memory of a group")(error));
+            }
+        };
         self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new() });
         self.at_home.push(group);
-        Ok(memory)
+        Ok((memory, descriptors))
     }
 
     /// Takes a group out of the tables.
@@ -90,6 +109,13 @@ impl Kernel {
         }
     }
 
+    /// Says at which port of this host whoever sleeps over a group is woken.
+    pub fn set_wake_port(&mut self, group: GroupId, port: u16) {
+        if let Some(posted) = self.groups.get_mut(&group) {
+            posted.group.set_wake_port(port);
+        }
+    }
+
     /// Whether a group is in the tables.
     pub fn knows(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
@@ -100,18 +126,20 @@ impl Kernel {
         self.groups.get(&group).is_some_and(|posted| posted.group.is_given())
     }
 
-    /// Takes a group back, if the program has it: before anything of it is looked at or handled.
-    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) {
-        let Some(Posted { group: kept, lent, .. }) = self.groups.get_mut(&group) else { return };
+    /// Takes a group back, if the program has it; says how far it is then.
+    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Returned> {
+        let Posted { group: kept, lent, .. } = self.groups.get_mut(&group)?;
         if !kept.take(lent) {
-            return;
+            return None;
         }
-        protocol.take_back(group, lent, |packet| kept.packet(packet));
+        let is_possible = protocol.take_back(group, lent, |packet| kept.packet(packet));
+        let Lent { next, consumed, freed, .. } = *lent;
         self.at_home.push(group);
         // What a child has said that it misses.
         while let Some(Note { from, header, .. }) = kept.take_note() {
             let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &header });
         }
+        Some(Returned { next, consumed, freed, is_possible })
     }
 
     /// Says who the neighbours of groups at home are, where that has changed: before anything is sent to them.
