@@ -33,10 +33,14 @@ impl Joint {
         }
     }
 
-    /// Gives the group up if what its application has written cannot be; says whether it has done so now.
+    fn is_to_be_given_up(&self) -> bool {
+        !self.is_given_up && self.side.as_ref().is_some_and(|side| !side.is_sound())
+    }
+
+    /// Gives the group up if what its application has written cannot be; says whether it has done so now. The protocol
+    /// has the group.
     pub fn give_up_nonsense(&mut self, protocol: &mut Protocol, is_possible: bool) -> bool {
-        let is_sound = is_possible && self.side.as_ref().is_none_or(Side::is_sound);
-        if is_sound || self.is_given_up {
+        if self.is_given_up || is_possible && !self.is_to_be_given_up() {
             return false;
         }
         self.is_given_up = true;
@@ -77,9 +81,13 @@ impl Joints {
     }
 
     /// Gives up groups whose applications have written what cannot be.
-    pub fn give_up_nonsense(&mut self, protocol: &mut Protocol) {
-        for joint in self.groups.values_mut() {
-            self.nonsense += u64::from(joint.give_up_nonsense(protocol, true));
+    pub fn give_up_nonsense(&mut self, kernel: &mut Option<Kernel>, protocol: &mut Protocol) {
+        while let Some(joint) = self.groups.values().find(|joint| joint.is_to_be_given_up()) {
+            let group = joint.channel.group;
+            self.take_back(kernel, protocol, group);
+            if let Some(joint) = self.groups.get_mut(&group) {
+                self.nonsense += u64::from(joint.give_up_nonsense(protocol, true));
+            }
         }
     }
 }

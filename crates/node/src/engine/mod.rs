@@ -204,7 +204,7 @@ impl Engine {
         let requests = shared.take_requests();
         self.answer_bell();
         self.take_from_applications();
-        self.joints.give_up_nonsense(&mut self.protocol);
+        self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
         for request in requests {
             self.request(request);
         }

@@ -1,17 +1,21 @@
 //! A daemon and its clients. What needs other users or the kernel's packet path is for root, and says so when it is skipped.
 
-use std::os::fd::OwnedFd;
+mod hostile;
+mod processes;
+mod raw;
+
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net;
 use tempfile::TempDir;
 use treecast_node::{
     Daemon, DaemonCounters, EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings,
     Offload, Policy, RunningEngine, Stopper,
 };
+
+use raw::{HELLO, hear, raw, say};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -24,9 +28,15 @@ struct Served {
 
 impl Served {
     fn new(engine: EngineChoice, policy: Policy) -> Self {
+        Self::with_groups_max(engine, policy, 1_024)
+    }
+
+    /// A daemon whose tables have room for so many groups.
+    fn with_groups_max(engine: EngineChoice, policy: Policy, groups_max: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let bind = "127.0.0.1:0".parse().unwrap();
-        let settings = NodeSettings { bind, engine, ..NodeSettings::default() };
+        let mut settings = NodeSettings { bind, engine, ..NodeSettings::default() };
+        settings.protocol.groups_max = groups_max;
         let daemon = Daemon::open(&settings, &socket(&folder), policy).unwrap();
         let stopper = daemon.stopper();
         let thread = Some(std::thread::spawn(move || daemon.serve().unwrap()));
@@ -260,7 +270,7 @@ fn until_given(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
 #[test]
 fn what_is_no_word_is_answered_and_ends_the_connection() {
     let served = Served::new(EngineChoice::User, Policy::default());
-    let hello = br#"{"hello":{"version":1}}"#;
+    let hello = HELLO.as_bytes();
     for (first, second) in [
         (&b"no JSON"[..], None),
         (b"{}", None),
@@ -332,27 +342,4 @@ fn ten_thousand_connections_do_not_keep_others_out_for_long() {
     let settings = GroupSettings::new(vec![here.address(), there.address()]);
     let (root, member) = (here.group(&settings).unwrap(), there.group(&settings).unwrap());
     exchange(&root, &member, 10);
-}
-
-fn raw(path: &Path) -> OwnedFd {
-    let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::SEQPACKET, None).unwrap();
-    net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
-    socket
-}
-
-fn say(socket: &OwnedFd, bytes: &[u8]) {
-    let _ = net::send(socket, bytes, net::SendFlags::NOSIGNAL);
-}
-
-/// What is said; nothing at the end.
-fn hear(socket: &OwnedFd) -> String {
-    let mut bytes = vec![0; 1 << 16];
-    loop {
-        match net::recv(socket, &mut bytes[..], net::RecvFlags::empty()) {
-            Ok((length, _)) => return String::from_utf8(bytes[..length].to_vec()).unwrap(),
-            // Said once, of a connection that was ended with something unread; what was said before is still there.
-            Err(rustix::io::Errno::CONNRESET) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
 }
