@@ -93,40 +93,69 @@ static __always_inline bool owes_answer(struct child *child)
 	return child->questions || is_before(child->acked, child->asked);
 }
 
-static __always_inline bool may_send(struct group *group, struct child *child)
+/* When a child is to be missed, or to be asked for a sign of life. */
+static __always_inline __u64 deadline(struct group *group, struct child *child)
 {
-	return child->sent == group->next && is_before(child->sent, child->end) &&
-	       child->sent - child->acked < child->window.packets;
+	struct trip *trip = &child->trip;
+	__u64 wait = FIRST_WAIT_NS, wait_max = group->keepalive / 4;
+	__u32 doublings;
+
+	if (owes_answer(child))
+		doublings = child->misses;
+	else if (is_before(child->stable, child->sent) || child->sent == child->end)
+		doublings = 2 + child->looks;
+	else
+		return (child->quiet_since > child->heard_at ? child->quiet_since : child->heard_at) + group->keepalive;
+	if (trip->is_measured) {
+		wait = trip->smoothed + 4 * trip->variation;
+		if (wait < group->wait_min)
+			wait = group->wait_min;
+	}
+	wait <<= doublings < 16 ? doublings : 16;
+	return child->quiet_since + (wait < wait_max ? wait : wait_max);
 }
+
+static __always_inline bool may_send(struct group *group, struct child *child, __u32 packets)
+{
+	return child->sent == group->next && distance(child->end, child->sent) >= (__s32)packets &&
+	       child->sent - child->acked + packets <= child->window.packets;
+}
+
+struct readiness {
+	struct group *group;
+	__u64 now;
+	__u32 packets;
+	__u32 is_waiting;
+};
 
 /* What is done with each child in turn is a function of its own, which the verifier looks at once and not once a child. */
 static long look_for_child_that_waits(__u32 place, void *context)
 {
-	struct group *group = *(struct group **)context;
+	struct readiness *readiness = context;
+	struct group *group = readiness->group;
 
-	if (place < CHILDREN_MAX && may_send(group, &group->children[place]))
+	if (place < CHILDREN_MAX && may_send(group, &group->children[place], readiness->packets) &&
+	    deadline(group, &group->children[place]) > readiness->now)
 		return 0;
-	((__u64 *)context)[1] = 1;
+	readiness->is_waiting = 1;
 	return 1;
 }
 
-/* Whether the next packet can go to every child now. */
-static __always_inline bool may_send_all(struct group *group)
+/* Whether so many packets can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
+ * so that a child may be late before the time that is set. */
+static __always_inline bool may_send_all(struct group *group, struct work *work)
 {
-	struct {
-		struct group *group;
-		__u64 is_waiting;
-	} context = { group, 0 };
+	struct readiness readiness = { group, work->now, work->packets, 0 };
 
-	bpf_loop(group->child_count, look_for_child_that_waits, &context, 0);
-	return !context.is_waiting;
+	bpf_loop(group->child_count, look_for_child_that_waits, &readiness, 0);
+	return !readiness.is_waiting;
 }
 
 struct sending {
 	struct group *group;
-	__u64 now;
-	__u64 asked_children;
-	__u32 packet;
+	struct work *work;
+	/* The first of the packets, and which ask by themselves, a bit a packet. */
+	__u32 first;
 	__u32 asks;
 };
 
@@ -134,37 +163,55 @@ static long send_to(__u32 place, void *context)
 {
 	struct sending *sending = context;
 	struct group *group = sending->group;
-	__u32 packet = sending->packet;
+	struct work *work = sending->work;
 	struct child *child;
+	__u64 look_at;
+	__u32 number;
 
 	if (place >= CHILDREN_MAX)
 		return 1;
 	child = &group->children[place];
-	if (child->sent == child->acked)
-		child->quiet_since = sending->now;
-	child->sent = packet + 1;
-	if (!sending->asks && child->sent - child->acked < child->window.packets && child->sent != child->end)
+	/* Kept in memory, where the verifier does not tell every set of packets from every other. */
+	work->asked[place] = 0;
+	work->looks_at_child = 0;
+	for (number = 0; number < PACKETS_MAX; number++) {
+		__u32 packet = sending->first + number;
+
+		if (number >= work->packets)
+			break;
+		if (child->sent == child->acked) {
+			child->quiet_since = work->now;
+			work->looks_at_child = 1;
+		}
+		child->sent = packet + 1;
+		if (!(sending->asks >> number & 1) && (packet & (step_of(group) - 1)) != step_of(group) - 1 &&
+		    child->sent - child->acked < child->window.packets && child->sent != child->end)
+			continue;
+		work->asked[place] |= 1u << number;
+		work->looks_at_child = 1;
+		if (!owes_answer(child))
+			child->quiet_since = work->now;
+		child->asked = later(child->asked, packet + 1);
+		if (!child->questions)
+			child->unanswered_since = work->now;
+		if (child->questions != ~0u)
+			child->questions++;
+	}
+	if (!work->looks_at_child)
 		return 0;
-	sending->asked_children |= 1ULL << place;
-	if (!owes_answer(child))
-		child->quiet_since = sending->now;
-	child->asked = later(child->asked, packet + 1);
-	if (!child->questions)
-		child->unanswered_since = sending->now;
-	if (child->questions != ~0u)
-		child->questions++;
+	look_at = deadline(group, child);
+	if (look_at < group->look_at)
+		group->look_at = look_at;
 	return 0;
 }
 
-/* Notes that the packet is sent to every child; says which are asked for an answer, a bit a child. */
-static __always_inline __u64 send_all(struct group *group, __u32 packet, bool asks, __u64 now)
+/* Notes that the packets are sent to every child, and of which each is asked for an answer. */
+static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u32 asks)
 {
-	struct sending sending = { group, now, 0, packet, asks };
+	struct sending sending = { group, work, first, asks };
 
-	sending.asks |= (packet & (step_of(group) - 1)) == step_of(group) - 1;
 	bpf_loop(group->child_count, send_to, &sending, 0);
-	group->counts.sent += group->child_count;
-	return sending.asked_children;
+	group->counts.sent += (__u64)group->child_count * work->packets;
 }
 
 /* Accepts the next packet, whose piece fits and whose payload is in its slot. */
@@ -285,30 +332,6 @@ static __always_inline bool told(struct group *group, struct child *child, struc
 	}
 	settle(group);
 	return true;
-}
-
-/* When user space is to look after a child, if something is awaited of it; 0 if nothing is. */
-static __always_inline __u64 deadline(struct group *group, struct child *child)
-{
-	struct trip *trip = &child->trip;
-	__u64 wait = FIRST_WAIT_NS;
-	__u32 doublings;
-
-	if (owes_answer(child))
-		doublings = child->misses;
-	else if (is_before(child->stable, child->sent) || child->sent == child->end)
-		doublings = 2 + child->looks;
-	else
-		return 0;
-	if (trip->is_measured) {
-		wait = trip->smoothed + 4 * trip->variation;
-		if (wait < group->wait_min)
-			wait = group->wait_min;
-	}
-	wait <<= doublings < 16 ? doublings : 16;
-	if (wait > group->wait_max)
-		wait = group->wait_max;
-	return child->quiet_since + wait;
 }
 
 /* Makes the answer to the parent, which has been told of everything then. */

@@ -5,6 +5,9 @@
 /* As many children a group has at most where the program forwards. */
 #define CHILDREN_MAX 64
 
+/* As many packets pass as one at most. */
+#define PACKETS_MAX 32
+
 /* Whose a group is now. Only the owner touches what is in a group but for `owner` itself, the ways and the bell's words: the
  * program takes it from nobody for one packet, user space for as long as it has something to do that is out of the ordinary. */
 #define OWNER_NOBODY 0
@@ -95,8 +98,11 @@ struct counts {
 /* A group, as proto's `Flow` is while nothing in it is out of the ordinary. */
 struct group {
 	__u32 owner;
-	/* Whether the timer is set. */
-	__u32 is_timed;
+	/* The port of the socket on which whoever sleeps waits. */
+	__be16 wake_port;
+	__u16 reserved2;
+	/* For when the timer is set, or before which user space is not told again that its time has come; 0: neither. */
+	__u64 timed_at;
 	/* What user space posts. */
 	__u64 cookie;
 	__u32 number;
@@ -108,13 +114,9 @@ struct group {
 	__u32 is_root;
 	__u32 child_count;
 	__u64 wait_min;
-	__u64 wait_max;
+	__u64 keepalive;
 	/* The socket whose datagrams are packets of this group's root. */
 	__u64 source;
-	/* The port of the socket on which whoever sleeps waits. */
-	__be16 wake_port;
-	__u16 reserved2;
-	__u32 reserved3;
 	/* What goes on. */
 	__u32 next;
 	__u32 consumed;
@@ -132,6 +134,8 @@ struct group {
 	__u64 expected_offset;
 	__u64 expected_message_length;
 	__u64 parent_heard_at;
+	/* When a child is to be looked after, at the earliest. */
+	__u64 look_at;
 	struct counts counts;
 	struct way parent_way;
 	struct child children[CHILDREN_MAX];

@@ -101,8 +101,27 @@ struct work {
 	__u32 place;
 	__u32 checksum;
 	__u64 now;
-	/* Which children are asked, whether the parent is answered, and who is woken. */
-	__u64 asked_children;
+	/* The sum of what the packet had behind our header and has no longer. */
+	__u32 removed;
+	/* How many packets there are, how long each is but the last, and the header of one that is not the first. */
+	__u32 packets;
+	__u32 each_bytes;
+	struct header other;
+	/* Of which packets each child is asked for an answer, a bit a packet; whether the parent is answered, and who is woken. */
+	__u32 asked[CHILDREN_MAX];
+	__u32 looks_at_child;
+	/* How a group was before packets were taken of which one cannot be. */
+	struct before {
+		__u64 expected_offset;
+		__u64 expected_message_length;
+		__u64 accepted;
+		__u32 next;
+		__u32 consumed;
+		__u32 stable;
+		__u32 freed;
+		__u32 expected;
+		__u32 expected_message;
+	} before;
 	__u32 answers;
 	__u32 wakes;
 	__u32 wakes_node;

@@ -57,13 +57,11 @@ static __always_inline __u16 folded(__u64 sum)
 	return (__u16)sum;
 }
 
-/* Puts the headers of one neighbour, and ours, before the payload that is in the buffer. `removed` is the sum of what the packet
- * had behind our header and has no longer. The UDP checksum is changed by what has changed, and not computed anew: the kernel
+/* Puts the headers of one neighbour, and ours, before the payload that is in the buffer. The UDP checksum is changed by what has changed, and not computed anew: the kernel
  * may still have to complete it, and only it knows. */
 static __noinline int readdress(struct __sk_buff *buffer, struct work *work, struct way *way, struct header *header,
-				__u64 length_and_removed)
+				__u32 length)
 {
-	__u32 length = (__u32)length_and_removed, removed = length_and_removed >> 32;
 	bool is_v6 = way->bytes == IPV6_HEADER_AT;
 	__u32 header_at = is_v6 ? IPV6_HEADER_AT : IPV4_HEADER_AT;
 	struct udp *came, *udp;
@@ -105,23 +103,23 @@ static __noinline int readdress(struct __sk_buff *buffer, struct work *work, str
 	/* UDP's length counts twice: in its own header, and beside the addresses. */
 	pseudo = folded(pseudo) + (__u16)~came->length + udp->length;
 	rest = folded(rest) + (__u16)~came->from + (__u16)~came->to + (__u16)~came->length + udp->from + udp->to +
-	       udp->length + (__u16)~folded(removed);
+	       udp->length + (__u16)~folded(work->removed);
 	if (bpf_l4_csum_replace(buffer, header_at - 2, 0, folded(pseudo), BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))
 		return -1;
 	return bpf_l4_csum_replace(buffer, header_at - 2, 0, folded(rest), BPF_F_MARK_MANGLED_0) ? -1 : 0;
 }
 
-/* The header of the copies: the packet's own, but for what each sender says of itself. */
-static __always_inline void make_data(struct work *work, struct group *group, bool asks)
+/* The header of a packet's copies: its own, but for what each sender says of itself. `checksum` is the payload's part. */
+static __always_inline void make_data(struct header *data, struct header *header, struct work *work, struct group *group,
+				      bool asks, __u32 checksum)
 {
-	struct header *data = &work->data;
-
-	*data = work->header;
+	*data = *header;
+	data->version = VERSION;
 	data->flags = asks ? bpf_htons(FLAG_ASK) : 0;
 	data->checksum = 0;
 	data->cookie = bpf_cpu_to_be64(group->cookie);
 	data->epoch = bpf_htonl(group->epoch);
 	data->sender = bpf_htonl(group->member);
 	data->timestamp = bpf_cpu_to_be64(work->now ? work->now : 1);
-	data->checksum = bpf_htonl(packet_checksum(data, work->checksum));
+	data->checksum = bpf_htonl(packet_checksum(data, checksum));
 }

@@ -94,11 +94,10 @@ static __always_inline void ring(__u32 group, __u32 woken_by)
 
 struct look {
 	struct group *group;
-	/* When user space is to look after a child first; 0: nothing is awaited of any. */
 	__u64 first;
 };
 
-static long look_at(__u32 place, void *context)
+static long look_after(__u32 place, void *context)
 {
 	struct look *look = context;
 	__u64 at;
@@ -106,41 +105,46 @@ static long look_at(__u32 place, void *context)
 	if (place >= CHILDREN_MAX)
 		return 1;
 	at = deadline(look->group, &look->group->children[place]);
-	if (at && (!look->first || at < look->first))
+	if (at < look->first)
 		look->first = at;
 	return 0;
 }
 
-/* Looks, some time after something was sent, whether user space has to ask for it. */
+/* Looks whether a child is to be looked after, which user space does: deadlines move on while acknowledgments come. */
 static int time_is_over(void *map, __u32 *place, struct timer *timer)
 {
 	struct group *group = bpf_map_lookup_elem(&GROUPS, place);
-	struct look look = { group, 0 };
-	__u64 now = clock();
+	struct look look = { group, ~0ULL };
+	__u64 now = clock(), wait = 0;
 
 	if (!group)
 		return 0;
-	if (!own(group)) {
-		/* User space knows what is awaited. */
-		__sync_lock_test_and_set(&group->is_timed, 0);
+	/* User space knows what is awaited. */
+	if (!own(group))
 		return 0;
+	if (group->look_at <= now) {
+		bpf_loop(group->child_count, look_after, &look, 0);
+		if (look.first > now)
+			group->look_at = look.first;
 	}
-	bpf_loop(group->child_count, look_at, &look, 0);
-	group->is_timed = look.first > now;
+	if (group->look_at > now)
+		wait = group->look_at - now;
+	group->timed_at = now + (wait ? wait : group->wait_min);
 	disown(group);
-	if (look.first > now)
-		bpf_timer_start(&timer->timer, look.first - now, 0);
-	else if (look.first)
+	if (wait)
+		bpf_timer_start(&timer->timer, wait, 0);
+	else
 		ring(*place, WOKEN_BY_TIME);
 	return 0;
 }
 
-/* Sets the timer of a group which has just sent something. The caller owns the group. */
-static __always_inline void set_timer(struct group *group, __u32 place)
+/* Sees to it that the timer rings in time for a group which has just sent something. The caller owns the group. */
+static __always_inline void set_timer(struct group *group, __u32 place, __u64 now)
 {
+	__u64 wait = group->look_at > now ? group->look_at - now : 1;
 	struct timer *timer;
 
-	if (group->is_timed || !group->child_count)
+	if (!group->child_count || (group->timed_at > now && group->timed_at <= now + wait))
 		return;
 	timer = bpf_map_lookup_elem(&TIMERS, &place);
 	if (!timer)
@@ -150,7 +154,7 @@ static __always_inline void set_timer(struct group *group, __u32 place)
 		bpf_timer_set_callback(&timer->timer, time_is_over);
 		timer->is_made = 1;
 	}
-	group->is_timed = bpf_timer_start(&timer->timer, group->wait_min, 0) == 0;
+	group->timed_at = bpf_timer_start(&timer->timer, wait, 0) ? 0 : now + wait;
 }
 
 /* Finds our packet in a frame, and keeps its headers; false for what is none. `out` says whether it leaves this host: what comes
@@ -194,8 +198,8 @@ static __always_inline bool find(struct __sk_buff *buffer, struct node *node, bo
 		return false;
 	}
 	*found = *udp;
-	/* Packets that pass as one are for user space, as are those that are cut off, or too short. */
-	return !buffer->gso_size && bpf_ntohs(udp->length) >= UDP_BYTES + HEADER_BYTES &&
+	/* What is cut off, or too short, is for user space. */
+	return bpf_ntohs(udp->length) >= UDP_BYTES + HEADER_BYTES &&
 	       buffer->len == length + bpf_ntohs(udp->length) - UDP_BYTES;
 }
 
@@ -208,14 +212,21 @@ static __always_inline struct work *begin(struct __sk_buff *buffer, bool is_v6, 
 		return NULL;
 	work->headers_bytes = is_v6 ? IPV6_HEADER_AT : IPV4_HEADER_AT;
 	work->length = bpf_ntohs(udp->length) - UDP_BYTES;
+	/* Packets of one length may pass the system as one, and are cut apart where they leave it. */
+	work->each_bytes = buffer->gso_size ? buffer->gso_size : work->length;
+	if (work->each_bytes < HEADER_BYTES)
+		return NULL;
+	work->packets = (work->length + work->each_bytes - 1) / work->each_bytes;
+	if (work->packets > PACKETS_MAX)
+		return NULL;
 	if (is_v6 ? bpf_skb_load_bytes(buffer, 0, work->came, IPV6_HEADER_AT)
 		  : bpf_skb_load_bytes(buffer, 0, work->came, IPV4_HEADER_AT))
 		return NULL;
 	if (bpf_skb_load_bytes(buffer, work->headers_bytes, &work->header, HEADER_BYTES))
 		return NULL;
-	work->asked_children = 0;
 	work->answers = 0;
 	work->wakes = 0;
+	work->removed = 0;
 	return work;
 }
 
@@ -257,24 +268,22 @@ static __always_inline bool is_from(struct work *work, struct way *way)
 }
 
 /* What a data packet says of its piece; false for what cannot be. */
-static __always_inline bool read_piece(struct work *work, struct group *group, struct record *piece)
+static __always_inline bool read_piece(struct header *header, __u32 length, struct group *group, struct record *piece)
 {
-	struct header *header = &work->header;
-
 	piece->message = bpf_ntohl(header->data.message);
 	piece->length = bpf_ntohl(header->data.length);
 	piece->offset = bpf_be64_to_cpu(header->data.offset);
 	piece->message_length = bpf_be64_to_cpu(header->data.message_length);
 	piece->checksum = 0;
 	piece->asks = header->flags != 0;
-	return piece->length == work->length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
+	return piece->length == length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
 	       piece->length <= SLOT_BYTES && piece->message_length <= MESSAGE_BYTES_MAX &&
 	       piece->offset <= piece->message_length && piece->length <= piece->message_length - piece->offset &&
 	       (piece->length || !piece->message_length);
 }
 
 /* Puts the payload into its slot, which ends with zeroes then. */
-static __always_inline bool store(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
+static __always_inline bool store(struct __sk_buff *buffer, __u32 at, struct slot *slot, __u32 length)
 {
 	__u32 last = length - 1, padded = (length + 7) & ~7u;
 
@@ -286,27 +295,19 @@ static __always_inline bool store(struct __sk_buff *buffer, struct work *work, s
 	asm volatile("" : "+r"(last));
 	if (last >= SLOT_BYTES)
 		return false;
-	return !bpf_skb_load_bytes(buffer, work->headers_bytes + HEADER_BYTES, slot->payload, last + 1);
+	return !bpf_skb_load_bytes(buffer, at, slot->payload, last + 1);
 }
 
-static __always_inline void describe(struct slot *slot, struct record *piece, struct work *work)
+static __always_inline void describe(struct slot *slot, struct record *piece, __u32 checksum, struct work *work)
 {
 	slot->record.message = piece->message;
 	slot->record.length = piece->length;
 	slot->record.offset = piece->offset;
 	slot->record.message_length = piece->message_length;
-	slot->record.checksum = work->checksum;
+	slot->record.checksum = checksum;
 	slot->record.asks = piece->asks;
 	slot->record.arrived_at = work->now;
 	slot->record.sent_at = work->now;
-}
-
-static __always_inline struct slot *slot_of(struct work *work, struct group *group)
-{
-	__u32 place = work->place, slot = group->next & (group->slots - 1);
-	void *slots = bpf_map_lookup_elem(&SLOTS, &place);
-
-	return slots ? bpf_map_lookup_elem(slots, &slot) : NULL;
 }
 
 static __always_inline struct page *page_of(struct work *work)
@@ -317,37 +318,129 @@ static __always_inline struct page *page_of(struct work *work)
 	return pages ? bpf_map_lookup_elem(pages, &first) : NULL;
 }
 
-/* Data from the parent. The caller owns the group; false: nothing has changed, and the packet is for user space. */
-static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+/* What has been taken of the packets that came as one. */
+struct taking {
+	struct __sk_buff *buffer;
+	struct work *work;
+	struct group *group;
+	void *slots;
+	/* What the last packet that asks says of its time, as it came, and the number behind it. */
+	__be64 timestamp;
+	__u32 asked;
+	__u32 taken;
+	/* Which packets ask, and which end a message, a bit a packet. */
+	__u32 asks;
+	__u32 ends;
+	__u32 is_from_source;
+};
+
+/* Takes one of the packets, if it is the next one and all is right with it. */
+static long take_packet(__u32 place, void *context)
 {
-	struct header *header = &work->header;
+	struct taking *taking = context;
+	struct __sk_buff *buffer = taking->buffer;
+	struct work *work = taking->work;
+	struct group *group = taking->group;
+	struct header *header = place ? &work->other : &work->header;
+	__u32 at = place * work->each_bytes, length = work->length - at, number = group->next & (group->slots - 1);
+	struct slot *slot = bpf_map_lookup_elem(taking->slots, &number);
+	__u32 payload_checksum_of;
 	struct record piece;
-	struct slot *slot;
 	__be32 checksum;
 
-	if (group->is_root || header->flags & ~bpf_htons(FLAG_ASK) || bpf_ntohl(header->epoch) != group->epoch ||
-	    bpf_ntohl(header->sender) != group->parent || bpf_ntohl(header->sequence) != group->next ||
-	    !is_from(work, &group->parent_way) || !read_piece(work, group, &piece))
+	if (place >= PACKETS_MAX || !slot)
+		return 1;
+	if (length > work->each_bytes)
+		length = work->each_bytes;
+	at += work->headers_bytes;
+	if (length < HEADER_BYTES || (place && bpf_skb_load_bytes(buffer, at, header, HEADER_BYTES)))
+		return 1;
+	if (header->kind != KIND_DATA || bpf_ntohl(header->group) != group->number ||
+	    bpf_ntohl(header->sequence) != group->next || header->flags & ~bpf_htons(FLAG_ASK) ||
+	    !read_piece(header, length, group, &piece) || !is_before(group->next, group->freed + group->slots) ||
+	    !fits(group, &piece))
+		return 1;
+	checksum = header->checksum;
+	if (taking->is_from_source) {
+		if (header->flags)
+			return 1;
+		/* The payload is in its slot, and this is what the application says of it: if it is wrong, its own members find out. */
+		payload_checksum_of = bpf_ntohl(checksum);
+	} else {
+		if (header->version != VERSION || bpf_be64_to_cpu(header->cookie) != group->cookie ||
+		    bpf_ntohl(header->epoch) != group->epoch || bpf_ntohl(header->sender) != group->parent)
+			return 1;
+		/* The slot is free: nothing behind `next` is held while the group is lent, and all before has left it. */
+		if (!store(buffer, at + HEADER_BYTES, slot, piece.length))
+			return 1;
+		payload_checksum_of = payload_checksum(slot, piece.length);
+		header->checksum = 0;
+		if (packet_checksum(header, payload_checksum_of) != bpf_ntohl(checksum))
+			return 1;
+		header->checksum = checksum;
+	}
+	if (!place)
+		work->checksum = payload_checksum_of;
+	if (piece.asks) {
+		taking->asks |= 1u << place;
+		taking->timestamp = header->timestamp;
+		taking->asked = group->next + 1;
+	}
+	if (is_last(&piece))
+		taking->ends |= 1u << place;
+	describe(slot, &piece, payload_checksum_of, work);
+	accept(group, &piece);
+	taking->taken++;
+	return 0;
+}
+
+/* Takes all packets that came as one, or none of them: then nothing has changed that counts, since slots behind `next` are free. */
+static __noinline bool take_packets(struct work *work, struct group *group, struct taking *taking)
+{
+	struct before *before = &work->before;
+
+	if (!may_send_all(group, work))
+		return false;
+	before->next = group->next;
+	before->consumed = group->consumed;
+	before->stable = group->stable;
+	before->freed = group->freed;
+	before->expected = group->expected;
+	before->expected_message = group->expected_message;
+	before->expected_offset = group->expected_offset;
+	before->expected_message_length = group->expected_message_length;
+	before->accepted = group->counts.accepted;
+	bpf_loop(work->packets, take_packet, taking, 0);
+	if (taking->taken == work->packets)
+		return true;
+	group->next = before->next;
+	group->consumed = before->consumed;
+	group->stable = before->stable;
+	group->freed = before->freed;
+	group->expected = before->expected;
+	group->expected_message = before->expected_message;
+	group->expected_offset = before->expected_offset;
+	group->expected_message_length = before->expected_message_length;
+	group->counts.accepted = before->accepted;
+	return false;
+}
+
+/* Data from the parent. The caller owns the group; false: nothing has changed, and the packets are for user space. */
+static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+{
+	struct taking taking = { .buffer = buffer, .work = work, .group = group };
+	__u32 place = work->place, first = group->next;
+
+	taking.slots = bpf_map_lookup_elem(&SLOTS, &place);
+	if (!taking.slots || group->is_root || !is_from(work, &group->parent_way))
 		return false;
 	consume(group, page);
-	if (!is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+	if (!take_packets(work, group, &taking))
 		return false;
-	slot = slot_of(work, group);
-	/* The slot is free: nothing behind `next` is held while the group is lent, and all before has left it. */
-	if (!slot || !store(buffer, work, slot, piece.length))
-		return false;
-	work->checksum = payload_checksum(slot, piece.length);
-	checksum = header->checksum;
-	header->checksum = 0;
-	if (packet_checksum(header, work->checksum) != bpf_ntohl(checksum))
-		return false;
-	header->checksum = checksum;
-	describe(slot, &piece, work);
 	group->parent_heard_at = work->now;
-	accept(group, &piece);
-	if (piece.asks) {
-		group->asked = later(group->asked, group->next);
-		answer(group, &work->acknowledgment, header->timestamp);
+	if (taking.asks) {
+		group->asked = later(group->asked, taking.asked);
+		answer(group, &work->acknowledgment, taking.timestamp);
 		work->answers = 1;
 	} else if (has_news(group)) {
 		answer(group, &work->acknowledgment, 0);
@@ -355,67 +448,120 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	}
 	if (work->answers)
 		work->acknowledgment.checksum = bpf_htonl(packet_checksum(&work->acknowledgment, 0));
-	work->asked_children = send_all(group, group->next - 1, piece.asks, work->now);
-	set_timer(group, work->place);
+	send_all(group, work, first, taking.asks);
+	set_timer(group, work->place, work->now);
 	publish(&page->written, group->next);
-	if (page->sleeps && (is_last(&piece) || group->next - group->consumed >= group->slots / 4))
+	if (page->sleeps && (taking.ends || group->next - group->consumed >= group->slots / 4))
 		work->wakes = 1;
 	return true;
 }
 
-/* A packet of the root's application, already in its slot. As `take_data`. */
-static __noinline bool take_from_source(struct work *work, struct group *group, struct page *page)
+/* Packets of the root's application, already in their slots. As `take_data`. */
+static __noinline bool take_from_source(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
 {
-	struct header *header = &work->header;
-	struct record piece;
-	struct slot *slot;
+	struct taking taking = { .buffer = buffer, .work = work, .group = group };
+	__u32 place = work->place, first = group->next, last = work->packets - 1;
 
-	if (!group->is_root || header->kind != KIND_DATA || header->flags ||
-	    bpf_ntohl(header->sequence) != group->next || !read_piece(work, group, &piece) ||
-	    !is_before(group->next, group->freed + group->slots) || !fits(group, &piece) || !may_send_all(group))
+	taking.is_from_source = 1;
+	taking.slots = bpf_map_lookup_elem(&SLOTS, &place);
+	/* Everybody is reached by the same IP, and it has to be that of the packets. */
+	if (!taking.slots || !group->is_root ||
+	    (group->child_count && group->children[0].way.bytes != work->headers_bytes))
 		return false;
-	slot = slot_of(work, group);
-	if (!slot)
+	if (!take_packets(work, group, &taking))
 		return false;
-	/* What the application says of its own bytes: if it is wrong, its own members find out. */
-	work->checksum = bpf_ntohl(header->checksum);
-	describe(slot, &piece, work);
-	slot->record.asks = 0;
-	accept(group, &piece);
-	work->asked_children = send_all(group, group->next - 1, is_last(&piece), work->now);
-	set_timer(group, work->place);
+	/* The last packet that there is to send asks, if it ends a message. */
+	send_all(group, work, first, taking.ends & 1u << (last & 31));
+	set_timer(group, work->place, work->now);
 	publish(&page->taken, group->next);
 	return true;
 }
 
-/* Sends the copies; says what becomes of the packet itself, which is the last of them if `may_leave`. */
-static __always_inline int forward(struct __sk_buff *buffer, struct work *work, struct group *group, bool may_leave)
+/* Packets that are sent on to the children. */
+struct forwarding {
+	struct __sk_buff *buffer;
+	struct work *work;
+	struct group *group;
+	void *slots;
+	__u32 first;
+	/* About which packets the headers ask as they are now, a bit a packet, and which are to be written anew. */
+	__u32 asked;
+	__u32 changed;
+	__u32 has_failed;
+	/* Whether the packets themselves are the last copy, and then by which interface they leave. */
+	__u32 may_leave;
+	__u32 interface;
+};
+
+/* Writes the header of another packet than the first. */
+static long rewrite(__u32 place, void *context)
 {
-	__u32 place, children = group->child_count, asked = 2;
+	struct forwarding *forwarding = context;
+	struct work *work = forwarding->work;
+	struct group *group = forwarding->group;
+	__u32 at = work->headers_bytes + place * work->each_bytes;
+	__u32 number = (forwarding->first + place) & (group->slots - 1);
+	struct slot *slot;
 
-	for (place = 0; place < CHILDREN_MAX; place++) {
-		struct way *way = &group->children[place].way;
-		__u32 asks = work->asked_children >> place & 1;
+	if (place >= PACKETS_MAX)
+		return 1;
+	if (!place || !(forwarding->changed >> place & 1))
+		return 0;
+	slot = bpf_map_lookup_elem(forwarding->slots, &number);
+	if (!slot || bpf_skb_load_bytes(forwarding->buffer, at, &work->other, HEADER_BYTES))
+		goto failed;
+	/* The slot is the packet's until all children have acknowledged it, which they have not been sent yet. */
+	make_data(&work->other, &work->other, work, group, forwarding->asked >> place & 1, slot->record.checksum);
+	if (!bpf_skb_store_bytes(forwarding->buffer, at, &work->other, HEADER_BYTES, 0))
+		return 0;
+failed:
+	forwarding->has_failed = 1;
+	return 1;
+}
 
-		if (place >= children)
-			break;
-		if (asks != asked)
-			make_data(work, group, asks);
-		asked = asks;
-		if (readdress(buffer, work, way, &work->data, work->length)) {
-			count(&group->counts.unsent);
-			continue;
-		}
-		if (place + 1 == children && may_leave)
-			return way->interface;
-		if (bpf_clone_redirect(buffer, way->interface, 0))
-			count(&group->counts.unsent);
-	}
+static long forward_to(__u32 place, void *context)
+{
+	struct forwarding *forwarding = context;
+	struct work *work = forwarding->work;
+	struct group *group = forwarding->group;
+	struct way *way;
+	__u32 asked;
+
+	if (place >= CHILDREN_MAX)
+		return 1;
+	way = &group->children[place].way;
+	asked = work->asked[place];
+	forwarding->changed = place ? asked ^ forwarding->asked : ~0u;
+	forwarding->asked = asked;
+	if (forwarding->changed & 1)
+		make_data(&work->data, &work->header, work, group, asked & 1, work->checksum);
+	if (work->packets > 1 && forwarding->changed > 1)
+		bpf_loop(work->packets, rewrite, forwarding, 0);
+	if (forwarding->has_failed || readdress(forwarding->buffer, work, way, &work->data, work->length))
+		count(&group->counts.unsent);
+	else if (forwarding->may_leave && place + 1 == group->child_count)
+		forwarding->interface = way->interface;
+	else if (bpf_clone_redirect(forwarding->buffer, way->interface, 0))
+		count(&group->counts.unsent);
 	return 0;
 }
 
+/* Sends the copies; says by which interface the packets themselves leave, which are the last of them if `may_leave`. */
+static __always_inline __u32 forward(struct __sk_buff *buffer, struct work *work, struct group *group, bool may_leave)
+{
+	struct forwarding forwarding = { .buffer = buffer, .work = work, .group = group, .may_leave = may_leave };
+	__u32 place = work->place;
+
+	forwarding.first = bpf_ntohl(work->header.sequence);
+	forwarding.slots = bpf_map_lookup_elem(&SLOTS, &place);
+	if (forwarding.slots)
+		bpf_loop(group->child_count, forward_to, &forwarding, 0);
+	return forwarding.interface;
+}
+
 /* Wakes who sleeps by the packet itself, or what is left of it: it goes up to the socket that is waited on, under a version that no
- * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. */
+ * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. Packets that have
+ * come already go first, since waking takes longer than they do: it comes in once more, behind them. */
 static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
 {
 	struct way *sleeper = &work->sleeper;
@@ -426,7 +572,8 @@ static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct g
 	work->data = work->header;
 	work->data.version = VERSION_OF_WAKING;
 	/* Who is not woken looks again when user space next has something to do. */
-	return readdress(buffer, work, sleeper, &work->data, length) ? TC_ACT_SHOT : PASS;
+	return readdress(buffer, work, sleeper, &work->data, length) ? TC_ACT_SHOT
+								     : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
 }
 
 /* Sends the answer that the packet has become, and wakes who sleeps by what is left. */
@@ -441,13 +588,22 @@ static __always_inline int answer_parent(struct __sk_buff *buffer, struct work *
 	return wake(buffer, work, group, HEADER_BYTES);
 }
 
+/* The sum of the payload of the packet that was taken last. */
+static __always_inline __u32 sum_of(struct work *work, struct group *group)
+{
+	__u32 place = work->place, number = (group->next - 1) & (group->slots - 1);
+	void *slots = bpf_map_lookup_elem(&SLOTS, &place);
+	struct slot *slot = slots ? bpf_map_lookup_elem(slots, &number) : NULL;
+
+	return slot ? payload_sum(slot, work->length - HEADER_BYTES) : 0;
+}
+
 static __always_inline int data(struct __sk_buff *buffer, struct work *work, struct group *group)
 {
 	struct page *page = page_of(work);
-	struct slot *slot = NULL;
-	__u32 sum = 0;
+	__u32 removed = 0;
 	bool is_taken;
-	int interface;
+	__u32 interface;
 
 	if (!page || !own(group))
 		return PASS;
@@ -455,8 +611,11 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 		disown(group);
 		return PASS;
 	}
-	slot = slot_of(work, group);
-	is_taken = slot && take_data(buffer, work, group, page);
+	is_taken = take_data(buffer, work, group, page);
+	/* An answer goes without the payload, as does what wakes a sleeper. The slot may soon be another packet's. Of several packets
+	 * the kernel has the sum still to complete. */
+	if (is_taken && work->packets == 1 && udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
+		removed = sum_of(work, group);
 	disown(group);
 	if (!is_taken)
 		return PASS;
@@ -464,12 +623,16 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 	interface = forward(buffer, work, group, !work->answers && !work->wakes);
 	if (interface)
 		return bpf_redirect(interface, 0);
+	if (!work->answers && !work->wakes)
+		return TC_ACT_SHOT;
+	work->removed = removed;
+	if (work->length != HEADER_BYTES && bpf_skb_change_tail(buffer, work->headers_bytes + HEADER_BYTES, 0)) {
+		count(&group->counts.unsent);
+		return TC_ACT_SHOT;
+	}
 	if (!work->answers)
-		return work->wakes ? wake(buffer, work, group, work->length) : TC_ACT_SHOT;
-	if (udp_of(work->came, work->headers_bytes == IPV6_HEADER_AT)->checksum)
-		sum = payload_sum(slot, work->length - HEADER_BYTES);
-	if ((work->length != HEADER_BYTES && bpf_skb_change_tail(buffer, work->headers_bytes + HEADER_BYTES, 0)) ||
-	    readdress(buffer, work, &group->parent_way, &work->acknowledgment, (__u64)sum << 32 | HEADER_BYTES)) {
+		return wake(buffer, work, group, HEADER_BYTES);
+	if (readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
 		count(&group->counts.unsent);
 		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	}
@@ -533,7 +696,7 @@ static __always_inline int acknowledgment(struct __sk_buff *buffer, struct work 
 	bool is_taken;
 
 	work->wakes_node = 0;
-	if (!page || !own(group))
+	if (!page || work->packets != 1 || !own(group))
 		return PASS;
 	is_taken = group->number == bpf_ntohl(work->header.group) && take_acknowledgment(work, group, page);
 	disown(group);
@@ -546,7 +709,7 @@ static __always_inline int acknowledgment(struct __sk_buff *buffer, struct work 
 		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	if (readdress(buffer, work, &group->parent_way, &work->acknowledgment, HEADER_BYTES)) {
 		count(&group->counts.unsent);
-		return TC_ACT_SHOT;
+		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;
 	}
 	return answer_parent(buffer, work, group);
 }
@@ -635,15 +798,15 @@ int treecast_egress(struct __sk_buff *buffer)
 	bool is_v6, is_taken;
 	__u8 is_source;
 	__u64 socket;
-	int interface;
+	__u32 interface;
 
+	/* Copies have no socket: they leave. */
+	if (!buffer->sk)
+		return PASS;
 	if (!node || !find(buffer, node, &is_v6, &udp, &is_source) ||
 	    (udp.from != node->port && !(is_source && udp.to == node->port)))
 		return PASS;
-	/* Copies have no socket: they leave. */
 	socket = bpf_get_socket_cookie(buffer);
-	if (!socket)
-		return PASS;
 	work = begin(buffer, is_v6, &udp);
 	if (!work)
 		return PASS;
@@ -660,7 +823,7 @@ int treecast_egress(struct __sk_buff *buffer)
 	work->now = clock();
 	is_taken = own(group);
 	if (is_taken) {
-		is_taken = group->source == socket && take_from_source(work, group, page);
+		is_taken = group->source == socket && take_from_source(buffer, work, group, page);
 		disown(group);
 	}
 	if (!is_taken) {
@@ -669,7 +832,7 @@ int treecast_egress(struct __sk_buff *buffer)
 		return TC_ACT_SHOT;
 	}
 	interface = forward(buffer, work, group, true);
-	if (interface && (__u32)interface == buffer->ifindex)
+	if (interface && interface == buffer->ifindex)
 		return PASS;
 	if (interface && bpf_clone_redirect(buffer, interface, 0))
 		count(&group->counts.unsent);

@@ -137,7 +137,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (&["--sizes", "many"], "there is no size many: known is bytes, or 16K, 4M, 1G"),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
-        (&["--engine", "quantum"], "there is no engine quantum: known is user"),
+        (&["--engine", "quantum"], "there is no engine quantum: known are auto, user and ebpf"),
         (&["--skew", "long"], "there is no time long: known is 400us, 2ms, up to 60s"),
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
@@ -160,4 +160,71 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         assert!(complaint.starts_with("treecast: ") && complaint.contains(said), "{words:?}: {complaint}");
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
     }
+}
+
+/// Whether this process may put programs into the kernel's packet path, and this build has one; if not, says so.
+fn has_kernel_engine() -> bool {
+    match treecast_ebpf::Program::load(treecast_ebpf::ProgramSettings::default()) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+fn rows_of<'a>(report: &'a Value, engine: &str) -> Vec<&'a Value> {
+    report["rows"].as_array().unwrap().iter().filter(|row| row["engine"] == engine).collect()
+}
+
+#[test]
+fn the_kernel_forwards_in_a_lab_beside_user_space() {
+    if !has_kernel_engine() {
+        return;
+    }
+    let words = "--lab 4 --engine user,ebpf --offload host,nic --sizes 64,20K --messages 20 --rounds 2";
+    let report = report(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(rows_of(&report, "user").len(), 4);
+    let kernel = rows_of(&report, "ebpf");
+    // Where applications forward, the kernel has nothing to do: that is measured once.
+    assert_eq!(kernel.iter().map(|row| row["offload"].as_str().unwrap()).collect::<Vec<_>>(), ["nic", "nic"]);
+    for row in report["rows"].as_array().unwrap() {
+        assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
+        let is_in_memory_before = row["last_stored_us_p50"].as_f64() <= row["last_delivery_us_p50"].as_f64();
+        assert_eq!(row["last_stored_us_p50"].is_f64(), row["engine"] == "ebpf", "{row}");
+        assert!(is_in_memory_before, "{row}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_what_the_kernel_forwards_where_packets_are() {
+    if !has_kernel_engine() {
+        return;
+    }
+    for words in [
+        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,3K --messages 300 --rounds 1 --drop 5%",
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --drop 1%",
+        "--lab 5 --engine ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --drop 1%",
+    ] {
+        let report = report(&words.split(' ').collect::<Vec<_>>());
+        for row in report["rows"].as_array().unwrap() {
+            assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
+            assert!(row["repeated_per_broadcast"].as_f64() > Some(0.0), "{row}");
+        }
+        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn a_host_that_dies_below_the_kernel_s_path_is_cut_off() {
+    if !has_kernel_engine() {
+        return;
+    }
+    let words =
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 4M --messages 3 --rounds 1 --kill 2";
+    let report = report(&words.split(' ').collect::<Vec<_>>());
+    let lost = report["lost_members"].as_array().unwrap();
+    assert!(lost.len() == 1 && lost[0].as_str().unwrap().starts_with("member 2 at 10.42.0.3:"), "{lost:?}");
+    assert!(report["rows"][0]["killed"]["survivors_complete_us"].as_f64() > Some(0.0));
+    assert_eq!((&report["rows"][0]["lost"], &report["rows"][0]["doubled"]), (&0.into(), &0.into()));
 }

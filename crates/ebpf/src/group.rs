@@ -71,22 +71,37 @@ macro_rules! set {
 impl KernelGroup {
     pub(crate) fn new(id: GroupId, place: u32, groups: Arc<Mapping>, memory: SlotMemory) -> Self {
         let group = Self { id, place, groups, memory, maps: None, is_given: false };
-        let pointer = group.pointer();
+        group.begin();
+        group
+    }
+
+    /// The same place and memory under another number, for a new group.
+    pub(crate) fn renamed(mut self, id: GroupId) -> Self {
+        (self.id, self.is_given) = (id, false);
+        self.begin();
+        self
+    }
+
+    fn begin(&self) {
+        let Self { id, .. } = *self;
+        let pointer = self.pointer();
         // SAFETY: the place was free, so that no packet finds the group yet, and the program has it no longer: it keeps a group for
         // less than this process took since it was removed. Nobody but this value names the place.
         unsafe {
             // A program that still looks at what was here sees that it belongs to somebody.
-            group.owner().store(layout::OWNER_USER, Ordering::SeqCst);
+            self.owner().store(layout::OWNER_USER, Ordering::SeqCst);
             set!(pointer, id.0, number);
             set!(pointer, 0, source);
             set!(pointer, 0, child_count);
+            // What was here before may have known other ways.
             set!(pointer, 0, parent_way.bytes);
-            set!(pointer, 0, is_timed);
+            for child in 0..CHILDREN_MAX {
+                set!(pointer, 0, children[child].way.bytes);
+            }
             for counter in 0..size_of::<Counts>() / 8 {
                 (&raw mut (*pointer).counts).cast::<u64>().add(counter).write_volatile(0);
             }
         }
-        group
     }
 
     /// The group's number.
@@ -174,6 +189,19 @@ impl KernelGroup {
                 set!(pointer, 0, children[place].note.is_there);
             }
             set!(pointer, children.len().min(CHILDREN_MAX) as u32, child_count);
+        }
+    }
+
+    /// Forgets the ways to all neighbours: the program learns them anew once they are posted. The group belongs to user space.
+    pub fn forget_ways(&mut self) {
+        debug_assert!(!self.is_given, "a group is changed by who has it");
+        let pointer = self.pointer();
+        // SAFETY: the group belongs to user space.
+        unsafe {
+            set!(pointer, 0, parent_way.bytes);
+            for place in 0..CHILDREN_MAX {
+                set!(pointer, 0, children[place].way.bytes);
+            }
         }
     }
 
@@ -360,7 +388,7 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, u32::from(lent.parent.is_none()), is_root);
         set!(pointer, lent.children.len() as u32, child_count);
         set!(pointer, lent.wait_min.0, wait_min);
-        set!(pointer, lent.wait_max.0, wait_max);
+        set!(pointer, lent.keepalive.0, keepalive);
         set!(pointer, lent.next.0, next);
         set!(pointer, lent.consumed.0, consumed);
         set!(pointer, lent.stable.0, stable);
@@ -375,6 +403,9 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, offset, expected_offset);
         set!(pointer, message_length, expected_message_length);
         set!(pointer, lent.parent_heard_at.0, parent_heard_at);
+        set!(pointer, lent.look_at.0, look_at);
+        // Whatever the timer was set for, user space knows of it.
+        set!(pointer, 0, timed_at);
         set!(pointer, lent.counts.accepted, counts.accepted);
         set!(pointer, lent.counts.sent, counts.sent);
         set!(pointer, lent.counts.acknowledgments_sent, counts.acknowledgments_sent);
@@ -407,6 +438,7 @@ unsafe fn read_group(pointer: *const Group, lent: &mut Lent) {
             },
         };
         lent.parent_heard_at = Nanoseconds(get!(pointer, parent_heard_at));
+        lent.look_at = Nanoseconds(get!(pointer, look_at));
         lent.counts = LentCounts {
             accepted: get!(pointer, counts.accepted),
             sent: get!(pointer, counts.sent),

@@ -110,7 +110,9 @@ mirror! {
 
     pub struct Group {
         pub owner: u32,
-        pub is_timed: u32,
+        pub wake_port: u16,
+        pub reserved2: u16,
+        pub timed_at: u64,
         pub cookie: u64,
         pub number: u32,
         pub epoch: u32,
@@ -121,11 +123,8 @@ mirror! {
         pub is_root: u32,
         pub child_count: u32,
         pub wait_min: u64,
-        pub wait_max: u64,
+        pub keepalive: u64,
         pub source: u64,
-        pub wake_port: u16,
-        pub reserved2: u16,
-        pub reserved3: u32,
         pub next: u32,
         pub consumed: u32,
         pub stable: u32,
@@ -141,6 +140,7 @@ mirror! {
         pub expected_offset: u64,
         pub expected_message_length: u64,
         pub parent_heard_at: u64,
+        pub look_at: u64,
         pub counts: Counts,
         pub parent_way: Way,
         pub children: [Child; CHILDREN_MAX],
@@ -179,11 +179,6 @@ mirror! {
         pub seen_in: u32,
         pub reserved2: u32,
     }
-
-    pub struct Ring {
-        pub group: u32,
-        pub woken_by: u32,
-    }
 }
 
 /// How long a slot is whose payload has so many bytes at most.
@@ -221,5 +216,65 @@ impl Counts {
             deferred: next(),
             nonsense: next(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The compiler is asked, since it alone knows where fields are.
+    #[test]
+    fn the_mirror_shows_what_the_program_has() {
+        if let Err(error) = crate::Program::is_built() {
+            return println!("skipped: {error}");
+        }
+        let mut source = String::from("#include <linux/bpf.h>\n#include <stddef.h>\n#include \"group.h\"\n");
+        let mut hold = |left: &str, right: usize| {
+            source.push_str(&format!("_Static_assert({left} == {right}, \"{left} is not {right}\");\n"));
+        };
+        for (name, bytes, fields) in structures() {
+            let name = name.to_lowercase();
+            hold(&format!("sizeof(struct {name})"), bytes);
+            for (field, offset) in fields {
+                hold(&format!("offsetof(struct {name}, {field})"), offset);
+            }
+        }
+        let numbers = [
+            ("OWNER_NOBODY", OWNER_NOBODY),
+            ("OWNER_USER", OWNER_USER),
+            ("WOKEN_BY_NOTE", WOKEN_BY_NOTE),
+            ("WOKEN_BY_TIME", WOKEN_BY_TIME),
+            ("EXPECTED_BEGINNING", EXPECTED_BEGINNING),
+            ("EXPECTED_MESSAGE", EXPECTED_MESSAGE),
+            ("EXPECTED_REST", EXPECTED_REST),
+            ("CHILDREN_MAX", CHILDREN_MAX as u32),
+        ];
+        for (name, number) in numbers {
+            hold(name, number as usize);
+        }
+        hold("offsetof(struct slot, payload)", size_of::<Record>());
+        hold("sizeof(struct slot)", slot_bytes(1_408) as usize);
+
+        let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+        let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+        let mut compiler = Command::new(clang)
+            .args(["-target", "bpf", "-fsyntax-only", "-DSLOT_BYTES=1408", "-x", "c", "-"])
+            .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
+            .arg("-I")
+            .arg(headers)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("there is a compiler, since the program is built");
+        let mut input = compiler.stdin.take().expect("it is a pipe");
+        input.write_all(source.as_bytes()).expect("the compiler reads");
+        drop(input);
+        let output = compiler.wait_with_output().expect("the compiler ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }

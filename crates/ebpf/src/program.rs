@@ -251,6 +251,19 @@ impl Program {
         Ok(group)
     }
 
+    /// Posts a group in place of one whose slots nobody has mapped any more, for tests: new maps take the kernel tens of
+    /// milliseconds.
+    #[doc(hidden)]
+    pub fn rename_group(&mut self, group: KernelGroup, id: GroupId) -> Result<KernelGroup, EbpfError> {
+        if self.places.get(&group.id().0, 0).is_ok_and(|place| place == group.place()) {
+            let _ = self.places.remove(&group.id().0);
+        }
+        let mut group = group.renamed(id);
+        group.set_wake_port(self.port);
+        self.places.insert(id.0, group.place(), 0).map_err(map_error)?;
+        Ok(group)
+    }
+
     /// Whether a datagram is what wakes a process: the kernel's packet path sends it up when a group has something to see, and
     /// somebody sleeps. The answer is the group.
     pub fn read_waking(datagram: &[u8]) -> Option<GroupId> {
@@ -284,8 +297,9 @@ impl Program {
         self.settings.hook
     }
 
-    /// One of the two classifiers.
-    pub(crate) fn classifier(&mut self, name: &str) -> &mut SchedClassifier {
+    /// One of the two classifiers, for tests that run it by hand.
+    #[doc(hidden)]
+    pub fn classifier(&mut self, name: &str) -> &mut SchedClassifier {
         classifier(&mut self.ebpf, name)
     }
 }
@@ -334,9 +348,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 fn crc_tables() -> Vec<u32> {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut tables = vec![0_u32; 8 * 256];
-    for byte in 0..256 {
-        tables[byte] =
-            (0..8).fold(byte as u32, |crc, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 });
+    for (byte, entry) in (0..256).zip(&mut tables) {
+        *entry = (0..8).fold(byte, |crc, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 });
     }
     for place in 256..8 * 256 {
         let before = tables[place - 256];

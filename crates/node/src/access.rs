@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use treecast_ebpf::Counts;
+use treecast_ebpf::{Counts, HookTrouble};
 use treecast_proto::{GroupCounters, GroupId, Input, MemberId, StrayCounters};
 
 use crate::bell::{Bell, Notice};
@@ -224,6 +224,21 @@ impl Access {
         match self {
             Self::Here(shared) => shared.with(|engine| engine.kernel_counts(group)),
             Self::Daemon(client) => client.kernel_counts(group),
+        }
+    }
+
+    /// Whether groups are in the kernel's packet path.
+    pub fn has_kernel(&self) -> bool {
+        match self {
+            Self::Here(shared) => shared.has_kernel(),
+            Self::Daemon(client) => client.has_kernel(),
+        }
+    }
+
+    pub fn troubles(&self) -> Vec<HookTrouble> {
+        match self {
+            Self::Here(shared) => shared.with(|engine| engine.troubles()),
+            Self::Daemon(_) => Vec::new(),
         }
     }
 

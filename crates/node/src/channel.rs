@@ -110,6 +110,14 @@ impl Channel {
         }
     }
 
+    /// The same, also if the application does not say that it sleeps: the kernel's packet path may have taken that away.
+    pub fn ring_anyway(&self) {
+        match &self.line {
+            Some(line) => line.ring_anyway(self.group),
+            None => self.notice.ring(),
+        }
+    }
+
     /// Something has happened that the application is to know.
     fn tell(&self) {
         match &self.line {

@@ -17,7 +17,7 @@ pub(crate) fn lead(
     channel: &Arc<Channel>,
 ) -> Result<Option<UdpSocket>, NodeError> {
     settings.check()?;
-    let children = tree::children(settings)?;
+    let children = tree::children(settings, shared.has_kernel())?;
     let payload_bytes_max = settings.payload_bytes_max();
     let start = Sequence(0);
     let input = Input::Lead(Box::new(Lead {

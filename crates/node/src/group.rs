@@ -464,7 +464,7 @@ impl Group {
     /// has measured a lambda for `postal`, and at those that have joined later.
     pub fn scheme(&self) -> Option<Scheme> {
         let is_known = self.is_root() || self.own.is_some() && !probe::is_wanted(&self.settings);
-        is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings))
+        is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings, self.access.has_kernel()))
     }
 
     /// A descriptor that becomes readable when there is something new to see: for programs that wait for many things. Whoever

@@ -230,7 +230,9 @@ mod tests {
             "engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000"
         );
         assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
-        for wrong in ["buffer_bytes=1", "spin_us=-1", "silence_ms=1", "arrival_ms=never", "colour=red"] {
+        for wrong in
+            ["engine=steam", "buffer_bytes=1", "spin_us=-1", "silence_ms=1", "arrival_ms=never", "colour=red"]
+        {
             let error = settings.set_all(wrong).unwrap_err().to_string();
             assert!(error.contains(wrong.split('=').next().unwrap()), "{error}");
         }

@@ -40,6 +40,7 @@ pub use group::{Group, Part};
 pub use node::Node;
 pub use settings::{EngineChoice, GroupSettings, NodeSettings};
 
+pub use treecast_ebpf::{Counts, HookTrouble};
 pub use treecast_fabric::Keyed;
 pub use treecast_plan::Scheme;
 pub use treecast_proto::{

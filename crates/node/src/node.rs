@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use treecast_ebpf::HookTrouble;
 use treecast_proto::StrayCounters;
 
 use crate::access::{Access, RunningEngine};
@@ -169,6 +170,12 @@ impl Node {
             let _ = thread.join();
         }
         Ok(())
+    }
+
+    /// What is wrong with the kernel's packet path, if it has a part in this node: an interface that is gone, the program taken off.
+    /// Groups are run by user space alone then. It is looked at every second, while there are groups. A daemon says it in its log.
+    pub fn troubles(&self) -> Vec<HookTrouble> {
+        self.access.troubles()
     }
 
     /// What has come that belonged to no group.

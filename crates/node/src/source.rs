@@ -16,6 +16,13 @@ use crate::datagrams::{BATCH, Outgoing, options};
 const TO_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
 const TO_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
 
+/// As many bytes of packets pass the system as one at most: what the kernel can keep in one piece of memory, of which it makes one
+/// for each child, without asking for more pages together than are easily had.
+const TRAIN_BYTES_MAX: usize = 24_000;
+
+/// Before this version the kernel may crash where a program takes such packets apart.
+const TAKES_TRAINS: (u32, u32) = (6, 16);
+
 /// Where the checksum is in a header.
 const CHECKSUM: std::ops::Range<usize> = 4..8;
 
@@ -27,6 +34,9 @@ pub(crate) struct Source {
     group: GroupId,
     cookie: Cookie,
     memory: SlotMemory,
+    /// Whether UDP has its checksum. It costs each copy, and packets have one of their own; but only with it several packets pass
+    /// the system as one.
+    has_checksum: bool,
 }
 
 impl std::fmt::Debug for Source {
@@ -38,14 +48,14 @@ impl std::fmt::Debug for Source {
 impl Source {
     /// A socket at the root's address, for the node that listens there, and what tells it from others.
     pub fn open(node: SocketAddr) -> Result<(UdpSocket, u64), EbpfError> {
-        let ip = node.ip().to_canonical();
+        let (ip, to) = (node.ip().to_canonical(), to(node));
         let interface =
             interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
         let open = || {
             let socket = UdpSocket::bind((ip, 0))?;
             options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
-            options::leave_checksums_out(&socket);
             options::forbid_fragments(&socket);
+            socket.connect(to)?;
             let cookie = options::cookie(&socket)?;
             Ok((socket, cookie))
         };
@@ -61,12 +71,9 @@ impl Source {
         cookie: Cookie,
         memory: SlotMemory,
     ) -> Self {
-        let to = match node.ip().to_canonical() {
-            IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
-            IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
-        };
-        let outgoing = Outgoing::new(to.is_ipv6(), false);
-        Self { socket, outgoing, to: SocketAddr::new(to, node.port()), group, cookie, memory }
+        let to = to(node);
+        let outgoing = Outgoing::new(to.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX)).connected();
+        Self { socket, outgoing, to, group, cookie, memory, has_checksum: true }
     }
 
     /// Sends on what is in slots before this packet, as far as the kernel's packet path takes it; says whether that is all. What it
@@ -81,6 +88,7 @@ impl Source {
                 return false;
             }
             let until = if upto.distance_from(from) > BATCH as i32 { from + BATCH as u32 } else { upto };
+            self.set_checksum(until != from + 1);
             for packet in from.until(until) {
                 self.add(packet);
             }
@@ -89,6 +97,13 @@ impl Source {
             if self.taken() != until {
                 return false;
             }
+        }
+    }
+
+    fn set_checksum(&mut self, has_checksum: bool) {
+        if self.has_checksum != has_checksum {
+            options::leave_checksums_out(&self.socket, !has_checksum);
+            self.has_checksum = has_checksum;
         }
     }
 
@@ -124,4 +139,22 @@ impl Source {
             self.outgoing.add_from(self.to, &header, self.memory.payload(packet), piece.length as usize);
         }
     }
+}
+
+/// Where datagrams go that are packets of the root of this node.
+fn to(node: SocketAddr) -> SocketAddr {
+    let ip = match node.ip().to_canonical() {
+        IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
+        IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
+    };
+    SocketAddr::new(ip, node.port())
+}
+
+/// Whether packets may pass the system as one on their way through the program.
+fn takes_trains() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= TAKES_TRAINS
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_fabric::{Fabric, FabricError, FabricSpec};
 use treecast_plan::{Group, MemberId as Member, Placement, PlanError, PlanOptions, Scheme, plan};
-use treecast_proto::MemberId;
+use treecast_proto::{MemberId, Offload};
 
 use crate::{GroupSettings, NodeError};
 
@@ -12,26 +12,35 @@ use crate::{GroupSettings, NodeError};
 /// link bears, and the way to the last member, of a few packets for each, hardly counts.
 const CHAIN_PACKETS_PER_MEMBER: u64 = 16;
 
-/// How long it takes until a member has a short message, in copies of a short message: one more copy is one more part of a
-/// batch, and a member has to be woken.
+/// How long it takes until a member has a short message and can send it on, in copies of a short message. In user space one more
+/// copy is one more part of a batch, and a member has to be woken. In the kernel nobody is, but a copy by the one that has the
+/// message already is so much quicker that one member serves a dozen others better than a relay does.
 const WAKE_COPIES: f64 = 7.0;
+const KERNEL_COPIES: f64 = 16.0;
 
 /// A copy of so many bytes more takes as long as a copy of a short message does.
 const COPY_BYTES: f64 = 13.0 * 1024.0;
 
 /// Whom each member sends to, by the member's number.
-pub(crate) fn children(settings: &GroupSettings) -> Result<Vec<Vec<MemberId>>, NodeError> {
+pub(crate) fn children(
+    settings: &GroupSettings,
+    is_in_kernel: bool,
+) -> Result<Vec<Vec<MemberId>>, NodeError> {
     check(settings)?;
-    shape(settings.members.len(), settings)
+    shape(settings.members.len(), settings, is_in_kernel)
 }
 
 /// The tree of so many members, wherever they are.
-pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<MemberId>>, NodeError> {
+pub(crate) fn shape(
+    count: usize,
+    settings: &GroupSettings,
+    is_in_kernel: bool,
+) -> Result<Vec<Vec<MemberId>>, NodeError> {
     let mut children = vec![Vec::new(); count];
     if count == 1 {
         return Ok(children);
     }
-    let scheme = scheme(count, settings);
+    let scheme = scheme(count, settings, is_in_kernel);
     let star: FabricSpec =
         format!("star:{count}").parse().map_err(FabricError::from).map_err(PlanError::from)?;
     let fabric = Fabric::from_spec(&star).map_err(PlanError::from)?;
@@ -49,11 +58,14 @@ pub(crate) fn shape(count: usize, settings: &GroupSettings) -> Result<Vec<Vec<Me
     Ok(children)
 }
 
-/// How the tree of so many members is made. A lambda that nobody has measured is chosen.
-pub(crate) fn scheme(count: usize, settings: &GroupSettings) -> Scheme {
+/// How the tree of so many members is made, whose root's packets are sent on in the kernel or in user space. A lambda that nobody
+/// has measured is chosen.
+pub(crate) fn scheme(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
     match &settings.scheme {
         None | Some(Scheme::Postal { lambda: None }) => {
-            scheme_for(settings.message_bytes, packets(settings), count)
+            let wake_copies =
+                if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
+            scheme_for(settings.message_bytes, packets(settings), count, wake_copies)
         }
         Some(scheme) => scheme.clone(),
     }
@@ -66,12 +78,12 @@ fn packets(settings: &GroupSettings) -> u64 {
 
 /// A postal tree, whose lambda is the time until a member has a message, in copies of it: the longer a message, the less its
 /// wake-up counts. The numbers are those of docs/bench.md, of a lab, where nobody has measured the network.
-fn scheme_for(bytes: u64, packets: u64, members: usize) -> Scheme {
+fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Scheme {
     if packets >= CHAIN_PACKETS_PER_MEMBER * members as u64 {
         return Scheme::Serial;
     }
     let copy = 1.0 + bytes as f64 / COPY_BYTES;
-    let lambda = 1.0 + WAKE_COPIES / copy;
+    let lambda = 1.0 + wake_copies / copy;
     format!("postal:lambda={lambda:.1}").parse().expect("the scheme is well written")
 }
 
@@ -118,7 +130,7 @@ mod tests {
     #[test]
     fn long_messages_go_down_a_chain() {
         let settings = GroupSettings { message_bytes: 1 << 20, root: 2, ..settings(5) };
-        let children = children(&settings).unwrap();
+        let children = children(&settings, false).unwrap();
         assert_eq!(children[2], [MemberId(0)]);
         assert!(children.iter().all(|children| children.len() <= 1));
     }
@@ -127,41 +139,50 @@ mod tests {
     fn the_longer_a_message_the_fewer_children_has_the_root() {
         let children = [64, 16 << 10, 64 << 10, 1 << 20].map(|message_bytes| {
             let settings = GroupSettings { message_bytes, ..settings(16) };
-            children(&settings).unwrap()[0].len()
+            children(&settings, false).unwrap()[0].len()
         });
         assert_eq!(children, [11, 8, 6, 1]);
     }
 
     #[test]
+    fn where_the_kernel_forwards_the_root_has_more_children() {
+        let settings = GroupSettings { message_bytes: 64, ..settings(16) };
+        let children = [false, true].map(|is_in_kernel| children(&settings, is_in_kernel).unwrap()[0].len());
+        assert_eq!(children, [11, 15]);
+    }
+
+    #[test]
     fn a_scheme_may_be_given() {
         let settings = GroupSettings { scheme: Some("separate".parse().unwrap()), ..settings(5) };
-        assert_eq!(children(&settings).unwrap()[0], [1, 2, 3, 4].map(MemberId));
+        assert_eq!(children(&settings, false).unwrap()[0], [1, 2, 3, 4].map(MemberId));
     }
 
     #[test]
     fn two_members_need_no_lambda() {
         let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(2) };
-        assert_eq!(children(&settings).unwrap()[0], [MemberId(1)]);
+        assert_eq!(children(&settings, false).unwrap()[0], [MemberId(1)]);
     }
 
     #[test]
     fn one_member_has_nobody_to_send_to() {
-        assert_eq!(children(&settings(1)).unwrap(), [vec![]]);
+        assert_eq!(children(&settings(1), false).unwrap(), [vec![]]);
     }
 
     #[test]
     fn wrong_members_are_named() {
         let mut double = settings(3);
         double.members[2] = double.members[0];
-        assert!(children(&double).unwrap_err().to_string().starts_with("10.0.0.1:7000 is given twice"));
+        assert!(
+            children(&double, false).unwrap_err().to_string().starts_with("10.0.0.1:7000 is given twice")
+        );
         let no_root = GroupSettings { root: 3, ..settings(3) };
-        assert!(children(&no_root).unwrap_err().to_string().starts_with("the root is member 3 of 3"));
+        assert!(children(&no_root, false).unwrap_err().to_string().starts_with("the root is member 3 of 3"));
         let mut nowhere = settings(2);
         nowhere.members[1].set_port(0);
-        assert!(children(&nowhere).unwrap_err().to_string().starts_with("10.0.0.1:0 is no address"));
+        assert!(children(&nowhere, false).unwrap_err().to_string().starts_with("10.0.0.1:0 is no address"));
         let mut apart = settings(2);
         apart.members[1] = "127.0.0.1:7000".parse().unwrap();
-        let error = children(&apart).unwrap_err().to_string();
+        let error = children(&apart, false).unwrap_err().to_string();
         assert!(error.starts_with("127.0.0.1:7000 is reached on one host alone"), "{error}");
     }
 }

@@ -1,32 +1,313 @@
-//! Groups whose packets the kernel's packet path forwards.
+//! Groups whose packets the kernel's packet path forwards. Each test has a network namespace of its own.
 
-use std::time::Duration;
+mod common;
 
-use treecast_node::{EngineChoice, GroupSettings, Node, NodeSettings};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-fn open() -> Node {
-    let bind = "127.0.0.1:0".parse().unwrap();
-    Node::open(&NodeSettings { bind, engine: EngineChoice::Ebpf, ..NodeSettings::default() }).unwrap()
+use common::{PATIENCE, check_all, groups, message, settings};
+use nix::sched::{CloneFlags, unshare};
+use treecast_node::{
+    Counts, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Node, NodeSettings, Offload,
+    Scheme,
+};
+
+/// Runs a test in a network of its own, which ends with its thread; or says why not.
+fn in_own_network(test: impl FnOnce() + Send) {
+    if let Err(error) = treecast_ebpf::Program::is_built() {
+        return println!("skipped: {error}");
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: the kernel's packet path is for root");
+    }
+    std::thread::scope(|scope| {
+        let test = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            run("ip link set lo up");
+            test();
+        };
+        if let Err(panic) = scope.spawn(test).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Runs a command, of words without blanks.
+fn run(command: &str) {
+    let words: Vec<&str> = command.split(' ').collect();
+    assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{command}");
+}
+
+fn node(address: &str, groups_max: usize) -> Node {
+    let mut settings = NodeSettings {
+        bind: address.parse().unwrap(),
+        engine: EngineChoice::Ebpf,
+        ..NodeSettings::default()
+    };
+    settings.protocol.groups_max = groups_max;
+    Node::open(&settings).unwrap()
+}
+
+fn nodes(count: usize, address: &str) -> Vec<Node> {
+    (0..count).map(|_| node(address, 8)).collect()
+}
+
+/// Waits until something holds that is to hold soon.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE.unwrap();
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn counts(group: &Group) -> Counts {
+    group.kernel_counts().expect("the group is in the kernel's table")
+}
+
+/// Sends messages, one when all have the one before, and lets everybody receive them.
+fn exchange(groups: &[Group], count: usize, length: usize) {
+    for number in 0..count {
+        let sent = message(number, length);
+        groups[0].send(&sent).unwrap();
+        for group in &groups[1..] {
+            assert_eq!(group.receive(PATIENCE).unwrap().as_deref(), Some(&sent[..]));
+        }
+        groups[0].flush(PATIENCE).unwrap();
+    }
+}
+
+fn binomial(nodes: &[Node]) -> GroupSettings {
+    GroupSettings { scheme: Some(Scheme::Binomial), ..settings(nodes) }
 }
 
 #[test]
-fn small() {
-    let nodes: Vec<Node> = (0..4).map(|_| open()).collect();
-    let settings = GroupSettings {
-        scheme: Some("binomial".parse().unwrap()),
-        ..GroupSettings::new(nodes.iter().map(Node::address).collect())
-    };
-    let groups: Vec<_> = nodes.iter().map(|node| node.group(&settings).unwrap()).collect();
-    groups[0].wait_until_ready(Some(Duration::from_secs(5))).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
-    for number in 0..100_u32 {
-        let message = vec![number as u8; number as usize * 100];
-        groups[0].send(&message).unwrap();
-        for group in &groups[1..] {
-            assert_eq!(group.receive(Some(Duration::from_secs(5))).unwrap().unwrap(), message);
+fn every_member_receives_every_message_over_both_ips() {
+    in_own_network(|| {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nodes = nodes(5, address);
+            let settings =
+                GroupSettings { slots: 64, root: 2, scheme: Some(Scheme::Binomial), ..settings(&nodes) };
+            check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_388, 1_409, 16_384, 5, 300_000, 0, 77]);
         }
-    }
-    for group in &groups {
-        println!("{:?} {:?}", group.counters(), group.kernel_counts());
-    }
+    });
+}
+
+#[test]
+fn what_is_in_the_ordinary_does_not_reach_user_space() {
+    in_own_network(|| {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nodes = nodes(4, address);
+            let groups = groups(&nodes, &binomial(&nodes));
+            groups[0].wait_until_ready(PATIENCE).unwrap();
+            // Both sides of every way are known once something has gone there.
+            exchange(&groups, 20, 100);
+            let before: Vec<Counts> = groups.iter().map(counts).collect();
+            exchange(&groups, 200, 3_000);
+            let (mut accepted, mut passed) = (0, 0);
+            for (group, before) in groups[1..].iter().zip(&before[1..]) {
+                accepted += counts(group).accepted - before.accepted;
+                passed += counts(group).passed - before.passed;
+                assert_eq!(counts(group).unsent, 0);
+            }
+            // Three packets a message at each of three members.
+            assert_eq!(accepted, 200 * 3 * 3);
+            assert!(passed < accepted / 10, "{passed} of {accepted} packets were passed up");
+        }
+    });
+}
+
+#[test]
+fn members_with_either_engine_are_in_one_group() {
+    in_own_network(|| {
+        let user = |_| {
+            let settings = NodeSettings {
+                bind: "127.0.0.1:0".parse().unwrap(),
+                engine: EngineChoice::User,
+                ..NodeSettings::default()
+            };
+            Node::open(&settings).unwrap()
+        };
+        let mut mixed = nodes(3, "127.0.0.1:0");
+        mixed.extend((0..3).map(user));
+        mixed.swap(1, 4);
+        for root in [0, 5] {
+            let settings = GroupSettings { root, group: GroupId(root as u32), ..binomial(&mixed) };
+            check_all(groups(&mixed, &settings), root, &[64, 0, 16_384, 200_000, 1]);
+        }
+    });
+}
+
+#[test]
+fn applications_forward_where_the_group_says_so() {
+    in_own_network(|| {
+        let nodes = nodes(4, "127.0.0.1:0");
+        for (number, offload) in [(1, Offload::Assisted), (2, Offload::Host)] {
+            let settings = GroupSettings { group: GroupId(number), offload, ..binomial(&nodes) };
+            check_all(groups(&nodes, &settings), 0, &[64, 16_384, 100_000]);
+        }
+    });
+}
+
+#[test]
+fn groups_side_by_side_do_not_disturb_one_another_and_a_full_table_leaves_the_rest_to_user_space() {
+    in_own_network(|| {
+        // The kernel's table has room for as many groups as the node may have; those of others' nodes are not in it.
+        let nodes: Vec<Node> = (0..3).map(|_| node("127.0.0.1:0", 4)).collect();
+        let all: Vec<Vec<Group>> = (1..=4)
+            .map(|number| {
+                let settings =
+                    GroupSettings { group: GroupId(number), root: number as usize % 3, ..binomial(&nodes) };
+                groups(&nodes, &settings)
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for (number, groups) in all.into_iter().enumerate() {
+                scope.spawn(move || check_all(groups, (number + 1) % 3, &[10, 5_000, 0, 100_000, 64]));
+            }
+        });
+    });
+}
+
+#[test]
+fn members_come_and_go() {
+    in_own_network(|| {
+        let mut nodes = nodes(4, "127.0.0.1:0");
+        let late = nodes.pop().unwrap();
+        let settings = GroupSettings { admits: true, ..binomial(&nodes) };
+        let mut groups = groups(&nodes, &settings);
+        exchange(&groups, 10, 2_000);
+        let newcomer = late.join(&settings).unwrap();
+        newcomer.wait_until_ready(PATIENCE).unwrap();
+        groups.push(newcomer);
+        exchange(&groups, 10, 2_000);
+        let leaver = groups.remove(1);
+        leaver.close(PATIENCE).unwrap();
+        exchange(&groups, 10, 2_000);
+        assert!(groups[0].losses().iter().any(|lost| lost.member == 1));
+        let root = groups.remove(0);
+        std::thread::scope(|scope| {
+            for group in &groups {
+                scope.spawn(move || assert_eq!(group.receive(PATIENCE).unwrap(), None));
+            }
+            root.close(PATIENCE).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
+    in_own_network(|| {
+        let nodes = nodes(3, "127.0.0.1:0");
+        let settings = GroupSettings { slots: 16, scheme: Some(Scheme::Serial), ..settings(&nodes) };
+        let groups = groups(&nodes, &settings);
+        groups[0].wait_until_ready(PATIENCE).unwrap();
+        let sent: Vec<Vec<u8>> = (0..200).map(|number| message(number, 700)).collect();
+        std::thread::scope(|scope| {
+            let root = &groups[0];
+            let sending = scope.spawn(|| {
+                for message in &sent {
+                    root.send(message).unwrap();
+                }
+            });
+            for message in &sent {
+                assert_eq!(groups[2].receive(PATIENCE).unwrap().as_ref(), Some(message));
+                if groups[2].counters().accepted == 16 {
+                    break;
+                }
+            }
+            // The first member's slots are full by now or soon: nothing more can come through it.
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!sending.is_finished());
+            for message in &sent {
+                assert_eq!(groups[1].receive(PATIENCE).unwrap().as_ref(), Some(message));
+                let _ = groups[2].receive(Some(Duration::ZERO));
+            }
+            sending.join().unwrap();
+        });
+    });
+}
+
+/// A packet of data as a member takes it, but for what `change` spoils; its checksum is right.
+fn forged(from: u32, sequence: u32, token: &str) -> Vec<u8> {
+    use treecast_wire::{Body, Cookie, Data, Header, MemberId, Payload, Sequence, Timestamp};
+    let data = Data {
+        message: 0,
+        offset: 0,
+        length: 6,
+        message_length: 6,
+        ask: true,
+        repeated: false,
+        close: false,
+    };
+    let key = blake3::derive_key("Treecast: the cookie of a group, version 1", token.as_bytes());
+    let hash = blake3::keyed_hash(&key, &1_u32.to_be_bytes());
+    let cookie = u64::from_be_bytes(*hash.as_bytes().first_chunk().unwrap());
+    let header = Header {
+        group: GroupId(1),
+        cookie: Cookie(cookie),
+        epoch: 1,
+        sender: MemberId(from),
+        sequence: Sequence(sequence),
+        timestamp: Timestamp(1),
+        body: Body::Data(data),
+    };
+    let payload = Payload::new(b"forged");
+    [&header.write(payload.checksum())[..], payload.bytes()].concat()
+}
+
+#[test]
+fn forged_packets_are_counted_and_do_nothing() {
+    in_own_network(|| {
+        let nodes = nodes(3, "127.0.0.1:0");
+        let groups = groups(&nodes, &GroupSettings { scheme: Some(Scheme::Separate), ..settings(&nodes) });
+        exchange(&groups, 10, 6);
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let member: SocketAddr = nodes[1].address();
+        let send = |packet: &[u8]| stranger.send_to(packet, member).unwrap();
+        let next = 10;
+        // The right group with a wrong cookie; the right one from a member that is no parent; an old number again, from an address
+        // that is not the parent's; what wakes a sleeper; and half a packet.
+        send(&forged(0, next, "another token"));
+        send(&forged(2, next, ""));
+        send(&forged(0, 3, ""));
+        send(&{
+            let mut waking = forged(0, next, "");
+            waking[0] = 0;
+            waking
+        });
+        send(&forged(0, next, "")[..40]);
+        wait_until("every forged packet is counted", || {
+            let (strays, counters) = (nodes[1].strays(), groups[1].counters());
+            strays.wrong_cookie == 1
+                && counters.strangers == 1
+                && counters.duplicates == 1
+                && strays.malformed == 1
+        });
+        exchange(&groups, 10, 6);
+    });
+}
+
+#[test]
+fn a_node_whose_program_is_taken_off_says_so_and_goes_on() {
+    in_own_network(|| {
+        run("ip link add one type veth peer name two");
+        run("ip address add 10.9.0.1/24 dev one");
+        run("ip link set one up");
+        run("ip link set two up");
+        let nodes: Vec<Node> = (0..2).map(|_| node("10.9.0.1:0", 4)).collect();
+        let groups = groups(&nodes, &settings(&nodes));
+        exchange(&groups, 5, 100);
+        run("ip link del one");
+        wait_until("the interface is missed", || {
+            nodes[0].troubles().iter().any(|trouble| matches!(trouble, HookTrouble::Gone { .. }))
+        });
+        // What is on the way finds none, and the group ends in time, as with any network that is gone.
+        wait_until("the group is over", || {
+            groups[1].receive(Some(Duration::from_millis(10))).is_err_and(|error| {
+                matches!(error, treecast_node::NodeError::Ended(Ending::RootSilent(_) | Ending::Dismissed(_)))
+            })
+        });
+    });
 }

@@ -48,10 +48,12 @@ pub struct Lent {
     pub least: Option<(Sequence, usize)>,
     /// When the parent was heard last.
     pub parent_heard_at: Nanoseconds,
-    /// No wait for an answer is shorter, and none longer.
+    /// When a child is to be looked after, at the earliest: to be asked again, or for a sign of life.
+    pub look_at: Nanoseconds,
+    /// No wait for an answer is shorter, and none longer than a quarter of `keepalive`.
     pub wait_min: Nanoseconds,
-    /// See `wait_min`.
-    pub wait_max: Nanoseconds,
+    /// A child that has everything is asked for a sign of life as often.
+    pub keepalive: Nanoseconds,
     /// What is counted.
     pub counts: LentCounts,
     /// In the order in which they are sent to.
@@ -182,8 +184,9 @@ impl Lent {
             expected: Expected::Nothing,
             least: None,
             parent_heard_at: Nanoseconds::ZERO,
+            look_at: Nanoseconds::ZERO,
             wait_min: Nanoseconds::ZERO,
-            wait_max: Nanoseconds::ZERO,
+            keepalive: Nanoseconds::ZERO,
             counts: LentCounts { accepted: 0, sent: 0, acknowledgments_sent: 0, acknowledgments: 0 },
             children: Vec::new(),
         }

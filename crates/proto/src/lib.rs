@@ -16,6 +16,7 @@ mod protocol;
 mod round_trip;
 mod settings;
 mod time;
+mod trace;
 mod window;
 
 pub use counters::{GroupCounters, StrayCounters};
@@ -24,5 +25,6 @@ pub use lent::{Expected, Lent, LentChild, LentCounts, LentPacket, LentTrip, Lent
 pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
 pub use settings::{Lead, Settings};
 pub use time::Nanoseconds;
+pub use trace::{Step, Trace};
 
 pub use treecast_wire::{Cookie, Dismissal, GroupId, MemberId, Offload, PayloadChecksum, Sequence};

@@ -22,7 +22,7 @@ use crate::{Event, GroupCounters, Lead, Nanoseconds, Refused, Settings, StrayCou
 /// assert!(matches!(protocol.poll(Nanoseconds(0)), Output::Wait(None)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Protocol {
     settings: Settings,
     groups: Vec<Option<Entry>>,
@@ -35,7 +35,7 @@ pub struct Protocol {
     strays: StrayCounters,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     group: Group,
     has_turn: bool,
@@ -45,7 +45,7 @@ struct Entry {
 }
 
 /// Something that happens to a node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Input<'a> {
     /// A datagram has come.
     Datagram {

@@ -76,6 +76,11 @@ impl Line {
         }
     }
 
+    /// The same, whether it sleeps or not.
+    pub fn ring_anyway(&self, group: GroupId) {
+        self.ear.ring(Ring::Packets(group.0));
+    }
+
     /// Something has happened.
     pub fn tell(&self) {
         self.has_news.store(true, Ordering::SeqCst);

@@ -137,8 +137,8 @@ impl Session {
                 }
                 return Ok(None);
             }
-            Ask::Children { group } => self.members(desk, group, |engine, group| engine.children(group)),
-            Ask::Awaited { group } => self.members(desk, group, |engine, group| engine.awaited(group)),
+            Ask::Children { group } => self.members(desk, group, crate::engine::Engine::children),
+            Ask::Awaited { group } => self.members(desk, group, crate::engine::Engine::awaited),
             Ask::Counters { group } => {
                 let own = self.own(group);
                 let counters = own.and_then(|group| desk.shared.with(|engine| engine.counters(group)));

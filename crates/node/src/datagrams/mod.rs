@@ -95,7 +95,7 @@ impl Datagrams {
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut notes[place]).cast();
         }
-        let send = Outgoing::new(address.is_ipv6(), true);
+        let send = Outgoing::new(address.is_ipv6(), Some(TRAIN_BYTES_MAX));
         Ok(Self { socket, address, receive, send })
     }
 
@@ -206,7 +206,7 @@ impl Datagrams {
     pub fn keep_apart(&mut self) {
         self.send.keep_apart();
         options::take_no_trains(&self.socket);
-        options::leave_checksums_out(&self.socket);
+        options::leave_checksums_out(&self.socket, true);
     }
 }
 

@@ -25,9 +25,9 @@ pub fn take_no_trains(socket: &UdpSocket) {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 0);
 }
 
-/// From now on datagrams over IPv4 have no UDP checksum, as RFC 768 allows; those over IPv6 keep theirs.
-pub fn leave_checksums_out(socket: &UdpSocket) {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+/// Whether datagrams over IPv4 go without a UDP checksum from now on, as RFC 768 allows; those over IPv6 keep theirs.
+pub fn leave_checksums_out(socket: &UdpSocket, are_left_out: bool) {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, are_left_out.into());
 }
 
 /// From now on datagrams to groups of addresses leave by this interface, and nobody of this host is given a copy.

@@ -7,13 +7,15 @@ use std::ptr;
 
 use treecast_wire::HEADER_BYTES;
 
-use super::{BATCH, Note, TRAIN_BYTES_MAX, names, zeroed};
+use super::{BATCH, Note, names, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {
     is_v6: bool,
-    /// Whether datagrams may pass the system as one.
-    makes_trains: bool,
+    /// As many bytes pass the system as one at most; none: each datagram by itself.
+    train_bytes_max: Option<usize>,
+    /// Whether all go to where the socket is connected to: then the system need not find the way for each.
+    is_connected: bool,
     batch: Box<Batch>,
 }
 
@@ -31,6 +33,9 @@ struct Batch {
     headers: [libc::mmsghdr; BATCH],
 }
 
+/// As many datagrams pass the system as one at most: as many as a child is sent in its turn, and as the kernel's packet path takes.
+const TRAIN_DATAGRAMS_MAX: usize = 32;
+
 /// Datagrams that pass the system as one: all as long as the first, but for the last, which may be shorter.
 #[derive(Debug, Clone, Copy)]
 struct Train {
@@ -43,11 +48,12 @@ struct Train {
 
 impl Train {
     /// Whether one more fits behind the others.
-    fn takes(&self, to: SocketAddr, bytes: usize) -> bool {
+    fn takes(&self, to: SocketAddr, bytes: usize, bytes_max: usize) -> bool {
         self.to == to
+            && self.count < TRAIN_DATAGRAMS_MAX
             && self.bytes == self.count * self.each_bytes
             && bytes <= self.each_bytes
-            && self.bytes + bytes <= TRAIN_BYTES_MAX
+            && self.bytes + bytes <= bytes_max
     }
 }
 
@@ -56,8 +62,8 @@ impl Train {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    /// Nothing to be sent yet, from a socket of that family; whether datagrams may pass the system as one.
-    pub fn new(is_v6: bool, makes_trains: bool) -> Self {
+    /// Nothing to be sent yet, from a socket of that family; so many bytes of datagrams may pass the system as one.
+    pub fn new(is_v6: bool, train_bytes_max: Option<usize>) -> Self {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let batch = Box::new(Batch {
             count: 0,
@@ -70,12 +76,17 @@ impl Outgoing {
             notes: [Note([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        Self { is_v6, makes_trains, batch }
+        Self { is_v6, train_bytes_max, is_connected: false, batch }
+    }
+
+    /// All datagrams go to where the socket is connected to.
+    pub fn connected(self) -> Self {
+        Self { is_connected: true, ..self }
     }
 
     /// From now on each datagram passes the system by itself.
     pub const fn keep_apart(&mut self) {
-        self.makes_trains = false;
+        self.train_bytes_max = None;
     }
 
     /// Whether a batch is ready to be sent.
@@ -104,7 +115,7 @@ impl Outgoing {
         payload: *const u8,
         length: usize,
     ) {
-        let makes_trains = self.makes_trains;
+        let train_bytes_max = self.train_bytes_max.unwrap_or_default();
         let send = &mut *self.batch;
         let place = send.count;
         send.count += 1;
@@ -115,7 +126,7 @@ impl Outgoing {
         ];
         let bytes = HEADER_BYTES + length;
         match send.made[..send.trains].last_mut() {
-            Some(train) if makes_trains && train.takes(to, bytes) => {
+            Some(train) if train.takes(to, bytes, train_bytes_max) => {
                 train.count += 1;
                 train.bytes += bytes;
             }
@@ -128,7 +139,7 @@ impl Outgoing {
 
     /// Makes ready what the kernel reads of each train.
     fn make_headers(&mut self) {
-        let is_v6 = self.is_v6;
+        let (is_v6, is_connected) = (self.is_v6, self.is_connected);
         let send = &mut *self.batch;
         for place in 0..send.trains {
             let Train { to, first, count, each_bytes, .. } = send.made[place];
@@ -136,6 +147,9 @@ impl Outgoing {
             let message = &mut send.headers[place].msg_hdr;
             message.msg_name = (&raw mut send.addresses[place]).cast();
             message.msg_namelen = name_length;
+            if is_connected {
+                (message.msg_name, message.msg_namelen) = (ptr::null_mut(), 0);
+            }
             message.msg_iov = send.vectors[first..first + count].as_mut_ptr().cast();
             message.msg_iovlen = (2 * count) as _;
             (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
@@ -184,7 +198,7 @@ impl Outgoing {
                 Some(libc::ECONNREFUSED) => sent += 1,
                 // Not every system, device and tunnel cuts datagrams apart.
                 _ if self.batch.made[sent].count > 1 => {
-                    self.makes_trains = false;
+                    self.train_bytes_max = None;
                     outcome = outcome.and(self.send_apart(socket, sent));
                     sent += 1;
                 }
@@ -226,7 +240,7 @@ impl Outgoing {
     }
 
     pub const fn makes_trains(&self) -> bool {
-        self.makes_trains
+        self.train_bytes_max.is_some()
     }
 
     /// So many segments are refused by every system.

@@ -76,6 +76,8 @@ impl Joints {
         let Some(returned) = kernel.as_mut().and_then(|kernel| kernel.take(group, protocol)) else { return };
         if let Some(joint) = self.groups.get_mut(&group) {
             joint.resume(&returned);
+            // Whom the program could not wake looks now.
+            joint.channel.ring_anyway();
             self.nonsense += u64::from(joint.give_up_nonsense(protocol, returned.is_possible));
         }
     }

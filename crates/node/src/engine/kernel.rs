@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use treecast_ebpf::{
-    Counts, EbpfError, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory, interfaces_for,
+    Counts, EbpfError, HookTrouble, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory,
+    interfaces_for,
 };
-use treecast_proto::{GroupCounters, GroupId, Input, Lent, Protocol, Sequence};
+use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol, Sequence};
 
 use crate::clock;
 use crate::datagrams::Datagrams;
@@ -19,6 +21,10 @@ pub(crate) struct Kernel {
     groups: BTreeMap<GroupId, Posted>,
     /// Groups that the program does not have, and may be lent.
     at_home: Vec<GroupId>,
+    address: SocketAddr,
+    /// What is wrong with the hooks, as was found last, and when to look again.
+    troubles: Vec<HookTrouble>,
+    look_at: Nanoseconds,
 }
 
 /// How far a group is that was taken back.
@@ -30,6 +36,8 @@ pub(crate) struct Returned {
     /// Whether what is in its slots can be.
     pub is_possible: bool,
 }
+/// How often hooks are looked at, while there are groups.
+const LOOK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
 
 /// A group in the kernel's tables.
 #[derive(Debug)]
@@ -51,7 +59,66 @@ impl Kernel {
         program.listen(socket, address.port());
         program.attach(&interfaces)?;
         datagrams.keep_apart();
-        Ok(Self { program, groups: BTreeMap::new(), at_home: Vec::new() })
+        Ok(Self {
+            program,
+            groups: BTreeMap::new(),
+            at_home: Vec::new(),
+            address,
+            troubles: Vec::new(),
+            look_at: Nanoseconds::ZERO,
+        })
+    }
+
+    /// Now and then, sees whether the program still is where packets pass. If not, user space goes on alone: until an interface that
+    /// went has come back. Who has taken the program off will have had reasons, and is not worked against.
+    /// The answer is whether it no longer is, since the last look: all groups are to be taken back, and their ways forgotten.
+    pub fn look_after_hooks(&mut self, now: Nanoseconds) -> bool {
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK_INTERVAL;
+        let was_hooked = self.is_hooked();
+        let mut troubles = self.program.check();
+        if troubles.iter().any(is_gone) && self.attach_again() {
+            troubles = self.program.check();
+        }
+        for trouble in troubles.iter().filter(|trouble| !self.troubles.contains(trouble)) {
+            tracing::warn!(%trouble, "the kernel's packet path");
+        }
+        self.troubles = troubles;
+        if was_hooked && !self.is_hooked() {
+            tracing::warn!("groups are run by user space alone");
+            return true;
+        }
+        if !was_hooked && self.is_hooked() {
+            tracing::info!("the kernel's packet path is there again");
+        }
+        false
+    }
+
+    /// What is wrong with the hooks.
+    pub fn troubles(&self) -> &[HookTrouble] {
+        &self.troubles
+    }
+
+    /// Whether packets pass the program.
+    fn is_hooked(&self) -> bool {
+        !self
+            .troubles
+            .iter()
+            .any(|trouble| is_gone(trouble) || matches!(trouble, HookTrouble::Removed { .. }))
+    }
+
+    fn attach_again(&mut self) -> bool {
+        interfaces_for(self.address).is_ok_and(|interfaces| self.program.attach(&interfaces).is_ok())
+    }
+
+    /// Who is told next may be reached in another way.
+    pub fn forget_ways(&mut self) {
+        for posted in self.groups.values_mut() {
+            posted.group.forget_ways();
+            posted.epoch = None;
+        }
     }
 
     /// What wakes whoever drives the engine.
@@ -158,6 +225,9 @@ impl Kernel {
 
     /// Lends every group at home that can be lent. All that was to be sent has been sent.
     pub fn lend(&mut self, protocol: &mut Protocol) {
+        if !self.is_hooked() {
+            return;
+        }
         let Self { groups, at_home, .. } = self;
         at_home.retain(|&id| {
             let Some(Posted { group, lent, .. }) = groups.get_mut(&id) else { return false };
@@ -181,6 +251,11 @@ impl Kernel {
     pub fn counts(&self, group: GroupId) -> Option<Counts> {
         self.groups.get(&group).map(|posted| posted.group.counts())
     }
+}
+
+/// Whether an interface is not there any more.
+const fn is_gone(trouble: &HookTrouble) -> bool {
+    matches!(trouble, HookTrouble::Gone { .. } | HookTrouble::Another { .. })
 }
 
 /// The longest payload is what the interface with the largest packets carries.

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
-use treecast_ebpf::Program;
+use treecast_ebpf::{HookTrouble, Program};
 use treecast_proto::{
     Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Refused,
     Sequence, Source, StrayCounters, Transmit,
@@ -101,6 +101,11 @@ impl Engine {
             kernel.add_counts(group, &mut counters);
         }
         Some(counters)
+    }
+
+    /// What is wrong with the kernel's packet path; empty also where it has no part.
+    pub fn troubles(&self) -> Vec<HookTrouble> {
+        self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
     }
 
     /// What the kernel's packet path counts of a group that is in its tables.
@@ -203,6 +208,10 @@ impl Engine {
         // what is written begins finds it there, and one that comes later waits for the next step.
         let requests = shared.take_requests();
         self.answer_bell();
+        if self.kernel.as_mut().is_some_and(|kernel| kernel.look_after_hooks(clock::now())) {
+            self.own_all();
+            self.kernel.iter_mut().for_each(Kernel::forget_ways);
+        }
         self.take_from_applications();
         self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
         for request in requests {

@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     bell: Bell,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
-    /// What the engine's thread sleeps on, unless a guest does: the socket, and what the kernel's packet path rings.
+    /// What the engine's thread sleeps on: the timer, the bells, and the socket, unless a guest looks after that.
     seat: Seat,
     has_kernel: bool,
     address: SocketAddr,
@@ -54,14 +54,16 @@ impl Shared {
             EngineChoice::Ebpf => Some(Kernel::open(&mut datagrams, settings.protocol.groups_max as u32)?),
             EngineChoice::Auto | EngineChoice::User => None,
         };
-        let rung = kernel.as_ref().map(|kernel| kernel.bell().try_clone_to_owned()).transpose();
-        let rung = rung.map_err(system("cannot share the kernel's bell"))?;
         let has_kernel = kernel.is_some();
-        let arrivals = [(socket, SOCKET)].into_iter().chain(rung.map(|rung| (rung, KERNEL)));
-        let arrivals = arrivals.map(|(descriptor, number)| Arrivals { descriptor, number, wakes: true });
-        let seat = Seat::new(arrivals.collect(), settings.spin, has_kernel)
-            .and_then(|seat| seat.watch(&timer, TIMER).and_then(|()| seat.watch(&bell, BELL)).map(|()| seat))
-            .map_err(system("cannot watch descriptors"))?;
+        let arrivals = vec![Arrivals { descriptor: socket, number: SOCKET, wakes: true }];
+        let watch = || {
+            let seat = Seat::new(arrivals, settings.spin, has_kernel)?;
+            seat.watch(&timer, TIMER)?;
+            seat.watch(&bell, BELL)?;
+            kernel.as_ref().map_or(Ok(()), |kernel| seat.watch(&kernel.bell(), KERNEL))?;
+            Ok(seat)
+        };
+        let seat = watch().map_err(system("cannot watch descriptors"))?;
         let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer));
         Ok(Self {
             engine: Mutex::new(engine),

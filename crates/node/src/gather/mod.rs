@@ -109,7 +109,7 @@ impl Node {
         if settings.root >= gathering.members as usize {
             return Err(tree::no_such_root(settings.root, gathering.members as usize));
         }
-        tree::shape(gathering.members as usize, settings)?;
+        tree::shape(gathering.members as usize, settings, false)?;
         let mut door = door::Door::open(self.address(), gathering, settings)?;
         door.wait_until_complete(goes_on)?;
         let (settings, own) = door.group();

@@ -90,7 +90,7 @@ fn engines() -> Vec<EngineChoice> {
 /// Messages go from the first to the second.
 fn exchange(root: &Group, member: &Group, count: u32) {
     for number in 0..count {
-        let message: Vec<u8> = (0..number % 7 * 1_000 + 1).map(|byte| (byte + number) as u8).collect();
+        let message: Vec<u8> = (0..=number % 7 * 1_000).map(|byte| (byte + number) as u8).collect();
         root.send(&message).unwrap();
         assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), message);
     }
@@ -271,15 +271,16 @@ fn until_given(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
 fn what_is_no_word_is_answered_and_ends_the_connection() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let hello = HELLO.as_bytes();
+    let spaces = vec![b' '; 190_000];
     for (first, second) in [
         (&b"no JSON"[..], None),
         (b"{}", None),
         (br#"{"hello":{"version":2}}"#, None),
         (br#""look""#, None),
-        (hello, Some(&hello[..])),
+        (hello, Some(hello)),
         (hello, Some(br#"{"lead":{"terms":{"members":"all","settings":[]}}}"#)),
         (hello, Some(br#"{"forward":{"group":-1,"upto":0,"child":null}}"#)),
-        (hello, Some(&[b' '; 190_000][..])),
+        (hello, Some(&spaces)),
     ] {
         let socket = raw(&served.socket());
         say(&socket, first);

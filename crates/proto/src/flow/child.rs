@@ -13,7 +13,7 @@ use crate::window::Window;
 /// A child, and how far it has come.
 ///
 /// `stable <= acked <= sent`, once it is open.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Child {
     pub member: MemberId,
     pub address: SocketAddr,

@@ -37,7 +37,8 @@ impl Flow {
         (lent.asked, lent.told_stable, lent.told_end) = (answer.asked, answer.told_stable, answer.told_end);
         (lent.expected, lent.least) = (self.expected, self.least);
         let patience = self.terms.patience;
-        (lent.wait_min, lent.wait_max) = (patience.wait_min, Nanoseconds(patience.keepalive.0 / 4));
+        (lent.wait_min, lent.keepalive) = (patience.wait_min, patience.keepalive);
+        lent.look_at = if self.children.is_empty() { Nanoseconds(u64::MAX) } else { self.look_at };
         let counters = &self.counters;
         lent.counts = LentCounts {
             accepted: counters.accepted,
@@ -53,7 +54,9 @@ impl Flow {
     /// be: others may have written there since, and what cannot be is taken for nothing.
     pub fn take_back(&mut self, lent: &Lent, mut packet: impl FnMut(Sequence) -> LentPacket) -> bool {
         let mut is_possible = true;
-        for number in self.next.until(lent.next) {
+        // Of those that have been in one slot, the last is there.
+        let first = self.next.max(lent.next - self.terms.slots);
+        for number in first.until(lent.next) {
             let LentPacket { piece, asks, sent_at } = packet(number);
             let piece = Some(piece).filter(|piece| self.is_possible(piece));
             is_possible &= piece.is_some();
@@ -76,12 +79,9 @@ impl Flow {
             child.take_back(lent);
         }
         self.turn = self.children.len();
-        self.look_at = self
-            .children
-            .iter()
-            .map(|child| child.deadline(self.terms.patience))
-            .min()
-            .unwrap_or(Nanoseconds(u64::MAX));
+        self.look_at = lent.look_at;
+        // Readers may have made room that nobody has spoken of yet.
+        self.settle();
         is_possible
     }
 

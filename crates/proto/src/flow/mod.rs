@@ -37,7 +37,7 @@ pub(crate) struct Terms {
 /// The packets of one group at one node.
 ///
 /// Numbers only grow, and `freed <= stable <= next <= freed + slots` as well as `freed <= consumed <= next`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Flow {
     terms: Terms,
     /// What is in each slot.
@@ -95,7 +95,7 @@ const NO_PIECE: Piece =
     Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
 
 /// What the parent is to be told, and what it has been told.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Answer {
     /// Whether something is to be told now.
     is_due: bool,

@@ -10,7 +10,7 @@ use crate::protocol::Transmit;
 use crate::{Ending, Nanoseconds, Settings};
 
 /// A member's knowledge of its place.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Membership {
     root: SocketAddr,
     root_heard_at: Nanoseconds,
@@ -42,13 +42,13 @@ struct Done {
 }
 
 /// A table that has come in part.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Incoming {
     epoch: u32,
     parts: Vec<Option<Table>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Suspicion {
     member: MemberId,
     trouble: Trouble,

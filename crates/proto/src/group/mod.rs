@@ -19,7 +19,7 @@ use member::Membership;
 use root::Roster;
 
 /// A group at one node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Group {
     name: Name,
     /// Its packets, once it has a place in the tree.
@@ -41,7 +41,7 @@ struct Name {
 }
 
 /// What the node has to do with the tree.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Place {
     Root(Box<Roster>),
     Member(Box<Membership>),

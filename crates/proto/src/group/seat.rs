@@ -7,7 +7,7 @@ use treecast_wire::{MemberId, Timestamp};
 use crate::Nanoseconds;
 
 /// A member as the root sees it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Seat {
     pub address: SocketAddr,
     pub is_present: bool,
@@ -29,7 +29,7 @@ pub(super) struct Seat {
 }
 
 /// A member that somebody else cannot reach.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Doubt {
     /// Who says so.
     pub by: MemberId,

@@ -3,6 +3,7 @@
 //! Every datagram takes [`WAY`]; the clock jumps to the next thing that is due. Nodes are letters, and so are the members of
 //! groups; a node reads what comes at once unless it is told not to.
 
+pub mod script;
 mod words;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     Cookie, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Refused, Sequence, Settings, Source, Transmit,
+    Protocol, Refused, Sequence, Settings, Source, Store, Trace, Transmit,
 };
 use treecast_wire::{Header, Payload};
 
@@ -26,6 +27,8 @@ pub const PAYLOAD_BYTES: u64 = 512;
 pub struct Tabletop {
     now: Nanoseconds,
     nodes: BTreeMap<char, Node>,
+    /// Those that have crashed.
+    gone: Vec<Node>,
     /// When and in which order datagrams arrive.
     under_way: BTreeMap<(Nanoseconds, u64), Datagram>,
     sent: u64,
@@ -37,6 +40,7 @@ pub struct Tabletop {
 /// A node with its memory and its reader.
 struct Node {
     protocol: Protocol,
+    trace: Trace,
     slots: BTreeMap<u32, Vec<Vec<u8>>>,
     wake_at: Option<Nanoseconds>,
     asleep_until: Nanoseconds,
@@ -98,9 +102,10 @@ fn byte(message: u32, place: u64) -> u8 {
 }
 
 impl Node {
-    fn new() -> Self {
+    fn new(name: char) -> Self {
         Self {
             protocol: Protocol::new(Settings::default()),
+            trace: Trace::new(address(name), Settings::default()),
             slots: BTreeMap::new(),
             wake_at: None,
             asleep_until: Nanoseconds::ZERO,
@@ -108,6 +113,22 @@ impl Node {
             is_cut: false,
             messages: BTreeMap::new(),
         }
+    }
+
+    /// Does what a user asks for, with the payload of a packet that is queued.
+    fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
+        self.trace.request(now, &input, payload);
+        self.protocol.handle(now, input).map(|_| ()).map_err(|refused: Refused| refused.to_string())
+    }
+
+    fn datagram<'a>(
+        &mut self,
+        now: Nanoseconds,
+        from: SocketAddr,
+        bytes: &'a [u8],
+    ) -> Result<Option<Store<'a>>, String> {
+        self.trace.datagram(now, from, bytes);
+        self.protocol.handle(now, Input::Datagram { from, bytes }).map_err(|refused| refused.to_string())
     }
 }
 
@@ -160,23 +181,22 @@ impl Tabletop {
         for &member in members.iter().filter(|&&member| member != root) {
             self.follow(member, setting.group, root, setting.asks)?;
         }
-        let node = self.nodes.entry(root).or_insert_with(Node::new);
+        let node = self.nodes.entry(root).or_insert_with(|| Node::new(root));
         node.slots.insert(setting.group, vec![Vec::new(); setting.slots as usize]);
         self.ask(root, Input::Lead(Box::new(lead)))
     }
 
     /// Makes a node a member, once the root says where; one that the root does not know `asks`.
     pub fn follow(&mut self, name: char, group: u32, root: char, asks: bool) -> Result<(), String> {
-        self.nodes.entry(name).or_insert_with(Node::new);
+        self.nodes.entry(name).or_insert_with(|| Node::new(name));
         let (group, cookie) = (GroupId(group), cookie(group));
         self.ask(name, Input::Follow { group, cookie, root: address(root), asks })
     }
 
     /// A request of a node's user.
-    pub fn ask(&mut self, name: char, input: Input<'_>) -> Result<(), String> {
+    pub fn ask(&mut self, name: char, input: Input<'static>) -> Result<(), String> {
         let now = self.now;
-        let asked = self.node(name)?.protocol.handle(now, input);
-        asked.map_err(|refused: Refused| refused.to_string())?;
+        self.node(name)?.ask(now, input, &[])?;
         self.drain(name)
     }
 
@@ -199,11 +219,9 @@ impl Tabletop {
             let checksum = PayloadChecksum::of(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let (_, next) = node.protocol.readable(id).ok_or("the group is not here")?;
+            node.ask(now, Input::Queue { group: id, piece }, &bytes)?;
             let slots = node.slots.get_mut(&group).ok_or("the group has no slots")?;
             let slot = next.0 as usize & (slots.len() - 1);
-            node.protocol
-                .handle(now, Input::Queue { group: id, piece })
-                .map_err(|refused| refused.to_string())?;
             slots[slot] = bytes;
             offset += length;
             if offset == message_length || !is_whole {
@@ -222,7 +240,13 @@ impl Tabletop {
 
     /// A node is gone, with all it knew.
     pub fn crash(&mut self, name: char) {
-        self.nodes.remove(&name);
+        self.gone.extend(self.nodes.remove(&name));
+    }
+
+    /// What was done to each node.
+    #[allow(dead_code, reason = "tests that share the table differ in what they want of it")]
+    pub fn into_traces(self) -> impl Iterator<Item = Trace> {
+        self.gone.into_iter().chain(self.nodes.into_values()).map(|node| node.trace)
     }
 
     /// A node does nothing for a while; what is sent to it waits.
@@ -316,8 +340,7 @@ impl Tabletop {
             self.under_way.insert((node.asleep_until, self.sent), datagram);
             return Ok(());
         }
-        let input = Input::Datagram { from: address(datagram.from), bytes: &datagram.bytes };
-        let store = node.protocol.handle(now, input).map_err(|refused| refused.to_string())?;
+        let store = node.datagram(now, address(datagram.from), &datagram.bytes)?;
         if let Some(store) = store {
             let slots = node.slots.get_mut(&store.group.0).ok_or("a packet is stored without slots")?;
             slots[store.slot as usize] = store.payload.to_vec();
@@ -333,7 +356,7 @@ impl Tabletop {
             return Ok(());
         }
         node.wake_at = None;
-        node.protocol.handle(now, Input::Elapsed).map_err(|refused| refused.to_string())?;
+        node.ask(now, Input::Elapsed, &[])?;
         self.drain(name)
     }
 
@@ -418,9 +441,7 @@ impl Tabletop {
             if bytes.len() != piece.length as usize || !is_right {
                 return Err(format!("{name} reads other bytes of message {}", piece.message));
             }
-            node.protocol
-                .handle(now, Input::Consumed { group, upto: packet + 1 })
-                .map_err(|refused| refused.to_string())?;
+            node.ask(now, Input::Consumed { group, upto: packet + 1 }, &[])?;
             if piece.is_last() {
                 let (message, length) = (piece.message, piece.message_length);
                 self.tell(&format!("{name}       has read message {message}: {length} bytes"));

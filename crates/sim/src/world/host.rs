@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
     Cookie, Ending, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Sequence, Settings, Source, Transmit,
+    Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
 };
 
 use super::oracle::Oracle;
@@ -32,6 +32,8 @@ pub struct Host {
     waiting: u32,
     /// Its clock is so much ahead.
     clock: Nanoseconds,
+    /// What was done to it in each of its lives, if that is written down.
+    pub traces: Option<Vec<Trace>>,
 }
 
 /// What is done with a group at a host.
@@ -89,6 +91,7 @@ impl Host {
             waiting: 0,
             clock: Nanoseconds(random.random_range(0..1 << 50)),
             random,
+            traces: None,
         }
     }
 
@@ -147,7 +150,25 @@ impl Host {
     pub fn restart(&mut self, scenario: &Scenario) {
         let number = self.number;
         let life = self.life + 1;
+        let traces = self.traces.take();
         *self = Self { life, ..Self::new(number, scenario) };
+        if let Some(traces) = traces {
+            self.record(traces);
+        }
+    }
+
+    /// Writes down from now on what is done to it, behind what was done in earlier lives.
+    pub fn record(&mut self, mut traces: Vec<Trace>) {
+        traces.push(Trace::new(address(self.number), settings()));
+        self.traces = Some(traces);
+    }
+
+    /// Asks the node for something, by its own clock; of a packet that is queued there is a payload.
+    fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
+        if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
+            trace.request(now, &input, payload);
+        }
+        self.protocol.handle(now, input).map(|_| ()).map_err(|error| error.to_string())
     }
 
     pub fn leave(&mut self, now: Nanoseconds, group: GroupId) -> Result<(), String> {
@@ -157,7 +178,7 @@ impl Host {
             return Ok(());
         }
         application.has_left = true;
-        self.protocol.handle(now, Input::Leave { group }).map(|_| ()).map_err(|error| error.to_string())
+        self.ask(now, Input::Leave { group }, &[])
     }
 
     fn time(&self, now: Nanoseconds) -> Nanoseconds {
@@ -174,9 +195,7 @@ impl Host {
         let root = address(scenario.root_host(group));
         let (id, cookie) = name(scenario, group);
         let now = self.time(now);
-        self.protocol
-            .handle(now, Input::Follow { group: id, cookie, root, asks: true })
-            .map_err(|error| error.to_string())?;
+        self.ask(now, Input::Follow { group: id, cookie, root, asks: true }, &[])?;
         Ok(true)
     }
 
@@ -210,12 +229,15 @@ impl Host {
         };
         self.groups.insert(group, Application::new(setting, is_root, self.life > 0));
         let now = self.time(now);
-        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        self.ask(now, input, &[])?;
         Ok(true)
     }
 
     pub fn datagram(&mut self, now: Nanoseconds, from: usize, bytes: &[u8]) -> Result<(), String> {
         let now = self.time(now);
+        if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
+            trace.datagram(now, address(from), bytes);
+        }
         let input = Input::Datagram { from: address(from), bytes };
         let store = self.protocol.handle(now, input).map_err(|error| error.to_string())?;
         if let Some(store) = store {
@@ -235,7 +257,7 @@ impl Host {
 
     pub fn elapsed(&mut self, now: Nanoseconds) -> Result<(), String> {
         let now = self.time(now);
-        self.protocol.handle(now, Input::Elapsed).map(|_| ()).map_err(|error| error.to_string())
+        self.ask(now, Input::Elapsed, &[])
     }
 
     /// The next datagram to be sent, or when to wake.
@@ -347,14 +369,13 @@ impl Host {
     ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
-        let application = self.groups.get_mut(&group).ok_or("no such group")?;
-        while self.protocol.room(id) > 0 && now >= application.rest_until {
+        while self.protocol.room(id) > 0 {
+            let application = self.groups.get_mut(&group).ok_or("no such group")?;
+            if now < application.rest_until {
+                break;
+            }
             let Some(&message_length) = setting.messages.get(application.message as usize) else {
-                return self
-                    .protocol
-                    .handle(time, Input::Close { group: id })
-                    .map(|_| ())
-                    .map_err(|error| error.to_string());
+                return self.ask(time, Input::Close { group: id }, &[]);
             };
             let (message, offset) = (application.message, application.offset);
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
@@ -363,19 +384,17 @@ impl Host {
             let checksum = PayloadChecksum::of(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);
-            application.memory[slot as usize] = bytes;
-            self.protocol
-                .handle(time, Input::Queue { group: id, piece })
-                .map_err(|error| error.to_string())?;
+            application.memory[slot as usize].clone_from(&bytes);
+            self.ask(time, Input::Queue { group: id, piece }, &bytes)?;
+            let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued += 1;
             application.offset += length;
             if piece.is_last() {
                 (application.message, application.offset) = (message + 1, 0);
                 application.rest_until = now + Nanoseconds(self.random.random_range(0..=setting.pause_max.0));
             }
-            if application.offload != Offload::Nic {
-                forward(&mut self.protocol, time, id, application, application.queued, piece.is_last())?;
-            }
+            let queued = application.queued;
+            self.forward(time, id, queued, piece.is_last())?;
         }
         Ok(())
     }
@@ -398,42 +417,39 @@ impl Host {
             let application = self.groups.get(&group).ok_or("no such group")?;
             let slot = packet.0 & (application.slots - 1);
             oracle.read(scenario, group, self, &piece, &self.groups[&group].memory[slot as usize])?;
-            self.protocol
-                .handle(time, Input::Consumed { group: id, upto: packet + 1 })
-                .map_err(|error| error.to_string())?;
+            self.ask(time, Input::Consumed { group: id, upto: packet + 1 }, &[])?;
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued = packet + 1;
-            if application.offload != Offload::Nic {
-                forward(&mut self.protocol, time, id, application, packet + 1, piece.is_last())?;
-            }
+            self.forward(time, id, packet + 1, piece.is_last())?;
         }
         Ok(())
     }
-}
 
-/// With offload `host` or `assisted` a message is sent on when it is there, and a long one piece by piece.
-fn forward(
-    protocol: &mut Protocol,
-    now: Nanoseconds,
-    group: GroupId,
-    application: &mut Application,
-    upto: Sequence,
-    is_whole: bool,
-) -> Result<(), String> {
-    let waiting = upto.distance_from(application.forwarded) as u32;
-    if !is_whole && waiting < application.slots / 2 {
-        return Ok(());
+    /// With offload `host` or `assisted` a message is sent on when it is there, and a long one piece by piece.
+    fn forward(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        upto: Sequence,
+        is_whole: bool,
+    ) -> Result<(), String> {
+        let application = self.groups.get_mut(&group.0).ok_or("no such group")?;
+        let waiting = upto.distance_from(application.forwarded) as u32;
+        let is_due = is_whole || waiting >= application.slots / 2;
+        if application.offload == Offload::Nic || !is_due {
+            return Ok(());
+        }
+        application.forwarded = upto;
+        let turns: Vec<Option<MemberId>> = if application.offload == Offload::Host {
+            self.protocol.children(group).map(Some).collect()
+        } else {
+            vec![None]
+        };
+        for child in turns {
+            self.ask(now, Input::Forward { group, upto, child }, &[])?;
+        }
+        Ok(())
     }
-    application.forwarded = upto;
-    let turns: Vec<Option<MemberId>> = if application.offload == Offload::Host {
-        protocol.children(group).map(Some).collect()
-    } else {
-        vec![None]
-    };
-    for child in turns {
-        protocol.handle(now, Input::Forward { group, upto, child }).map_err(|error| error.to_string())?;
-    }
-    Ok(())
 }
 
 impl Application {

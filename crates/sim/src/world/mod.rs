@@ -22,7 +22,7 @@ use std::collections::BinaryHeap;
 use std::ops::AddAssign;
 
 use thiserror::Error;
-use treecast_proto::{GroupId, Nanoseconds};
+use treecast_proto::{GroupId, Nanoseconds, Trace};
 use treecast_wire::{Body, Control, Header, View};
 
 use host::Host;
@@ -173,6 +173,22 @@ impl World {
     /// # Errors
     /// Those of [`World::run`].
     pub fn run_watched(mut self, watch: &mut dyn FnMut(String)) -> Result<Report, Violation> {
+        self.play(watch)
+    }
+
+    /// Runs it to its end; what was done to each node, once for each of its lives.
+    ///
+    /// # Errors
+    /// Those of [`World::run`].
+    pub fn record(mut self) -> Result<Vec<Trace>, Violation> {
+        for host in &mut self.hosts {
+            host.record(Vec::new());
+        }
+        self.play(&mut |_| {})?;
+        Ok(self.hosts.into_iter().filter_map(|host| host.traces).flatten().collect())
+    }
+
+    fn play(&mut self, watch: &mut dyn FnMut(String)) -> Result<Report, Violation> {
         for host in 0..self.hosts.len() {
             self.begin(host).map_err(|what| self.violation(what))?;
         }

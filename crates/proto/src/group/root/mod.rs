@@ -15,7 +15,7 @@ use crate::flow::{ChildPlace, Flow, Trouble};
 use crate::{Ending, Event, Lead, Loss, Nanoseconds, Settings};
 
 /// All members and their places.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Roster {
     root: MemberId,
     seats: Vec<Seat>,
@@ -36,7 +36,7 @@ pub(super) struct Roster {
 }
 
 /// How far the group's end is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Open,
     /// Everything is queued, and the closing packet waits for a slot.
@@ -52,7 +52,7 @@ enum Stage {
 }
 
 /// Somebody who becomes a member at the next boundary between messages.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Newcomer {
     address: SocketAddr,
     /// Its number and first packet, once it has its place.

@@ -1,0 +1,372 @@
+//! Several processors in one group at once: its parent, its children, its application and its user space each have a thread.
+//!
+//! Time stands still, so that nothing is ever late: whatever is sent twice, or never, is the program's fault.
+
+#![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use treecast_ebpf::KernelGroup;
+use treecast_proto::{
+    Cookie, GroupId, Input, Lent, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Protocol,
+    Sequence, Settings, Source, Transmit,
+};
+use treecast_wire::{Acknowledgment, Body, Control, Data, Header, Neighbour, Role, Table, Timestamp, View};
+
+use super::frame::{self, Style};
+use super::lab::{Ingress, Lab, Verdict};
+
+const GROUP: GroupId = GroupId(1);
+const COOKIE: Cookie = Cookie(0xc0de);
+const NOW: Nanoseconds = Nanoseconds::from_ms(1);
+const SLOTS: u32 = 64;
+/// Numbers wrap on the way.
+const START: Sequence = Sequence(u32::MAX - 500);
+const PACKETS: u32 = 4_000;
+const CHILDREN: u32 = 3;
+const PARENT: u32 = 0;
+const OWN: u32 = 1;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn address(member: u32) -> SocketAddr {
+    SocketAddr::from(([10, 2, 0, member as u8 + 1], 7_000))
+}
+
+fn header(sender: u32, sequence: Sequence, body: Body) -> Header {
+    let (sender, timestamp) = (MemberId(sender), Timestamp(NOW.0));
+    Header { group: GROUP, cookie: COOKIE, epoch: 1, sender, sequence, timestamp, body }
+}
+
+fn acknowledgment(child: u32, next: Sequence) -> Vec<u8> {
+    let body = Body::Acknowledgment(Acknowledgment { stable: next, window: SLOTS });
+    header(child, next, body).write(PayloadChecksum::EMPTY).to_vec()
+}
+
+fn payload(number: u32) -> Vec<u8> {
+    (0..40 + number % 200).map(|place| (number.wrapping_mul(31) + place) as u8).collect()
+}
+
+/// The user-space half of the node.
+struct Half {
+    protocol: Protocol,
+    kernel: KernelGroup,
+    lent: Lent,
+}
+
+/// What carries datagrams to the neighbours.
+struct Network {
+    children: Vec<Sender<Vec<u8>>>,
+    /// Acknowledgments that the parent has got.
+    answers: AtomicU64,
+}
+
+/// What threads share.
+struct Node {
+    half: Mutex<Half>,
+    network: Network,
+    taken: AtomicU64,
+    acknowledged: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Half {
+    /// Takes the group, does something, and lends it again; what is to be sent.
+    fn go(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
+        let Self { protocol, kernel, lent } = self;
+        if kernel.take(lent) {
+            protocol.take_back(GROUP, lent, |packet| kernel.packet(packet));
+        }
+        let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
+        let consumed = protocol.handle(NOW, Input::Consumed { group: GROUP, upto: read });
+        consumed.expect("the application reads what is there");
+        act(self);
+        let Self { protocol, kernel, lent } = self;
+        let mut sent = Vec::new();
+        while let Output::Transmit(Transmit { to, header, payload }) = protocol.poll(NOW) {
+            let mut bytes = header.to_vec();
+            match payload {
+                Source::Bytes(payload) => bytes.extend(payload),
+                Source::Slot { slot, length, .. } => {
+                    bytes.extend(payload_of(kernel, Sequence(slot), length as usize));
+                }
+            }
+            sent.push((to, bytes));
+        }
+        let (_, next) = protocol.readable(GROUP).expect("the group is here");
+        kernel.memory().written().store(next.0, Ordering::Release);
+        protocol.lend(GROUP, lent, |lent| kernel.give(lent));
+        sent
+    }
+
+    fn datagram(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let input = Input::Datagram { from, bytes };
+        if let Some(store) = self.protocol.handle(NOW, input).expect("no datagram is refused") {
+            let slot = self.kernel.memory().payload(store.packet);
+            // SAFETY: the slot has room for the payload, and this half has the group.
+            unsafe { slot.copy_from_nonoverlapping(store.payload.as_ptr(), store.payload.len()) };
+        }
+    }
+}
+
+/// What is in a slot that is not written at this time.
+fn payload_of(kernel: &KernelGroup, packet: Sequence, length: usize) -> Vec<u8> {
+    // SAFETY: the slot has room for the payload; it is not free, so that nobody writes there.
+    unsafe { std::slice::from_raw_parts(kernel.memory().payload(packet), length).to_vec() }
+}
+
+impl Network {
+    fn carry(&self, to: SocketAddr, bytes: Vec<u8>) {
+        let place = (0..CHILDREN).find(|place| address(OWN + 1 + place) == to);
+        match place {
+            // A child that has everything listens no more.
+            Some(place) => drop(self.children[place as usize].send(bytes)),
+            None => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn carry_frame(&self, frame: &[u8]) {
+        if let Some((from, to, bytes)) = frame::read(frame).filter(|(from, ..)| *from == address(OWN)) {
+            assert_eq!(frame, frame::build(from, to, bytes, Style::OWN), "frames are right");
+            self.carry(to, bytes.to_vec());
+        }
+    }
+}
+
+impl Node {
+    fn half(&self) -> MutexGuard<'_, Half> {
+        self.half.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something comes: the program takes it, or user space.
+    fn receive(&self, ingress: &Ingress, from: u32, bytes: &[u8]) {
+        let style = Style { hops: 9, ..Style::OWN };
+        match ingress.receive(&frame::build(address(from), address(OWN), bytes, style)) {
+            Verdict::Taken => {}
+            Verdict::Waking(_) => unreachable!("nobody sleeps"),
+            Verdict::Sent(frame) => self.network.carry_frame(&frame),
+            Verdict::Passed => {
+                let sent = self.half().go(|half| half.datagram(address(from), bytes));
+                for (to, bytes) in sent {
+                    self.network.carry(to, bytes);
+                }
+                return;
+            }
+        }
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends every packet until it is accepted.
+    fn parent(&self, ingress: &Ingress) {
+        let memory = self.half().kernel.memory().clone();
+        for number in 0..PACKETS {
+            let payload = payload(number);
+            let data = Data {
+                message: number,
+                offset: 0,
+                length: payload.len() as u32,
+                message_length: payload.len() as u64,
+                ask: number % 5 == 0 || number + 1 == PACKETS,
+                repeated: false,
+                close: false,
+            };
+            let header = header(PARENT, START + number, Body::Data(data));
+            let bytes = [&header.write(PayloadChecksum::of(&payload))[..], &payload].concat();
+            self.receive(ingress, PARENT, &bytes);
+            let is_accepted =
+                || (START + number).is_before(Sequence(memory.written().load(Ordering::Acquire)));
+            while !is_accepted() && !self.is_over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_micros(20));
+                self.receive(ingress, PARENT, &bytes);
+            }
+        }
+    }
+
+    /// Answers what asks; every packet comes once.
+    fn child(&self, ingress: &Ingress, place: u32, datagrams: &Receiver<Vec<u8>>) -> Result<(), String> {
+        let child = OWN + 1 + place;
+        let (mut next, mut ahead) = (START, BTreeSet::new());
+        let end = START + PACKETS;
+        while next != end {
+            let bytes = datagrams.recv_timeout(PATIENCE).map_err(|error: RecvTimeoutError| {
+                format!("child {place} waits for packet {next} of {START} to {end}: {error}")
+            })?;
+            let packet = View::new(&bytes).and_then(View::check).map_err(|error| error.to_string())?;
+            let Body::Data(data) = packet.header.body else {
+                return Err(format!("child {place} gets {:?}", packet.header));
+            };
+            let number = packet.header.sequence;
+            let expected = payload(number.0.wrapping_sub(START.0));
+            if number.is_before(next) || !ahead.insert(number.0) || packet.payload.bytes() != expected {
+                return Err(format!("child {place}, which has all before {next}, gets {:?}", packet.header));
+            }
+            while ahead.remove(&next.0) {
+                next += 1;
+            }
+            if data.ask || next == end {
+                // Now and then an acknowledgment comes twice.
+                for _ in 0..if number.0 % 3 == 0 { 2 } else { 1 } {
+                    self.acknowledged.fetch_add(1, Ordering::Relaxed);
+                    self.receive(ingress, child, &acknowledgment(child, next));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads everything, and makes sure of it.
+    fn application(&self) -> Result<(), String> {
+        let memory = self.half().kernel.memory().clone();
+        let mut next = START;
+        while next != START + PACKETS && !self.is_over.load(Ordering::Relaxed) {
+            let written = Sequence(memory.written().load(Ordering::Acquire));
+            for packet in next.until(written) {
+                let expected = payload(packet.0.wrapping_sub(START.0));
+                // SAFETY: the slot has room for the payload; it is not free before this has read it.
+                let found = unsafe { std::slice::from_raw_parts(memory.payload(packet), expected.len()) };
+                if found != expected {
+                    return Err(format!("the application reads something else in packet {packet}"));
+                }
+            }
+            next = written;
+            memory.read().store(next.0, Ordering::Release);
+            thread::sleep(Duration::from_micros(10));
+        }
+        Ok(())
+    }
+}
+
+/// A node in its place, whose children are open and whose program knows all ways.
+fn begin(lab: &mut Lab) -> Half {
+    let mut kernel = lab.add_group(GROUP, SLOTS);
+    kernel.memory().read().store(START.0, Ordering::Release);
+    let mut protocol = Protocol::new(Settings::default());
+    let root = address(PARENT);
+    let follow = Input::Follow { group: GROUP, cookie: COOKIE, root, asks: false };
+    protocol.handle(NOW, follow).expect("it is the first group");
+    let neighbour = |member, role| Neighbour { member: MemberId(member), role, address: address(member) };
+    let children = (0..CHILDREN).map(|place| neighbour(OWN + 1 + place, Role::Child));
+    let control = Control::Table(Table {
+        member: MemberId(OWN),
+        taken: 0,
+        start: START,
+        slots: SLOTS,
+        payload_bytes_max: 512,
+        offload: Offload::Nic,
+        part: 0,
+        parts: 1,
+        neighbours: [neighbour(PARENT, Role::Parent)].into_iter().chain(children).collect(),
+    });
+    let table = control.write();
+    let body = Body::Control { operation: control.operation(), length: table.len() as u32 };
+    let header = header(PARENT, Sequence(0), body).write(PayloadChecksum::of(&table));
+    let mut hear = |from, bytes: &[u8]| {
+        let store = protocol.handle(NOW, Input::Datagram { from: address(from), bytes });
+        assert_eq!(store, Ok(None), "there is nothing to store yet");
+        while let Output::Transmit(_) = protocol.poll(NOW) {}
+    };
+    hear(PARENT, &[&header[..], &table].concat());
+    for child in (0..CHILDREN).map(|place| OWN + 1 + place) {
+        hear(child, &acknowledgment(child, START));
+        hear(child, &acknowledgment(child, START));
+    }
+    let mut lent = Lent::new();
+    let is_lent = protocol.lend(GROUP, &mut lent, |lent| {
+        let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
+        kernel.post(Some(root), &children);
+        lab.teach(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
+        kernel.give(lent)
+    });
+    assert!(is_lent, "nothing is out of the ordinary, and all ways are known");
+    Half { protocol, kernel, lent }
+}
+
+#[test]
+fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
+    let Some(mut lab) = Lab::new() else { return };
+    lab.listen(address(OWN).port());
+    lab.program.set_time(NOW.0);
+    let half = begin(&mut lab);
+    let before = *half.protocol.counters(GROUP).expect("the group is here");
+    let mut far_end = lab.far_end().expect("a descriptor can be had twice");
+    let mut ingress = || lab.ingress().expect("the program is loaded");
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..CHILDREN).map(|_| channel()).unzip();
+    let node = Node {
+        half: Mutex::new(half),
+        network: Network { children: senders, answers: AtomicU64::new(0) },
+        taken: AtomicU64::new(0),
+        acknowledged: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    let ingresses: Vec<Ingress> = (0..=CHILDREN).map(|_| ingress()).collect();
+
+    let ends: Vec<Result<(), String>> = thread::scope(|scope| {
+        let node = &node;
+        let (to_node, of_children) = ingresses.split_first().expect("there is one for the parent");
+        let parent = scope.spawn(|| node.parent(to_node));
+        let mut ends = vec![scope.spawn(|| node.application())];
+        for ((place, ingress), datagrams) in (0..CHILDREN).zip(of_children).zip(receivers) {
+            ends.push(scope.spawn(move || node.child(ingress, place, &datagrams)));
+        }
+        let user = scope.spawn(|| {
+            while !node.is_over.load(Ordering::Relaxed) {
+                let sent = node.half().go(|_| {});
+                for (to, bytes) in sent {
+                    node.network.carry(to, bytes);
+                }
+                thread::sleep(Duration::from_micros(5));
+            }
+        });
+        let wire = scope.spawn(move || {
+            while let Some(frame) = far_end.frame().or_else(|| {
+                thread::sleep(Duration::from_micros(20));
+                (!node.is_over.load(Ordering::Relaxed)).then(Vec::new)
+            }) {
+                node.network.carry_frame(&frame);
+            }
+        });
+        let ended =
+            |end: thread::ScopedJoinHandle<'_, Result<(), String>>| end.join().expect("nothing panics");
+        // Children come last: once one of them has given up, nobody goes on.
+        let mut results: Vec<_> = ends.drain(1..).map(ended).collect();
+        if results.iter().any(Result::is_err) {
+            node.is_over.store(true, Ordering::Relaxed);
+        }
+        results.extend(ends.into_iter().map(ended));
+        parent.join().expect("the parent does not panic");
+        node.is_over.store(true, Ordering::Relaxed);
+        user.join().expect("user space does not panic");
+        wire.join().expect("frames are right");
+        results
+    });
+    for end in ends {
+        end.unwrap();
+    }
+
+    let Node { half, network, taken, acknowledged, .. } = node;
+    let mut half = half.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (to, bytes) in half.go(|_| {}) {
+        network.carry(to, bytes);
+    }
+    half.kernel.take(&mut half.lent);
+    half.protocol.take_back(GROUP, &half.lent, |packet| half.kernel.packet(packet));
+    let end = START + PACKETS;
+    assert_eq!(half.protocol.readable(GROUP), Some((end, end)), "all is accepted, and read");
+    assert_eq!(half.protocol.freed(GROUP), Some(end), "all have everything");
+    let counters = half.protocol.counters(GROUP).expect("the group is here");
+    assert_eq!(counters.accepted, u64::from(PACKETS));
+    assert_eq!(counters.sent, u64::from(PACKETS * CHILDREN));
+    assert_eq!(counters.acknowledgments - before.acknowledgments, acknowledged.into_inner());
+    assert_eq!(counters.acknowledgments_sent - before.acknowledgments_sent, network.answers.into_inner());
+    assert_eq!((counters.repeated, counters.timeouts, counters.impossible), (0, 0, 0));
+    assert_eq!(half.kernel.counts().unsent, 0);
+    let (taken, came) = (taken.into_inner(), u64::from(PACKETS) + counters.acknowledgments);
+    println!("cores: the program has taken {taken} of {came} packets");
+    assert!(taken * 4 > came, "the program takes many packets: {taken} of {came}");
+    lab.remove_group(half.kernel);
+}

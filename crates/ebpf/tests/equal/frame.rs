@@ -1,0 +1,109 @@
+//! Frames around datagrams: Ethernet, IP without options, UDP.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// What is different between frames of one sender to one receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    pub hops: u8,
+    pub has_checksum: bool,
+}
+
+impl Style {
+    /// As this host sends.
+    pub const OWN: Self = Self { hops: 64, has_checksum: true };
+}
+
+const ETHERNET_BYTES: usize = 14;
+const UDP: u8 = 17;
+
+/// The station where an address is.
+pub fn station(address: SocketAddr) -> [u8; 6] {
+    let [.., a, b, c] = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    [0x02, 0, 0x5e, a, b, c]
+}
+
+/// The frame of a datagram.
+pub fn build(from: SocketAddr, to: SocketAddr, datagram: &[u8], style: Style) -> Vec<u8> {
+    let length = (8 + datagram.len()) as u16;
+    let mut udp =
+        [&from.port().to_be_bytes()[..], &to.port().to_be_bytes(), &length.to_be_bytes(), &[0; 2]].concat();
+    udp.extend(datagram);
+    let (protocol, mut ip, addresses) = match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let total = (20 + length).to_be_bytes();
+            let mut ip = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, style.hops, UDP, 0, 0];
+            ip.extend(from.octets());
+            ip.extend(to.octets());
+            let sum = checksum(&ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            (0x0800_u16, ip, [&from.octets()[..], &to.octets()].concat())
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let total = length.to_be_bytes();
+            let mut ip = vec![0x60, 0, 0, 0, total[0], total[1], UDP, style.hops];
+            ip.extend(from.octets());
+            ip.extend(to.octets());
+            (0x86dd, ip, [&from.octets()[..], &to.octets()].concat())
+        }
+        _ => panic!("{from} and {to} speak different IPs"),
+    };
+    if style.has_checksum {
+        let pseudo = [&addresses[..], &[0, UDP], &length.to_be_bytes(), &udp].concat();
+        // RFC 768: a checksum of 0 says that there is none.
+        let sum = match checksum(&pseudo) {
+            0 => u16::MAX,
+            sum => sum,
+        };
+        udp[6..8].copy_from_slice(&sum.to_be_bytes());
+    }
+    let mut frame = [&station(to)[..], &station(from), &protocol.to_be_bytes()].concat();
+    frame.append(&mut ip);
+    frame.append(&mut udp);
+    frame
+}
+
+/// Who sends what to whom in a frame; none if it is something else than a datagram. Nothing is checked.
+pub fn read(frame: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
+    let port = |place: usize| Some(u16::from_be_bytes(*frame.get(place..)?.first_chunk()?));
+    let (from, to, udp): (IpAddr, IpAddr, usize) = match frame.get(12..14)? {
+        [0x08, 0x00] if frame.get(23) == Some(&UDP) => {
+            let address = |place| Some(IpAddr::from(*frame.get(place..)?.first_chunk::<4>()?));
+            (address(26)?, address(30)?, ETHERNET_BYTES + 20)
+        }
+        [0x86, 0xdd] if frame.get(20) == Some(&UDP) => {
+            let address = |place| Some(IpAddr::from(*frame.get(place..)?.first_chunk::<16>()?));
+            (address(22)?, address(38)?, ETHERNET_BYTES + 40)
+        }
+        _ => return None,
+    };
+    Some((SocketAddr::new(from, port(udp)?), SocketAddr::new(to, port(udp + 2)?), frame.get(udp + 8..)?))
+}
+
+/// Whether the sender has computed UDP's checksum.
+pub fn has_checksum(frame: &[u8]) -> bool {
+    let udp = if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 };
+    frame[udp + 6..udp + 8] != [0, 0]
+}
+
+/// Completes a checksum as an interface does: of all from one place on, put behind that, where the rest of it is.
+pub fn complete(frame: &mut [u8], from: usize, behind: usize) {
+    let sum = match checksum(&frame[from..]) {
+        0 => u16::MAX,
+        sum => sum,
+    };
+    frame[from + behind..from + behind + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The Internet's checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}

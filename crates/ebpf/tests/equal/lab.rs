@@ -1,0 +1,311 @@
+//! The program with an interface of its own: a TAP device in a network namespace of the test's thread. Who sends and receives at
+//! its far end is the test.
+
+#![expect(unsafe_code, reason = "system calls that no library here has")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::mem;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use aya::programs::{SchedClassifier, TcAttachType, TestRun, TestRunOptions};
+use treecast_ebpf::{EbpfError, KernelGroup, Program, ProgramSettings};
+use treecast_proto::{GroupId, Lent};
+use treecast_wire::HEADER_BYTES;
+
+use super::frame::{self, Style};
+
+/// The program, loaded, and what it is attached to.
+pub struct Lab {
+    pub program: Program,
+    ingress: Ingress,
+    far_end: FarEnd,
+    /// The sockets of the user-space half and of a root's application: whole frames go through them.
+    node: Socket,
+    application: Socket,
+    /// In place of the application's, one by which the system makes the frames.
+    datagrams: Option<UdpSocket>,
+    /// Groups that are no more, for others of as many slots.
+    idle: Vec<KernelGroup>,
+}
+
+/// What frames come to.
+pub struct Ingress(SchedClassifier);
+
+/// Where frames leave the host.
+pub struct FarEnd(File);
+
+/// What a socket of this host sends leaves by the interface, past the program.
+struct Socket {
+    descriptor: OwnedFd,
+    cookie: u64,
+}
+
+/// Who sends a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    Node,
+    Application,
+}
+
+/// What the program makes of a frame that comes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is for user space, and has not changed.
+    Passed,
+    /// It goes no further.
+    Taken,
+    /// It leaves again, as this frame.
+    Sent(Vec<u8>),
+    /// It comes once more, as this frame, for who sleeps.
+    Waking(Vec<u8>),
+}
+
+const FRAME_BYTES_MAX: usize = 4_000;
+
+/// What comes before a frame: what is left for the interface to do (`linux/virtio_net.h`).
+const OFFLOAD_BYTES: usize = 10;
+const NEEDS_CHECKSUM: u8 = 1;
+
+/// Answers of the program (`linux/pkt_cls.h`).
+const UNSPEC: i32 = -1;
+const SHOT: i32 = 2;
+const REDIRECT: i32 = 7;
+
+impl Lab {
+    /// A lab for this thread; none, and a word on why, where there can be none.
+    pub fn new() -> Option<Self> {
+        let settings = ProgramSettings { has_test_clock: true, groups_max: 64, ..ProgramSettings::default() };
+        let program = match Program::load(settings) {
+            Ok(program) => program,
+            Err(error @ EbpfError::NotBuilt(_)) => {
+                println!("skipped: {error}");
+                return None;
+            }
+            Err(error) if !rustix::process::geteuid().is_root() => {
+                println!("skipped: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        match Self::around(program) {
+            Ok(lab) => Some(lab),
+            Err(error) => {
+                println!("skipped: there is no TAP device in a network namespace: {error}");
+                None
+            }
+        }
+    }
+
+    fn around(mut program: Program) -> io::Result<Self> {
+        // SAFETY: this thread alone goes into the namespace.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        let far_end =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        let mut request = request();
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
+        // SAFETY: the request is what these calls read and write.
+        let interface = unsafe {
+            check(libc::ioctl(far_end.as_raw_fd(), libc::TUNSETIFF, &raw const request))?;
+            let socket = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0))?);
+            request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request))?;
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw const request))?;
+            request.ifr_ifru.ifru_ifindex
+        };
+        program
+            .classifier("treecast_egress")
+            .attach("equal", TcAttachType::Egress)
+            .map_err(io::Error::other)?;
+        let (node, application) = (Socket::new(interface)?, Socket::new(interface)?);
+        let (ingress, far_end) = (Ingress::of(&mut program)?, FarEnd(far_end));
+        Ok(Self { program, ingress, far_end, node, application, datagrams: None, idle: Vec::new() })
+    }
+
+    /// The port of the node.
+    pub fn listen(&mut self, port: u16) {
+        self.program.listen(self.node.cookie, port);
+    }
+
+    /// Posts a group, in memory that is there already if it can be.
+    pub fn add_group(&mut self, id: GroupId, slots: u32) -> KernelGroup {
+        let found = self.idle.iter().position(|idle| idle.memory().count() == slots);
+        let group = match found {
+            Some(found) => {
+                let idle = self.idle.swap_remove(found);
+                self.program.rename_group(idle, id)
+            }
+            None => self.program.add_group(id, slots, 1_408),
+        };
+        group.expect("there is room for a group")
+    }
+
+    /// Takes a group out.
+    pub fn remove_group(&mut self, mut group: KernelGroup) {
+        // Packets that still come for it are for user space.
+        group.take(&mut Lent::new());
+        self.idle.push(group);
+    }
+
+    /// What the program knows the application's socket by.
+    pub fn application(&self) -> u64 {
+        let Some(socket) = &self.datagrams else { return self.application.cookie };
+        rustix::net::sockopt::socket_cookie(socket).expect("every socket has a cookie")
+    }
+
+    /// Lets applications send as they do, from this address, and not whole frames.
+    pub fn use_datagrams(&mut self, own: Ipv4Addr) -> io::Result<()> {
+        let mut request = request();
+        let mut address = [0; 14];
+        for (place, byte) in address[2..].iter_mut().zip(own.octets()) {
+            *place = byte as libc::c_char;
+        }
+        request.ifr_ifru.ifru_addr = libc::sockaddr { sa_family: libc::AF_INET as u16, sa_data: address };
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // SAFETY: the request is what the call reads, and a number needs no memory.
+        unsafe {
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const request))?;
+            // Checksums are left to the interface, as with most NICs.
+            check(libc::ioctl(self.far_end.0.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM))?;
+        }
+        rustix::net::sockopt::set_ip_multicast_if(&socket, &own)?;
+        self.datagrams = Some(socket);
+        Ok(())
+    }
+
+    /// A frame comes.
+    pub fn receive(&self, frame: &[u8]) -> Verdict {
+        self.ingress.receive(frame)
+    }
+
+    /// What frames come to, for another thread.
+    pub fn ingress(&mut self) -> io::Result<Ingress> {
+        Ingress::of(&mut self.program)
+    }
+
+    /// Lets user space say something to others that nobody understands: it shows the program the ways.
+    pub fn teach(
+        &mut self,
+        from: SocketAddr,
+        group: GroupId,
+        to: impl Iterator<Item = SocketAddr>,
+    ) -> io::Result<()> {
+        const CONTROL: u8 = 5;
+        for to in to {
+            let mut word = [0; HEADER_BYTES];
+            (word[0], word[1]) = (1, CONTROL);
+            word[16..20].copy_from_slice(&group.0.to_be_bytes());
+            self.send(Sender::Node, &frame::build(from, to, &word, Style::OWN))?;
+            self.frames();
+        }
+        Ok(())
+    }
+
+    /// The far end, for another thread.
+    pub fn far_end(&self) -> io::Result<FarEnd> {
+        self.far_end.0.try_clone().map(FarEnd)
+    }
+
+    /// A frame leaves.
+    pub fn send(&self, sender: Sender, frame: &[u8]) -> io::Result<()> {
+        if let (Sender::Application, Some(socket)) = (sender, &self.datagrams) {
+            let (_, to, bytes) = frame::read(frame).expect("applications send datagrams");
+            return socket.send_to(bytes, to).map(|_| ());
+        }
+        let socket = match sender {
+            Sender::Node => &self.node,
+            Sender::Application => &self.application,
+        };
+        // SAFETY: the frame is as long as it is said to be.
+        let sent =
+            unsafe { libc::send(socket.descriptor.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        let error = io::Error::last_os_error();
+        // The program drops what it does not send on as it is, and what it has sent on in another way.
+        let is_dropped = sender == Sender::Application && error.raw_os_error() == Some(libc::ENOBUFS);
+        if sent < 0 && !is_dropped { Err(error) } else { Ok(()) }
+    }
+
+    /// The frames that have left since this was asked last.
+    pub fn frames(&mut self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.far_end.frame()).collect()
+    }
+}
+
+impl FarEnd {
+    /// The next frame that has left.
+    pub fn frame(&mut self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; FRAME_BYTES_MAX];
+        let bytes = self.0.read(&mut frame).ok()?;
+        frame.truncate(bytes);
+        let offload: Vec<u8> = frame.drain(..OFFLOAD_BYTES).collect();
+        if offload[0] & NEEDS_CHECKSUM != 0 {
+            let number = |place: usize| usize::from(u16::from_ne_bytes([offload[place], offload[place + 1]]));
+            frame::complete(&mut frame, number(6), number(8));
+        }
+        Some(frame)
+    }
+}
+
+impl Ingress {
+    fn of(program: &mut Program) -> io::Result<Self> {
+        let info = program.classifier("treecast_ingress").info().map_err(io::Error::other)?;
+        SchedClassifier::from_program_info(info, "treecast_ingress".into())
+            .map(Self)
+            .map_err(io::Error::other)
+    }
+
+    /// A frame comes.
+    pub fn receive(&self, frame: &[u8]) -> Verdict {
+        let mut sent = vec![0; FRAME_BYTES_MAX];
+        let options =
+            TestRunOptions { data_in: Some(frame), data_out: Some(&mut sent), ..TestRunOptions::new() };
+        let run = self.0.test_run(options).expect("the program can be run");
+        sent.truncate(run.data_size_out as usize);
+        match run.return_value as i32 {
+            UNSPEC => {
+                assert_eq!(sent, frame, "what is passed up has not changed");
+                Verdict::Passed
+            }
+            SHOT => Verdict::Taken,
+            REDIRECT if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
+            REDIRECT => Verdict::Sent(sent),
+            other => panic!("the program answers {other}"),
+        }
+    }
+}
+
+impl Socket {
+    fn new(interface: i32) -> io::Result<Self> {
+        // SAFETY: an address is zeroes and numbers, and the call is told how long it is.
+        let descriptor = unsafe {
+            let descriptor = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?);
+            let mut address: libc::sockaddr_ll = mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_ifindex = interface;
+            check(libc::bind(
+                descriptor.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            ))?;
+            descriptor
+        };
+        let cookie = rustix::net::sockopt::socket_cookie(&descriptor)?;
+        Ok(Self { descriptor, cookie })
+    }
+}
+
+/// A request about the interface.
+fn request() -> libc::ifreq {
+    // SAFETY: it is a name and numbers.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (place, &byte) in request.ifr_name.iter_mut().zip(b"equal") {
+        *place = byte as libc::c_char;
+    }
+    request
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

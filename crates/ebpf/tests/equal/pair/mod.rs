@@ -1,0 +1,514 @@
+//! Two nodes side by side to which the same happens: one of them has the program.
+
+#![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
+
+mod compare;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+
+use treecast_ebpf::{CHILDREN_MAX, KernelGroup, SlotMemory, WokenBy};
+use treecast_proto::{
+    Cookie, Event, GroupId, Input, Lent, MemberId, Nanoseconds, Output, Piece, Protocol, Refused, Sequence,
+    Settings, Source, Step, Trace, Transmit,
+};
+use treecast_wire::{Body, Data, HEADER_BYTES, Header, Timestamp, View};
+
+use super::frame::{self, Style};
+use super::lab::{Lab, Sender, Verdict};
+use compare::equal;
+
+/// What was sent to whom, in order.
+type Sent = BTreeMap<SocketAddr, Vec<Vec<u8>>>;
+
+/// How frames come, and how applications read.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    pub style: Style,
+    /// Whether an application that has read says so on its page alone, and not to its node too.
+    pub reads_in_silence: bool,
+    /// Whether an application sleeps whenever something comes.
+    pub sleeps: bool,
+}
+
+impl Manner {
+    pub const USUAL: Self =
+        Self { style: Style { hops: 63, has_checksum: true }, reads_in_silence: false, sleeps: false };
+}
+
+/// How much of what comes is done by the program.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    /// Data and acknowledgments that came for groups that have a place.
+    pub came: u64,
+    /// Of these, those that the program has taken.
+    pub taken: u64,
+    /// Of these, those by which the program has woken somebody.
+    pub woken: u64,
+    /// Packets that applications of roots gave.
+    pub queued: u64,
+    /// Of these, those that the program has sent on.
+    pub sent_on: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.came += other.came;
+        self.taken += other.taken;
+        self.woken += other.woken;
+        self.queued += other.queued;
+        self.sent_on += other.sent_on;
+    }
+}
+
+/// The two nodes.
+pub struct Pair<'a> {
+    lab: &'a mut Lab,
+    address: SocketAddr,
+    manner: Manner,
+    /// The protocol alone, its slots, and when it has something to do.
+    reference: Protocol,
+    slots: BTreeMap<GroupId, Vec<Vec<u8>>>,
+    deadline: Option<Nanoseconds>,
+    /// The user-space half of the node that has the program, and its groups.
+    subject: Protocol,
+    groups: BTreeMap<GroupId, Posted>,
+    pub tally: Tally,
+}
+
+struct Posted {
+    kernel: KernelGroup,
+    lent: Lent,
+    is_root: bool,
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        for posted in std::mem::take(&mut self.groups).into_values() {
+            self.lab.remove_group(posted.kernel);
+        }
+    }
+}
+
+/// Does to both what was done to a node.
+pub fn replay(lab: &mut Lab, trace: &Trace, manner: Manner) -> Result<Tally, String> {
+    let mut pair = Pair::new(lab, trace.address, trace.settings.clone(), manner);
+    for (number, (now, step)) in trace.steps.iter().enumerate() {
+        pair.step(*now, step).map_err(|what| format!("step {number}, at {now}, {}: {what}", brief(step)))?;
+    }
+    Ok(pair.tally)
+}
+
+impl<'a> Pair<'a> {
+    pub fn new(lab: &'a mut Lab, address: SocketAddr, settings: Settings, manner: Manner) -> Self {
+        lab.listen(address.port());
+        lab.frames();
+        Self {
+            lab,
+            address,
+            manner,
+            reference: Protocol::new(settings.clone()),
+            slots: BTreeMap::new(),
+            deadline: None,
+            subject: Protocol::new(settings),
+            groups: BTreeMap::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// When the reference has something to do.
+    pub const fn deadline(&self) -> Option<Nanoseconds> {
+        self.deadline
+    }
+
+    /// Where the program is.
+    pub const fn lab(&mut self) -> &mut Lab {
+        self.lab
+    }
+
+    /// The protocol alone.
+    pub const fn reference(&self) -> &Protocol {
+        &self.reference
+    }
+
+    pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
+        self.lab.program.set_time(now.0);
+        let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
+        if is_due && !matches!(step, Step::Request { input: Input::Elapsed, .. }) {
+            self.request(now, &Input::Elapsed)?;
+        }
+        match step {
+            Step::Datagram { from, bytes } => self.datagram(now, *from, bytes),
+            Step::Request { input: Input::Queue { group, piece }, payload } => {
+                self.queue(now, *group, piece, payload)
+            }
+            Step::Request { input: Input::Consumed { group, upto }, .. } => self.consumed(now, *group, *upto),
+            Step::Request { input, .. } => self.request(now, input),
+        }
+    }
+
+    fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
+        let view = View::new(bytes).ok();
+        let group = view.map(|view| view.group()).filter(|group| self.groups.contains_key(group));
+        if let Some(group) = group {
+            self.read(now, group);
+        }
+        let store = self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
+        let store = store.map(|store| (store.group, store.slot, store.payload.to_vec()));
+        if let Some((group, slot, payload)) = store {
+            self.slots.get_mut(&group).ok_or("a packet without slots")?[slot as usize] = payload;
+        }
+
+        let is_ordinary = group.is_some() && matches!(bytes[1], 1 | 2);
+        self.tally.came += u64::from(is_ordinary);
+        let mut sent = Vec::new();
+        let mut is_passed = true;
+        if let Some(posted) = group.and_then(|group| self.groups.get(&group)) {
+            posted.kernel.memory().sleeps().store(self.manner.sleeps.into(), Ordering::Release);
+        }
+        if from.is_ipv4() == self.address.is_ipv4() {
+            let verdict = self.lab.receive(&frame::build(from, self.address, bytes, self.manner.style));
+            sent = self.lab.frames();
+            is_passed = verdict == Verdict::Passed;
+            if is_passed && !ours(&sent).is_empty() {
+                return Err("what is passed up was sent on all the same".into());
+            }
+            match verdict {
+                Verdict::Sent(last) => sent.push(last),
+                Verdict::Waking(frame) => {
+                    self.tally.woken += 1;
+                    self.check_waking(from, bytes, &frame)?;
+                }
+                Verdict::Passed | Verdict::Taken => {}
+            }
+        }
+        if is_passed {
+            self.user_datagram(now, group, from, bytes)?;
+        } else {
+            self.tally.taken += u64::from(is_ordinary);
+        }
+        while let Some(woken) = self.lab.program.take_ring() {
+            if woken.by == WokenBy::Note {
+                self.take_notes(now, woken.place)?;
+            }
+        }
+        self.settle(now, sent)
+    }
+
+    fn user_datagram(
+        &mut self,
+        now: Nanoseconds,
+        group: Option<GroupId>,
+        from: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        if let Some(group) = group {
+            self.take(now, group);
+        }
+        let store = self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
+        if let Some(store) = store {
+            let posted = self.groups.get(&store.group).ok_or("a packet without slots")?;
+            write(posted.kernel.memory(), store.packet, store.payload);
+        }
+        Ok(())
+    }
+
+    /// A child has said what it misses.
+    fn take_notes(&mut self, now: Nanoseconds, place: u32) -> Result<(), String> {
+        let found = self.groups.iter().find(|(_, posted)| posted.kernel.place() == place);
+        let Some((&group, _)) = found else { return Ok(()) };
+        self.take(now, group);
+        while let Some(note) = self.groups.get_mut(&group).and_then(|posted| posted.kernel.take_note()) {
+            if note.arrived_at != now {
+                return Err(format!("a note came at {}", note.arrived_at));
+            }
+            self.user_datagram(now, Some(group), note.from, &note.header)?;
+        }
+        Ok(())
+    }
+
+    /// The root's application has a packet.
+    fn queue(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        piece: &Piece,
+        payload: &[u8],
+    ) -> Result<(), String> {
+        let input = Input::Queue { group, piece: *piece };
+        let Some(packet) = self.reference.readable(group).map(|(_, next)| next) else {
+            return self.request(now, &input);
+        };
+        if !self.groups.get(&group).is_some_and(|posted| posted.is_root) {
+            return self.request(now, &input);
+        }
+        let has_room = self.reference.room(group) > 0;
+        let expected = self.reference.handle(now, input.clone());
+        self.tally.queued += 1;
+        if has_room {
+            let slots = self.slots.get_mut(&group).ok_or("a root without slots")?;
+            let index = packet.0 as usize & (slots.len() - 1);
+            slots[index] = payload.to_vec();
+            let memory = self.groups[&group].kernel.memory();
+            write(memory, packet, payload);
+            memory.describe(packet, piece, now);
+        }
+        let taken = self.groups[&group].kernel.memory().clone();
+        let is_given = self.groups[&group].kernel.is_given();
+        if is_given {
+            let frame = self.source(group, packet, piece, payload);
+            self.lab.send(Sender::Application, &frame).map_err(text)?;
+        }
+        let sent = self.lab.frames();
+        let found = if is_given && Sequence(taken.taken().load(Ordering::Acquire)) == packet + 1 {
+            self.tally.sent_on += 1;
+            Ok(None)
+        } else {
+            if !ours(&sent).is_empty() {
+                return Err("what is not taken was sent all the same".into());
+            }
+            self.take(now, group);
+            self.subject.handle(now, input)
+        };
+        equal("the answer to a packet", &expected, &found)?;
+        self.settle(now, sent)
+    }
+
+    /// The datagram by which an application gives a packet to the program, which is in its slot.
+    fn source(&self, group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
+        let Piece { message, offset, length, message_length, checksum } = *piece;
+        let data =
+            Data { message, offset, length, message_length, ask: false, repeated: false, close: false };
+        let header = Header {
+            group,
+            cookie: Cookie(0),
+            epoch: 0,
+            sender: MemberId(0),
+            sequence: packet,
+            timestamp: Timestamp(0),
+            body: Body::Data(data),
+        };
+        let mut bytes = header.write(checksum).to_vec();
+        bytes[4..8].copy_from_slice(&checksum.0.to_be_bytes());
+        // What the application says there is of no matter.
+        bytes[0] = u8::MAX;
+        bytes.extend(payload);
+        let to: IpAddr = match self.address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::new(239, 255, 84, 67).into(),
+            IpAddr::V6(_) => Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443).into(),
+        };
+        let from = SocketAddr::new(self.address.ip(), self.address.port() ^ 1);
+        frame::build(from, SocketAddr::new(to, self.address.port()), &bytes, Style::OWN)
+    }
+
+    /// An application has read.
+    fn consumed(&mut self, now: Nanoseconds, group: GroupId, upto: Sequence) -> Result<(), String> {
+        let Some(posted) = self.groups.get(&group).filter(|posted| !posted.is_root) else {
+            return self.request(now, &Input::Consumed { group, upto });
+        };
+        posted.kernel.memory().read().store(upto.0, Ordering::Release);
+        if self.manner.reads_in_silence && posted.kernel.is_given() {
+            return Ok(());
+        }
+        self.read(now, group);
+        self.take(now, group);
+        self.settle(now, Vec::new())
+    }
+
+    fn request(&mut self, now: Nanoseconds, input: &Input<'static>) -> Result<(), String> {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.read(now, group);
+            self.take(now, group);
+        }
+        let expected = self.reference.handle(now, input.clone()).map(|_| ());
+        let found = self.subject.handle(now, input.clone()).map(|_| ());
+        equal::<Result<(), Refused>>("the answer", &expected, &found)?;
+        if let (Input::Lead(lead), Ok(())) = (input, &found) {
+            self.place(lead.group, lead.start, lead.slots, lead.payload_bytes_max, true)?;
+        }
+        self.settle(now, Vec::new())
+    }
+
+    /// The reference takes over what is on the application's page.
+    fn read(&mut self, now: Nanoseconds, group: GroupId) {
+        let posted = &self.groups[&group];
+        let read = Sequence(posted.kernel.memory().read().load(Ordering::Acquire));
+        if !posted.is_root && self.reference.readable(group).is_some_and(|(from, _)| from != read) {
+            // A number that cannot be is refused, and changes nothing.
+            let _ = self.reference.handle(now, Input::Consumed { group, upto: read });
+        }
+    }
+
+    /// User space takes a group back, and what is on its page.
+    fn take(&mut self, now: Nanoseconds, group: GroupId) {
+        let Some(Posted { kernel, lent, is_root, .. }) = self.groups.get_mut(&group) else { return };
+        if kernel.take(lent) {
+            self.subject.take_back(group, lent, |packet| kernel.packet(packet));
+        }
+        let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
+        if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {
+            let _ = self.subject.handle(now, Input::Consumed { group, upto: read });
+        }
+    }
+
+    fn place(
+        &mut self,
+        group: GroupId,
+        start: Sequence,
+        slots: u32,
+        payload_bytes_max: u16,
+        is_root: bool,
+    ) -> Result<(), String> {
+        if let Some(before) = self.groups.remove(&group) {
+            self.lab.remove_group(before.kernel);
+        }
+        let mut kernel = self.lab.add_group(group, slots);
+        if usize::from(payload_bytes_max) > kernel.memory().payload_bytes_max() {
+            return Err(format!("payloads of {payload_bytes_max} bytes are too long here"));
+        }
+        kernel.memory().read().store(start.0, Ordering::Release);
+        kernel.set_wake_port(self.wake_at().port());
+        if is_root {
+            kernel.set_source(self.lab.application());
+        }
+        self.slots.insert(group, vec![Vec::new(); slots as usize]);
+        self.groups.insert(group, Posted { kernel, lent: Lent::new(), is_root });
+        Ok(())
+    }
+
+    fn take_events(&mut self) -> Result<(), String> {
+        loop {
+            let event = self.reference.take_event();
+            equal("what has happened", &event, &self.subject.take_event())?;
+            match event {
+                Some(Event::Placed { group, start, slots, payload_bytes_max, .. }) => {
+                    self.place(group, start, slots, payload_bytes_max, false)?;
+                }
+                Some(_) => {}
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Both say what they have to say, the one with the program beside what that has sent; all of it is compared.
+    fn settle(&mut self, now: Nanoseconds, mut frames: Vec<Vec<u8>>) -> Result<(), String> {
+        self.take_events()?;
+        let mut expected = Sent::new();
+        self.deadline = loop {
+            match self.reference.poll(now) {
+                Output::Wait(deadline) => break deadline,
+                Output::Transmit(Transmit { to, header, payload }) => {
+                    let mut bytes = header.to_vec();
+                    match payload {
+                        Source::Bytes(payload) => bytes.extend(payload),
+                        Source::Slot { group, slot, length } => {
+                            let payload = &self.slots[&group][slot as usize];
+                            bytes.extend(&payload[..length as usize]);
+                        }
+                    }
+                    expected.entry(to).or_default().push(bytes);
+                }
+            }
+        };
+        while let Output::Transmit(Transmit { to, header, payload }) = self.subject.poll(now) {
+            let mut bytes = header.to_vec();
+            match payload {
+                Source::Bytes(payload) => bytes.extend(payload),
+                Source::Slot { group, slot, length } => {
+                    let memory = self.groups[&group].kernel.memory();
+                    bytes.extend(payload_of(memory, Sequence(slot), length));
+                }
+            }
+            self.lab.send(Sender::Node, &frame::build(self.address, to, &bytes, Style::OWN)).map_err(text)?;
+            frames.extend(self.lab.frames());
+        }
+        self.take_events()?;
+        let found = self.check_frames(&frames)?;
+        let receivers = expected.keys().chain(found.keys());
+        for to in receivers {
+            let what = format!("what is sent to {to}");
+            let described = |sent: &Sent| {
+                sent.get(to).map(|sent| sent.iter().map(|bytes| describe(bytes)).collect::<Vec<_>>())
+            };
+            if expected.get(to) != found.get(to) {
+                equal(&what, &described(&expected), &described(&found))?;
+                return Err(format!("{what} differs in its payload"));
+            }
+        }
+        self.lend()?;
+        self.compare(now)
+    }
+
+    /// Lends what can be lent.
+    fn lend(&mut self) -> Result<(), String> {
+        let gone: Vec<GroupId> =
+            self.groups.keys().copied().filter(|&group| !self.subject.has(group)).collect();
+        for group in gone {
+            let posted = self.groups.remove(&group).expect("it is here");
+            self.lab.remove_group(posted.kernel);
+        }
+        let Self { lab, address, subject, groups, .. } = self;
+        for (&group, Posted { kernel, lent, .. }) in groups {
+            if kernel.is_given() {
+                continue;
+            }
+            let mut refused = None;
+            subject.lend(group, lent, |lent| {
+                let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
+                let parent = lent.parent.map(|(_, parent)| parent);
+                kernel.post(parent, &children);
+                let is_given = kernel.give(lent)
+                    || lab.teach(*address, group, children.iter().copied().chain(parent)).is_ok()
+                        && kernel.give(lent);
+                if !is_given && children.len() <= CHILDREN_MAX {
+                    refused = Some(format!("group {group} cannot be given: {lent:?}"));
+                }
+                is_given
+            });
+            if let Some(refused) = refused {
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Frames of ours: the system has things of its own to say.
+fn ours(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
+    frames.iter().filter(|frame| frame::read(frame).is_some()).collect()
+}
+
+fn describe(bytes: &[u8]) -> String {
+    match View::new(bytes).and_then(View::check) {
+        Ok(packet) => format!("{:?}", packet.header),
+        Err(why) => format!("{why}: {:02x?}", &bytes[..bytes.len().min(HEADER_BYTES)]),
+    }
+}
+
+/// A step without the bytes of payloads.
+pub fn brief(step: &Step) -> String {
+    match step {
+        Step::Datagram { from, bytes } => format!("from {from} {}", describe(bytes)),
+        Step::Request { input, .. } => format!("{input:?}"),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn write(memory: &SlotMemory, packet: Sequence, payload: &[u8]) {
+    let fits = payload.len() <= memory.payload_bytes_max();
+    assert!(fits, "a payload is as long as its group's may be");
+    // SAFETY: a slot has room for the longest payload; nobody else touches it now.
+    unsafe { memory.payload(packet).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+}
+
+fn payload_of(memory: &SlotMemory, packet: Sequence, length: u32) -> Vec<u8> {
+    assert!(length as usize <= memory.payload_bytes_max(), "a payload fits into its slot");
+    // SAFETY: a slot has room for the longest payload; nobody else touches it now.
+    unsafe { std::slice::from_raw_parts(memory.payload(packet), length as usize).to_vec() }
+}

@@ -1,0 +1,397 @@
+//! One node of a small tree, and what its neighbours and its application do.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use treecast_proto::{
+    Cookie, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece, Sequence, Settings,
+    Step,
+};
+use treecast_wire::{
+    Acknowledgment, Body, Control, Data, Header, Missing, Neighbour, Role, Table, Timestamp,
+};
+
+use super::frame::Style;
+use super::lab::Lab;
+use super::pair::{Manner, Pair, brief};
+
+pub const GROUP: GroupId = GroupId(7);
+pub const COOKIE: Cookie = Cookie(0x5eed_c00c_1e00_0007);
+pub const PORT: u16 = 7_000;
+
+/// A node and its neighbours.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn for itself")]
+pub struct Setting {
+    pub is_root: bool,
+    pub is_v6: bool,
+    /// Whether the parent is the root.
+    pub is_below_root: bool,
+    pub slots_log2: u32,
+    pub payload_bytes_max: u16,
+    pub children: u32,
+    pub start: u32,
+    pub has_checksum: bool,
+    pub reads_in_silence: bool,
+    pub sleeps: bool,
+}
+
+/// Something that happens; numbers are taken modulo what makes sense.
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// The next packet comes, or is queued at a root; or one that is `ahead` of it.
+    Data { ahead: i8, asks: bool, pieces: u8, bytes: u16, twist: Twist },
+    /// A child has so many packets less than there are, and its subtree so many less than that.
+    Acknowledgment { child: u8, lacks: u8, subtree_lacks: u8, window: u8, echoes: bool, twist: Twist },
+    /// All children have everything.
+    AllAcknowledge,
+    /// A child misses packets.
+    Negative { child: u8, lacks: u8, bits: u64 },
+    /// The parent asks.
+    Probe,
+    /// The application has read some packets; sometimes it says what cannot be.
+    Read { packets: u8, is_nonsense: bool },
+    /// Time passes.
+    Pass { us: u32 },
+}
+
+/// What is wrong with a packet.
+#[derive(Debug, Clone)]
+pub enum Twist {
+    Nothing,
+    /// A bit is another.
+    Spoilt(u16),
+    Cookie,
+    Stranger,
+    Epoch,
+    Elsewhere,
+    Flags(u16),
+    Cut(u8),
+    /// One of the last six words of the header is another.
+    Body {
+        word: u8,
+        value: u32,
+    },
+}
+
+/// A pair of nodes, and what its neighbours know.
+pub struct Stage<'a> {
+    setting: Setting,
+    pub pair: Pair<'a>,
+    pub now: Nanoseconds,
+    /// The packets of the group, from the first one on, and the byte that they are full of.
+    pieces: Vec<(Piece, Vec<u8>)>,
+    /// When something was last sent to children.
+    sent_at: Nanoseconds,
+}
+
+impl Setting {
+    fn address(&self, member: u32) -> SocketAddr {
+        let ip: IpAddr = if self.is_v6 {
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, member as u16 + 1).into()
+        } else {
+            Ipv4Addr::new(10, 1, 0, member as u8 + 1).into()
+        };
+        SocketAddr::new(ip, PORT)
+    }
+
+    /// The node's own number. The root is 0, and whoever sends to it 1 where that is another.
+    const fn member(&self) -> u32 {
+        if self.is_root { 0 } else { 2 }
+    }
+
+    const fn parent(&self) -> u32 {
+        if self.is_below_root { 0 } else { 1 }
+    }
+
+    const fn child(&self, place: u32) -> u32 {
+        self.member() + 1 + place
+    }
+
+    const fn slots(&self) -> u32 {
+        1 << self.slots_log2
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(lab: &'a mut Lab, setting: &Setting) -> Result<Self, String> {
+        let manner = Manner {
+            style: Style { hops: 61, has_checksum: setting.has_checksum },
+            reads_in_silence: setting.reads_in_silence,
+            sleeps: setting.sleeps,
+        };
+        let pair = Pair::new(lab, setting.address(setting.member()), Settings::default(), manner);
+        let now = Nanoseconds::from_ms(1);
+        let mut stage = Self { setting: setting.clone(), pair, now, pieces: Vec::new(), sent_at: now };
+        if setting.is_root {
+            stage.lead()?;
+        } else {
+            stage.follow()?;
+        }
+        for child in 0..setting.children {
+            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(0), &Twist::Nothing)?;
+        }
+        stage.pass(Nanoseconds::from_us(20))?;
+        for child in 0..setting.children {
+            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(stage.sent_at.0), &Twist::Nothing)?;
+        }
+        Ok(stage)
+    }
+
+    fn lead(&mut self) -> Result<(), String> {
+        let setting = &self.setting;
+        let members = 1 + setting.children;
+        let mut children = vec![Vec::new(); members as usize];
+        children[0] = (1..members).map(MemberId).collect();
+        let lead = Lead {
+            group: GROUP,
+            cookie: COOKIE,
+            root: MemberId(0),
+            members: (0..members).map(|member| setting.address(member)).collect(),
+            children,
+            slots: setting.slots(),
+            payload_bytes_max: setting.payload_bytes_max,
+            offload: Offload::Nic,
+            start: Sequence(setting.start),
+            admits: false,
+            bytes_per_s_max: None,
+        };
+        self.request(Input::Lead(Box::new(lead)), &[])?;
+        for child in 1..members {
+            let operation = Control::Taken.operation();
+            let header = self.header(child, Sequence(0), Body::Control { operation, length: 0 });
+            self.datagram(child, &header, &[], &Twist::Nothing)?;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self) -> Result<(), String> {
+        let root = self.setting.address(0);
+        self.request(Input::Follow { group: GROUP, cookie: COOKIE, root, asks: false }, &[])?;
+        let setting = self.setting.clone();
+        let neighbour =
+            |member, role| Neighbour { member: MemberId(member), role, address: setting.address(member) };
+        let parent = neighbour(setting.parent(), Role::Parent);
+        let children = (0..setting.children).map(|place| neighbour(setting.child(place), Role::Child));
+        let neighbours: Vec<Neighbour> = [parent].into_iter().chain(children).collect();
+        let parts: Vec<&[Neighbour]> = neighbours.chunks(20).collect();
+        for (part, neighbours) in parts.iter().enumerate() {
+            let control = Control::Table(Table {
+                member: MemberId(setting.member()),
+                taken: 0,
+                start: Sequence(setting.start),
+                slots: setting.slots(),
+                payload_bytes_max: setting.payload_bytes_max,
+                offload: Offload::Nic,
+                part: part as u16,
+                parts: parts.len() as u16,
+                neighbours: neighbours.to_vec(),
+            });
+            let payload = control.write();
+            let body = Body::Control { operation: control.operation(), length: payload.len() as u32 };
+            let header = self.header(0, Sequence(0), body);
+            self.datagram(0, &header, &payload, &Twist::Nothing)?;
+        }
+        Ok(())
+    }
+
+    pub fn act(&mut self, act: &Act) -> Result<(), String> {
+        match act {
+            Act::Data { ahead, asks, pieces, bytes, twist } => {
+                self.data(*ahead, *asks, *pieces, *bytes, twist)
+            }
+            Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist } => {
+                let children = self.setting.children;
+                if children == 0 {
+                    return Ok(());
+                }
+                let timestamp = Timestamp(if *echoes { self.sent_at.0 } else { 0 });
+                let window = if *window == u8::MAX { u32::MAX } else { u32::from(*window) };
+                let (lacks, subtree_lacks) = (u32::from(*lacks), u32::from(*subtree_lacks));
+                self.acknowledge(u32::from(*child) % children, lacks, subtree_lacks, window, timestamp, twist)
+            }
+            Act::AllAcknowledge => {
+                let timestamp = Timestamp(self.sent_at.0);
+                for child in 0..self.setting.children {
+                    self.acknowledge(child, 0, 0, u32::MAX, timestamp, &Twist::Nothing)?;
+                }
+                Ok(())
+            }
+            Act::Negative { child, lacks, bits } => self.negative(*child, *lacks, *bits),
+            Act::Probe => {
+                let parent = self.setting.parent();
+                let header = self.header(parent, self.next(), Body::Probe);
+                self.datagram(parent, &header, &[], &Twist::Nothing)
+            }
+            Act::Read { packets, is_nonsense } => {
+                let Some((from, end)) = self.pair.reference().readable(GROUP) else { return Ok(()) };
+                let there = end.distance_from(from) as u32;
+                let upto = if *is_nonsense {
+                    from + u32::from(*packets)
+                } else {
+                    from + u32::from(*packets) % (there + 1)
+                };
+                self.request(Input::Consumed { group: GROUP, upto }, &[])
+            }
+            Act::Pass { us } => self.pass(Nanoseconds::from_us((*us).into())),
+        }
+    }
+
+    fn next(&self) -> Sequence {
+        self.pair.reference().readable(GROUP).map_or(Sequence(self.setting.start), |(_, next)| next)
+    }
+
+    /// The packet of that place in the group.
+    fn piece(&mut self, place: usize, pieces: u8, bytes: u16) -> (Piece, Vec<u8>) {
+        while self.pieces.len() <= place {
+            let message = self.pieces.last().map_or(0, |(piece, _)| piece.message + 1);
+            let most = u64::from(self.setting.payload_bytes_max);
+            let last = u64::from(bytes) % (most + 1);
+            let message_length =
+                if pieces == 1 { last } else { most * (u64::from(pieces) - 1) + last.max(1) };
+            let mut offset = 0;
+            loop {
+                let length = most.min(message_length - offset);
+                let payload: Vec<u8> =
+                    (0..length).map(|byte| (byte * 7 + u64::from(message)) as u8).collect();
+                let checksum = PayloadChecksum::of(&payload);
+                self.pieces.push((
+                    Piece { message, offset, length: length as u32, message_length, checksum },
+                    payload,
+                ));
+                offset += length;
+                if offset == message_length {
+                    break;
+                }
+            }
+        }
+        self.pieces[place].clone()
+    }
+
+    fn data(&mut self, ahead: i8, asks: bool, pieces: u8, bytes: u16, twist: &Twist) -> Result<(), String> {
+        let next = self.next();
+        let begun = next.distance_from(Sequence(self.setting.start));
+        let Ok(place) = usize::try_from(begun + i32::from(ahead)) else { return Ok(()) };
+        let (mut piece, payload) = self.piece(place, pieces, bytes);
+        self.sent_at = self.now;
+        if self.setting.is_root {
+            if let Twist::Body { word, value } = twist {
+                match word % 4 {
+                    0 => piece.message = *value,
+                    1 => piece.offset = u64::from(*value) << (value % 33),
+                    2 => piece.message_length = u64::from(*value) << (value % 33),
+                    _ => piece.checksum.0 ^= value,
+                }
+            }
+            return self.request(Input::Queue { group: GROUP, piece }, &payload);
+        }
+        let Piece { message, offset, length, message_length, .. } = piece;
+        let data = Data { message, offset, length, message_length, ask: asks, repeated: false, close: false };
+        let parent = self.setting.parent();
+        let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
+        self.datagram(parent, &header, &payload, twist)
+    }
+
+    fn acknowledge(
+        &mut self,
+        child: u32,
+        lacks: u32,
+        subtree_lacks: u32,
+        window: u32,
+        timestamp: Timestamp,
+        twist: &Twist,
+    ) -> Result<(), String> {
+        let next = self.next() - lacks;
+        let stable = next - subtree_lacks;
+        let window = window.min(self.setting.slots() - subtree_lacks.min(self.setting.slots()));
+        let child = self.setting.child(child);
+        let mut header = self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, window }));
+        header.timestamp = timestamp;
+        self.datagram(child, &header, &[], twist)
+    }
+
+    fn negative(&mut self, child: u8, lacks: u8, bits: u64) -> Result<(), String> {
+        if self.setting.children == 0 {
+            return Ok(());
+        }
+        let child = self.setting.child(u32::from(child) % self.setting.children);
+        let next = self.next() - u32::from(lacks);
+        let missing = Missing { first: next, bits: bits | 1 };
+        let acknowledgment = Acknowledgment { stable: next, window: self.setting.slots() / 2 };
+        let mut header = self.header(child, next, Body::Negative(acknowledgment, missing));
+        header.timestamp = Timestamp(self.sent_at.0);
+        self.datagram(child, &header, &[], &Twist::Nothing)
+    }
+
+    fn header(&self, sender: u32, sequence: Sequence, body: Body) -> Header {
+        Header {
+            group: GROUP,
+            cookie: COOKIE,
+            epoch: 1,
+            sender: MemberId(sender),
+            sequence,
+            timestamp: Timestamp(self.now.0),
+            body,
+        }
+    }
+
+    fn datagram(&mut self, from: u32, header: &Header, payload: &[u8], twist: &Twist) -> Result<(), String> {
+        let (mut header, mut from) = (*header, self.setting.address(from));
+        match twist {
+            Twist::Cookie => header.cookie.0 ^= 1 << 40,
+            Twist::Stranger => header.sender.0 ^= 5,
+            Twist::Epoch => header.epoch += 1,
+            Twist::Elsewhere => from.set_port(PORT + 1),
+            _ => {}
+        }
+        let checksum = PayloadChecksum::of(payload);
+        let mut bytes = [&header.write(checksum)[..], payload].concat();
+        match *twist {
+            Twist::Spoilt(bit) => {
+                let bit = usize::from(bit) % (bytes.len() * 8);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            Twist::Flags(flags) => {
+                bytes[2..4].copy_from_slice(&flags.to_be_bytes());
+                complete(&mut bytes);
+            }
+            Twist::Body { word, value } => {
+                let place = 40 + usize::from(word % 6) * 4;
+                bytes[place..place + 4].copy_from_slice(&value.to_be_bytes());
+                complete(&mut bytes);
+            }
+            Twist::Cut(end) => {
+                let length = bytes.len().saturating_sub(1 + usize::from(end));
+                bytes.truncate(length.max(1));
+            }
+            _ => {}
+        }
+        self.step(&Step::Datagram { from, bytes })
+    }
+
+    fn request(&mut self, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
+        self.step(&Step::Request { input, payload: payload.to_vec() })
+    }
+
+    /// Time passes, and what is due by then is done.
+    fn pass(&mut self, span: Nanoseconds) -> Result<(), String> {
+        let end = self.now + span;
+        while let Some(deadline) = self.pair.deadline().filter(|&deadline| deadline <= end) {
+            self.now = self.now.max(deadline);
+            self.request(Input::Elapsed, &[])?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        self.pair.step(self.now, step).map_err(|what| format!("at {}, {}: {what}", self.now, brief(step)))
+    }
+}
+
+/// Computes the checksum of a datagram anew (docs/wire.md).
+fn complete(bytes: &mut [u8]) {
+    let (header, payload) = bytes.split_at_mut(64);
+    header[4..8].fill(0);
+    let whole = [&*payload, &*header].concat();
+    header[4..8].copy_from_slice(&PayloadChecksum::of(&whole).0.to_be_bytes());
+}

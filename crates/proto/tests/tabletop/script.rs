@@ -1,0 +1,276 @@
+//! Scripts: what is done to nodes on a table, in words.
+
+use std::error::Error;
+use std::str::FromStr;
+
+use goldenscript::{Context, Runner};
+use treecast_proto::{GroupId, Input, MemberId, Nanoseconds, Offload, Sequence};
+use treecast_wire::{Acknowledgment, Body, Control, Data};
+
+use super::{Setting, Tabletop};
+
+/// Runs a script, and makes sure that what happens is what it tells; what is left on the table.
+pub fn run(path: &std::path::Path) -> Tabletop {
+    let mut script = Script::default();
+    goldenscript::run(&mut script, path).expect("what happens is what the script tells");
+    script.table
+}
+
+#[derive(Default)]
+struct Script {
+    table: Tabletop,
+}
+
+/// What a script may do. Nodes are capital letters; where no group is given it is group 1.
+#[derive(goldenscript::Command)]
+enum Command {
+    /// `group A=BC B=D slots=64`: begins a group. Each parent with its children, the root first.
+    Group {
+        #[arg(key)]
+        slots: Option<u32>,
+        /// The number of the first packet.
+        #[arg(key)]
+        start: Option<u32>,
+        #[arg(key)]
+        offload: Option<String>,
+        /// Whether hosts that ask later become members.
+        #[arg(key)]
+        admits: Option<bool>,
+        /// Whether members ask for their places from the beginning.
+        #[arg(key)]
+        asks: Option<bool>,
+        /// Bytes a second.
+        #[arg(key)]
+        rate: Option<u64>,
+        #[arg(key)]
+        group: Option<u32>,
+        families: Vec<(char, String)>,
+    },
+    /// `send A 1200`: the root queues a message of so many bytes; a packet carries 512.
+    Send {
+        root: char,
+        bytes: u64,
+        #[arg(key)]
+        group: Option<u32>,
+    },
+    /// `begin A 1200`: the root queues the first packet of a message of so many bytes, and no more.
+    Begin { root: char, bytes: u64 },
+    /// `close A`: the root has sent everything.
+    Close {
+        root: char,
+        #[arg(key)]
+        group: Option<u32>,
+    },
+    /// `abort A`: a node gives the group up.
+    Abort { node: char },
+    /// `leave C`: a member asks to leave.
+    Leave {
+        node: char,
+        #[arg(key)]
+        group: Option<u32>,
+    },
+    /// `forward B 3`: the application at B sends packets before 3 on, to all children or to one: `forward B 3 child=C`.
+    Forward {
+        node: char,
+        upto: u32,
+        #[arg(key)]
+        child: Option<char>,
+    },
+    /// `run 1ms`: time passes. `run 1ms quietly`: only what users see is told.
+    Run { span: Span, how: Option<String> },
+    /// `lose A B "data 3"`: the next datagram from A to B that begins with these words is lost; `times=9`: so many.
+    Lose {
+        from: char,
+        to: char,
+        words: String,
+        #[arg(key)]
+        times: Option<u32>,
+    },
+    /// `cut B`: a node hears nothing and is not heard.
+    Cut { node: char },
+    /// `mend B`: it does again.
+    Mend { node: char },
+    /// `stop C`: a reader stops.
+    Stop { node: char },
+    /// `read C`: it goes on.
+    Read { node: char },
+    /// `sleep B 2s`: a node does nothing for a while; what is sent to it waits.
+    Sleep { node: char, span: Span },
+    /// `crash B`: a node is gone with all it knew.
+    Crash { node: char },
+    /// `follow B A`: a node that was started again waits to be told its place by the root A.
+    Follow { node: char, root: char },
+    /// `join D A`: a host asks the root A to be a member.
+    Join {
+        node: char,
+        root: char,
+        #[arg(key)]
+        group: Option<u32>,
+    },
+    /// `forge B C data=7`: a datagram from the address of B that no node has sent.
+    Forge {
+        from: char,
+        to: char,
+        /// Data with this number.
+        #[arg(key)]
+        data: Option<u32>,
+        /// Of so many bytes.
+        #[arg(key)]
+        length: Option<u32>,
+        /// A probe that says this is next.
+        #[arg(key)]
+        probe: Option<u32>,
+        /// An acknowledgment of all before this number.
+        #[arg(key)]
+        ack: Option<u32>,
+        #[arg(key)]
+        stable: Option<u32>,
+        #[arg(key)]
+        window: Option<u32>,
+        /// A control message: `taken`, `join`, `leave`, or a number: that member is silent.
+        #[arg(key)]
+        control: Option<String>,
+        /// The number of the member that it says it is from.
+        #[arg(key)]
+        sender: Option<u32>,
+        #[arg(key)]
+        epoch: Option<u32>,
+        /// When it says it was sent, in microseconds; now.
+        #[arg(key)]
+        at: Option<u64>,
+        /// `cookie`, `checksum` or `length`.
+        #[arg(key)]
+        wrong: Option<String>,
+    },
+    /// `state B`: how far a node is, and what it has counted.
+    State {
+        node: char,
+        #[arg(key)]
+        group: Option<u32>,
+    },
+}
+
+impl Runner for Script {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
+        let state = self.table.act(command)?;
+        Ok(self.table.take_told() + &state)
+    }
+}
+
+impl Tabletop {
+    /// Does what a script says; answers what it asks for.
+    fn act(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
+        const GROUP: GroupId = GroupId(1);
+        match command {
+            Command::Group { families, slots, start, offload, admits, asks, rate, group } => {
+                let offload = offload.as_deref().unwrap_or("nic");
+                let named = Offload::NAMES.into_iter().find(|(name, _)| *name == offload);
+                self.begin(&Setting {
+                    group: group.unwrap_or(1),
+                    tree: families.iter().map(|(parent, names)| (*parent, names.chars().collect())).collect(),
+                    slots: slots.unwrap_or(64),
+                    start: start.unwrap_or(0),
+                    offload: named.ok_or("no such offload")?.1,
+                    admits: admits.unwrap_or(false),
+                    asks: asks.unwrap_or(false),
+                    bytes_per_s_max: *rate,
+                })?;
+            }
+            Command::Send { root, bytes, group } => self.send(*root, group.unwrap_or(1), *bytes, true)?,
+            Command::Begin { root, bytes } => self.send(*root, 1, *bytes, false)?,
+            Command::Close { root, group } => {
+                self.ask(*root, Input::Close { group: group.map_or(GROUP, GroupId) })?;
+            }
+            Command::Abort { node } => self.ask(*node, Input::Abort { group: GROUP })?,
+            Command::Leave { node, group } => {
+                self.ask(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;
+            }
+            Command::Forward { node, upto, child } => {
+                // Where it is used, all letters from A on are members.
+                let child = child.map(|child| MemberId(u32::from(child) - u32::from('A')));
+                self.ask(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child })?;
+            }
+            Command::Run { span, how } => {
+                self.tell_packets(how.as_deref() != Some("quietly"));
+                self.run(span.0)?;
+                self.tell_packets(true);
+            }
+            Command::Lose { from, to, words, times } => self.lose(*from, *to, words, times.unwrap_or(1)),
+            Command::Cut { node } => self.cut(*node, true)?,
+            Command::Mend { node } => self.cut(*node, false)?,
+            Command::Stop { node } => self.read(*node, false)?,
+            Command::Read { node } => self.read(*node, true)?,
+            Command::Sleep { node, span } => self.sleep(*node, span.0)?,
+            Command::Crash { node } => self.crash(*node),
+            Command::Follow { node, root } => self.follow(*node, 1, *root, false)?,
+            Command::Join { node, root, group } => self.follow(*node, group.unwrap_or(1), *root, true)?,
+            Command::Forge { .. } => self.act_forge(command)?,
+            Command::State { node, group } => return Ok(self.state(*node, group.unwrap_or(1))?),
+        }
+        Ok(String::new())
+    }
+
+    fn act_forge(&mut self, command: &Command) -> Result<(), Box<dyn Error>> {
+        let Command::Forge { from, to, data, length, probe, ack, stable, window, control, .. } = command
+        else {
+            return Ok(());
+        };
+        let Command::Forge { sender, epoch, at, wrong, .. } = command else { return Ok(()) };
+        let length = length.unwrap_or(4);
+        let mut payload = Vec::new();
+        let (sequence, body) = match (data, probe, ack, control) {
+            (Some(packet), ..) => {
+                payload = vec![7; length as usize];
+                let (offset, message_length) = (0, u64::from(length));
+                let (ask, repeated, close) = (true, false, false);
+                (
+                    *packet,
+                    Body::Data(Data { message: 0, offset, length, message_length, ask, repeated, close }),
+                )
+            }
+            (_, Some(next), ..) => (*next, Body::Probe),
+            (_, _, Some(next), _) => {
+                let stable = Sequence(stable.unwrap_or(*next));
+                (*next, Body::Acknowledgment(Acknowledgment { stable, window: window.unwrap_or(0) }))
+            }
+            (.., Some(control)) => {
+                let control = match control.as_str() {
+                    "taken" => Control::Taken,
+                    "join" => Control::Join,
+                    "leave" => Control::Leave,
+                    member => Control::Suspect(MemberId(member.parse()?)),
+                };
+                payload = control.write();
+                (0, Body::Control { operation: control.operation(), length: payload.len() as u32 })
+            }
+            _ => return Err("a forged packet is data, probe, ack or control".into()),
+        };
+        let mut header = self.header(sender.unwrap_or(0), sequence, body);
+        header.epoch = epoch.unwrap_or(header.epoch);
+        header.timestamp.0 = at.map_or(header.timestamp.0, |us| us * 1_000);
+        let wrong = wrong.as_deref();
+        header.cookie.0 ^= u64::from(wrong == Some("cookie"));
+        if wrong == Some("length") {
+            payload.push(0);
+        }
+        self.forge(*from, *to, &header, &payload, wrong == Some("checksum"));
+        Ok(())
+    }
+}
+
+/// A span of time: `20us`, `1ms`, `2s`.
+struct Span(Nanoseconds);
+
+impl FromStr for Span {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+        let span = units.into_iter().find_map(|(unit, us)| {
+            let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            Some(Self(Nanoseconds::from_us(number * us)))
+        });
+        span.ok_or_else(|| format!("a span is written 20us, 1ms or 2s, and not {text}"))
+    }
+}
