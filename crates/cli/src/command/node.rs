@@ -64,7 +64,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ENGINE", value_parser = engine)]
     engine: Option<EngineChoice>,
 
-    /// The daemon's socket; TREECAST_SOCKET or /run/treecast/node.sock if not given
+    /// The daemon's socket; the variable `TREECAST_SOCKET` or /run/treecast/node.sock if not given
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -153,7 +153,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {
         bail!(
-            "one of --gather, --attend and --members says which group it is; --engine ebpf alone makes a daemon"
+            "--gather, --attend or --members is missing, which says what group it is; --engine ebpf alone makes a daemon"
         );
     }
     let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();

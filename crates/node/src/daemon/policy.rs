@@ -100,8 +100,7 @@ impl Default for Policy {
     fn default() -> Self {
         let users = vec![0, rustix::process::getuid().as_raw()];
         let rule = Rule {
-            name: "the rule without a policy file, that root and the daemon's own user may have groups,"
-                .into(),
+            name: "the rule without a policy file".into(),
             whom: Whom::These { users, groups: Vec::new() },
             groups_max: None,
             memory_max: None,
