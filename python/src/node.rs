@@ -62,6 +62,7 @@ impl Node {
     #[pyo3(
         text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, buffer_bytes=4194304, spin_us=0, silence_ms=800, arrival_ms=10000)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         bind: &str,
