@@ -32,8 +32,8 @@
 #include "flow.h"
 #include "send.h"
 
-/* Datagrams to these groups of addresses, from a root's socket to the node's port, are packets of that root. They never leave
- * the host under them. */
+/* Datagrams from a root's socket to the node's port are packets of that root, whatever their address; on other interfaces than
+ * loopback it is one of these groups of addresses, under which nothing leaves the host. */
 #define SOURCE_IPV4 0xefff5443
 #define SOURCE_IPV6_FIRST 0xff020000
 #define SOURCE_IPV6_LAST 0x00005443
@@ -804,7 +804,7 @@ int treecast_egress(struct __sk_buff *buffer)
 	if (!buffer->sk)
 		return PASS;
 	if (!node || !find(buffer, node, &is_v6, &udp, &is_source) ||
-	    (udp.from != node->port && !(is_source && udp.to == node->port)))
+	    (udp.from != node->port && udp.to != node->port))
 		return PASS;
 	socket = bpf_get_socket_cookie(buffer);
 	work = begin(buffer, is_v6, &udp);
@@ -812,11 +812,10 @@ int treecast_egress(struct __sk_buff *buffer)
 		return PASS;
 	if (socket == node->socket)
 		return sent_by_user_space(buffer, node, work);
-	if (!is_source)
-		return PASS;
-	group = group_of(work, node);
+	group = udp.to == node->port ? group_of(work, node) : NULL;
+	/* What only roots' sockets send never leaves this host under its address. */
 	if (!group || group->source != socket)
-		return TC_ACT_SHOT;
+		return is_source ? TC_ACT_SHOT : PASS;
 	page = page_of(work);
 	if (!page)
 		return TC_ACT_SHOT;

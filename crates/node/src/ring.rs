@@ -223,7 +223,6 @@ impl RingWriter {
     }
 
     /// Goes on where somebody else stands who was this side meanwhile, and knows what has been read.
-    #[cfg(not(loom))]
     pub fn resume(&mut self, written: Sequence, read: Sequence) {
         self.written = written;
         self.read.last.set(read);
@@ -334,7 +333,6 @@ impl RingReader {
     }
 
     /// Goes on where somebody else stands who was this side meanwhile, and knows what has been written.
-    #[cfg(not(loom))]
     pub fn resume(&mut self, written: Sequence, read: Sequence) {
         self.written.last.set(written);
         self.read = read;

@@ -144,6 +144,8 @@ impl Source {
 /// Where datagrams go that are packets of the root of this node.
 fn to(node: SocketAddr) -> SocketAddr {
     let ip = match node.ip().to_canonical() {
+        // There are no groups of addresses; there the socket alone says what its datagrams are.
+        ip if ip.is_loopback() => ip,
         IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
         IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
     };
