@@ -29,6 +29,8 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+SYSTEMDUNITDIR ?= $(PREFIX)/lib/systemd/system
+DOCDIR ?= $(PREFIX)/share/doc/treecast
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The number that changes when the C ABI does; crates/capi/build.rs puts it into the library.
 ABI := $(basename $(VERSION))
@@ -44,6 +46,10 @@ install:
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		crates/capi/treecast.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
 	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
+	install -d $(DESTDIR)$(SYSTEMDUNITDIR) $(DESTDIR)$(DOCDIR)
+	sed -e 's|@BINDIR@|$(BINDIR)|' dist/treecast.service > $(DESTDIR)$(SYSTEMDUNITDIR)/treecast.service
+	chmod 644 $(DESTDIR)$(SYSTEMDUNITDIR)/treecast.service
+	install -m 644 dist/policy.toml $(DESTDIR)$(DOCDIR)/policy.toml
 
 # Everything is built once, as the tests need it.
 test: set-up format lint pure unit schedules demonstration instructions python

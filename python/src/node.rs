@@ -1,6 +1,7 @@
 //! Nodes.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::exceptions::PyTypeError;
@@ -17,11 +18,12 @@ use crate::number::Whole;
 use crate::owned::Owned;
 use crate::patience::{Patience, seconds};
 
-/// A running node within this process: a thread with a UDP socket, by which the process takes part in groups.
+/// A running node: a thread with a UDP socket, or the daemon of this host, by which the process takes part in groups.
 ///
 /// `bind` is the address that it listens at, as `192.0.2.1:7000` or `[2001:db8::1]:7000`; port 0 lets the system choose one, which
 /// `address` tells. Without it the node listens at all IPv4 addresses of its machine, at a free port: that is enough for `gather`
-/// and `attend`. `buffer_bytes` is how large the socket's buffers should be; the system has bounds of its own. Whoever waits
+/// and `attend`. `engine` is `user`, a thread of this process, `ebpf`, the kernel's packet path, or `auto`, the daemon if it is there,
+/// at the path `socket`, and else a thread; docs/node.md is about the daemon. `buffer_bytes` is how large the socket's buffers should be; the system has bounds of its own. Whoever waits
 /// looks again and again for `spin_us` microseconds before it sleeps: shorter latencies for more work of the CPU.
 ///
 /// As a context manager a node is closed at the end. All threads may use it. A process that is forked has no node: what it
@@ -54,21 +56,25 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 impl Node {
     #[new]
     #[pyo3(signature = (
-        bind = "0.0.0.0:0", *, buffer_bytes = Whole(4 << 20), spin_us = Whole(0), silence_ms = Whole(800),
+        bind = "0.0.0.0:0", *, engine = "auto", socket = None, buffer_bytes = Whole(4 << 20), spin_us = Whole(0), silence_ms = Whole(800),
         arrival_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, buffer_bytes=4194304, spin_us=0, silence_ms=800, arrival_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, buffer_bytes=4194304, spin_us=0, silence_ms=800, arrival_ms=10000)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         bind: &str,
+        engine: &str,
+        socket: Option<PathBuf>,
         buffer_bytes: Whole<u32>,
         spin_us: Whole<u32>,
         silence_ms: Whole<u32>,
         arrival_ms: Whole<u32>,
     ) -> PyResult<Self> {
-        let mut settings = NodeSettings { bind: address_of(py, bind)?, ..NodeSettings::default() };
+        let mut settings = NodeSettings { bind: address_of(py, bind)?, socket, ..NodeSettings::default() };
+        settings.set_key("engine", engine).map_err(refused)?;
         for (key, value) in [
             ("buffer_bytes", buffer_bytes),
             ("spin_us", spin_us),

@@ -228,6 +228,8 @@ class Node:
         cls,
         bind: str = "0.0.0.0:0",
         *,
+        engine: str = "auto",
+        socket: str | PathLike[str] | None = None,
         buffer_bytes: SupportsIndex = 4194304,
         spin_us: SupportsIndex = 0,
         silence_ms: SupportsIndex = 800,

@@ -51,13 +51,21 @@ class Node:
         self,
         bind: str = "0.0.0.0:0",
         *,
+        engine: str = "auto",
+        socket: str | os.PathLike[str] | None = None,
         buffer_bytes: int = 4194304,
         spin_us: int = 0,
         silence_ms: int = 800,
         arrival_ms: int = 10000,
     ) -> None:
         self._node = treecast.Node(
-            bind, buffer_bytes=buffer_bytes, spin_us=spin_us, silence_ms=silence_ms, arrival_ms=arrival_ms
+            bind,
+            engine=engine,
+            socket=socket,
+            buffer_bytes=buffer_bytes,
+            spin_us=spin_us,
+            silence_ms=silence_ms,
+            arrival_ms=arrival_ms,
         )
 
     @property

@@ -75,6 +75,8 @@ impl From<NodeError> for Failure {
             | NodeError::DatagramTooLong { .. } => TC_SYSTEM,
             NodeError::Plan(_)
             | NodeError::NoSuchEngine(_)
+            | NodeError::Daemon(_)
+            | NodeError::Policy(_)
             | NodeError::Members(_)
             | NodeError::TurnedAway { .. }
             | NodeError::Refused(_)

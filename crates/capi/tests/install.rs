@@ -83,6 +83,11 @@ fn a_c_program_is_linked_with_what_is_installed() {
     let mode = |path: &str| fs::metadata(package.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("opt/tree/bin/treecast"), 0o755);
     assert_eq!(mode("opt/tree/include/treecast.h"), 0o644);
+    let unit = "opt/tree/lib/systemd/system/treecast.service";
+    assert_eq!(mode(unit), 0o644);
+    let unit = fs::read_to_string(package.join(unit)).unwrap();
+    assert!(unit.contains("ExecStart=/opt/tree/bin/treecast node --engine ebpf"), "{unit}");
+    assert_eq!(mode("opt/tree/share/doc/treecast/policy.toml"), 0o644);
     assert_eq!(mode("opt/tree/lib/here/pkgconfig/treecast.pc"), 0o644);
     let version = env!("CARGO_PKG_VERSION");
     assert!(package.join(format!("opt/tree/lib/here/libtreecast.so.{version}")).is_file());

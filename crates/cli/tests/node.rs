@@ -318,3 +318,50 @@ fn who_stops_reading_is_no_complaint() {
     signal(&root, "TERM");
     check(root, 5, "the group was given up here");
 }
+
+/// The real command as a daemon, and nodes that use it: as another user, if this is root.
+#[test]
+fn a_daemon_serves_nodes_of_the_command_and_ends_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("run/node.sock");
+    let with_socket = |words: &[&str]| {
+        let mut command = node(words);
+        command.args(["--socket", text(&socket)]);
+        command
+    };
+    let mut daemon = with_socket(&["--engine", "user", "--bind", "127.0.0.1:0"]).spawn().unwrap();
+    let mut said_by_daemon = wait_for(&mut daemon, "serves clients at");
+    let second = with_socket(&["--engine", "user", "--bind", "127.0.0.1:0"]).spawn().unwrap();
+    check(second, 2, "a daemon listens there already");
+    let input = file(&folder, "input", b"by the daemon");
+    let place = place();
+    let root = with_socket(&["--gather", &place, "--count", "2", "--send", text(&input)]);
+    let root = { root }.spawn().unwrap();
+    let member = node(&["--attend", &place, "--receive", "-", "--engine", "user", "--bind", "127.0.0.1:0"]);
+    let output = check({ member }.spawn().unwrap(), 0, "received 1 messages");
+    assert_eq!(said(&output.stdout), "by the daemon");
+    check(root, 0, "sent 1 messages");
+    signal(&daemon, "TERM");
+    assert!(daemon.wait().unwrap().success());
+    let mut rest = String::new();
+    said_by_daemon.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("root=true") && rest.contains(", refused: 0"), "{rest}");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn what_is_wrong_with_a_daemon_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let policy = file(&folder, "policy.toml", b"[[rule]]\nname = \"a\"\ncolour = 1\n");
+    for (words, complaint) in [
+        (&["--policy", text(&policy)][..], "policy.toml, line 3: unknown field `colour`"),
+        (&["--policy", "none.toml"], "none.toml could not be read"),
+        (&["--send", "-"], "--send, --receive, --set, --token-file and --name are for groups"),
+        (&["--engine", "steam"], "there is no engine steam"),
+        (&["--attend", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),
+    ] {
+        let mut command = node(words);
+        check(command.args(["--socket", text(&socket)]).spawn().unwrap(), 2, complaint);
+    }
+}

@@ -2,10 +2,13 @@
 
 #![expect(unsafe_code, reason = "memory is shared with the kernel")]
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use aya::maps::MapData;
 use treecast_proto::{
     Expected, GroupId, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow, MemberId, Nanoseconds,
     PayloadChecksum, Piece, Sequence,
@@ -22,6 +25,8 @@ pub struct KernelGroup {
     place: u32,
     groups: Arc<Mapping>,
     memory: SlotMemory,
+    /// What the memory is made of, until somebody takes it to share it.
+    pub(crate) maps: Option<(MapData, MapData)>,
     is_given: bool,
 }
 
@@ -64,22 +69,8 @@ macro_rules! set {
 }
 
 impl KernelGroup {
-    pub(crate) fn new(
-        id: GroupId,
-        place: u32,
-        groups: Arc<Mapping>,
-        slots: Mapping,
-        page: Mapping,
-        slot_bytes: u32,
-        count: u32,
-    ) -> Self {
-        let memory = SlotMemory {
-            slots: Arc::new(slots),
-            page: Arc::new(page),
-            slot_bytes: slot_bytes as usize,
-            count,
-        };
-        let group = Self { id, place, groups, memory, is_given: false };
+    pub(crate) fn new(id: GroupId, place: u32, groups: Arc<Mapping>, memory: SlotMemory) -> Self {
+        let group = Self { id, place, groups, memory, maps: None, is_given: false };
         group.begin();
         group
     }
@@ -126,6 +117,14 @@ impl KernelGroup {
     /// Its slots.
     pub const fn memory(&self) -> &SlotMemory {
         &self.memory
+    }
+
+    /// Descriptors of its slots and of its page, for another process to map ([`SlotMemory::over`]); none if they have been taken.
+    /// Without them the memory is there all the same, and takes no descriptors.
+    pub fn take_descriptors(&mut self) -> Option<io::Result<(OwnedFd, OwnedFd)>> {
+        let (slots, page) = self.maps.take()?;
+        let own = |map: &MapData| map.fd().as_fd().try_clone_to_owned();
+        Some(own(&slots).and_then(|slots| Ok((slots, own(&page)?))))
     }
 
     /// Whether the program has it.
@@ -532,6 +531,43 @@ unsafe fn read_piece(record: *const Record) -> Piece {
 }
 
 impl SlotMemory {
+    pub(crate) fn new(slots: Mapping, page: Mapping, slot_bytes: usize, count: u32) -> Self {
+        Self { slots: Arc::new(slots), page: Arc::new(page), slot_bytes, count }
+    }
+
+    /// Memory of the same form behind other descriptors: `count` slots of `slot_bytes` each, and the page. Slots that are not
+    /// writable are only read.
+    ///
+    /// # Errors
+    /// Those of mmap(2); `InvalidInput` for what cannot be slots.
+    pub fn over(
+        slots: impl AsFd,
+        page: impl AsFd,
+        slot_bytes: usize,
+        count: u32,
+        is_writable: bool,
+    ) -> io::Result<Self> {
+        let bytes = slot_bytes.checked_mul(count as usize);
+        let is_possible =
+            slot_bytes > size_of::<Record>() && slot_bytes.is_multiple_of(8) && count.is_power_of_two();
+        let bytes = bytes.filter(|_| is_possible).ok_or(io::ErrorKind::InvalidInput)?;
+        let slots = Mapping::new(slots, bytes, is_writable)?;
+        Ok(Self::new(slots, Mapping::new(page, size_of::<Page>(), true)?, slot_bytes, count))
+    }
+
+    /// How long a slot is whose payloads have so many bytes at most.
+    pub const fn slot_bytes_for(payload_bytes: usize) -> usize {
+        layout::slot_bytes(payload_bytes as u32).next_multiple_of(8) as usize
+    }
+
+    /// How long the page of numbers is.
+    pub const PAGE_BYTES: usize = size_of::<Page>();
+
+    /// How long a slot is, with what is said of its payload, in bytes.
+    pub const fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
     /// How many slots there are: a power of two.
     pub const fn count(&self) -> u32 {
         self.count

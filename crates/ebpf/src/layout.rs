@@ -186,6 +186,39 @@ pub const fn slot_bytes(payload_bytes: u32) -> u32 {
     size_of::<Record>() as u32 + payload_bytes
 }
 
+impl Counts {
+    /// All of them, in their order.
+    pub const fn values(&self) -> [u64; 8] {
+        let Self {
+            accepted,
+            sent,
+            acknowledgments_sent,
+            acknowledgments,
+            passed,
+            unsent,
+            deferred,
+            nonsense,
+        } = *self;
+        [accepted, sent, acknowledgments_sent, acknowledgments, passed, unsent, deferred, nonsense]
+    }
+
+    /// The same read back; what is missing is 0.
+    pub fn from_values(values: impl IntoIterator<Item = u64>) -> Self {
+        let mut values = values.into_iter();
+        let mut next = || values.next().unwrap_or_default();
+        Self {
+            accepted: next(),
+            sent: next(),
+            acknowledgments_sent: next(),
+            acknowledgments: next(),
+            passed: next(),
+            unsent: next(),
+            deferred: next(),
+            nonsense: next(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

@@ -14,7 +14,7 @@ use treecast_proto::GroupId;
 
 use crate::EbpfError;
 use crate::attach::{Attachment, Hook};
-use crate::group::KernelGroup;
+use crate::group::{KernelGroup, SlotMemory};
 use crate::layout::{self, Group, Node, Page};
 use crate::memory::Mapping;
 
@@ -58,6 +58,8 @@ pub struct Program {
     places: HashMap<MapData, u32, u32>,
     slots: ArrayOfMaps<MapData, MapData>,
     pages: ArrayOfMaps<MapData, MapData>,
+    /// What stands in a place that has no group: the memory of the last one is not kept.
+    nothing: MapData,
     bell: RingBuf<MapData>,
     /// Places that groups have left, and the first that none has had.
     free: Vec<u32>,
@@ -157,6 +159,7 @@ impl Program {
         let slots = take(&mut ebpf, "SLOTS").try_into().map_err(map_error)?;
         let pages = take(&mut ebpf, "PAGES").try_into().map_err(map_error)?;
         let bell = take(&mut ebpf, "BELL").try_into().map_err(map_error)?;
+        let nothing = new_map("nothing", layout::slot_bytes(slot_bytes), 1, MMAPABLE | INNER_MAP)?;
         Ok(Self {
             attachment: None,
             ebpf,
@@ -169,6 +172,7 @@ impl Program {
             places,
             slots,
             pages,
+            nothing,
             bell,
             free: Vec::new(),
             unused: 0,
@@ -238,8 +242,9 @@ impl Program {
         let page = mapped(&page_map, size_of::<Page>())?;
         self.slots.set(place, &slot_map, 0).map_err(map_error)?;
         self.pages.set(place, &page_map, 0).map_err(map_error)?;
-        let mut group =
-            KernelGroup::new(id, place, Arc::clone(&self.groups), slot_memory, page, slot_bytes, slots);
+        let memory = SlotMemory::new(slot_memory, page, slot_bytes as usize, slots);
+        let mut group = KernelGroup::new(id, place, Arc::clone(&self.groups), memory);
+        group.maps = Some((slot_map, page_map));
         group.set_wake_port(self.port);
         // From now on packets find it.
         self.places.insert(id.0, place, 0).map_err(map_error)?;
@@ -270,6 +275,7 @@ impl Program {
     pub fn remove_group(&mut self, group: &KernelGroup) {
         // What cannot be taken out is not there.
         let _ = self.places.remove(&group.id().0);
+        let _ = self.slots.set(group.place(), &self.nothing, 0);
         self.free.push(group.place());
     }
 

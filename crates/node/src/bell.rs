@@ -94,6 +94,11 @@ impl Notice {
         let _ = self.kernel.set(memory);
     }
 
+    /// The memory by which the kernel's packet path is told.
+    pub fn kernel_memory(&self) -> Option<&SlotMemory> {
+        self.kernel.get()
+    }
+
     /// Somebody waits from now on, and says so to the kernel's packet path each time before it sleeps.
     pub fn begin_sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use treecast_proto::{Ending, GroupId, Loss, MemberId, Offload, Refused, Sequence};
 
 use crate::bell::{Bell, Notice};
+use crate::daemon::Line;
 use crate::ring::{RingReader, RingWriter};
 
 /// What an application and its node know together of a group.
@@ -16,6 +17,8 @@ pub(crate) struct Channel {
     pub notice: Notice,
     /// Whether there is something to see for the node.
     has_news: AtomicBool,
+    /// What leads on to the application, if it is in another process: a client of the daemon.
+    pub line: Option<Line>,
     placed: OnceLock<Placed>,
     is_closed: AtomicBool,
     state: Mutex<State>,
@@ -42,10 +45,28 @@ impl Side {
     /// written what that has not sent on; at another member, read as many packets since `consumed` as the parent is told of.
     pub fn has_much(&self, consumed: Sequence) -> bool {
         match self {
-            Self::Reader(reader) => reader
-                .kernel_memory()
-                .is_none_or(|memory| memory.taken().load(Ordering::Acquire) != reader.written().0),
-            Self::Writer(writer) => writer.read().distance_from(consumed) as u32 >= writer.slots() / 4,
+            Self::Reader(reader) => reader.shared_memory().is_none_or(|memory| {
+                memory.taken().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
+            }),
+            Self::Writer(writer) => writer.shared_memory().is_none_or(|memory| {
+                memory.read().load(Ordering::Acquire).wrapping_sub(consumed.0) >= writer.slots() / 4
+            }),
+        }
+    }
+
+    /// Whether an application in another process has done anything, which it says by its numbers alone.
+    pub fn has_moved(&self, consumed: Sequence) -> bool {
+        match self {
+            Self::Reader(reader) => reader.is_ahead(),
+            Self::Writer(writer) => writer.read() != consumed,
+        }
+    }
+
+    /// Whether all numbers that the application has written could be.
+    pub const fn is_sound(&self) -> bool {
+        match self {
+            Self::Reader(reader) => reader.is_sound(),
+            Self::Writer(writer) => writer.is_sound(),
         }
     }
 }
@@ -59,6 +80,8 @@ pub(crate) struct State {
     pub ending: Option<Ending>,
     pub refused: Option<Refused>,
     pub does_not_fit: bool,
+    /// At a client: the daemon is no longer there, or does not let the group go on, and why.
+    pub broken: Option<String>,
 }
 
 impl Channel {
@@ -67,9 +90,39 @@ impl Channel {
             group,
             notice: Notice::new(guest),
             has_news: AtomicBool::new(false),
+            line: None,
             placed: OnceLock::new(),
             is_closed: AtomicBool::new(false),
             state: Mutex::new(State::default()),
+        }
+    }
+
+    /// The same for an application in another process.
+    pub fn with_line(group: GroupId, guest: Arc<Bell>, line: Line) -> Self {
+        Self { line: Some(line), ..Self::new(group, guest) }
+    }
+
+    /// There are packets, or there is room, for the application to see.
+    pub fn ring(&self) {
+        match &self.line {
+            Some(line) => line.ring(self.group),
+            None => self.notice.ring(),
+        }
+    }
+
+    /// The same, also if the application does not say that it sleeps: the kernel's packet path may have taken that away.
+    pub fn ring_anyway(&self) {
+        match &self.line {
+            Some(line) => line.ring_anyway(self.group),
+            None => self.notice.ring(),
+        }
+    }
+
+    /// Something has happened that the application is to know.
+    fn tell(&self) {
+        match &self.line {
+            Some(line) => line.tell(),
+            None => self.notice.ring(),
         }
     }
 
@@ -80,7 +133,7 @@ impl Channel {
     pub fn place(&self, placed: Placed) {
         // A member that gets another place keeps its memory only if it has read nothing yet; proto then begins anew.
         if self.placed.set(placed).is_ok() {
-            self.notice.ring();
+            self.tell();
         }
     }
 
@@ -103,7 +156,7 @@ impl Channel {
 
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
-        self.notice.ring();
+        self.tell();
     }
 
     pub fn ready(&self) {
@@ -126,6 +179,12 @@ impl Channel {
         self.change(|state| state.refused = Some(refused));
     }
 
+    pub fn break_off(&self, why: &str) {
+        self.change(|state| {
+            state.broken.get_or_insert_with(|| why.into());
+        });
+    }
+
     pub fn does_not_fit(&self) {
         self.change(|state| state.does_not_fit = true);
     }
@@ -133,7 +192,7 @@ impl Channel {
     /// The root has closed the group, and all that it has sent is in the ring.
     pub fn close(&self) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
-            self.notice.ring();
+            self.tell();
         }
     }
 

@@ -27,6 +27,12 @@ pub enum NodeError {
     /// The kernel's packet path cannot be used.
     #[error(transparent)]
     Kernel(#[from] EbpfError),
+    /// The daemon of this host refuses something, or is gone.
+    #[error("{0}")]
+    Daemon(String),
+    /// A daemon's policy is wrong.
+    #[error("{0}")]
+    Policy(String),
     /// The system refuses something else.
     #[error("{what}: {source}")]
     System {

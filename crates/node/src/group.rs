@@ -13,8 +13,8 @@ use treecast_proto::{
     Refused, Sequence,
 };
 
+use crate::access::Access;
 use crate::channel::{Channel, Placed, Side};
-use crate::engine::{Request, Shared};
 use crate::error::{Lost, Unanswered};
 use crate::ring::{RingReader, RingWriter};
 use crate::source::Source;
@@ -25,7 +25,7 @@ use crate::{GroupSettings, NodeError, probe, tree};
 /// Dropped, a root that has not closed its group gives it up, and another member leaves.
 #[derive(Debug)]
 pub struct Group {
-    shared: Arc<Shared>,
+    access: Access,
     channel: Arc<Channel>,
     settings: GroupSettings,
     /// This member's number, if it was known from the beginning.
@@ -98,7 +98,7 @@ const PACKETS_AT_ONCE: u32 = 32;
 
 impl Group {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        access: Access,
         channel: Arc<Channel>,
         settings: &GroupSettings,
         own: Option<usize>,
@@ -114,7 +114,7 @@ impl Group {
             None => End::Member(None),
         };
         Self {
-            shared,
+            access,
             channel,
             settings: settings.clone(),
             own,
@@ -152,7 +152,7 @@ impl Group {
 
     fn unanswered(&self, is_root: bool) -> Vec<Unanswered> {
         let members = if is_root {
-            self.shared.with(|engine| engine.awaited(self.channel.group))
+            self.access.awaited(self.channel.group)
         } else {
             vec![MemberId(self.settings.root as u32)]
         };
@@ -352,7 +352,7 @@ impl Group {
             return Err(NodeError::TooLong { message_bytes, room_bytes });
         }
         let (next, is_last) = take_parts(&member.reader, upto, |bytes| take(message_bytes, bytes));
-        member.stored_at = member.reader.kernel_memory().map(|memory| memory.arrived_at(next - 1));
+        member.stored_at = member.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
         member.reader.give_back(next);
         if member.offload != Offload::Nic {
             self.tell_read(member, true);
@@ -375,7 +375,10 @@ impl Group {
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let ending = self.shared.wait(&self.channel.notice, until, || self.channel.state().ending);
+        let ending = self.access.wait(&self.channel.notice, until, || self.channel.state().ending);
+        if let Some(why) = &self.channel.state().broken {
+            return Err(NodeError::Daemon(why.clone()));
+        }
         match ending {
             None => Err(NodeError::TimedOut),
             Some(Ending::Closed | Ending::Dismissed(Dismissal::Left)) => Ok(self.losses()),
@@ -403,14 +406,14 @@ impl Group {
             }
         }
         self.give_news();
-        self.shared.request(Request::Input(Input::Close { group: self.channel.group }));
+        self.access.request(Input::Close { group: self.channel.group });
         Ok(())
     }
 
     /// At another member than the root.
     fn leave(&self) {
         if !self.channel.is_closed() {
-            self.shared.request(Request::Input(Input::Leave { group: self.channel.group }));
+            self.access.request(Input::Leave { group: self.channel.group });
         } else if let End::Member(member) = &mut *self.end() {
             // All has come, and the root need not be told: the node only waits until somebody has read it.
             if member.is_none() {
@@ -430,7 +433,7 @@ impl Group {
             return;
         }
         if self.is_root() {
-            self.shared.request(Request::Input(Input::Abort { group: self.channel.group }));
+            self.access.request(Input::Abort { group: self.channel.group });
         } else {
             self.leave();
         }
@@ -461,7 +464,7 @@ impl Group {
     /// has measured a lambda for `postal`, and at those that have joined later.
     pub fn scheme(&self) -> Option<Scheme> {
         let is_known = self.is_root() || self.own.is_some() && !probe::is_wanted(&self.settings);
-        is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings, self.shared.has_kernel()))
+        is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings, self.access.has_kernel()))
     }
 
     /// A descriptor that becomes readable when there is something new to see: for programs that wait for many things. Whoever
@@ -475,7 +478,7 @@ impl Group {
 
     /// What has been counted for this group at this node.
     pub fn counters(&self) -> GroupCounters {
-        self.shared.with(|engine| engine.counters(self.channel.group)).unwrap_or_default()
+        self.access.counters(self.channel.group).unwrap_or_default()
     }
 
     /// When what was received last was in this host's memory (`CLOCK_MONOTONIC`), where the kernel's packet path shares it.
@@ -485,7 +488,7 @@ impl Group {
 
     /// What the kernel's packet path has counted for this group; none where it has nothing to do with it.
     pub fn kernel_counts(&self) -> Option<Counts> {
-        self.shared.with(|engine| engine.kernel_counts(self.channel.group))
+        self.access.kernel_counts(self.channel.group)
     }
 
     fn end(&self) -> MutexGuard<'_, End> {
@@ -494,7 +497,7 @@ impl Group {
 
     fn give_news(&self) {
         self.channel.give_news();
-        self.shared.kick();
+        self.access.kick();
     }
 
     fn wait<T>(
@@ -503,7 +506,7 @@ impl Group {
         mut find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let found = self.shared.wait(&self.channel.notice, until, || {
+        let found = self.access.wait(&self.channel.notice, until, || {
             if let Some(found) = find() {
                 return Some(Ok(found));
             }
@@ -515,6 +518,9 @@ impl Group {
     /// Whether the group can go on.
     fn check(&self) -> Result<(), NodeError> {
         let state = self.channel.state();
+        if let Some(why) = &state.broken {
+            return Err(NodeError::Daemon(why.clone()));
+        }
         if state.does_not_fit {
             return Err(NodeError::DatagramTooLong { datagram_bytes: usize::from(self.settings.mtu_bytes) });
         }
@@ -559,7 +565,7 @@ impl Group {
         let read = member.reader.read();
         if at_once || read.distance_from(member.told) as u32 >= member.reader.slots() / 4 {
             member.told = read;
-            self.shared.kick();
+            self.access.kick();
         }
     }
 
@@ -569,13 +575,13 @@ impl Group {
         let group = self.channel.group;
         self.channel.give_news();
         let children = match offload {
-            Offload::Host => self.shared.with(|engine| engine.children(group)),
+            Offload::Host => self.access.children(group),
             _ => Vec::new(),
         };
         let one_by_one = children.into_iter().map(Some);
         let at_once = (offload != Offload::Host).then_some(None);
         for child in one_by_one.chain(at_once) {
-            self.shared.request(Request::Input(Input::Forward { group, upto, child }));
+            self.access.request(Input::Forward { group, upto, child });
         }
     }
 }

@@ -23,11 +23,23 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "engine",
         expected: "auto, user or ebpf",
-        about: "what plays the NIC: a thread of the process, or the kernel's packet path, for which it needs rights",
+        about: "what plays the NIC: a thread of the process, or the kernel's packet path, for which it needs rights or the daemon; auto is the daemon if there is one, and else a thread",
         get: |settings| settings.engine.to_string(),
         set: |settings, text| {
             settings.engine = text.parse().ok()?;
             Some(())
+        },
+    },
+    Key {
+        name: "socket",
+        expected: "auto, or a path",
+        about: "where the daemon of this host listens",
+        get: |settings| {
+            settings.socket.as_ref().map_or_else(|| "auto".into(), |path| path.display().to_string())
+        },
+        set: |settings, text| {
+            settings.socket = Some(text).filter(|text| *text != "auto").map(Into::into);
+            (!text.is_empty()).then_some(())
         },
     },
     Key {
@@ -209,11 +221,13 @@ mod tests {
     #[test]
     fn settings_of_a_node_are_read_as_they_are_written() {
         let mut settings = NodeSettings::default();
-        settings.set_all("engine=user buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000").unwrap();
+        settings
+            .set_all("engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000")
+            .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             written.join(" "),
-            "engine=user buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000"
+            "engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000"
         );
         assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
         for wrong in

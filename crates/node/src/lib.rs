@@ -1,14 +1,18 @@
 //! A running node: the protocol on sockets, in memory that readers share.
 //!
 //! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, or of those who come to a [`Gathering`],
-//! and messages are sent and received. Nobody needs rights for it.
+//! and messages are sent and received. Nobody needs rights for it. A [`Daemon`] is a node with the kernel's packet path for all
+//! processes of its host.
 
+mod access;
 mod addresses;
 mod bell;
 mod channel;
 mod clock;
+mod daemon;
 mod datagrams;
 mod engine;
+mod enter;
 mod error;
 mod gather;
 mod group;
@@ -16,6 +20,7 @@ mod keys;
 mod node;
 mod probe;
 mod ring;
+mod seat;
 mod settings;
 mod source;
 mod sync;
@@ -26,7 +31,9 @@ mod tree;
 #[doc = include_str!("../../../docs/library.md")]
 struct Page;
 
+pub use access::RunningEngine;
 pub use addresses::{PORT, find_here, parse_members, read_members, resolve};
+pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use error::{Lost, NodeError, Unanswered};
 pub use gather::{Arrival, Attendance, Gathering, Roll};
 pub use group::{Group, Part};

@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use treecast_ebpf::{HookTrouble, SlotMemory};
-use treecast_proto::{Input, Lead, MemberId, Sequence, StrayCounters};
+use treecast_ebpf::HookTrouble;
+use treecast_proto::StrayCounters;
 
+use crate::access::{Access, RunningEngine};
 use crate::addresses::find_own;
-use crate::channel::{Channel, Placed, Side};
-use crate::engine::{Request, RingTerms, Shared};
+use crate::channel::Channel;
+use crate::engine::Shared;
 use crate::group::Group;
-use crate::source::Source;
-use crate::{GroupSettings, NodeError, NodeSettings};
+use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
 use crate::{probe, tree};
 
-/// A running node within this process: a thread and a socket.
+/// A running node: a thread and a socket of this process, or the daemon's, which serves others too.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::{probe, tree};
 /// ```
 #[derive(Debug)]
 pub struct Node {
-    shared: Arc<Shared>,
+    access: Access,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Disconnected when the thread is over.
     is_running: Mutex<Receiver<Infallible>>,
@@ -47,8 +47,24 @@ impl Node {
     /// # Errors
     /// [`NodeError::Bind`], [`NodeError::System`].
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
-        let shared = Arc::new(Shared::open(settings)?);
-        let engine = Arc::clone(&shared);
+        Self::run(Access::open(settings)?)
+    }
+
+    /// Opens a node whose engine is in this process.
+    pub(crate) fn open_here(settings: &NodeSettings) -> Result<Self, NodeError> {
+        let here = |engine| Shared::open(&NodeSettings { engine, ..settings.clone() });
+        let shared = match settings.engine {
+            EngineChoice::Auto => here(EngineChoice::Ebpf).or_else(|error| {
+                tracing::info!(why = %error, "the engine is user");
+                here(EngineChoice::User)
+            }),
+            engine => here(engine),
+        };
+        Self::run(Access::Here(Arc::new(shared?)))
+    }
+
+    fn run(access: Access) -> Result<Self, NodeError> {
+        let engine = access.clone();
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
             engine.run();
@@ -58,12 +74,28 @@ impl Node {
             .name("treecast".into())
             .spawn(run)
             .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
+        Ok(Self { access, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
+    }
+
+    /// What plays the NIC.
+    pub fn engine(&self) -> RunningEngine {
+        self.access.engine()
+    }
+
+    /// What the daemon serves.
+    ///
+    /// # Panics
+    /// If it is the daemon's own: that would be our own bug.
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        match &self.access {
+            Access::Here(shared) => Arc::clone(shared),
+            Access::Daemon(_) => unreachable!("a daemon has its engine in its own process"),
+        }
     }
 
     /// Where the node listens.
     pub fn address(&self) -> SocketAddr {
-        self.shared.address()
+        self.access.address()
     }
 
     /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that
@@ -100,82 +132,20 @@ impl Node {
 
     pub(crate) fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         settings.check()?;
-        let children = tree::children(settings, self.shared.has_kernel())?;
-        let payload_bytes_max = settings.payload_bytes_max();
-        let start = Sequence(0);
-        let input = Input::Lead(Box::new(Lead {
-            group: settings.group,
-            cookie: settings.cookie(),
-            root: MemberId(settings.root as u32),
-            members: settings.members.clone(),
-            children,
-            slots: settings.slots,
-            payload_bytes_max,
-            offload: settings.offload,
-            start,
-            admits: settings.admits,
-            bytes_per_s_max: settings.bytes_per_s_max,
-        }));
-        let terms = RingTerms { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
         let channel = self.channel(settings);
-        let (writer, reader) = self.shared.with(|engine| engine.make_ring(settings.group, terms));
-        let source = writer.kernel_memory().cloned().map(|memory| {
-            channel.notice.watch_kernel(memory.clone());
-            self.source(settings, memory)
-        });
-        let place = Placed {
-            side: Mutex::new(Some(Side::Writer(writer))),
-            member: settings.root as u32,
-            offload: settings.offload,
-        };
-        channel.place(place);
-        self.give(
-            settings,
-            Some(settings.root),
-            channel,
-            input,
-            Some(Side::Reader(reader)),
-            source.transpose()?,
-        )
-    }
-
-    /// The way into the kernel's packet path for the packets of a group's root.
-    fn source(&self, settings: &GroupSettings, memory: SlotMemory) -> Result<Source, NodeError> {
-        let root = settings.members[settings.root];
-        let source = Source::open(root, settings.group, settings.cookie(), memory)?;
-        let socket = source.cookie()?;
-        self.shared.with(|engine| engine.set_source(settings.group, socket));
-        Ok(source)
+        let source = self.access.lead(settings, &channel)?;
+        Ok(Group::new(self.access.clone(), channel, settings, Some(settings.root), source))
     }
 
     fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
-        Arc::new(Channel::new(settings.group, self.shared.guest_bell()))
+        Arc::new(Channel::new(settings.group, self.access.guest_bell()))
     }
 
     /// Follows the root, as a member that it knows, or as one that asks to be one.
     pub(crate) fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
-        let no_root = || tree::no_such_root(settings.root, settings.members.len());
-        let root = *settings.members.get(settings.root).ok_or_else(no_root)?;
-        let asks = own.is_none();
-        let input = Input::Follow { group: settings.group, cookie: settings.cookie(), root, asks };
-        self.give(settings, own, self.channel(settings), input, None, None)
-    }
-
-    /// Gives the group to the engine.
-    fn give(
-        &self,
-        settings: &GroupSettings,
-        own: Option<usize>,
-        channel: Arc<Channel>,
-        input: Input<'static>,
-        side: Option<Side>,
-        source: Option<Source>,
-    ) -> Result<Group, NodeError> {
-        self.shared.request_and_wait(Request::Enter { channel: Arc::clone(&channel), input, side });
-        if let Some(refused) = channel.state().refused.clone() {
-            return Err(refused.into());
-        }
-        Ok(Group::new(Arc::clone(&self.shared), channel, settings, own, source))
+        let channel = self.channel(settings);
+        self.access.follow(settings, own.is_none(), &channel)?;
+        Ok(Group::new(self.access.clone(), channel, settings, own, None))
     }
 
     /// Closes the node, and ends the groups that are left: a root gives its group up, another member leaves. Waits until groups
@@ -184,7 +154,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::TimedOut`], after which it can be called again.
     pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
-        self.shared.stop();
+        self.access.stop();
         let is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
         let still_runs = match timeout {
             Some(timeout) => is_running.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout),
@@ -203,14 +173,14 @@ impl Node {
     }
 
     /// What is wrong with the kernel's packet path, if it has a part in this node: an interface that is gone, the program taken off.
-    /// Groups are run by user space alone then. It is looked at every second, while there are groups.
+    /// Groups are run by user space alone then. It is looked at every second, while there are groups. A daemon says it in its log.
     pub fn troubles(&self) -> Vec<HookTrouble> {
-        self.shared.with(|engine| engine.troubles())
+        self.access.troubles()
     }
 
     /// What has come that belonged to no group.
     pub fn strays(&self) -> StrayCounters {
-        self.shared.with(|engine| engine.strays())
+        self.access.strays()
     }
 }
 

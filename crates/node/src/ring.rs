@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "two sides share memory without locks")]
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
 use std::{fmt, ptr, slice};
 
@@ -23,6 +23,10 @@ use crate::sync::{AtomicU32, Ordering};
 /// `read <= written <= read + slots`. Slots of packets from `read` to before `written` belong to the reader, and nobody writes
 /// them; all others belong to the writer alone. `written` is stored by the writer with release and loaded by the reader with
 /// acquire, and `read` the other way round, so that what a side has done to a slot is done before the other one gets it.
+///
+/// The other side may be in another process, which may write anything into what is shared. So each side keeps its own number to
+/// itself, and believes the other's only if it is not below the last one and within the slots: nothing here goes wrong with
+/// numbers that cannot be, and whoever asks [`RingWriter::is_sound`] learns of them.
 struct Ring {
     slots: u32,
     /// The longest payload, in bytes.
@@ -39,10 +43,11 @@ enum Memory {
         written: AtomicU32,
         read: AtomicU32,
     },
-    /// In memory that the kernel's packet path shares. While it has the group it is the node's side of the ring, by the same rules
-    /// (bpf/treecast.bpf.c): it writes only slots that are not the reader's, and `written` when they are whole.
+    /// In memory that the kernel's packet path shares, or another process. While the kernel's packet path has
+    /// the group it is the node's side of the ring, by the same rules (bpf/treecast.bpf.c): it writes only slots that are not the
+    /// reader's, and `written` when they are whole.
     #[cfg(not(loom))]
-    Kernel(SlotMemory),
+    Shared(SlotMemory),
 }
 
 // SAFETY: bytes and pieces of a slot are touched only by the side that it belongs to, as said above. There is one value of each
@@ -64,7 +69,7 @@ impl Ring {
         match &self.memory {
             Memory::Own { written, .. } => written,
             #[cfg(not(loom))]
-            Memory::Kernel(memory) => memory.written(),
+            Memory::Shared(memory) => memory.written(),
         }
     }
 
@@ -72,7 +77,7 @@ impl Ring {
         match &self.memory {
             Memory::Own { read, .. } => read,
             #[cfg(not(loom))]
-            Memory::Kernel(memory) => memory.read(),
+            Memory::Shared(memory) => memory.read(),
         }
     }
 
@@ -84,7 +89,7 @@ impl Ring {
         match &self.memory {
             Memory::Own { bytes, .. } => bytes[slot * self.stride].get(),
             #[cfg(not(loom))]
-            Memory::Kernel(memory) => memory.payload(Sequence(slot as u32)),
+            Memory::Shared(memory) => memory.payload(Sequence(slot as u32)),
         }
     }
 
@@ -93,17 +98,17 @@ impl Ring {
         match &self.memory {
             Memory::Own { .. } => (self.slots as usize - slot) * self.stride,
             #[cfg(not(loom))]
-            Memory::Kernel(_) => self.stride,
+            Memory::Shared(_) => self.stride,
         }
     }
 }
 
 impl Ring {
-    const fn kernel_memory(&self) -> Option<&SlotMemory> {
+    const fn shared_memory(&self) -> Option<&SlotMemory> {
         match &self.memory {
             Memory::Own { .. } => None,
             #[cfg(not(loom))]
-            Memory::Kernel(memory) => Some(memory),
+            Memory::Shared(memory) => Some(memory),
         }
     }
 }
@@ -131,53 +136,107 @@ pub fn ring(slots: u32, stride: usize, start: Sequence) -> (RingWriter, RingRead
         written: AtomicU32::new(start.0),
         read: AtomicU32::new(start.0),
     };
-    sides(Ring { slots, stride, memory })
+    sides(Ring { slots, stride, memory }, start)
 }
 
-/// The same in memory that the kernel's packet path shares.
+/// The same in memory that the kernel's packet path shares, or another process.
 ///
 /// # Panics
 /// If payloads of `stride` bytes do not fit: that would be our own bug.
 #[cfg(not(loom))]
-pub fn kernel_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
-    assert!(stride > 0 && stride <= memory.payload_bytes_max(), "payloads of {stride} bytes fit into slots");
+pub fn shared_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
     memory.written().store(start.0, Ordering::Release);
     memory.read().store(start.0, Ordering::Release);
-    sides(Ring { slots: memory.count(), stride, memory: Memory::Kernel(memory) })
+    joined_ring(memory, stride, start)
+}
+
+/// A ring that is there already, as one finds it who has been given its memory: the first packet was `start`.
+///
+/// # Panics
+/// As [`shared_ring`].
+#[cfg(not(loom))]
+pub fn joined_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
+    assert!(stride > 0 && stride <= memory.payload_bytes_max(), "payloads of {stride} bytes fit into slots");
+    sides(Ring { slots: memory.count(), stride, memory: Memory::Shared(memory) }, start)
 }
 
 /// Models have memory of their own.
 #[cfg(loom)]
-pub fn kernel_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
+pub fn shared_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
     ring(memory.count(), stride, start)
 }
 
-fn sides(ring: Ring) -> (RingWriter, RingReader) {
+/// Models have memory of their own.
+#[cfg(loom)]
+pub fn joined_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
+    ring(memory.count(), stride, start)
+}
+
+fn sides(ring: Ring, start: Sequence) -> (RingWriter, RingReader) {
     let ring = Arc::new(ring);
-    (RingWriter { ring: Arc::clone(&ring) }, RingReader { ring })
+    let other = || Other { last: Cell::new(start), is_sound: Cell::new(true) };
+    (
+        RingWriter { ring: Arc::clone(&ring), written: start, read: other() },
+        RingReader { ring, written: other(), read: start },
+    )
+}
+
+/// The number of the other side, as far as it is believed.
+#[derive(Debug)]
+struct Other {
+    last: Cell<Sequence>,
+    is_sound: Cell<bool>,
+}
+
+impl Other {
+    /// The number that the other side says, if it is from the last one to `end`; the last one, if it is not.
+    fn believe(&self, said: Sequence, end: Sequence) -> Sequence {
+        let last = self.last.get();
+        if said.0.wrapping_sub(last.0) <= end.0.wrapping_sub(last.0) {
+            self.last.set(said);
+        } else {
+            self.is_sound.set(false);
+        }
+        self.last.get()
+    }
 }
 
 /// The side that packets go in at.
 #[derive(Debug)]
 pub struct RingWriter {
     ring: Arc<Ring>,
+    written: Sequence,
+    read: Other,
 }
 
 /// The side that packets come out at.
 #[derive(Debug)]
 pub struct RingReader {
     ring: Arc<Ring>,
+    written: Other,
+    read: Sequence,
 }
 
 impl RingWriter {
     /// All before it are written.
-    pub fn written(&self) -> Sequence {
-        self.ring.written()
+    pub const fn written(&self) -> Sequence {
+        self.written
     }
 
     /// All before it are read.
     pub fn read(&self) -> Sequence {
-        self.ring.read()
+        self.read.believe(self.ring.read(), self.written)
+    }
+
+    /// Whether all that the reader has said could be.
+    pub const fn is_sound(&self) -> bool {
+        self.read.is_sound.get()
+    }
+
+    /// Goes on where somebody else stands who was this side meanwhile, and knows what has been read.
+    pub fn resume(&mut self, written: Sequence, read: Sequence) {
+        self.written = written;
+        self.read.last.set(read);
     }
 
     /// How many slots there are.
@@ -195,9 +254,9 @@ impl RingWriter {
         self.ring.stride
     }
 
-    /// The memory that the kernel's packet path shares, if it does.
-    pub fn kernel_memory(&self) -> Option<&SlotMemory> {
-        self.ring.kernel_memory()
+    /// The memory that others share, if they do.
+    pub fn shared_memory(&self) -> Option<&SlotMemory> {
+        self.ring.shared_memory()
     }
 
     /// Puts bytes into the slot of a packet that is not written yet, also of one that is not the next.
@@ -235,7 +294,7 @@ impl RingWriter {
             // SAFETY: as in `put`.
             Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() = piece },
             #[cfg(not(loom))]
-            Memory::Kernel(memory) => memory.describe(packet, &piece, now()),
+            Memory::Shared(memory) => memory.describe(packet, &piece, now()),
         }
     }
 
@@ -247,6 +306,7 @@ impl RingWriter {
         let goes_on =
             !upto.is_before(self.written()) && upto.distance_from(self.read()) <= self.ring.slots as i32;
         assert!(goes_on, "packets before {upto} are not the writer's to give");
+        self.written = upto;
         self.ring.written_word().store(upto.0, Ordering::Release);
     }
 
@@ -263,12 +323,29 @@ impl RingWriter {
 impl RingReader {
     /// All before it are written.
     pub fn written(&self) -> Sequence {
-        self.ring.written()
+        self.written.believe(self.ring.written(), self.read + self.ring.slots)
     }
 
     /// All before it are read.
-    pub fn read(&self) -> Sequence {
-        self.ring.read()
+    pub const fn read(&self) -> Sequence {
+        self.read
+    }
+
+    /// Whether the writer has written more since it was last asked.
+    pub fn is_ahead(&self) -> bool {
+        let last = self.written.last.get();
+        self.written() != last
+    }
+
+    /// Whether all that the writer has said could be.
+    pub const fn is_sound(&self) -> bool {
+        self.written.is_sound.get()
+    }
+
+    /// Goes on where somebody else stands who was this side meanwhile, and knows what has been written.
+    pub fn resume(&mut self, written: Sequence, read: Sequence) {
+        self.written.last.set(written);
+        self.read = read;
     }
 
     /// How many slots there are.
@@ -281,9 +358,9 @@ impl RingReader {
         self.ring.stride
     }
 
-    /// The memory that the kernel's packet path shares, if it does.
-    pub fn kernel_memory(&self) -> Option<&SlotMemory> {
-        self.ring.kernel_memory()
+    /// The memory that others share, if they do.
+    pub fn shared_memory(&self) -> Option<&SlotMemory> {
+        self.ring.shared_memory()
     }
 
     /// What is in the slot of a packet that is written and not read.
@@ -296,7 +373,7 @@ impl RingReader {
             // SAFETY: the slot belongs to the reader, so nobody writes it.
             Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() },
             #[cfg(not(loom))]
-            Memory::Kernel(memory) => memory.piece(packet),
+            Memory::Shared(memory) => memory.piece(packet),
         }
     }
 
@@ -322,6 +399,7 @@ impl RingReader {
     pub fn give_back(&mut self, upto: Sequence) {
         let goes_on = !upto.is_before(self.read()) && !self.written().is_before(upto);
         assert!(goes_on, "packets before {upto} are not the reader's to give back");
+        self.read = upto;
         self.ring.read_word().store(upto.0, Ordering::Release);
     }
 
@@ -395,6 +473,24 @@ mod tests {
         writer.give(Sequence(5));
         assert_eq!(reader.bytes(Sequence(2), 6), b"abcd");
         assert_eq!(reader.bytes(Sequence(4), 2), b"ef");
+    }
+
+    #[test]
+    fn numbers_of_the_other_side_that_cannot_be_are_not_believed() {
+        let (mut writer, mut reader) = ring(4, 2, Sequence(0));
+        writer.give(Sequence(3));
+        for nonsense in [4, 9, u32::MAX, 1 << 31] {
+            writer.ring.read_word().store(nonsense, Ordering::Release);
+            assert_eq!((writer.read(), writer.room(), writer.is_sound()), (Sequence(0), 1, false));
+        }
+        reader.give_back(Sequence(2));
+        assert_eq!(writer.read(), Sequence(2));
+        for nonsense in [7, 0, u32::MAX] {
+            reader.ring.written_word().store(nonsense, Ordering::Release);
+            assert_eq!((reader.written(), reader.is_sound()), (Sequence(3), false));
+        }
+        writer.give(Sequence(4));
+        assert_eq!(reader.written(), Sequence(4));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ use crate::NodeError;
 /// What is to play the NIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// What is there.
+    /// The daemon of this host, if it is there, lets this process in and listens where the node is to; else a thread. Of several
+    /// nodes of a process that do not name its socket one uses it: a node of the daemon is one member of a group.
     #[default]
     Auto,
     /// A thread of this process, which needs no rights.
     User,
-    /// The kernel's packet path, loaded by this process, which needs the rights for it.
+    /// The kernel's packet path, loaded by this process, which needs the rights for it, or by the daemon, if they are missing.
     Ebpf,
 }
 
@@ -51,6 +53,8 @@ pub struct NodeSettings {
     pub bind: SocketAddr,
     /// What plays the NIC.
     pub engine: EngineChoice,
+    /// Where the daemon of this host listens; none: where the variable `TREECAST_SOCKET` says, or [`crate::SOCKET`].
+    pub socket: Option<PathBuf>,
     /// As large the socket's buffers should be, in bytes. The system's bounds hold (`net.core.rmem_max`).
     pub buffer_bytes: usize,
     /// How long whoever waits looks again and again before it sleeps.
@@ -64,6 +68,7 @@ impl Default for NodeSettings {
         Self {
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             engine: EngineChoice::Auto,
+            socket: None,
             buffer_bytes: 4 << 20,
             spin: Duration::ZERO,
             protocol: treecast_proto::Settings::default(),

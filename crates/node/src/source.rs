@@ -46,40 +46,34 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// A source at the root's address, for the node that listens there.
-    pub fn open(
-        node: SocketAddr,
-        group: GroupId,
-        cookie: Cookie,
-        memory: SlotMemory,
-    ) -> Result<Self, EbpfError> {
-        let ip = node.ip().to_canonical();
+    /// A socket at the root's address, for the node that listens there, and what tells it from others.
+    pub fn open(node: SocketAddr) -> Result<(UdpSocket, u64), EbpfError> {
+        let (ip, to) = (node.ip().to_canonical(), to(node));
         let interface =
             interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
-        // On loopback there are no groups of addresses; there the socket alone says what its datagrams are.
-        let to = match ip {
-            ip if ip.is_loopback() => ip,
-            IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
-            IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
-        };
-        let to = SocketAddr::new(to, node.port());
         let open = || {
             let socket = UdpSocket::bind((ip, 0))?;
             options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
             options::forbid_fragments(&socket);
             socket.connect(to)?;
-            Ok(socket)
+            let cookie = options::cookie(&socket)?;
+            Ok((socket, cookie))
         };
         let what = "cannot open the socket of the root's packets";
-        let socket = open().map_err(|source| EbpfError::System { what, source })?;
-        let outgoing = Outgoing::new(ip.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX)).connected();
-        Ok(Self { socket, outgoing, to, group, cookie, memory, has_checksum: true })
+        open().map_err(|source| EbpfError::System { what, source })
     }
 
-    /// What tells the socket from others.
-    pub fn cookie(&self) -> Result<u64, EbpfError> {
-        let what = "cannot tell the socket of the root's packets from others";
-        options::cookie(&self.socket).map_err(|source| EbpfError::System { what, source })
+    /// The source of a group's root, by the socket that was opened for it.
+    pub fn new(
+        socket: UdpSocket,
+        node: SocketAddr,
+        group: GroupId,
+        cookie: Cookie,
+        memory: SlotMemory,
+    ) -> Self {
+        let to = to(node);
+        let outgoing = Outgoing::new(to.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX)).connected();
+        Self { socket, outgoing, to, group, cookie, memory, has_checksum: true }
     }
 
     /// Sends on what is in slots before this packet, as far as the kernel's packet path takes it; says whether that is all. What it
@@ -145,6 +139,17 @@ impl Source {
             self.outgoing.add_from(self.to, &header, self.memory.payload(packet), piece.length as usize);
         }
     }
+}
+
+/// Where datagrams go that are packets of the root of this node.
+fn to(node: SocketAddr) -> SocketAddr {
+    let ip = match node.ip().to_canonical() {
+        // There are no groups of addresses; there the socket alone says what its datagrams are.
+        ip if ip.is_loopback() => ip,
+        IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
+        IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
+    };
+    SocketAddr::new(ip, node.port())
 }
 
 /// Whether packets may pass the system as one on their way through the program.

@@ -13,6 +13,12 @@ macro_rules! counters {
             pub fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field),)*].into_iter()
             }
+
+            /// As many numbers in the same order; what is missing is 0.
+            pub fn from_values(values: impl IntoIterator<Item = u64>) -> Self {
+                let mut values = values.into_iter();
+                Self { $($field: values.next().unwrap_or_default(),)* }
+            }
         }
     };
 }

@@ -261,14 +261,21 @@ impl Protocol {
     }
 
     /// Goes on with a group that was lent where whoever had it stands: what it has counted, the numbers that have grown, and the
-    /// packets that are new in slots.
-    pub fn take_back(&mut self, group: GroupId, lent: &Lent, packet: impl FnMut(Sequence) -> LentPacket) {
-        let Some(&place) = self.places.get(&group) else { return };
-        if let Some(entry) = self.groups[place].as_mut().filter(|entry| entry.is_lent) {
-            entry.is_lent = false;
-            entry.group.take_back(lent, packet);
-            self.give_turn(place);
-        }
+    /// packets that are new in slots. The answer is whether these can be: an application may have written there since. A group for
+    /// which it is false has lost them, and is to be given up.
+    #[must_use]
+    pub fn take_back(
+        &mut self,
+        group: GroupId,
+        lent: &Lent,
+        packet: impl FnMut(Sequence) -> LentPacket,
+    ) -> bool {
+        let Some(&place) = self.places.get(&group) else { return true };
+        let Some(entry) = self.groups[place].as_mut().filter(|entry| entry.is_lent) else { return true };
+        entry.is_lent = false;
+        let is_possible = entry.group.take_back(lent, packet);
+        self.give_turn(place);
+        is_possible
     }
 
     /// A group that is lent and in which something is to be done by now.

@@ -1,6 +1,7 @@
 //! The commands, one a file. Each gives its exit status.
 
 pub mod bench;
+pub mod daemon;
 pub mod doctor;
 pub mod fabric;
 pub mod lab;

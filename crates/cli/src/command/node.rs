@@ -14,8 +14,8 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_fabric::{Key, Keyed};
 use treecast_node::{
-    Attendance, Dismissal, Ending, Gathering, Group, GroupCounters, GroupSettings, Lost, Nanoseconds, Node,
-    NodeError, NodeSettings, find_here, read_members, resolve,
+    Attendance, Dismissal, Ending, EngineChoice, Gathering, Group, GroupCounters, GroupSettings, Lost,
+    Nanoseconds, Node, NodeError, NodeSettings, PORT, find_here, read_members, resolve,
 };
 
 use crate::arguments::whole_number;
@@ -25,8 +25,9 @@ use crate::output::{NotWritten, OutFile, complain};
 #[command(
     override_usage = "treecast node --gather ADDRESS --count N --send FILE|- [OPTIONS]
        treecast node --attend ADDRESS [--receive FILE|-] [OPTIONS]
-       treecast node --members FILE [--send FILE|-] [--receive FILE|-] [OPTIONS]",
-    group = ArgGroup::new("way").required(true),
+       treecast node --members FILE [--send FILE|-] [--receive FILE|-] [OPTIONS]
+       treecast node --engine ebpf [--socket PATH] [--policy FILE] [--bind ADDRESS]",
+    group = ArgGroup::new("way"),
     after_help = after_help()
 )]
 pub struct Arguments {
@@ -56,10 +57,25 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     receive: Option<PathBuf>,
 
+    /// What plays the NIC: auto, user or ebpf
+    ///
+    /// Without a group: be the daemon of this host, with the engine ebpf unless it is given, and
+    /// serve other processes. With a group auto is the daemon, if there is one, and else user.
+    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    engine: Option<EngineChoice>,
+
+    /// The daemon's socket; the variable `TREECAST_SOCKET` or /run/treecast/node.sock if not given
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Of a daemon: which users may have groups, and how many; the own user and root if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "way")]
+    policy: Option<PathBuf>,
+
     /// Where the node listens, at UDP
     ///
-    /// By default at all addresses and a free port; with --members at the one of them that is this
-    /// machine's.
+    /// By default at all addresses and a free port, of a daemon at port 7700; with --members at
+    /// the one of them that is this machine's.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<SocketAddr>,
 
@@ -98,6 +114,9 @@ fn after_help() -> String {
   treecast node --gather 0.0.0.0:7000 --count 3 --send -
   treecast node --attend 10.0.0.1:7000 --receive -
 
+and a daemon, by which processes without rights use the kernel's packet path, as root:
+  treecast node --engine ebpf
+
 The token is what all members know and others do not: it keeps others out, and is read
 from --token-file or from the variable TREECAST_TOKEN.
 
@@ -123,7 +142,36 @@ const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// A longer token file is none.
 const TOKEN_BYTES_MAX: u64 = 4_096;
 
+fn engine(text: &str) -> Result<EngineChoice, String> {
+    text.parse().map_err(|error: NodeError| error.to_string())
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let has_way = arguments.gather.is_some() || arguments.attend.is_some() || arguments.members.is_some();
+    if has_way {
+        return take_part(arguments);
+    }
+    if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {
+        bail!(
+            "--gather, --attend or --members is missing, which says what group it is; --engine ebpf alone makes a daemon"
+        );
+    }
+    let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();
+    if is_for_groups || arguments.token_file.is_some() || arguments.name.is_some() {
+        bail!(
+            "--send, --receive, --set, --token-file and --name are for groups, and a daemon takes part in none itself"
+        );
+    }
+    let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
+    let daemon = NodeSettings {
+        engine: arguments.engine.unwrap_or(EngineChoice::Ebpf),
+        ..node_settings(arguments, bind)
+    };
+    super::daemon::run(&daemon, arguments.policy.as_deref())
+}
+
+/// Takes part in a group.
+fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut out = Out::open(arguments.receive.as_deref())?;
     let input = arguments.send.as_deref().map(Input::open).transpose()?;
     let (node, group) = match enter(arguments, input.as_ref()) {
@@ -205,10 +253,19 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
 }
 
 fn open(arguments: &Arguments, bind: SocketAddr) -> Result<Node, NodeError> {
-    let mut settings = NodeSettings { bind: arguments.bind.unwrap_or(bind), ..NodeSettings::default() };
+    Node::open(&node_settings(arguments, bind))
+}
+
+fn node_settings(arguments: &Arguments, bind: SocketAddr) -> NodeSettings {
+    let mut settings = NodeSettings {
+        bind: arguments.bind.unwrap_or(bind),
+        engine: arguments.engine.unwrap_or_default(),
+        socket: arguments.socket.clone(),
+        ..NodeSettings::default()
+    };
     // Members that a file names may be started as late as those that gather.
     settings.protocol.arrival_max = Nanoseconds::from_ms(arguments.wait * 1_000);
-    Node::open(&settings)
+    settings
 }
 
 /// All addresses of this machine that are of the same kind, and a free port.

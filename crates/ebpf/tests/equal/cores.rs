@@ -80,7 +80,7 @@ impl Half {
     fn go(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
         let Self { protocol, kernel, lent } = self;
         if kernel.take(lent) {
-            protocol.take_back(GROUP, lent, |packet| kernel.packet(packet));
+            assert!(protocol.take_back(GROUP, lent, |packet| kernel.packet(packet)));
         }
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         let consumed = protocol.handle(NOW, Input::Consumed { group: GROUP, upto: read });
@@ -354,7 +354,7 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
         network.carry(to, bytes);
     }
     half.kernel.take(&mut half.lent);
-    half.protocol.take_back(GROUP, &half.lent, |packet| half.kernel.packet(packet));
+    assert!(half.protocol.take_back(GROUP, &half.lent, |packet| half.kernel.packet(packet)));
     let end = START + PACKETS;
     assert_eq!(half.protocol.readable(GROUP), Some((end, end)), "all is accepted, and read");
     assert_eq!(half.protocol.freed(GROUP), Some(end), "all have everything");

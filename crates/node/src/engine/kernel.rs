@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use treecast_ebpf::{
     Counts, EbpfError, HookTrouble, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory,
     interfaces_for,
 };
-use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol};
+use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol, Sequence};
 
 use crate::clock;
 use crate::datagrams::Datagrams;
@@ -27,6 +27,15 @@ pub(crate) struct Kernel {
     look_at: Nanoseconds,
 }
 
+/// How far a group is that was taken back.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub next: Sequence,
+    pub consumed: Sequence,
+    pub freed: Sequence,
+    /// Whether what is in its slots can be.
+    pub is_possible: bool,
+}
 /// How often hooks are looked at, while there are groups.
 const LOOK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
 
@@ -62,9 +71,10 @@ impl Kernel {
 
     /// Now and then, sees whether the program still is where packets pass. If not, user space goes on alone: until an interface that
     /// went has come back. Who has taken the program off will have had reasons, and is not worked against.
-    pub fn look_after_hooks(&mut self, now: Nanoseconds, protocol: &mut Protocol) {
+    /// The answer is whether it no longer is, since the last look: all groups are to be taken back, and their ways forgotten.
+    pub fn look_after_hooks(&mut self, now: Nanoseconds) -> bool {
         if now < self.look_at {
-            return;
+            return false;
         }
         self.look_at = now + LOOK_INTERVAL;
         let was_hooked = self.is_hooked();
@@ -78,14 +88,12 @@ impl Kernel {
         self.troubles = troubles;
         if was_hooked && !self.is_hooked() {
             tracing::warn!("groups are run by user space alone");
-            let groups: Vec<GroupId> = self.groups.keys().copied().collect();
-            for group in groups {
-                self.take(group, protocol);
-                self.forget_ways(group);
-            }
-        } else if !was_hooked && self.is_hooked() {
+            return true;
+        }
+        if !was_hooked && self.is_hooked() {
             tracing::info!("the kernel's packet path is there again");
         }
+        false
     }
 
     /// What is wrong with the hooks.
@@ -106,8 +114,8 @@ impl Kernel {
     }
 
     /// Who is told next may be reached in another way.
-    fn forget_ways(&mut self, group: GroupId) {
-        if let Some(posted) = self.groups.get_mut(&group) {
+    pub fn forget_ways(&mut self) {
+        for posted in self.groups.values_mut() {
             posted.group.forget_ways();
             posted.epoch = None;
         }
@@ -130,18 +138,27 @@ impl Kernel {
         None
     }
 
-    /// Puts a group into the tables; the answer is the memory of its slots.
+    /// Puts a group into the tables; the answer is the memory of its slots, and what another process maps, if it is to be shared.
     pub fn add(
         &mut self,
         group: GroupId,
         slots: u32,
         payload_bytes_max: u16,
-    ) -> Result<SlotMemory, EbpfError> {
-        let posted = self.program.add_group(group, slots, payload_bytes_max)?;
+        is_shared: bool,
+    ) -> Result<(SlotMemory, Option<(OwnedFd, OwnedFd)>), EbpfError> {
+        let mut posted = self.program.add_group(group, slots, payload_bytes_max)?;
         let memory = posted.memory().clone();
+        let descriptors = posted.take_descriptors().filter(|_| is_shared).transpose();
+        let descriptors = match descriptors {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                self.program.remove_group(&posted);
+                return Err(system("cannot share the memory of a group")(error));
+            }
+        };
         self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new() });
         self.at_home.push(group);
-        Ok(memory)
+        Ok((memory, descriptors))
     }
 
     /// Takes a group out of the tables.
@@ -159,6 +176,13 @@ impl Kernel {
         }
     }
 
+    /// Says at which port of this host whoever sleeps over a group is woken.
+    pub fn set_wake_port(&mut self, group: GroupId, port: u16) {
+        if let Some(posted) = self.groups.get_mut(&group) {
+            posted.group.set_wake_port(port);
+        }
+    }
+
     /// Whether a group is in the tables.
     pub fn knows(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
@@ -169,18 +193,20 @@ impl Kernel {
         self.groups.get(&group).is_some_and(|posted| posted.group.is_given())
     }
 
-    /// Takes a group back, if the program has it: before anything of it is looked at or handled.
-    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) {
-        let Some(Posted { group: kept, lent, .. }) = self.groups.get_mut(&group) else { return };
+    /// Takes a group back, if the program has it; says how far it is then.
+    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Returned> {
+        let Posted { group: kept, lent, .. } = self.groups.get_mut(&group)?;
         if !kept.take(lent) {
-            return;
+            return None;
         }
-        protocol.take_back(group, lent, |packet| kept.packet(packet));
+        let is_possible = protocol.take_back(group, lent, |packet| kept.packet(packet));
+        let Lent { next, consumed, freed, .. } = *lent;
         self.at_home.push(group);
         // What a child has said that it misses.
         while let Some(Note { from, header, .. }) = kept.take_note() {
             let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &header });
         }
+        Some(Returned { next, consumed, freed, is_possible })
     }
 
     /// Says who the neighbours of groups at home are, where that has changed: before anything is sent to them.

@@ -6,11 +6,11 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
 
+mod joints;
 mod kernel;
 mod shared;
 mod stop;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -27,8 +27,9 @@ use crate::NodeSettings;
 use crate::channel::{Channel, Placed, Side};
 use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::ring::{RingReader, RingWriter, kernel_ring, ring};
+use crate::ring::{RingReader, RingWriter, ring, shared_ring};
 
+use joints::{Joint, Joints, end};
 pub(crate) use kernel::Kernel;
 pub(crate) use shared::Shared;
 
@@ -36,6 +37,8 @@ pub(crate) use shared::Shared;
 #[derive(Debug)]
 pub(crate) enum Request {
     Input(Input<'static>),
+    /// End a group whose application is gone.
+    End(GroupId),
     /// Take part in a group; at its root with the node's side of the ring.
     Enter {
         channel: Arc<Channel>,
@@ -50,18 +53,9 @@ pub(crate) struct Engine {
     protocol: Protocol,
     datagrams: Datagrams,
     kernel: Option<Kernel>,
-    groups: BTreeMap<GroupId, Joint>,
+    joints: Joints,
     timer: Arc<OwnedFd>,
     armed: Option<Nanoseconds>,
-}
-
-/// A group here: the node's side of the ring, and what leads to the application.
-#[derive(Debug)]
-struct Joint {
-    channel: Arc<Channel>,
-    side: Option<Side>,
-    /// At another member than the root, what the application has read, as far as the protocol knows.
-    consumed: Sequence,
 }
 
 /// What the slots of a group are to be.
@@ -71,6 +65,14 @@ pub(crate) struct RingTerms {
     pub payload_bytes_max: u16,
     pub start: Sequence,
     pub offload: Offload,
+}
+
+/// A group's slots, and whether they are in the tables of the kernel's packet path.
+#[derive(Debug)]
+pub(crate) struct NewRing {
+    pub writer: RingWriter,
+    pub reader: RingReader,
+    pub is_kernels: bool,
 }
 
 /// A step takes in so many batches at most before others may hold the engine.
@@ -87,7 +89,7 @@ impl Engine {
             protocol: Protocol::new(settings.protocol.clone()),
             datagrams,
             kernel,
-            groups: BTreeMap::new(),
+            joints: Joints::default(),
             timer,
             armed: None,
         }
@@ -111,21 +113,47 @@ impl Engine {
         self.kernel.as_ref()?.counts(group)
     }
 
-    /// Makes the slots of a group: in memory that the kernel's packet path shares, where that forwards.
-    pub fn make_ring(&mut self, group: GroupId, terms: RingTerms) -> (RingWriter, RingReader) {
+    /// Makes the slots of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
+    /// application's process is given, if it is another one.
+    ///
+    /// # Errors
+    /// What an application in another process is told.
+    pub fn make_ring(&mut self, channel: &Channel, terms: RingTerms) -> Result<NewRing, String> {
         let RingTerms { slots, payload_bytes_max, start, offload } = terms;
-        let stride = usize::from(payload_bytes_max);
+        let (group, stride) = (channel.group, usize::from(payload_bytes_max));
+        if let Some(line) = &channel.line {
+            line.take_room(terms)?;
+        }
         // Of two groups of one number the second is refused when it is entered.
         let kernel = self.kernel.as_mut().filter(|kernel| offload == Offload::Nic && !kernel.knows(group));
-        let posted = kernel.map(|kernel| kernel.add(group, slots, payload_bytes_max));
-        match posted {
-            Some(Ok(memory)) => kernel_ring(memory, stride, start),
-            Some(Err(error)) => {
-                tracing::warn!(%error, "user space runs group {group} alone");
-                ring(slots, stride, start)
+        let is_shared = channel.line.is_some();
+        let posted = kernel.map(|kernel| (kernel.add(group, slots, payload_bytes_max, is_shared), kernel));
+        if let Some((Ok((memory, descriptors)), kernel)) = posted {
+            if let Some((line, (slots, page))) = channel.line.as_ref().zip(descriptors) {
+                kernel.set_wake_port(group, line.wake_port());
+                line.share(&memory, terms, slots, page);
             }
-            None => ring(slots, stride, start),
+            let (writer, reader) = shared_ring(memory, stride, start);
+            return Ok(NewRing { writer, reader, is_kernels: true });
         }
+        if let Some((Err(error), _)) = posted {
+            tracing::warn!(%error, "user space runs group {group} alone");
+        }
+        let (writer, reader) = match &channel.line {
+            Some(line) => shared_ring(line.share_memory(terms)?, stride, start),
+            None => ring(slots, stride, start),
+        };
+        Ok(NewRing { writer, reader, is_kernels: false })
+    }
+
+    /// Whether there is a group of this number.
+    pub fn knows(&self, group: GroupId) -> bool {
+        self.joints.groups.contains_key(&group)
+    }
+
+    /// How many groups have been given up since what their applications had written cannot be.
+    pub const fn nonsense(&self) -> u64 {
+        self.joints.nonsense
     }
 
     /// Says which socket's datagrams are packets of a group's root.
@@ -137,19 +165,18 @@ impl Engine {
 
     /// Takes a group back from the kernel's packet path, if that has it: before anything of it is looked at or handled.
     fn own(&mut self, group: GroupId) {
-        let Some(kernel) = &mut self.kernel else { return };
-        kernel.take(group, &mut self.protocol);
+        self.joints.take_back(&mut self.kernel, &mut self.protocol, group);
     }
 
     /// The kernel's packet path has nothing more to do with a group.
-    fn forget(&mut self, group: GroupId) {
+    pub fn forget(&mut self, group: GroupId) {
         if let Some(kernel) = &mut self.kernel {
             kernel.remove(group);
         }
     }
 
     fn own_all(&mut self) {
-        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        let groups: Vec<GroupId> = self.joints.groups.keys().copied().collect();
         for group in groups {
             self.own(group);
         }
@@ -181,10 +208,12 @@ impl Engine {
         // what is written begins finds it there, and one that comes later waits for the next step.
         let requests = shared.take_requests();
         self.answer_bell();
-        if let Some(kernel) = &mut self.kernel {
-            kernel.look_after_hooks(clock::now(), &mut self.protocol);
+        if self.kernel.as_mut().is_some_and(|kernel| kernel.look_after_hooks(clock::now())) {
+            self.own_all();
+            self.kernel.iter_mut().for_each(Kernel::forget_ways);
         }
         self.take_from_applications();
+        self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
         for request in requests {
             self.request(request);
         }
@@ -215,13 +244,19 @@ impl Engine {
                 }
                 self.protocol.handle(now, input).map(|_| ())
             }
+            // What a client asks may come too late.
+            Request::End(group) => {
+                self.own(group);
+                end(&mut self.protocol, group);
+                Ok(())
+            }
             Request::Enter { channel, input, side } => match self.protocol.handle(now, input) {
                 Ok(_) => {
-                    self.groups.insert(channel.group, Joint { channel, side, consumed: Sequence(0) });
+                    self.joints.groups.insert(channel.group, Joint::new(channel, side));
                     Ok(())
                 }
                 Err(refused) => {
-                    if !self.groups.contains_key(&channel.group) {
+                    if !self.joints.groups.contains_key(&channel.group) {
                         self.forget(channel.group);
                     }
                     channel.refuse(refused);
@@ -240,31 +275,50 @@ impl Engine {
     /// Takes over what applications have written or read.
     fn take_from_applications(&mut self) {
         let now = clock::now();
-        for (&group, Joint { channel, side, consumed }) in &mut self.groups {
-            if let Some(kernel) = self.kernel.as_mut().filter(|kernel| kernel.has(group)) {
-                if !channel.has_news() || !side.as_ref().is_some_and(|side| side.has_much(*consumed)) {
-                    continue;
-                }
-                kernel.take(group, &mut self.protocol);
+        while let Some(group) = self.find_lent_with_news() {
+            self.own(group);
+        }
+        for (&group, joint) in &mut self.joints.groups {
+            let Joint { channel, side, consumed, .. } = joint;
+            if self.kernel.as_ref().is_some_and(|kernel| kernel.has(group)) {
+                continue;
+            }
+            let Some(side) = side else { continue };
+            let has_moved = channel.line.is_some() && side.has_moved(*consumed);
+            if !channel.take_news() && !has_moved {
+                continue;
             }
             match side {
-                Some(Side::Reader(reader)) if channel.take_news() => {
+                Side::Reader(reader) => {
                     let Some((_, next)) = self.protocol.readable(group) else { continue };
+                    let mut is_possible = true;
                     for packet in next.until(reader.written()) {
                         let piece = reader.piece(packet);
                         if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
                             tracing::warn!(%refused, "a packet of the application");
+                            is_possible = !matches!(refused, Refused::Piece { .. });
                             break;
                         }
                     }
+                    let is_given_up = joint.give_up_nonsense(&mut self.protocol, is_possible);
+                    self.joints.nonsense += u64::from(is_given_up);
                 }
-                Some(Side::Writer(writer)) if channel.take_news() => {
+                Side::Writer(writer) => {
                     *consumed = writer.read();
                     let _ = self.protocol.handle(now, Input::Consumed { group, upto: *consumed });
                 }
-                _ => {}
             }
         }
+    }
+
+    /// A group that the kernel's packet path has, and whose application has done so much that the protocol is to know.
+    fn find_lent_with_news(&self) -> Option<GroupId> {
+        let kernel = self.kernel.as_ref()?;
+        let has_much = |joint: &Joint| {
+            joint.channel.has_news() && joint.side.as_ref().is_some_and(|side| side.has_much(joint.consumed))
+        };
+        let mut lent = self.joints.groups.iter().filter(|(group, _)| kernel.has(**group));
+        lent.find(|(_, joint)| has_much(joint)).map(|(group, _)| *group)
     }
 
     /// Takes in a batch of datagrams; says how many arrivals there were.
@@ -280,19 +334,19 @@ impl Engine {
         for arrival in 0..count {
             for part in 0..self.datagrams.parts(arrival) {
                 let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
-                if let Some(kernel) = &mut self.kernel {
+                if self.kernel.is_some() {
                     if let Some(group) = Program::read_waking(bytes) {
-                        self.groups.get(&group).inspect(|joint| joint.channel.notice.ring());
+                        self.joints.groups.get(&group).inspect(|joint| joint.channel.notice.ring());
                         continue;
                     }
                     if let Ok(view) = View::new(bytes) {
-                        kernel.take(view.group(), &mut self.protocol);
+                        self.joints.take_back(&mut self.kernel, &mut self.protocol, view.group());
                     }
                 }
                 let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
                 if let Ok(Some(store)) = stored
                     && let Some(Side::Writer(writer)) =
-                        self.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
+                        self.joints.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
                 {
                     writer.put(store.packet, store.payload);
                 }
@@ -327,7 +381,7 @@ impl Engine {
         match payload {
             Source::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
             Source::Slot { group, slot, length } => {
-                let address = match self.groups.get(&group).and_then(|joint| joint.side.as_ref()) {
+                let address = match self.joints.groups.get(&group).and_then(|joint| joint.side.as_ref()) {
                     Some(Side::Writer(writer)) => writer.address(slot),
                     Some(Side::Reader(reader)) => reader.address(slot),
                     None => return,
@@ -346,7 +400,7 @@ impl Engine {
         }
         if let Err(error) = self.datagrams.send() {
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                for joint in self.groups.values() {
+                for joint in self.joints.groups.values() {
                     joint.channel.does_not_fit();
                 }
             }
@@ -365,7 +419,7 @@ impl Engine {
                 self.place(group, member, RingTerms { slots, payload_bytes_max, start, offload });
                 continue;
             }
-            let Some(Joint { channel, .. }) = self.groups.get_mut(&group) else { continue };
+            let Some(Joint { channel, .. }) = self.joints.groups.get_mut(&group) else { continue };
             match event {
                 Event::Placed { .. } => {}
                 Event::Ready { .. } => channel.ready(),
@@ -381,14 +435,21 @@ impl Engine {
 
     /// A member has its place, and gets its slots.
     fn place(&mut self, group: GroupId, member: MemberId, terms: RingTerms) {
-        if !self.groups.contains_key(&group) {
-            return;
-        }
+        let Some(joint) = self.joints.groups.get(&group) else { return };
+        let channel = Arc::clone(&joint.channel);
         self.forget(group);
-        let (writer, reader) = self.make_ring(group, terms);
-        if let Some(joint) = self.groups.get_mut(&group) {
+        let (writer, reader) = match self.make_ring(&channel, terms) {
+            Ok(NewRing { writer, reader, .. }) => (writer, reader),
+            Err(why) => {
+                tracing::warn!(%group, %why, "a client's group is given up");
+                channel.break_off(&why);
+                end(&mut self.protocol, group);
+                return;
+            }
+        };
+        if let Some(joint) = self.joints.groups.get_mut(&group) {
             joint.consumed = terms.start;
-            if let Some(memory) = writer.kernel_memory() {
+            if let Some(memory) = writer.shared_memory() {
                 joint.channel.notice.watch_kernel(memory.clone());
             }
             joint.side = Some(Side::Writer(writer));
@@ -399,7 +460,7 @@ impl Engine {
 
     /// Shows applications what has come, and what there is room for.
     fn give_to_applications(&mut self) {
-        for (&group, Joint { channel, side, .. }) in &mut self.groups {
+        for (&group, Joint { channel, side, .. }) in &mut self.joints.groups {
             // What the kernel's packet path has is shown by it.
             if self.kernel.as_ref().is_some_and(|kernel| kernel.has(group)) {
                 continue;
@@ -410,7 +471,7 @@ impl Engine {
                         self.protocol.freed(group).filter(|&freed| reader.read().is_before(freed))
                     {
                         reader.give_back(freed.min(reader.written()));
-                        channel.notice.ring();
+                        channel.ring();
                     }
                 }
                 Some(Side::Writer(writer)) => {
@@ -426,7 +487,7 @@ impl Engine {
                         }
                         writer.give(end);
                         if is_worth_it {
-                            channel.notice.ring();
+                            channel.ring();
                         }
                     }
                     if self.protocol.is_closed(group) {
@@ -437,7 +498,7 @@ impl Engine {
             }
         }
         let protocol = &self.protocol;
-        self.groups.retain(|&group, joint| !joint.channel.has_ended() || protocol.has(group));
+        self.joints.groups.retain(|&group, joint| !joint.channel.has_ended() || protocol.has(group));
     }
 
     /// Sets the timer, if what comes next comes before what it is set to.

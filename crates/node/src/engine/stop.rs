@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::time::Timespec;
 use treecast_proto::{Ending, GroupId, Input};
 
-use super::{Engine, Joint};
+use super::Engine;
+use super::joints::{Joint, end};
 use crate::clock;
 
 /// Groups that end have so long before they are given up, and then so long to say so.
@@ -30,16 +31,9 @@ impl Stop {
         let now = clock::now();
         let begun = *self.begun.get_or_insert_with(|| {
             engine.own_all();
-            for (group, joint) in &engine.groups {
+            for (group, joint) in &engine.joints.groups {
                 if Arc::strong_count(&joint.channel) > 1 {
-                    let group = *group;
-                    // Who has everything waits for the root's farewell, and does not leave before.
-                    let end = engine.protocol.readable(group).filter(|_| engine.protocol.is_closed(group));
-                    let input =
-                        end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
-                    if engine.protocol.handle(now, input).is_err() {
-                        let _ = engine.protocol.handle(now, Input::Abort { group });
-                    }
+                    end(&mut engine.protocol, *group);
                 }
             }
             engine.send_all();
@@ -57,7 +51,7 @@ impl Stop {
         let is_done = engine.protocol.groups().next().is_none() || begun.elapsed() > PATIENCE + FAREWELL;
         if is_done {
             // Nobody drives the groups any more: whoever still waits is told.
-            for Joint { channel, .. } in engine.groups.values() {
+            for Joint { channel, .. } in engine.joints.groups.values() {
                 if !channel.has_ended() {
                     channel.end(Ending::GivenUp);
                 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use treecast_wire::{Offload, Sequence, Timestamp};
 
 use super::child::Child;
-use super::{Expected, Flow, Slot};
+use super::{Expected, Flow, NO_PIECE, Slot};
 use crate::Nanoseconds;
 use crate::lent::{Lent, LentChild, LentCounts, LentPacket};
 
@@ -50,13 +50,17 @@ impl Flow {
         lent.children.extend(self.children.iter().map(Child::lend));
     }
 
-    /// Goes on where whoever had the flow stands; `packet` says what was put into slots meanwhile.
-    pub fn take_back(&mut self, lent: &Lent, mut packet: impl FnMut(Sequence) -> LentPacket) {
+    /// Goes on where whoever had the flow stands; `packet` says what was put into slots meanwhile. The answer is whether that can
+    /// be: others may have written there since, and what cannot be is taken for nothing.
+    pub fn take_back(&mut self, lent: &Lent, mut packet: impl FnMut(Sequence) -> LentPacket) -> bool {
+        let mut is_possible = true;
         // Of those that have been in one slot, the last is there.
         let first = self.next.max(lent.next - self.terms.slots);
         for number in first.until(lent.next) {
             let LentPacket { piece, asks, sent_at } = packet(number);
-            self.keep(number, Slot { piece, asks, close: false });
+            let piece = Some(piece).filter(|piece| self.is_possible(piece));
+            is_possible &= piece.is_some();
+            self.keep(number, Slot { piece: piece.unwrap_or(NO_PIECE), asks, close: false });
             let index = self.index(number);
             for child in &mut self.children {
                 child.sent_at[index] = sent_at;
@@ -78,6 +82,7 @@ impl Flow {
         self.look_at = lent.look_at;
         // Readers may have made room that nobody has spoken of yet.
         self.settle();
+        is_possible
     }
 
     /// Where children are, in their order.

@@ -90,6 +90,10 @@ struct Slot {
     close: bool,
 }
 
+/// What is in a slot without a payload.
+const NO_PIECE: Piece =
+    Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
+
 /// What the parent is to be told, and what it has been told.
 #[derive(Debug, Clone)]
 struct Answer {
@@ -110,11 +114,9 @@ impl Flow {
     /// Nothing has come yet.
     pub fn new(terms: Terms) -> Self {
         let Terms { slots, start, .. } = terms;
-        let empty =
-            Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
         Self {
             terms,
-            slots: vec![Slot { piece: empty, asks: false, close: false }; slots as usize].into(),
+            slots: vec![Slot { piece: NO_PIECE, asks: false, close: false }; slots as usize].into(),
             next: start,
             highest: start,
             held: Marks::new(slots),
@@ -156,18 +158,22 @@ impl Flow {
         if self.room() == 0 {
             return Err(Refused::Full(self.terms.slots));
         }
-        let Piece { message, offset, length, message_length, .. } = piece;
-        let end = offset.checked_add(u64::from(length));
-        let lies_within = end.is_some_and(|end| end <= message_length)
-            && message_length <= treecast_wire::MESSAGE_BYTES_MAX
-            && length <= u32::from(self.terms.payload_bytes_max)
-            && (length > 0 || message_length == 0);
-        if !lies_within || !self.expected.fits(&piece) {
+        if !self.is_possible(&piece) || !self.expected.fits(&piece) {
+            let Piece { message, offset, length, .. } = piece;
             return Err(Refused::Piece { message, offset, length });
         }
         self.keep(self.next, Slot { piece, asks: false, close: false });
         self.advance();
         Ok(())
+    }
+
+    /// Whether a piece lies within its message, and in a slot.
+    fn is_possible(&self, piece: &Piece) -> bool {
+        let &Piece { offset, length, message_length, .. } = piece;
+        offset.checked_add(u64::from(length)).is_some_and(|end| end <= message_length)
+            && message_length <= treecast_wire::MESSAGE_BYTES_MAX
+            && length <= u32::from(self.terms.payload_bytes_max)
+            && (length > 0 || message_length == 0)
     }
 
     /// The message of which a part has been queued or accepted, and how much.
@@ -183,9 +189,7 @@ impl Flow {
         if self.room() == 0 {
             return false;
         }
-        let piece =
-            Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
-        self.keep(self.next, Slot { piece, asks: true, close: true });
+        self.keep(self.next, Slot { piece: NO_PIECE, asks: true, close: true });
         self.advance();
         true
     }

@@ -430,10 +430,10 @@ impl Group {
         true
     }
 
-    /// Goes on where whoever had the group stands.
-    pub fn take_back(&mut self, lent: &Lent, packet: impl FnMut(Sequence) -> LentPacket) {
-        let Some(flow) = &mut self.flow else { return };
-        flow.take_back(lent, packet);
+    /// Goes on where whoever had the group stands; says whether what is in its slots can be.
+    pub fn take_back(&mut self, lent: &Lent, packet: impl FnMut(Sequence) -> LentPacket) -> bool {
+        let Some(flow) = &mut self.flow else { return true };
+        let is_possible = flow.take_back(lent, packet);
         match &mut self.place {
             Place::Root(roster) => {
                 for (child, address) in lent.children.iter().zip(flow.addresses()) {
@@ -442,6 +442,7 @@ impl Group {
             }
             Place::Member(membership) => membership.take_back(lent.parent_heard_at),
         }
+        is_possible
     }
 
     /// The next packet to be sent.

@@ -58,7 +58,7 @@ impl Pair<'_> {
         let mut copy = self.subject.clone();
         for (&group, Posted { kernel, lent, .. }) in &mut self.groups {
             if kernel.take(lent) {
-                copy.take_back(group, lent, |packet| kernel.packet(packet));
+                assert!(copy.take_back(group, lent, |packet| kernel.packet(packet)));
                 assert!(kernel.give(lent), "what was given can be given again");
             }
         }

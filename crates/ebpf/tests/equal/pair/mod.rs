@@ -345,7 +345,7 @@ impl<'a> Pair<'a> {
     fn take(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, lent, is_root, .. }) = self.groups.get_mut(&group) else { return };
         if kernel.take(lent) {
-            self.subject.take_back(group, lent, |packet| kernel.packet(packet));
+            assert!(self.subject.take_back(group, lent, |packet| kernel.packet(packet)));
         }
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {

@@ -1,0 +1,357 @@
+//! Who may have groups at a daemon, and how many.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::NodeError;
+
+/// Who may have groups, how many, and how large. Of its rules the first one that is about a user holds.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Rule {
+    name: String,
+    whom: Whom,
+    groups_max: Option<usize>,
+    memory_max: Option<u64>,
+    numbers: Option<Vec<RangeInclusive<u32>>>,
+}
+
+#[derive(Debug, Clone)]
+enum Whom {
+    Everybody,
+    These { users: Vec<u32>, groups: Vec<u32> },
+}
+
+/// Who a client is, as the kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Person {
+    pub user: u32,
+    /// The groups of users that its process is in.
+    pub groups: Vec<u32>,
+    pub process: i32,
+}
+
+impl fmt::Display for Person {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match nix::unistd::User::from_uid(self.user.into()).ok().flatten() {
+            Some(user) => write!(formatter, "{}", user.name)?,
+            None => write!(formatter, "user {}", self.user)?,
+        }
+        write!(formatter, ", process {}", self.process)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<RuleOfFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleOfFile {
+    name: Spanned<String>,
+    #[serde(default)]
+    everybody: bool,
+    #[serde(default)]
+    users: Vec<Spanned<NameOrNumber>>,
+    #[serde(default)]
+    user_groups: Vec<Spanned<NameOrNumber>>,
+    groups_max: Option<usize>,
+    memory_max: Option<Spanned<BytesOrText>>,
+    numbers: Option<Vec<Spanned<NumberOrRange>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a name, or a number")]
+enum NameOrNumber {
+    Number(u32),
+    Name(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a number of bytes, or a text such as \"64M\"")]
+enum BytesOrText {
+    Bytes(u64),
+    Text(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a number, or a range such as \"1000-1999\"")]
+enum NumberOrRange {
+    Number(u32),
+    Range(String),
+}
+
+/// A longer file is no policy.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+impl Default for Policy {
+    /// The user of this process and root, without bounds.
+    fn default() -> Self {
+        let users = vec![0, rustix::process::getuid().as_raw()];
+        let rule = Rule {
+            name: "the rule without a policy file".into(),
+            whom: Whom::These { users, groups: Vec::new() },
+            groups_max: None,
+            memory_max: None,
+            numbers: None,
+        };
+        Self { rules: vec![rule] }
+    }
+}
+
+impl Policy {
+    /// Reads a policy from a file.
+    ///
+    /// # Errors
+    /// [`NodeError::Policy`] with the file, the line and what is wrong there.
+    pub fn read(path: &Path) -> Result<Self, NodeError> {
+        let unread = |why: &dyn fmt::Display| {
+            NodeError::Policy(format!("{} could not be read: {why}", path.display()))
+        };
+        let length = std::fs::metadata(path).map_err(|error| unread(&error))?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(unread(&"it is longer than a policy can be"));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| unread(&error))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads a policy from a text; `source` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`Policy::read`].
+    pub fn parse(text: &str, source: &str) -> Result<Self, NodeError> {
+        let wrong = |at: Option<usize>, why: &str| {
+            let line = at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1);
+            let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
+            NodeError::Policy(format!("{source}{line}: {}", why.trim_end()))
+        };
+        let file: File = toml::from_str(text)
+            .map_err(|error| wrong(error.span().map(|span| span.start), error.message()))?;
+        let mut rules = Vec::new();
+        for rule in file.rule {
+            rules.push(Rule::read(rule).map_err(|(at, why)| wrong(Some(at), &why))?);
+        }
+        if rules.is_empty() {
+            return Err(wrong(None, "it has no rule, so that nobody could have a group: [[rule]]"));
+        }
+        Ok(Self { rules })
+    }
+
+    /// The rule about somebody, and its place; none: such a person may have nothing.
+    pub(super) fn rule_for(&self, person: &Person) -> Option<(usize, &Rule)> {
+        self.rules.iter().enumerate().find(|(_, rule)| rule.is_about(person))
+    }
+}
+
+impl Rule {
+    fn read(file: RuleOfFile) -> Result<Self, (usize, String)> {
+        let at = file.name.span().start;
+        let mut users = Vec::new();
+        for user in file.users {
+            let (at, user) = (user.span().start, user.into_inner());
+            users.push(match user {
+                NameOrNumber::Number(number) => number,
+                NameOrNumber::Name(name) => nix::unistd::User::from_name(&name)
+                    .ok()
+                    .flatten()
+                    .map(|user| user.uid.as_raw())
+                    .ok_or_else(|| (at, format!("there is no user {name} on this machine")))?,
+            });
+        }
+        let mut groups = Vec::new();
+        for group in file.user_groups {
+            let (at, group) = (group.span().start, group.into_inner());
+            groups.push(match group {
+                NameOrNumber::Number(number) => number,
+                NameOrNumber::Name(name) => nix::unistd::Group::from_name(&name)
+                    .ok()
+                    .flatten()
+                    .map(|group| group.gid.as_raw())
+                    .ok_or_else(|| (at, format!("there is no group of users {name} on this machine")))?,
+            });
+        }
+        let names_somebody = !users.is_empty() || !groups.is_empty();
+        let whom = match (file.everybody, names_somebody) {
+            (true, false) => Whom::Everybody,
+            (false, true) => Whom::These { users, groups },
+            (true, true) => return Err((at, "it is about everybody, and names users as well".into())),
+            (false, false) => {
+                return Err((at, "it says about nobody: users, user_groups, or everybody = true".into()));
+            }
+        };
+        let memory_max = file.memory_max.map(|memory| {
+            let (at, memory) = (memory.span().start, memory.into_inner());
+            match memory {
+                BytesOrText::Bytes(bytes) => Ok(bytes),
+                BytesOrText::Text(text) => bytes_of_text(&text)
+                    .ok_or_else(|| (at, format!("{text} is no number of bytes such as 65536, 64M or 2G"))),
+            }
+        });
+        let numbers = file.numbers.map(|numbers| {
+            let read = numbers.into_iter().map(|number| {
+                let (at, number) = (number.span().start, number.into_inner());
+                match number {
+                    NumberOrRange::Number(number) => Ok(number..=number),
+                    NumberOrRange::Range(text) => range_of_text(&text)
+                        .ok_or_else(|| (at, format!("{text} is no range of numbers such as 1000-1999"))),
+                }
+            });
+            read.collect::<Result<Vec<_>, _>>()
+        });
+        Ok(Self {
+            name: format!("rule {:?}", file.name.into_inner()),
+            whom,
+            groups_max: file.groups_max,
+            memory_max: memory_max.transpose()?,
+            numbers: numbers.transpose()?,
+        })
+    }
+
+    fn is_about(&self, person: &Person) -> bool {
+        match &self.whom {
+            Whom::Everybody => true,
+            Whom::These { users, groups } => {
+                users.contains(&person.user) || person.groups.iter().any(|group| groups.contains(group))
+            }
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub const fn memory_max(&self) -> Option<u64> {
+        self.memory_max
+    }
+
+    /// Whether a user may have one more group, of this number.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn allows(&self, number: u32, groups: usize) -> Result<(), String> {
+        if self.groups_max.is_some_and(|groups_max| groups >= groups_max) {
+            let groups_max = self.groups_max.unwrap_or_default();
+            return Err(format!("{} allows {groups_max} groups at once, and {groups} are there", self.name));
+        }
+        match &self.numbers {
+            Some(numbers) if !numbers.iter().any(|range| range.contains(&number)) => {
+                let shown: Vec<String> = numbers.iter().map(shown).collect();
+                Err(format!("{} allows groups {}, and not {number}", self.name, shown.join(", ")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn shown(range: &RangeInclusive<u32>) -> String {
+    let (first, last) = (range.start(), range.end());
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+fn range_of_text(text: &str) -> Option<RangeInclusive<u32>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first <= last).then_some(first..=last)
+}
+
+const UNITS: [(char, u64); 3] = [('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
+
+fn bytes_of_text(text: &str) -> Option<u64> {
+    let unit = UNITS.iter().find_map(|&(letter, bytes)| Some((text.strip_suffix(letter)?, bytes)));
+    let (number, bytes) = unit.unwrap_or((text, 1));
+    number.trim().parse::<u64>().ok()?.checked_mul(bytes)
+}
+
+/// Bytes in the largest unit that leaves no fraction.
+pub(super) fn bytes_as_text(bytes: u64) -> String {
+    let unit = UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{bytes} bytes"), |(letter, unit)| format!("{}{letter}", bytes / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn person(user: u32, groups: &[u32]) -> Person {
+        Person { user, groups: groups.to_vec(), process: 1 }
+    }
+
+    #[test]
+    fn the_first_rule_about_somebody_holds() {
+        let text = r#"
+            [[rule]]
+            name = "one"
+            users = [1000, "root"]
+            groups_max = 2
+            memory_max = "64M"
+            numbers = ["1000-1999", 7]
+
+            [[rule]]
+            name = "staff"
+            user_groups = [50]
+
+            [[rule]]
+            name = "all"
+            everybody = true
+            groups_max = 0
+        "#;
+        let policy = Policy::parse(text, "policy").unwrap();
+        let rule = |who: &Person| policy.rule_for(who).unwrap().1.clone();
+        let one = rule(&person(1000, &[50]));
+        assert_eq!((one.name(), one.memory_max()), ("rule \"one\"", Some(64 << 20)));
+        assert_eq!(rule(&person(0, &[])).name(), "rule \"one\"");
+        assert_eq!(rule(&person(2000, &[1, 50])).name(), "rule \"staff\"");
+        assert_eq!(rule(&person(2000, &[])).name(), "rule \"all\"");
+        assert!(one.allows(1000, 1).is_ok() && one.allows(7, 0).is_ok());
+        let refusals = [(2000, 0), (1000, 2)].map(|(number, groups)| one.allows(number, groups).unwrap_err());
+        assert_eq!(
+            refusals,
+            [
+                "rule \"one\" allows groups 1000-1999, 7, and not 2000",
+                "rule \"one\" allows 2 groups at once, and 2 are there"
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_file_others_have_nothing() {
+        let policy = Policy::default();
+        assert!(policy.rule_for(&person(0, &[])).is_some());
+        assert!(policy.rule_for(&person(12_345, &[0])).is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, line, what) in [
+            ("[[rule]]\nname = \"a\"\neverybody = true\ncolour = 1\n", 4, "unknown field `colour`"),
+            ("[[rule]]\nname = \"a\"\nusers = [\"nobody-has-this\"]\n", 3, "there is no user"),
+            ("[[rule]]\nname = \"a\"\nusers = [-1]\n", 3, "a name, or a number"),
+            (
+                "[[rule]]\nname = \"a\"\neverybody = true\nmemory_max = \"64 apples\"\n",
+                4,
+                "no number of bytes",
+            ),
+            ("[[rule]]\nname = \"a\"\neverybody = true\nnumbers = [\"9-1\"]\n", 4, "no range"),
+            ("[[rule]]\nname = \"a\"\n", 2, "about nobody"),
+            ("[[rule]]\nusers = [1]\n", 1, "missing field `name`"),
+            ("rules = 1\n", 1, "unknown field"),
+            ("[[rule]\n", 1, ""),
+        ] {
+            let error = Policy::parse(text, "p.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("p.toml, line {line}: ")) && error.contains(what), "{error}");
+        }
+        assert!(Policy::parse("", "p.toml").unwrap_err().to_string().contains("no rule"));
+    }
+}

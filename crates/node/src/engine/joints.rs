@@ -1,0 +1,95 @@
+//! The groups of an engine, each with the node's side of its ring.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use treecast_proto::{GroupId, Input, Protocol, Sequence};
+
+use super::kernel::{Kernel, Returned};
+use crate::channel::{Channel, Side};
+use crate::clock;
+
+/// A group here: the node's side of the ring, and what leads to the application.
+#[derive(Debug)]
+pub(super) struct Joint {
+    pub channel: Arc<Channel>,
+    pub side: Option<Side>,
+    /// At another member than the root, what the application has read, as far as the protocol knows.
+    pub consumed: Sequence,
+    /// What the application has written cannot be, so the group has been given up.
+    is_given_up: bool,
+}
+
+impl Joint {
+    pub const fn new(channel: Arc<Channel>, side: Option<Side>) -> Self {
+        Self { channel, side, consumed: Sequence(0), is_given_up: false }
+    }
+
+    fn resume(&mut self, returned: &Returned) {
+        match &mut self.side {
+            Some(Side::Reader(reader)) => reader.resume(returned.next, returned.freed),
+            Some(Side::Writer(writer)) => writer.resume(returned.next, returned.consumed),
+            None => {}
+        }
+    }
+
+    fn is_to_be_given_up(&self) -> bool {
+        !self.is_given_up && self.side.as_ref().is_some_and(|side| !side.is_sound())
+    }
+
+    /// Gives the group up if what its application has written cannot be; says whether it has done so now. The protocol
+    /// has the group.
+    pub fn give_up_nonsense(&mut self, protocol: &mut Protocol, is_possible: bool) -> bool {
+        if self.is_given_up || is_possible && !self.is_to_be_given_up() {
+            return false;
+        }
+        self.is_given_up = true;
+        let group = self.channel.group;
+        tracing::warn!(%group, "its application has written what cannot be: the group is given up");
+        end(protocol, group);
+        true
+    }
+}
+
+/// Ends a group whose application has not asked for its end: the root gives it up, and another member leaves.
+pub(super) fn end(protocol: &mut Protocol, group: GroupId) {
+    let now = clock::now();
+    // Who has everything waits for the root's farewell, and does not leave before.
+    let end = protocol.readable(group).filter(|_| protocol.is_closed(group));
+    let input = end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
+    if protocol.handle(now, input).is_err() {
+        let _ = protocol.handle(now, Input::Abort { group });
+    }
+}
+
+/// All groups of an engine.
+#[derive(Debug, Default)]
+pub(super) struct Joints {
+    pub groups: BTreeMap<GroupId, Joint>,
+    /// Groups that were given up since what their applications had written cannot be.
+    pub nonsense: u64,
+}
+
+impl Joints {
+    /// Takes a group back from the kernel's packet path, if that has it: before anything of it is looked at or handled.
+    pub fn take_back(&mut self, kernel: &mut Option<Kernel>, protocol: &mut Protocol, group: GroupId) {
+        let Some(returned) = kernel.as_mut().and_then(|kernel| kernel.take(group, protocol)) else { return };
+        if let Some(joint) = self.groups.get_mut(&group) {
+            joint.resume(&returned);
+            // Whom the program could not wake looks now.
+            joint.channel.ring_anyway();
+            self.nonsense += u64::from(joint.give_up_nonsense(protocol, returned.is_possible));
+        }
+    }
+
+    /// Gives up groups whose applications have written what cannot be.
+    pub fn give_up_nonsense(&mut self, kernel: &mut Option<Kernel>, protocol: &mut Protocol) {
+        while let Some(joint) = self.groups.values().find(|joint| joint.is_to_be_given_up()) {
+            let group = joint.channel.group;
+            self.take_back(kernel, protocol, group);
+            if let Some(joint) = self.groups.get_mut(&group) {
+                self.nonsense += u64::from(joint.give_up_nonsense(protocol, true));
+            }
+        }
+    }
+}

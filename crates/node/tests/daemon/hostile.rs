@@ -1,0 +1,293 @@
+//! Clients that write nonsense into what they share, and groups of others that go on exactly.
+
+#![expect(unsafe_code, reason = "they write where they like")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use treecast_node::{EngineChoice, GroupId, GroupSettings, Node, Policy};
+
+use crate::raw::{HELLO, ask, hear, raw, say};
+use crate::{PATIENCE, Served, client, engines, exchange, other};
+
+/// A row of numbers from a seed (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Often small, often near some other number, often anything.
+    fn word(&mut self, near: u32) -> u32 {
+        match self.next() % 4 {
+            0 => (self.next() % 40) as u32,
+            1 => near.wrapping_add((self.next() % 40) as u32).wrapping_sub(8),
+            _ => self.next() as u32,
+        }
+    }
+}
+
+/// Memory of somebody else.
+struct Mapped {
+    first: *mut u32,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn new(descriptor: &OwnedFd, bytes: usize, protection: ProtFlags) -> rustix::io::Result<Self> {
+        // SAFETY: a new mapping touches nothing that is there.
+        let first = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, descriptor, 0) }?;
+        Ok(Self { first: first.cast(), bytes })
+    }
+
+    fn write(&self, place: usize, word: u32) {
+        assert!(place < self.bytes / 4);
+        // SAFETY: the place is mapped, and nobody has a reference into it.
+        unsafe { self.first.add(place).write_volatile(word) };
+    }
+
+    fn read(&self, place: usize) -> u32 {
+        assert!(place < self.bytes / 4);
+        // SAFETY: as above.
+        unsafe { self.first.add(place).read_volatile() }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        let _ = unsafe { munmap(self.first.cast(), self.bytes) };
+    }
+}
+
+const WRITABLE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Where the page has its words, in words.
+const WRITTEN: usize = 0;
+const READ: usize = 16;
+const TAKEN: usize = 48;
+const SLOTS: usize = 16;
+const SLOT_BYTES: usize = 64 + 1_408;
+
+fn terms(group: u32, members: &[SocketAddr]) -> String {
+    let members: Vec<String> = members.iter().map(|member| format!("\"{member}\"")).collect();
+    format!(r#"{{"members":[{}],"settings":[["group","{group}"],["slots","{SLOTS}"]]}}"#, members.join(","))
+}
+
+/// A datagram as a root's, right or nearly so.
+fn packet(numbers: &mut Numbers, group: u32, sequence: u32, message: u32) -> Vec<u8> {
+    let mut packet = vec![0_u8; 64 + 100];
+    for byte in &mut packet[64..] {
+        *byte = numbers.next() as u8;
+    }
+    packet[0] = 1;
+    packet[1] = 1;
+    packet[16..20].copy_from_slice(&group.to_be_bytes());
+    packet[28..32].copy_from_slice(&sequence.to_be_bytes());
+    packet[40..44].copy_from_slice(&message.to_be_bytes());
+    packet[44..48].copy_from_slice(&100_u32.to_be_bytes());
+    packet[56..64].copy_from_slice(&100_u64.to_be_bytes());
+    if numbers.next().is_multiple_of(2) {
+        let place = (numbers.next() % 64) as usize;
+        packet[place] = numbers.next() as u8;
+    }
+    packet
+}
+
+/// Leads groups whose memory it fills with nonsense, one after the other.
+fn lead_nonsense(
+    path: &Path,
+    node: SocketAddr,
+    member: &Node,
+    (seed, victim): (u64, u32),
+    is_over: &AtomicBool,
+) {
+    let numbers = &mut Numbers(seed);
+    let socket = raw(path);
+    assert!(ask(&socket, HELLO).0.contains("welcome"));
+    for group in (seed as u32 * 1_000).. {
+        if is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let (answer, descriptors) =
+            ask(&socket, &format!(r#"{{"lead":{{"terms":{}}}}}"#, terms(group, &[node, member.address()])));
+        assert!(answer.contains("entered"), "{answer}");
+        let slots = Mapped::new(&descriptors[0], SLOTS * SLOT_BYTES, WRITABLE).unwrap();
+        let page = Mapped::new(&descriptors[1], 4_096, WRITABLE).unwrap();
+        let source = descriptors.into_iter().nth(2).map(UdpSocket::from);
+        let members = vec![node, member.address()];
+        let settings =
+            GroupSettings { group: GroupId(group), slots: SLOTS as u32, ..GroupSettings::new(members) };
+        let follower = member.group(&settings).unwrap();
+        follower.wait_until_ready(PATIENCE).unwrap();
+        let until = Instant::now() + Duration::from_millis(20 + numbers.next() % 60);
+        while Instant::now() < until && !is_over.load(Ordering::SeqCst) {
+            for _ in 0..numbers.next() % 50 {
+                let near = page.read(READ);
+                let words = slots.bytes / 4;
+                let place = match numbers.next() % 3 {
+                    0 => {
+                        (numbers.next() % SLOTS as u64) as usize * (SLOT_BYTES / 4)
+                            + (numbers.next() % 16) as usize
+                    }
+                    _ => (numbers.next() % words as u64) as usize,
+                };
+                slots.write(place, numbers.word(near));
+            }
+            match numbers.next() % 4 {
+                0 => page.write(WRITTEN, page.read(WRITTEN).wrapping_add(1)),
+                1 => {
+                    let place = [WRITTEN, READ, 32, TAKEN, TAKEN + 1][(numbers.next() % 5) as usize];
+                    page.write(place, numbers.word(page.read(READ)));
+                }
+                _ => {}
+            }
+            if let Some(source) = &source {
+                let taken = page.read(TAKEN);
+                let to = SocketAddr::new([239, 255, 84, 67].into(), node.port());
+                let _ = source.send_to(&packet(numbers, group, taken, taken), to);
+                // A group of somebody else.
+                let _ = source.send_to(&packet(numbers, victim, taken, taken), to);
+            }
+            say(&socket, br#""kick""#);
+            std::thread::yield_now();
+        }
+        say(&socket, format!(r#"{{"abort":{{"group":{group}}}}}"#).as_bytes());
+        let _ = ask(&socket, r#""look""#);
+    }
+}
+
+/// Follows a root, and says that it has read what it likes.
+fn follow_nonsense(path: &Path, root: &Node, seed: u64, is_over: &AtomicBool) {
+    let numbers = &mut Numbers(seed);
+    let socket = raw(path);
+    let (answer, _bell) = ask(&socket, HELLO);
+    let address: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let address: SocketAddr = address["welcome"]["address"].as_str().unwrap().parse().unwrap();
+    for group in (seed as u32 * 1_000).. {
+        if is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let settings = GroupSettings {
+            group: GroupId(group),
+            slots: SLOTS as u32,
+            ..GroupSettings::new(vec![root.address(), address])
+        };
+        let leader = root.group(&settings).unwrap();
+        let (answer, _) = ask(
+            &socket,
+            &format!(r#"{{"follow":{{"terms":{},"asks":false}}}}"#, terms(group, &[root.address()])),
+        );
+        assert!(answer.contains("entered"), "{answer}");
+        let until = Instant::now() + Duration::from_secs(20);
+        let descriptors = loop {
+            let (answer, descriptors) = ask(&socket, r#""look""#);
+            if !descriptors.is_empty() {
+                break descriptors;
+            }
+            assert!(Instant::now() < until, "{answer}");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let page = Mapped::new(&descriptors[1], 4_096, WRITABLE).unwrap();
+        let until = Instant::now() + Duration::from_millis(20 + numbers.next() % 60);
+        while Instant::now() < until {
+            let _ = leader.send_part(b"some packets", Some(Duration::from_millis(1)));
+            let place = [WRITTEN, READ, 32, TAKEN, TAKEN + 1][(numbers.next() % 5) as usize];
+            page.write(place, numbers.word(page.read(WRITTEN)));
+            say(&socket, br#""kick""#);
+        }
+        drop(leader);
+        say(&socket, format!(r#"{{"leave":{{"group":{group}}}}}"#).as_bytes());
+        let _ = ask(&socket, r#""look""#);
+    }
+}
+
+#[test]
+fn nonsense_in_shared_memory_ends_its_own_group_and_no_other() {
+    const VICTIM: u32 = 7;
+    for engine in engines() {
+        let served = Served::new(engine, Policy::default());
+        let (here, there, elsewhere) = (client(&served.socket()), other(), other());
+        let settings = |root| GroupSettings {
+            group: GroupId(VICTIM + root as u32),
+            root,
+            ..GroupSettings::new(vec![here.address(), there.address()])
+        };
+        let [sends, receives] =
+            [0, 1].map(|root| (here.group(&settings(root)).unwrap(), there.group(&settings(root)).unwrap()));
+        let (node, path, is_over) = (here.address(), served.socket(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for seed in [1, 2] {
+                let (path, is_over, member) = (&path, &is_over, &elsewhere);
+                scope.spawn(move || lead_nonsense(path, node, member, (seed, VICTIM), is_over));
+            }
+            scope.spawn(|| follow_nonsense(&path, &elsewhere, 3, &is_over));
+            let until = Instant::now() + Duration::from_secs(4);
+            while Instant::now() < until {
+                exchange(&sends.0, &sends.1, 20);
+                exchange(&receives.1, &receives.0, 20);
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        // What is closed in order has lost nobody.
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(sends.1.receive(PATIENCE).unwrap(), None));
+            assert!(sends.0.close(PATIENCE).unwrap().is_empty());
+        });
+        drop((receives, here));
+        let counters = served.end();
+        assert!(counters.nonsense > 3, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_member_does_not_write_what_others_are_sent_from() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let (here, there) = (client(&served.socket()), other());
+    let root = there.group(&GroupSettings::new(vec![there.address(), here.address()])).unwrap();
+    let socket = raw(&served.socket());
+    ask(&socket, HELLO);
+    ask(&socket, &format!(r#"{{"follow":{{"terms":{},"asks":false}}}}"#, terms(1, &[there.address()])));
+    root.wait_until_ready(PATIENCE).unwrap();
+    root.send(b"read only").unwrap();
+    root.flush(PATIENCE).unwrap();
+    let (_, descriptors) = ask(&socket, r#""look""#);
+    let bytes = 512 * SLOT_BYTES;
+    assert!(Mapped::new(&descriptors[0], bytes, WRITABLE).is_err());
+    assert!(rustix::io::write(&descriptors[0], b"x").is_err());
+    assert!(rustix::fs::ftruncate(&descriptors[0], 0).is_err());
+    assert!(rustix::fs::ftruncate(&descriptors[1], 0).is_err());
+    let slots = Mapped::new(&descriptors[0], bytes, ProtFlags::READ).unwrap();
+    assert_eq!(slots.read(16).to_ne_bytes(), *b"read");
+    // SAFETY: it is mapped; the rights to it are asked for.
+    let changed =
+        unsafe { rustix::mm::mprotect(slots.first.cast(), bytes, rustix::mm::MprotectFlags::WRITE) };
+    assert!(changed.is_err());
+    drop(socket);
+}
+
+#[test]
+fn a_client_that_takes_no_answers_is_sent_away() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let socket = raw(&served.socket());
+    ask(&socket, HELLO);
+    let sent = (0..100_000).take_while(|_| {
+        let flags = rustix::net::SendFlags::NOSIGNAL;
+        rustix::net::send(&socket, br#""look""#, flags).is_ok()
+    });
+    assert!(sent.count() < 100_000);
+    while !hear(&socket).is_empty() {}
+    let here = client(&served.socket());
+    let there = other();
+    let settings = GroupSettings::new(vec![here.address(), there.address()]);
+    exchange(&here.group(&settings).unwrap(), &there.group(&settings).unwrap(), 5);
+}

@@ -1,0 +1,346 @@
+//! A daemon and its clients. What needs other users or the kernel's packet path is for root, and says so when it is skipped.
+
+mod hostile;
+mod processes;
+mod raw;
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tempfile::TempDir;
+use treecast_node::{
+    Daemon, DaemonCounters, EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings,
+    Offload, Policy, RunningEngine, Stopper,
+};
+
+use raw::{HELLO, hear, raw, say};
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+/// A daemon in a thread of this process.
+struct Served {
+    folder: TempDir,
+    stopper: Stopper,
+    thread: Option<JoinHandle<DaemonCounters>>,
+}
+
+impl Served {
+    fn new(engine: EngineChoice, policy: Policy) -> Self {
+        Self::with_groups_max(engine, policy, 1_024)
+    }
+
+    /// A daemon whose tables have room for so many groups.
+    fn with_groups_max(engine: EngineChoice, policy: Policy, groups_max: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bind = "127.0.0.1:0".parse().unwrap();
+        let mut settings = NodeSettings { bind, engine, ..NodeSettings::default() };
+        settings.protocol.groups_max = groups_max;
+        let daemon = Daemon::open(&settings, &socket(&folder), policy).unwrap();
+        let stopper = daemon.stopper();
+        let thread = Some(std::thread::spawn(move || daemon.serve().unwrap()));
+        Self { folder, stopper, thread }
+    }
+
+    fn socket(&self) -> PathBuf {
+        socket(&self.folder)
+    }
+
+    fn end(mut self) -> DaemonCounters {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn socket(folder: &TempDir) -> PathBuf {
+    folder.path().join("run/node.sock")
+}
+
+fn client(socket: &Path) -> Node {
+    let settings = NodeSettings { socket: Some(socket.into()), ..NodeSettings::default() };
+    let node = Node::open(&settings).unwrap();
+    assert!(matches!(node.engine(), RunningEngine::Daemon { .. }), "{}", node.engine());
+    node
+}
+
+fn other() -> Node {
+    let bind = "127.0.0.1:0".parse().unwrap();
+    Node::open(&NodeSettings { bind, engine: EngineChoice::User, ..NodeSettings::default() }).unwrap()
+}
+
+fn engines() -> Vec<EngineChoice> {
+    if rustix::process::getuid().is_root() {
+        vec![EngineChoice::User, EngineChoice::Ebpf]
+    } else {
+        println!("skipped with the engine ebpf: it is for root");
+        vec![EngineChoice::User]
+    }
+}
+
+/// Messages go from the first to the second.
+fn exchange(root: &Group, member: &Group, count: u32) {
+    for number in 0..count {
+        let message: Vec<u8> = (0..=number % 7 * 1_000).map(|byte| (byte + number) as u8).collect();
+        root.send(&message).unwrap();
+        assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), message);
+    }
+}
+
+#[test]
+fn clients_send_and_receive_as_nodes_of_their_own_do() {
+    for engine in engines() {
+        let served = Served::new(engine, Policy::default());
+        let (one, two) = (client(&served.socket()), other());
+        let settings = GroupSettings::new(vec![one.address(), two.address()]);
+        let groups = [
+            (GroupSettings { group: GroupId(1), ..settings.clone() }, true),
+            (GroupSettings { group: GroupId(2), root: 1, ..settings }, false),
+        ];
+        for (settings, is_root) in groups {
+            let (here, there) = (one.group(&settings).unwrap(), two.group(&settings).unwrap());
+            let (root, member) = if is_root { (&here, &there) } else { (&there, &here) };
+            root.wait_until_ready(PATIENCE).unwrap();
+            exchange(root, member, 200);
+            root.flush(PATIENCE).unwrap();
+            assert!(here.counters().acknowledgments + here.counters().accepted > 0);
+            assert_eq!(here.kernel_counts().is_some(), engine == EngineChoice::Ebpf);
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert_eq!(member.receive(PATIENCE).unwrap(), None));
+                assert!(root.close(PATIENCE).unwrap().is_empty());
+            });
+        }
+        one.close(PATIENCE).unwrap();
+        let counters = served.end();
+        assert_eq!((counters.clients, counters.refused, counters.nonsense), (1, 0, 0));
+    }
+}
+
+/// Two clients of one daemon, each with a group whose other member is elsewhere.
+#[test]
+fn clients_have_groups_side_by_side_and_see_each_others_not() {
+    for engine in engines() {
+        let served = Served::new(engine, Policy::default());
+        let (one, two, there) = (client(&served.socket()), client(&served.socket()), other());
+        let settings = |group| GroupSettings {
+            group: GroupId(group),
+            ..GroupSettings::new(vec![one.address(), there.address()])
+        };
+        let (first, second) = (one.group(&settings(1)).unwrap(), two.group(&settings(2)).unwrap());
+        let members = [1, 2].map(|group| there.group(&settings(group)).unwrap());
+        exchange(&first, &members[0], 20);
+        exchange(&second, &members[1], 20);
+        let taken = two.group(&settings(1)).unwrap_err();
+        assert!(taken.to_string().contains("there is a group 1 at this node already"), "{taken}");
+        drop(one);
+        exchange(&second, &members[1], 20);
+        assert!(matches!(members[0].receive(PATIENCE), Err(NodeError::Ended(_))));
+    }
+}
+
+#[test]
+fn a_group_is_open_with_each_offload_and_is_watched() {
+    for engine in engines() {
+        let served = Served::new(engine, Policy::default());
+        let (here, there) = (client(&served.socket()), other());
+        for (group, offload) in (1..).zip([Offload::Host, Offload::Assisted, Offload::Nic]) {
+            for root in [0, 1] {
+                let settings = GroupSettings {
+                    group: GroupId(group * 2 + root as u32),
+                    root,
+                    offload,
+                    slots: 16,
+                    ..GroupSettings::new(vec![here.address(), there.address()])
+                };
+                let groups = [here.group(&settings).unwrap(), there.group(&settings).unwrap()];
+                let (root, member) = (&groups[root], &groups[1 - root]);
+                // Of more packets than there are slots.
+                let message = vec![7; 100_000];
+                std::thread::scope(|scope| {
+                    scope.spawn(|| root.send(&message).unwrap());
+                    assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), message);
+                });
+                let watched = member.watch().unwrap();
+                root.send(b"watched").unwrap();
+                let mut fds = [PollFd::new(&watched, PollFlags::IN)];
+                let time = Timespec { tv_sec: 20, tv_nsec: 0 };
+                assert_eq!(poll(&mut fds, Some(&time)), Ok(1), "{offload} {engine}");
+                assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), b"watched");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_ends_says_so_and_leaves_nothing() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let (here, there) = (client(&served.socket()), other());
+    let settings = |root| GroupSettings {
+        group: GroupId(root as u32),
+        root,
+        ..GroupSettings::new(vec![here.address(), there.address()])
+    };
+    let pairs =
+        [0, 1].map(|root| (here.group(&settings(root)).unwrap(), there.group(&settings(root)).unwrap()));
+    exchange(&pairs[0].0, &pairs[0].1, 3);
+    exchange(&pairs[1].1, &pairs[1].0, 3);
+    let folder = served.socket().parent().unwrap().to_owned();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    std::thread::scope(|scope| {
+        let waiting = [&pairs[0].1, &pairs[1].0].map(|group| scope.spawn(|| group.receive(PATIENCE)));
+        served.stopper.stop();
+        for waits in waiting {
+            let error = waits.join().unwrap().unwrap_err();
+            assert!(matches!(error, NodeError::Ended(_) | NodeError::Daemon(_)), "{error}");
+        }
+    });
+    here.close(PATIENCE).unwrap();
+    assert_eq!(served.end().clients, 1);
+    assert!(!folder.join("node.sock").exists());
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket(&folder);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // As a daemon that was killed leaves it.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let bind = "127.0.0.1:0".parse().unwrap();
+    let settings = NodeSettings { bind, engine: EngineChoice::User, ..NodeSettings::default() };
+    let daemon = Daemon::open(&settings, &path, Policy::default()).unwrap();
+    let error = Daemon::open(&settings, &path, Policy::default()).unwrap_err().to_string();
+    assert!(error.contains("a daemon listens there already"), "{error}");
+    drop(daemon);
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").unwrap();
+    let error = Daemon::open(&settings, &path, Policy::default()).unwrap_err().to_string();
+    assert!(error.contains("no socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_policy_bounds_groups_memory_and_numbers() {
+    let text = "[[rule]]\nname = \"all\"\neverybody = true\ngroups_max = 2\nmemory_max = \"4M\"\nnumbers = [\"10-19\"]";
+    let served = Served::new(EngineChoice::User, Policy::parse(text, "policy").unwrap());
+    let (here, there) = (client(&served.socket()), other());
+    let settings = |group, slots| GroupSettings {
+        group: GroupId(group),
+        slots,
+        ..GroupSettings::new(vec![here.address(), there.address()])
+    };
+    let refusal = |group, slots| here.group(&settings(group, slots)).unwrap_err().to_string();
+    assert_eq!(refusal(1, 64), "rule \"all\" allows groups 10-19, and not 1");
+    let error = refusal(10, 4_096);
+    assert!(error.starts_with("rule \"all\" allows groups 4M of memory"), "{error}");
+    let kept = [10, 11].map(|group| here.group(&settings(group, 64)).unwrap());
+    assert_eq!(refusal(12, 64), "rule \"all\" allows 2 groups at once, and 2 are there");
+    // A place at a member takes as much as its root says.
+    drop(kept);
+    let big = GroupSettings { root: 1, ..settings(13, 4_096) };
+    let root = there.group(&big).unwrap();
+    let error = until_given(|| here.group(&big)).receive(PATIENCE).unwrap_err().to_string();
+    assert!(error.starts_with("rule \"all\" allows groups 4M of memory"), "{error}");
+    drop(root);
+}
+
+/// What has gone is not always gone at once.
+fn until_given(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
+    for _ in 0..400 {
+        match give() {
+            Ok(group) => return group,
+            Err(error) => {
+                assert!(matches!(error, NodeError::Daemon(_)), "{error}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    give().unwrap()
+}
+
+#[test]
+fn what_is_no_word_is_answered_and_ends_the_connection() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let hello = HELLO.as_bytes();
+    let spaces = vec![b' '; 190_000];
+    for (first, second) in [
+        (&b"no JSON"[..], None),
+        (b"{}", None),
+        (br#"{"hello":{"version":2}}"#, None),
+        (br#""look""#, None),
+        (hello, Some(hello)),
+        (hello, Some(br#"{"lead":{"terms":{"members":"all","settings":[]}}}"#)),
+        (hello, Some(br#"{"forward":{"group":-1,"upto":0,"child":null}}"#)),
+        (hello, Some(&spaces)),
+    ] {
+        let socket = raw(&served.socket());
+        say(&socket, first);
+        let mut answer = hear(&socket);
+        if let Some(second) = second {
+            assert!(answer.contains("welcome"), "{answer}");
+            say(&socket, second);
+            answer = hear(&socket);
+        }
+        assert!(answer.contains("refused"), "{answer}");
+        assert_eq!(hear(&socket), "");
+    }
+    // What is about groups of others, or of nobody, changes nothing.
+    let (here, there) = (client(&served.socket()), other());
+    let settings = GroupSettings::new(vec![here.address(), there.address()]);
+    let (root, member) = (here.group(&settings).unwrap(), there.group(&settings).unwrap());
+    let socket = raw(&served.socket());
+    say(&socket, hello);
+    assert!(hear(&socket).contains("welcome"));
+    for ask in ["close", "leave", "abort", "end"] {
+        say(&socket, format!("{{\"{ask}\":{{\"group\":1}}}}").as_bytes());
+    }
+    say(&socket, br#"{"forward":{"group":1,"upto":7,"child":3}}"#);
+    say(&socket, br#""kick""#);
+    say(&socket, br#"{"counters":{"group":1}}"#);
+    assert_eq!(hear(&socket), r#"{"numbers":{"numbers":null}}"#);
+    say(&socket, br#"{"children":{"group":1}}"#);
+    assert_eq!(hear(&socket), r#"{"members":{"members":[]}}"#);
+    say(&socket, br#""look""#);
+    assert_eq!(hear(&socket), r#"{"news":{"news":null,"is_all":true}}"#);
+    exchange(&root, &member, 10);
+}
+
+#[test]
+fn ten_thousand_connections_do_not_keep_others_out_for_long() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let mut refused = 0;
+    let mut open = Vec::new();
+    for _ in 0..10_000 {
+        let socket = raw(&served.socket());
+        if open.len() < 300 {
+            open.push(socket);
+        } else {
+            refused += usize::from(hear(&socket).contains("no room for another"));
+        }
+    }
+    assert_eq!(refused, 9_700);
+    drop(open);
+    let there = other();
+    let here = (0..100).find_map(|_| {
+        let settings = NodeSettings { socket: Some(served.socket()), ..NodeSettings::default() };
+        let node = Node::open(&settings).unwrap();
+        let is_client = matches!(node.engine(), RunningEngine::Daemon { .. });
+        if !is_client {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_client.then_some(node)
+    });
+    let here = here.unwrap();
+    let settings = GroupSettings::new(vec![here.address(), there.address()]);
+    let (root, member) = (here.group(&settings).unwrap(), there.group(&settings).unwrap());
+    exchange(&root, &member, 10);
+}
