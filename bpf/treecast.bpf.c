@@ -571,9 +571,10 @@ static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct g
 	udp_of(sleeper->frame, sleeper->bytes == IPV6_HEADER_AT)->to = group->wake_port;
 	work->data = work->header;
 	work->data.version = VERSION_OF_WAKING;
-	/* Who is not woken looks again when user space next has something to do. */
-	return readdress(buffer, work, sleeper, &work->data, length) ? TC_ACT_SHOT
-								     : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
+	if (!readdress(buffer, work, sleeper, &work->data, length))
+		return bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
+	ring(work->place, WOKEN_BY_TIME);
+	return TC_ACT_SHOT;
 }
 
 /* Sends the answer that the packet has become, and wakes who sleeps by what is left. */
@@ -628,6 +629,9 @@ static __always_inline int data(struct __sk_buff *buffer, struct work *work, str
 	work->removed = removed;
 	if (work->length != HEADER_BYTES && bpf_skb_change_tail(buffer, work->headers_bytes + HEADER_BYTES, 0)) {
 		count(&group->counts.unsent);
+		/* User space wakes whoever sleeps when it takes the group back, and tells the parent when that asks again. */
+		if (work->wakes)
+			ring(work->place, WOKEN_BY_TIME);
 		return TC_ACT_SHOT;
 	}
 	if (!work->answers)

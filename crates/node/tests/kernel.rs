@@ -313,3 +313,25 @@ fn a_node_whose_program_is_taken_off_says_so_and_goes_on() {
         });
     });
 }
+
+#[test]
+fn long_messages_pass_few_slots() {
+    in_own_network(|| {
+        let nodes = nodes(3, "127.0.0.1:0");
+        let settings = GroupSettings { slots: 16, scheme: Some(Scheme::Serial), ..settings(&nodes) };
+        let groups = groups(&nodes, &settings);
+        groups[0].wait_until_ready(PATIENCE).unwrap();
+        std::thread::scope(|scope| {
+            for group in &groups[1..] {
+                scope.spawn(move || {
+                    for number in 0..20 {
+                        assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(number, 100_000)));
+                    }
+                });
+            }
+            for number in 0..20 {
+                groups[0].send(&message(number, 100_000)).unwrap();
+            }
+        });
+    });
+}
