@@ -151,53 +151,119 @@ static __always_inline bool may_send_all(struct group *group, __u64 now, __u32 p
 	return !readiness.is_waiting;
 }
 
+/* The place of the last bit of some, without an instruction for it. */
+static __always_inline __u32 last_bit(__u64 bits)
+{
+	__u32 place = 0;
+
+	if (bits >> 32) {
+		place += 32;
+		bits >>= 32;
+	}
+	if (bits >> 16) {
+		place += 16;
+		bits >>= 16;
+	}
+	if (bits >> 8) {
+		place += 8;
+		bits >>= 8;
+	}
+	if (bits >> 4) {
+		place += 4;
+		bits >>= 4;
+	}
+	if (bits >> 2) {
+		place += 2;
+		bits >>= 2;
+	}
+	return place + (bits >> 1);
+}
+
+static __always_inline __u32 bits_set(__u64 bits)
+{
+	bits -= bits >> 1 & 0x5555555555555555ULL;
+	bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
+	bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return bits * 0x0101010101010101ULL >> 56;
+}
+
 struct sending {
 	struct group *group;
 	struct work *work;
-	/* The first of the packets, and which ask by themselves, a bit a packet. */
+	/* The first of the packets, and which of them there are, and ask whoever they are sent to; a bit a packet. */
 	__u32 first;
-	__u32 asks;
+	__u64 all;
+	__u64 asks;
 };
+
+/* The bits from one place on. */
+static __always_inline __u64 bits_from(__s32 place)
+{
+	if (place <= 0)
+		return ~0ULL;
+	return place < PACKETS_MAX ? ~0ULL << place : 0;
+}
+
+/* The bits of the packets that are the last of a step. */
+static __always_inline __u64 last_of_steps(struct group *group, __u32 first)
+{
+	__u32 step = step_of(group), place = (step - 1 - first) & (step - 1);
+	__u64 bits = 1;
+
+	if (place >= PACKETS_MAX)
+		return 0;
+	if (step <= 1)
+		bits |= bits << 1;
+	if (step <= 2)
+		bits |= bits << 2;
+	if (step <= 4)
+		bits |= bits << 4;
+	if (step <= 8)
+		bits |= bits << 8;
+	if (step <= 16)
+		bits |= bits << 16;
+	if (step <= 32)
+		bits |= bits << 32;
+	return bits << place;
+}
 
 static long send_to(__u32 place, void *context)
 {
 	struct sending *sending = context;
 	struct group *group = sending->group;
 	struct work *work = sending->work;
+	__u32 packet = sending->first, questions;
 	struct child *child;
-	__u64 look_at;
-	__u32 number;
+	bool is_looked_at;
+	__u64 asked, look_at;
+	__s32 at_end;
 
 	if (place >= CHILDREN_MAX)
 		return 1;
 	child = &group->children[place];
+	/* It is asked where nothing more can be sent to it: as far as its window is open, and it has slots. */
+	asked = sending->asks | bits_from((__s32)(child->window.packets - (packet + 1 - child->acked)));
+	at_end = distance(child->end, packet) - 1;
+	if (at_end >= 0)
+		asked |= bits_from(at_end) & ~bits_from(at_end + 1);
+	asked &= sending->all;
 	/* Kept in memory, where the verifier does not tell every set of packets from every other. */
-	work->asked[place] = 0;
-	work->looks_at_child = 0;
-	for (number = 0; number < PACKETS_MAX; number++) {
-		__u32 packet = sending->first + number;
-
-		if (number >= work->packets)
-			break;
-		if (child->sent == child->acked) {
-			child->quiet_since = work->now;
-			work->looks_at_child = 1;
-		}
-		child->sent = packet + 1;
-		if (!(sending->asks >> number & 1) && (packet & (step_of(group) - 1)) != step_of(group) - 1 &&
-		    child->sent - child->acked < child->window.packets && child->sent != child->end)
-			continue;
-		work->asked[place] |= 1u << number;
-		work->looks_at_child = 1;
+	work->asked[place] = asked;
+	is_looked_at = child->sent == child->acked;
+	if (is_looked_at)
+		child->quiet_since = work->now;
+	child->sent = packet + work->packets;
+	if (asked) {
+		is_looked_at = true;
 		if (!owes_answer(child))
 			child->quiet_since = work->now;
-		child->asked = later(child->asked, packet + 1);
+		child->asked = later(child->asked, packet + last_bit(asked) + 1);
 		if (!child->questions)
 			child->unanswered_since = work->now;
-		if (child->questions != ~0u)
-			child->questions++;
+		questions = child->questions + bits_set(asked);
+		child->questions = questions < child->questions ? ~0u : questions;
 	}
-	if (!work->looks_at_child)
+	if (!is_looked_at)
 		return 0;
 	look_at = deadline(group, child);
 	if (look_at < group->look_at)
@@ -206,10 +272,12 @@ static long send_to(__u32 place, void *context)
 }
 
 /* Notes that the packets are sent to every child, and of which each is asked for an answer. */
-static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u32 asks)
+static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u64 asks)
 {
-	struct sending sending = { group, work, first, asks };
+	struct sending sending = { .group = group, .work = work, .first = first };
 
+	sending.all = ~bits_from(work->packets);
+	sending.asks = asks | last_of_steps(group, first);
 	bpf_loop(group->child_count, send_to, &sending, 0);
 	group->counts.sent += (__u64)group->child_count * work->packets;
 }

@@ -5,8 +5,8 @@
 /* As many children a group has at most where the program forwards. */
 #define CHILDREN_MAX 64
 
-/* As many packets pass as one at most. */
-#define PACKETS_MAX 32
+/* As many packets pass as one at most: a bit each in a word. */
+#define PACKETS_MAX 64
 
 /* Whose a group is now. Only the owner touches what is in a group but for `owner` itself, `awaits_room` and the ways: the
  * program takes it from nobody for one packet, user space for as long as it has something to do that is out of the ordinary. */

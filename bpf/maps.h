@@ -108,8 +108,7 @@ struct work {
 	__u32 each_bytes;
 	struct header other;
 	/* Of which packets each child is asked for an answer, a bit a packet; whether the parent is answered, and who is woken. */
-	__u32 asked[CHILDREN_MAX];
-	__u32 looks_at_child;
+	__u64 asked[CHILDREN_MAX];
 	/* How a group was before packets were taken of which one cannot be. */
 	struct before {
 		__u64 expected_offset;

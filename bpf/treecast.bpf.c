@@ -334,8 +334,8 @@ struct taking {
 	__u32 asked;
 	__u32 taken;
 	/* Which packets ask, and which end a message, a bit a packet. */
-	__u32 asks;
-	__u32 ends;
+	__u64 asks;
+	__u64 ends;
 	__u32 is_from_source;
 };
 
@@ -387,12 +387,12 @@ static long take_packet(__u32 place, void *context)
 	if (!place)
 		work->checksum = payload_checksum_of;
 	if (piece.asks) {
-		taking->asks |= 1u << place;
+		taking->asks |= 1ULL << place;
 		taking->timestamp = header->timestamp;
 		taking->asked = group->next + 1;
 	}
 	if (is_last(&piece))
-		taking->ends |= 1u << place;
+		taking->ends |= 1ULL << place;
 	describe(slot, &piece, payload_checksum_of, work);
 	accept(group, &piece);
 	taking->taken++;
@@ -476,7 +476,7 @@ static __noinline bool take_from_source(struct __sk_buff *buffer, struct work *w
 	if (!take_packets(work, group, &taking))
 		return false;
 	/* The last packet that there is to send asks, if it ends a message. */
-	send_all(group, work, first, taking.ends & 1u << (last & 31));
+	send_all(group, work, first, taking.ends & 1ULL << (last & (PACKETS_MAX - 1)));
 	set_timer(group, work->place, work->now);
 	publish(&page->taken, group->next);
 	return true;
@@ -490,8 +490,8 @@ struct forwarding {
 	void *slots;
 	__u32 first;
 	/* About which packets the headers ask as they are now, a bit a packet, and which are to be written anew. */
-	__u32 asked;
-	__u32 changed;
+	__u64 asked;
+	__u64 changed;
 	__u32 has_failed;
 	/* Whether the packets themselves are the last copy, and then by which interface they leave. */
 	__u32 may_leave;
@@ -530,13 +530,13 @@ static long forward_to(__u32 place, void *context)
 	struct work *work = forwarding->work;
 	struct group *group = forwarding->group;
 	struct way *way;
-	__u32 asked;
+	__u64 asked;
 
 	if (place >= CHILDREN_MAX)
 		return 1;
 	way = &group->children[place].way;
 	asked = work->asked[place];
-	forwarding->changed = place ? asked ^ forwarding->asked : ~0u;
+	forwarding->changed = place ? asked ^ forwarding->asked : ~0ULL;
 	forwarding->asked = asked;
 	if (forwarding->changed & 1)
 		make_data(&work->data, &work->header, work, group, asked & 1, work->checksum);

@@ -54,7 +54,7 @@ pub struct Room {
 }
 
 /// No more packets than that pass the system as one.
-const WORTH: u32 = 32;
+const WORTH: u32 = 64;
 
 /// Where an address and a port are in a frame, by IP's version: the frame's length, and the places of address and port.
 const IPV4: (u32, usize, usize) = (42, 14 + 16, 14 + 20 + 2);

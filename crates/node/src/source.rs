@@ -252,7 +252,7 @@ fn to(node: SocketAddr) -> SocketAddr {
 }
 
 /// Whether packets may pass the system as one on their way through the program.
-fn takes_trains() -> bool {
+pub(crate) fn takes_trains() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());

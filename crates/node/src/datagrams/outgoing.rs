@@ -33,8 +33,9 @@ struct Batch {
     headers: [libc::mmsghdr; BATCH],
 }
 
-/// As many datagrams pass the system as one at most: as many as a child is sent in its turn, and as the kernel's packet path takes.
-const TRAIN_DATAGRAMS_MAX: usize = 32;
+/// As many datagrams pass the system as one at most: as many as every Linux has it (UDP_MAX_SEGMENTS), and as the kernel's packet
+/// path takes.
+const TRAIN_DATAGRAMS_MAX: usize = 64;
 
 /// Datagrams that pass the system as one: all as long as the first, but for the last, which may be shorter.
 #[derive(Debug, Clone, Copy)]

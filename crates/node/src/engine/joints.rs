@@ -100,13 +100,21 @@ impl Joints {
     }
 
     /// Sends on a batch of what each root's application has left to the node, by the kernel's packet path: what that does not take is
-    /// for the protocol.
-    pub fn send_on(&self, kernel: &mut Option<Kernel>) {
+    /// for the protocol. As long as the protocol has the group for what is under way, the rest waits for that.
+    pub fn send_on(&self, kernel: &mut Option<Kernel>, protocol: &Protocol) {
         let Some(kernel) = kernel else { return };
         for (&group, joint) in &self.groups {
             let Some(memory) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
             match kernel.send_on(group) {
                 Onward::More | Onward::Waits => {}
+                Onward::NotLent => {
+                    let is_quiet = protocol
+                        .readable(group)
+                        .is_none_or(|(_, next)| protocol.freed(group).is_none_or(|freed| freed == next));
+                    if is_quiet {
+                        joint.leave_nothing();
+                    }
+                }
                 Onward::Refused => joint.leave_nothing(),
                 Onward::All => {
                     // Who writes more from now on sends that on, and who has done so before is seen here.
@@ -128,7 +136,8 @@ impl Joints {
     /// Whether applications have left something that can be sent on now.
     pub fn is_anything_left(&self, kernel: Option<&Kernel>) -> bool {
         let Some(kernel) = kernel else { return false };
-        self.groups.iter().any(|(&group, joint)| joint.left().is_some() && !kernel.awaits_room(group))
+        let is_for = |group| kernel.has(group) && !kernel.awaits_room(group);
+        self.groups.iter().any(|(&group, joint)| joint.left().is_some() && is_for(group))
     }
 
     /// Gives up groups whose applications have written what cannot be.

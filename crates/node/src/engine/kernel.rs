@@ -14,7 +14,7 @@ use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol,
 
 use crate::clock;
 use crate::datagrams::Datagrams;
-use crate::source::Source;
+use crate::source::{Source, takes_trains};
 
 /// The kernel's packet path, with the groups that are in its tables.
 #[derive(Debug)]
@@ -69,8 +69,10 @@ pub(crate) enum Onward {
     More,
     /// It takes more later: the bell will be rung.
     Waits,
-    /// It does not take it, or has not got the group.
+    /// It does not take it.
     Refused,
+    /// It has not got the group.
+    NotLent,
 }
 
 impl Kernel {
@@ -82,7 +84,9 @@ impl Kernel {
         let socket = datagrams.cookie().map_err(system("cannot tell the socket from others"))?;
         program.listen(socket, address.port());
         program.attach(&interfaces)?;
-        datagrams.keep_apart();
+        if !takes_trains() {
+            datagrams.keep_apart();
+        }
         Ok(Self {
             program,
             groups: BTreeMap::new(),
@@ -210,11 +214,14 @@ impl Kernel {
     /// Sends on a batch of what a root's application has written, as far as children have room for it.
     pub fn send_on(&mut self, group: GroupId) -> Onward {
         let Some(Posted { group, source: Some(source), .. }) = self.groups.get_mut(&group) else {
-            return Onward::Refused;
+            return Onward::NotLent;
         };
+        if !group.is_given() {
+            return Onward::NotLent;
+        }
         let (next, written) = (group.next(), written(group));
         let ahead = written.distance_from(next) as u32;
-        if !group.is_given() || ahead > group.memory().count() {
+        if ahead > group.memory().count() {
             return Onward::Refused;
         }
         let is_enough = |room: Room| room.packets >= room.worth.min(ahead);

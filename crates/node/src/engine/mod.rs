@@ -241,7 +241,7 @@ impl Engine {
         for group in requests.iter().filter_map(Request::group) {
             self.joints.leave_nothing(group);
         }
-        self.joints.send_on(&mut self.kernel);
+        self.joints.send_on(&mut self.kernel, &self.protocol);
         self.take_from_applications();
         self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
         for request in requests {
