@@ -143,6 +143,8 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
         (&["--drop", "1%"], "--lab"),
+        (&["--reorder", "1%"], "--lab"),
+        (&["--lab", "2", "--reorder", "1"], "--reorder 1 does not fit: a share from 0% to less than 100%"),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
         (&["--chart", "chart.png"], "its name ends with .svg or .html"),
@@ -210,6 +212,25 @@ fn nothing_is_lost_of_what_the_kernel_forwards_where_packets_are() {
         for row in report["rows"].as_array().unwrap() {
             assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
             assert!(row["repeated_per_broadcast"].as_f64() > Some(0.0), "{row}");
+        }
+        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn what_the_kernel_forwards_comes_in_order_where_packets_overtake_one_another() {
+    if !has_kernel_engine() {
+        return;
+    }
+    for words in [
+        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,20K --messages 300 --rounds 1 --reorder 10%",
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --reorder 2%",
+        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --reorder 5% --drop 1%",
+    ] {
+        let report = report(&words.split(' ').collect::<Vec<_>>());
+        for row in report["rows"].as_array().unwrap() {
+            // Workers hold each message to the number that is its turn.
+            assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
