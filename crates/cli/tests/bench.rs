@@ -223,9 +223,9 @@ fn what_the_kernel_forwards_comes_in_order_where_packets_overtake_one_another() 
         return;
     }
     for words in [
-        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,20K --messages 300 --rounds 1 --reorder 10%",
-        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --reorder 2%",
-        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --reorder 5% --drop 1%",
+        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,20K --messages 150 --rounds 1 --reorder 10%",
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --reorder 2%",
+        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --drop 1%",
     ] {
         let report = report(&words.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {

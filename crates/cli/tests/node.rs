@@ -6,6 +6,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -304,6 +305,55 @@ fn a_network_that_carries_less_is_named() {
     let fits = run("--set mtu_bytes=1280");
     assert!(fits.status.success(), "{}", said(&fits.stderr));
     assert!(said(&fits.stdout).contains("n1: 100000"), "{}", said(&fits.stdout));
+}
+
+/// In a lab, with the kernel's packet path: the reader in the middle of a chain does not read until it is told to.
+#[test]
+fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
+    file(&folder, "input", &bytes);
+    let treecast = env!("CARGO_BIN_EXE_treecast");
+    let line = format!(
+        "case $TREECAST_LAB_HOST in \
+         0) set -- --gather 0.0.0.0:7000 --count 4 --send input --set scheme=serial --set slots=64;; \
+         *) set -- --attend n0:7000 --member $TREECAST_LAB_HOST --receive -;; esac; \
+         {treecast} node --engine ebpf \"$@\" | {{ \
+         [ $TREECAST_LAB_HOST != 2 ] || until [ -e go ]; do sleep 0.01; done; \
+         cat > copy$TREECAST_LAB_HOST; }}"
+    );
+    let mut command = Command::new(treecast);
+    command.args(["lab", "4", "--", "sh", "-c", &line]).current_dir(folder.path());
+    let lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lab = thread::spawn(move || lab.wait_with_output().unwrap());
+    let length =
+        |host| fs::metadata(folder.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
+    // Until nothing has come to those who read for a while.
+    let mut before = (0, 0);
+    while !lab.is_finished() && (before.0 == 0 || before.1 == 0 || before != (length(1), length(3))) {
+        before = (length(1), length(3));
+        thread::sleep(Duration::from_millis(300));
+    }
+    let is_held_back = !lab.is_finished() && before.0 < 1_000_000 && before.1 < 1_000_000;
+    file(&folder, "go", b"");
+    let output = lab.join().unwrap();
+    let complaint = said(&output.stderr);
+    let reasons = [
+        "does not allow a lab",
+        "a lab needs the tool",
+        "was built without the BPF program",
+        "it is for root",
+    ];
+    if reasons.iter().any(|reason| complaint.contains(reason)) {
+        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        return;
+    }
+    assert!(is_held_back, "{before:?} of 3000000 bytes went past a reader that does not read");
+    for host in 1..4 {
+        let copy = fs::read(folder.path().join(format!("copy{host}"))).unwrap();
+        assert!(copy == bytes, "host {host} has {} bytes\n{complaint}", copy.len());
+    }
+    assert!(complaint.contains("n0: treecast: sent 12 messages, 3000000 bytes"), "{complaint}");
 }
 
 #[test]
