@@ -21,9 +21,10 @@ use treecast_ebpf::{
 const HOOKS: [Hook; 2] = [Hook::Tcx, Hook::Clsact];
 const LEFT_BY_THE_KILLED: &str = "TREECAST_TEST_ATTACH_AND_WAIT";
 
-/// BPF programs of others, as tc(8) takes them: one lets packets go on to the next program, one drops them.
+/// BPF programs of others, as tc(8) takes them: one lets packets go on to the next program, one drops those of IPv4 (an
+/// interface has packets of IPv6 of its own to send, whenever it likes).
 const CONTINUES: &str = "1,6 0 0 4294967295,";
-const DROPS: &str = "1,6 0 0 2,";
+const DROPS: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295,";
 
 /// Runs a test in a new network namespace, which ends with its thread; or says why not.
 fn in_namespace(test: impl FnOnce() + Send) {
