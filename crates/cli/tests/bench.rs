@@ -1,8 +1,11 @@
 //! `treecast bench`: nodes in processes of their own, on loopback and in a lab.
 
+mod common;
+
 use std::io::Write;
 use std::process::Command;
 
+use common::has_kernel_engine;
 use serde_json::Value;
 
 fn bench(words: &[&str]) -> Command {
@@ -161,17 +164,6 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {complaint}");
         assert!(complaint.starts_with("treecast: ") && complaint.contains(said), "{words:?}: {complaint}");
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
-    }
-}
-
-/// Whether this process may put programs into the kernel's packet path, and this build has one; if not, says so.
-fn has_kernel_engine() -> bool {
-    match treecast_ebpf::Program::load(treecast_ebpf::ProgramSettings::default()) {
-        Ok(_) => true,
-        Err(error) => {
-            println!("skipped: {error}");
-            false
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 
 #![expect(unsafe_code, reason = "system calls that no library here has")]
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -74,6 +75,11 @@ const UNSPEC: i32 = -1;
 const SHOT: i32 = 2;
 const REDIRECT: i32 = 7;
 
+/// Says why a test does nothing, past the test harness, which keeps what tests that pass print.
+fn skip(why: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
 impl Lab {
     /// A lab for this thread; none, and a word on why, where there can be none.
     pub fn new() -> Option<Self> {
@@ -81,11 +87,11 @@ impl Lab {
         let program = match Program::load(settings) {
             Ok(program) => program,
             Err(error @ EbpfError::NotBuilt(_)) => {
-                println!("skipped: {error}");
+                skip(&error);
                 return None;
             }
             Err(error) if !rustix::process::geteuid().is_root() => {
-                println!("skipped: {error}");
+                skip(&error);
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -93,7 +99,7 @@ impl Lab {
         match Self::around(program) {
             Ok(lab) => Some(lab),
             Err(error) => {
-                println!("skipped: there is no TAP device in a network namespace: {error}");
+                skip(&format_args!("there is no TAP device in a network namespace: {error}"));
                 None
             }
         }
