@@ -1,13 +1,16 @@
 //! `treecast node`: a broadcast between shells, and what goes wrong with it.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use common::has_kernel_engine;
 use tempfile::TempDir;
 
 fn node(words: &[&str]) -> Command {
@@ -296,7 +299,7 @@ fn a_network_that_carries_less_is_named() {
     let refused = run("");
     let complaint = said(&refused.stderr);
     if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
-        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
         return;
     }
     let reason = "datagrams of 1500 bytes do not fit through the network: give the group a smaller mtu_bytes";
@@ -310,6 +313,9 @@ fn a_network_that_carries_less_is_named() {
 /// In a lab, with the kernel's packet path: the reader in the middle of a chain does not read until it is told to.
 #[test]
 fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
+    if !has_kernel_engine() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
     file(&folder, "input", &bytes);
@@ -328,9 +334,10 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
     let lab = thread::spawn(move || lab.wait_with_output().unwrap());
     let length =
         |host| fs::metadata(folder.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
-    // Until nothing has come to those who read for a while.
+    // Until nothing has come for a while to those who read.
     let mut before = (0, 0);
-    while !lab.is_finished() && (before.0 == 0 || before.1 == 0 || before != (length(1), length(3))) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < end && (before.0 == 0 || before.1 == 0 || before != (length(1), length(3))) {
         before = (length(1), length(3));
         thread::sleep(Duration::from_millis(300));
     }
@@ -338,16 +345,6 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
     file(&folder, "go", b"");
     let output = lab.join().unwrap();
     let complaint = said(&output.stderr);
-    let reasons = [
-        "does not allow a lab",
-        "a lab needs the tool",
-        "was built without the BPF program",
-        "it is for root",
-    ];
-    if reasons.iter().any(|reason| complaint.contains(reason)) {
-        let _ = write!(std::io::stderr(), "skipped: {complaint}");
-        return;
-    }
     assert!(is_held_back, "{before:?} of 3000000 bytes went past a reader that does not read");
     for host in 1..4 {
         let copy = fs::read(folder.path().join(format!("copy{host}"))).unwrap();

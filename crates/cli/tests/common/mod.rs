@@ -9,7 +9,7 @@ use treecast_ebpf::{Program, ProgramSettings};
 pub fn has_kernel_engine() -> bool {
     let loaded = Program::load(ProgramSettings::default());
     if let Err(error) = &loaded {
-        let _ = writeln!(std::io::stderr(), "skipped: {error}");
+        let _ = std::io::stderr().write_all(format!("skipped: {error}\n").as_bytes());
     }
     loaded.is_ok()
 }
