@@ -72,6 +72,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 
 /// Answers of the program (`linux/pkt_cls.h`).
 const UNSPEC: i32 = -1;
+const OK: i32 = 0;
 const SHOT: i32 = 2;
 const REDIRECT: i32 = 7;
 
@@ -108,6 +109,10 @@ impl Lab {
     fn around(mut program: Program) -> io::Result<Self> {
         // SAFETY: this thread alone goes into the namespace.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        // Nobody else is to send: while another processor sends, what is sent here is not at the far end at once.
+        for interfaces in ["all", "default"] {
+            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
+        }
         let far_end =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
         let mut request = request();
@@ -275,7 +280,10 @@ impl Ingress {
                 Verdict::Passed
             }
             SHOT => Verdict::Taken,
-            REDIRECT if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
+            // Whoever tries a program gives it packets of loopback, and these are not put in once more.
+            OK | REDIRECT if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => {
+                Verdict::Waking(sent)
+            }
             REDIRECT => Verdict::Sent(sent),
             other => panic!("the program answers {other}"),
         }
