@@ -336,7 +336,7 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
         |host| fs::metadata(folder.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
     // Until nothing has come for a while to those who read.
     let mut before = (0, 0);
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     while Instant::now() < end && (before.0 == 0 || before.1 == 0 || before != (length(1), length(3))) {
         before = (length(1), length(3));
         thread::sleep(Duration::from_millis(300));
