@@ -162,7 +162,7 @@ fn scatter(address: SocketAddr, packets: u32) {
 /// So many packets are on their way at most: they find room at whoever reads them late.
 const BATCH: u32 = 50;
 
-/// Sends packets with numbers, some at once, and waits until all of them have come.
+/// Sends packets with numbers, some at once, and waits until all of them have come; at last, an empty one.
 fn number(address: SocketAddr, packets: u32) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -172,10 +172,11 @@ fn number(address: SocketAddr, packets: u32) {
             socket.recv(&mut [0]).unwrap();
         }
     }
+    socket.send_to(&[], address).unwrap();
     println!("> done");
 }
 
-/// Takes packets with numbers until there is silence, answers each batch, and says how many came, how many of them behind a
+/// Takes packets with numbers until there is an empty one, answers each batch, and says how many came, how many of them behind a
 /// higher number, and how many twice.
 fn count() {
     let socket = UdpSocket::bind("0.0.0.0:7000").unwrap();
@@ -191,7 +192,6 @@ fn count() {
         if numbers.len().is_multiple_of(BATCH as usize) {
             socket.send_to(b".", from).unwrap();
         }
-        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     }
     println!("> {} {late} {doubled}", numbers.len());
 }
