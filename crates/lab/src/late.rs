@@ -21,8 +21,8 @@ use nix::sched::{CloneFlags, setns};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
 };
 
 /// The TAP device, as switch.sh calls it.
@@ -33,6 +33,12 @@ const HELD_FOR: Duration = Duration::from_millis(1);
 
 /// As many packets are held at most; further ones wait in the device.
 const HELD_MAX: usize = 16_384;
+
+/// As many packets wait in the device at most.
+const QUEUE_PACKETS: libc::c_int = 10_000;
+
+/// How long the kernel takes at most to notice that a device is used, in milliseconds.
+const NOTICED_WITHIN_MS: u32 = 10_000;
 
 /// The longest frame: the largest packet of a lab, behind an Ethernet header with a VLAN tag.
 const FRAME_BYTES_MAX: usize = 65_535 + 18;
@@ -90,6 +96,31 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
         // SAFETY: the request is as long as the kernel reads.
         if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &raw const request) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The kernel has now to notice that somebody is there: what comes before is dropped.
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let mut is_running = false;
+        for _ in 0..NOTICED_WITHIN_MS {
+            // SAFETY: the request is what the call reads and writes, and its flags are a number.
+            unsafe {
+                if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                is_running = i32::from(request.ifr_ifru.ifru_flags) & libc::IFF_RUNNING != 0;
+            }
+            if is_running {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !is_running {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Whoever changes an interface waits for who is about to, and so for all that is behind the flag.
+        request.ifr_ifru.ifru_metric = QUEUE_PACKETS;
+        // SAFETY: as above.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFTXQLEN as _, &raw const request) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
