@@ -34,9 +34,6 @@ const HELD_FOR: Duration = Duration::from_millis(1);
 /// As many packets are held at most; further ones wait in the device.
 const HELD_MAX: usize = 16_384;
 
-/// As many packets wait in the device at most.
-const QUEUE_PACKETS: libc::c_int = 10_000;
-
 /// How long the kernel takes at most to notice that a device is used, in milliseconds.
 const NOTICED_WITHIN_MS: u32 = 10_000;
 
@@ -117,10 +114,9 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
         if !is_running {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Whoever changes an interface waits for who is about to, and so for all that is behind the flag.
-        request.ifr_ifru.ifru_metric = QUEUE_PACKETS;
+        // Whoever sets flags, though to what they are, waits for who is changing the interface, and so for all behind this flag.
         // SAFETY: as above.
-        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFTXQLEN as _, &raw const request) } != 0 {
+        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -54,7 +54,7 @@ if [ -n "$LATE" ]; then
 	ip tuntap add dev "$LATE" mode tap 2> said ||
 		{ echo "lacks: packets are overtaken by the kernel's TAP devices (/dev/net/tun): $(cat said)"; exit 1; }
 	# What comes back from there is switched as before, and the switch still knows where its sender is.
-	ip link set "$LATE" master switch up
+	ip link set "$LATE" txqueuelen 10000 master switch up
 	ip link set "$LATE" type bridge_slave learning off flood off mcast_flood off bcast_flood off
 fi
 if [ -n "$PORT" ] && ! tc -batch shaping 2> said; then

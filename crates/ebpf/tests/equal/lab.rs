@@ -72,7 +72,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 
 /// Answers of the program (`linux/pkt_cls.h`).
 const UNSPEC: i32 = -1;
-const OK: i32 = 0;
+const GO_UP: i32 = 0;
 const SHOT: i32 = 2;
 const REDIRECT: i32 = 7;
 
@@ -280,10 +280,8 @@ impl Ingress {
                 Verdict::Passed
             }
             SHOT => Verdict::Taken,
-            // Whoever tries a program gives it packets of loopback, and these are not put in once more.
-            OK | REDIRECT if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => {
-                Verdict::Waking(sent)
-            }
+            // It goes up as it is over loopback, by which frames come here.
+            GO_UP if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
             REDIRECT => Verdict::Sent(sent),
             other => panic!("the program answers {other}"),
         }
