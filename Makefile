@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release install test set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz clean
+.PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz clean
 
 demo:
 	cargo build --package treecast-cli
@@ -51,8 +51,18 @@ install:
 	chmod 644 $(DESTDIR)$(SYSTEMDUNITDIR)/treecast.service
 	install -m 644 dist/policy.toml $(DESTDIR)$(DOCDIR)/policy.toml
 
+# What was skipped stands at the end, with how many tests say so: in lines with `skipped: `.
+TOLD := target/test.txt
+test:
+	@mkdir -p $(dir $(TOLD)); rm -f $(TOLD).passed
+	@{ $(MAKE) --no-print-directory checks 2>&1 && touch $(TOLD).passed; } | tee $(TOLD)
+	@echo; if grep -q 'skipped: ' $(TOLD); then \
+		echo "Skipped here, and how often:"; grep -o 'skipped: .*' $(TOLD) | sed 's/skipped: //' | sort | uniq -c; \
+	else echo "Nothing was skipped."; fi
+	@rm $(TOLD).passed 2>/dev/null || { echo "Something has failed: see above, or $(TOLD)."; exit 1; }
+
 # Everything is built once, as the tests need it.
-test: set-up format lint pure unit schedules demonstration instructions python
+checks: set-up format lint pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
 # networks of labs, pkg-config finds the C library, clang compiles the BPF program with the headers of libbpf and of the kernel

@@ -1,8 +1,11 @@
 //! `treecast bench`: nodes in processes of their own, on loopback and in a lab.
 
+mod common;
+
 use std::io::Write;
 use std::process::Command;
 
+use common::has_kernel_engine;
 use serde_json::Value;
 
 fn bench(words: &[&str]) -> Command {
@@ -106,7 +109,7 @@ fn hosts_of_their_own_are_reached_by_a_remote_shell() {
         .unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
-        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
         return;
     }
     assert!(output.status.success(), "{complaint}");
@@ -143,6 +146,8 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
         (&["--drop", "1%"], "--lab"),
+        (&["--reorder", "1%"], "--lab"),
+        (&["--lab", "2", "--reorder", "1"], "--reorder 1 does not fit: a share from 0% to less than 100%"),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
         (&["--chart", "chart.png"], "its name ends with .svg or .html"),
@@ -159,17 +164,6 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {complaint}");
         assert!(complaint.starts_with("treecast: ") && complaint.contains(said), "{words:?}: {complaint}");
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
-    }
-}
-
-/// Whether this process may put programs into the kernel's packet path, and this build has one; if not, says so.
-fn has_kernel_engine() -> bool {
-    match treecast_ebpf::Program::load(treecast_ebpf::ProgramSettings::default()) {
-        Ok(_) => true,
-        Err(error) => {
-            println!("skipped: {error}");
-            false
-        }
     }
 }
 
@@ -210,6 +204,25 @@ fn nothing_is_lost_of_what_the_kernel_forwards_where_packets_are() {
         for row in report["rows"].as_array().unwrap() {
             assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
             assert!(row["repeated_per_broadcast"].as_f64() > Some(0.0), "{row}");
+        }
+        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn what_the_kernel_forwards_comes_in_order_where_packets_overtake_one_another() {
+    if !has_kernel_engine() {
+        return;
+    }
+    for words in [
+        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,20K --messages 150 --rounds 1 --reorder 10%",
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --reorder 2%",
+        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --drop 1%",
+    ] {
+        let report = report(&words.split(' ').collect::<Vec<_>>());
+        for row in report["rows"].as_array().unwrap() {
+            // Workers hold each message to the number that is its turn.
+            assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }

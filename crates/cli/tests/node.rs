@@ -1,12 +1,16 @@
 //! `treecast node`: a broadcast between shells, and what goes wrong with it.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use common::has_kernel_engine;
 use tempfile::TempDir;
 
 fn node(words: &[&str]) -> Command {
@@ -295,7 +299,7 @@ fn a_network_that_carries_less_is_named() {
     let refused = run("");
     let complaint = said(&refused.stderr);
     if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
-        let _ = write!(std::io::stderr(), "skipped: {complaint}");
+        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
         return;
     }
     let reason = "datagrams of 1500 bytes do not fit through the network: give the group a smaller mtu_bytes";
@@ -304,6 +308,49 @@ fn a_network_that_carries_less_is_named() {
     let fits = run("--set mtu_bytes=1280");
     assert!(fits.status.success(), "{}", said(&fits.stderr));
     assert!(said(&fits.stdout).contains("n1: 100000"), "{}", said(&fits.stdout));
+}
+
+/// In a lab, with the kernel's packet path: the reader in the middle of a chain does not read until it is told to.
+#[test]
+fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
+    if !has_kernel_engine() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
+    file(&folder, "input", &bytes);
+    let treecast = env!("CARGO_BIN_EXE_treecast");
+    let line = format!(
+        "case $TREECAST_LAB_HOST in \
+         0) set -- --gather 0.0.0.0:7000 --count 4 --send input --set scheme=serial --set slots=64;; \
+         *) set -- --attend n0:7000 --member $TREECAST_LAB_HOST --receive -;; esac; \
+         {treecast} node --engine ebpf \"$@\" | {{ \
+         [ $TREECAST_LAB_HOST != 2 ] || until [ -e go ]; do sleep 0.01; done; \
+         cat > copy$TREECAST_LAB_HOST; }}"
+    );
+    let mut command = Command::new(treecast);
+    command.args(["lab", "4", "--", "sh", "-c", &line]).current_dir(folder.path());
+    let lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lab = thread::spawn(move || lab.wait_with_output().unwrap());
+    let length =
+        |host| fs::metadata(folder.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
+    // Until nothing has come for a while to those who read.
+    let mut before = (0, 0);
+    let end = Instant::now() + Duration::from_mins(1);
+    while Instant::now() < end && (before.0 == 0 || before.1 == 0 || before != (length(1), length(3))) {
+        before = (length(1), length(3));
+        thread::sleep(Duration::from_millis(300));
+    }
+    let is_held_back = !lab.is_finished() && before.0 < 1_000_000 && before.1 < 1_000_000;
+    file(&folder, "go", b"");
+    let output = lab.join().unwrap();
+    let complaint = said(&output.stderr);
+    assert!(is_held_back, "{before:?} of 3000000 bytes went past a reader that does not read");
+    for host in 1..4 {
+        let copy = fs::read(folder.path().join(format!("copy{host}"))).unwrap();
+        assert!(copy == bytes, "host {host} has {} bytes\n{complaint}", copy.len());
+    }
+    assert!(complaint.contains("n0: treecast: sent 12 messages, 3000000 bytes"), "{complaint}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 #![expect(unsafe_code, reason = "bpf(2) has no other way to take a program off a link")]
 
-use std::io::{BufRead, BufReader};
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -29,13 +30,13 @@ const DROPS: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295,";
 /// Runs a test in a new network namespace, which ends with its thread; or says why not.
 fn in_namespace(test: impl FnOnce() + Send) {
     if let Err(error) = Program::is_built() {
-        return println!("skipped: {error}");
+        return skip(&error);
     }
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: network namespaces are for root");
+        return skip(&"network namespaces are for root");
     }
     if Command::new("tc").arg("-V").stdout(Stdio::null()).status().is_err() {
-        return println!("skipped: tc is not here; install iproute2");
+        return skip(&"tc is not here; install iproute2");
     }
     std::thread::scope(|scope| {
         let test = || {
@@ -48,6 +49,11 @@ fn in_namespace(test: impl FnOnce() + Send) {
             std::panic::resume_unwind(panic);
         }
     });
+}
+
+/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+fn skip(why: &dyn Display) {
+    let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
 fn pair() {

@@ -1,17 +1,58 @@
 //! The kernel's verifier is the first reader of the program.
 
+use std::fmt::Display;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
+use treecast_proto::GroupId;
+
+/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+fn skip(why: &dyn Display) {
+    let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
+}
+
+/// A program in the kernel; none, and a word on why, where there can be none.
+fn load(settings: ProgramSettings) -> Option<Program> {
+    match Program::load(settings) {
+        Ok(program) => Some(program),
+        Err(error @ EbpfError::NotBuilt(_)) => {
+            skip(&error);
+            None
+        }
+        Err(error) if !rustix::process::geteuid().is_root() => {
+            skip(&error);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Without the program its tests are skipped: so where the compiler could have made it, it has to be there.
+#[test]
+fn the_program_is_built_wherever_such_programs_can_be() {
+    let compiler = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let compiler = Command::new(compiler)
+        .args(["-target", "bpf", &headers, "-fsyntax-only", "-x", "c", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut compiler) = compiler else { return skip(&"no clang, so the BPF program is not compiled") };
+    let source = b"#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
+    // Whether it reads that or has ended before, its status says.
+    let _ = compiler.stdin.take().expect("it is piped").write_all(source);
+    if compiler.wait().unwrap().success() {
+        Program::is_built().unwrap();
+    } else {
+        skip(&"clang does not find libbpf's headers, so the BPF program is not compiled");
+    }
+}
 
 #[test]
 fn the_kernel_takes_the_program_in_both_lengths() {
     for payload_bytes_max in [1_408, 8_912] {
-        let settings = ProgramSettings { payload_bytes_max, ..ProgramSettings::default() };
-        match Program::load(settings) {
-            Ok(_) => {}
-            Err(error @ EbpfError::NotBuilt(_)) => return println!("skipped: {error}"),
-            Err(error) if !rustix::process::geteuid().is_root() => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
-        }
+        load(ProgramSettings { payload_bytes_max, ..ProgramSettings::default() });
     }
 }
 
@@ -22,4 +63,19 @@ fn longer_payloads_are_refused() {
         let error = Program::load(settings).unwrap_err().to_string();
         assert_eq!(error, "payloads of 9000 bytes do not fit into the program's slots of 8912");
     }
+}
+
+#[test]
+fn a_full_table_is_named_and_what_goes_makes_room() {
+    let Some(mut program) = load(ProgramSettings { groups_max: 2, ..ProgramSettings::default() }) else {
+        return;
+    };
+    let first = program.add_group(GroupId(1), 64, 1_388).unwrap();
+    program.add_group(GroupId(2), 64, 1_388).unwrap();
+    let full = program.add_group(GroupId(3), 64, 1_388).unwrap_err().to_string();
+    assert_eq!(full, "the kernel's table has room for 2 groups, and all of it is taken");
+    program.remove_group(&first);
+    program.add_group(GroupId(3), 64, 1_388).unwrap();
+    let long = program.add_group(GroupId(4), 64, 1_409).unwrap_err().to_string();
+    assert_eq!(long, "payloads of 1409 bytes do not fit into the program's slots of 1408");
 }

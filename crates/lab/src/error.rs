@@ -28,6 +28,9 @@ pub enum LabError {
     /// The machine does not allow namespaces.
     #[error("this machine does not allow a lab: {0}")]
     NotAllowed(String),
+    /// The kernel lacks what a setting takes.
+    #[error("this machine does not allow such a lab: {0}")]
+    KernelLacks(String),
     /// A tool failed.
     #[error("the lab could not be made: {0}")]
     NotMade(String),
@@ -47,11 +50,15 @@ pub enum LabError {
 impl LabError {
     /// Whether no lab can run on this machine as it is, whatever the settings.
     pub fn is_about_the_machine(&self) -> bool {
-        matches!(self, Self::ToolMissing { .. } | Self::NotAllowed(_))
+        matches!(self, Self::ToolMissing { .. } | Self::NotAllowed(_) | Self::KernelLacks(_))
     }
 
     /// What is behind the complaints of the tools that make a lab.
     pub(crate) fn from_complaints(said: &str, as_root: bool) -> Self {
+        // As switch.sh says it.
+        if let Some(lacks) = said.lines().find_map(|line| line.strip_prefix("lacks: ")) {
+            return Self::KernelLacks(lacks.to_owned());
+        }
         let refused =
             ["not permitted", "ermission denied", "No space left"].iter().any(|text| said.contains(text));
         let said = said.trim().lines().next().unwrap_or("the tools that make it were ended").to_owned();
@@ -91,6 +98,18 @@ fn user_namespaces_refused(said: &str, read: impl Fn(&str) -> Option<String>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_kernel_lacks_is_told_apart_from_what_is_forbidden() {
+        let said = "lacks: packets are overtaken by the kernel's TAP devices (/dev/net/tun): open: Permission denied\n";
+        let error = LabError::from_complaints(said, false);
+        assert!(error.is_about_the_machine());
+        assert_eq!(
+            error.to_string(),
+            "this machine does not allow such a lab: packets are overtaken by the kernel's TAP devices \
+             (/dev/net/tun): open: Permission denied"
+        );
+    }
 
     #[test]
     fn the_switch_that_is_off_is_named() {

@@ -15,6 +15,7 @@
 //! ```
 
 mod error;
+mod late;
 mod namespaces;
 mod settings;
 
@@ -28,6 +29,7 @@ use std::process::{Child, Command, Stdio};
 pub use error::LabError;
 pub use settings::{LabSettings, Rate, Share};
 
+use late::Late;
 use namespaces::Namespaces;
 
 /// What makes a lab, and the Debian package of each.
@@ -66,6 +68,8 @@ pub struct Lab {
     switch: Child,
     /// Whether the lab has a user namespace of its own.
     own_user: bool,
+    /// What holds packets, where some are overtaken.
+    late: Option<Late>,
 }
 
 impl Lab {
@@ -99,6 +103,7 @@ impl Lab {
             .env("LINK", settings.bucket())
             .env("SEGMENTS", settings.segments())
             .env("PORT", settings.port())
+            .env("LATE", settings.late())
             .env("SWITCH", include_str!("switch.sh"))
             .env("HOST", include_str!("host.sh"))
             .env("AGENT", include_str!("agent.sh"))
@@ -115,8 +120,12 @@ impl Lab {
             keepers: Vec::new(),
             switch,
             own_user,
+            late: None,
         };
         lab.wait_until_ready(said)?;
+        if !settings.late().is_empty() {
+            lab.late = Some(Late::start(lab.switch.id(), own_user)?);
+        }
         Ok(lab)
     }
 
@@ -179,6 +188,8 @@ impl Lab {
 /// Ends every process of the lab, and waits for their end. A [`Child`] is still to be waited for by who has it.
 impl Drop for Lab {
     fn drop(&mut self) {
+        // It keeps the switch's network.
+        drop(self.late.take());
         drop(self.switch.stdin.take());
         let _ = self.switch.wait();
     }

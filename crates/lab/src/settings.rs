@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::LabError;
+use crate::late::DEVICE;
 
 /// A rate in bits per second: 1 kbit/s to 100 Gbit/s.
 ///
@@ -66,7 +67,7 @@ impl Share {
     ///
     /// Outside 0 to less than 1.
     pub fn new(share: f64) -> Result<Self, LabError> {
-        (0.0..1.0).contains(&share).then_some(Self(share)).ok_or_else(|| wrong("drop", &share, Self::FITS))
+        (0.0..1.0).contains(&share).then_some(Self(share)).ok_or_else(|| wrong("share", &share, Self::FITS))
     }
 
     /// As a number, 0 to less than 1.
@@ -84,7 +85,7 @@ impl FromStr for Share {
             Some(percent) => decimal(percent).map(|percent| percent / 100.0),
             None => decimal(text),
         };
-        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("drop", &text, Self::FITS))
+        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("share", &text, Self::FITS))
     }
 }
 
@@ -106,6 +107,9 @@ pub struct LabSettings {
     pub mtu: u32,
     /// The share of packets that are lost at random on the way from the switch to a host.
     pub drop: Share,
+    /// The share of packets, drawn at random, that take a millisecond longer through the switch, so that later ones overtake
+    /// them. Packets to several hosts (broadcast, multicast) are not among them.
+    pub reorder: Share,
 }
 
 impl LabSettings {
@@ -118,9 +122,9 @@ impl LabSettings {
     /// The largest [`mtu`](Self::mtu): what IPv4 can say.
     pub const MTU_MAX: u32 = 65535;
 
-    /// So many hosts, links as fast as the machine, packets of 1500 bytes, no losses.
+    /// So many hosts, links as fast as the machine, packets of 1500 bytes, no losses, all in order.
     pub fn new(hosts: u32) -> Self {
-        Self { hosts, rate: None, mtu: 1500, drop: Share::default() }
+        Self { hosts, rate: None, mtu: 1500, drop: Share::default(), reorder: Share::default() }
     }
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
@@ -149,27 +153,45 @@ impl LabSettings {
     }
 
     /// Whether a link takes packets of one sender together, as interfaces do that cut them apart themselves, in words for
-    /// `ip link`. Where packets are lost, each goes by itself, so that each is lost by itself.
+    /// `ip link`. Where packets are lost or overtaken, each goes by itself, so that this happens to each by itself.
     pub(crate) fn segments(&self) -> &'static str {
-        if self.drop.get() > 0.0 { "gso_max_segs 1" } else { "" }
+        if self.drop.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
-    /// What a port of the switch, written `@`, does with packets to its host: commands for `tc -batch`.
+    /// The name of the device where packets are held that are overtaken; nothing where there are none.
+    pub(crate) fn late(&self) -> &'static str {
+        if self.reorder.get() > 0.0 { DEVICE } else { "" }
+    }
+
+    /// What a port of the switch, written `@`, does with packets to and from its host: commands for `tc -batch`.
     ///
     /// Losses are those of the link, so they happen at the switch, where nothing that a host does to its own interface
     /// can go before them. The program is classic BPF, which needs no rights and no compiler: drop (2) if a random word
     /// is below the share, else go on (-1). netem is not in every kernel, and other ways need more tools.
+    ///
+    /// Packets that are overtaken are taken aside where they come from their host, before the switch looks where they go,
+    /// so that losses and rates of the way to another host are those of any packet. The program leaves alone (0) what is
+    /// addressed to several (the lowest bit of a frame's first byte), and else chooses (-1) in the same way.
     pub(crate) fn port(&self) -> String {
         let mut commands = Vec::new();
         if self.rate.is_some() {
             commands.push(format!("qdisc add dev @ root {}", self.bucket()));
         }
-        if self.drop.get() > 0.0 {
-            let threshold = (self.drop.get() * 2f64.powi(32)) as u32;
+        let [drop, reorder] = [self.drop, self.reorder].map(|share| (share.get() * 2f64.powi(32)) as u32);
+        if drop > 0 || reorder > 0 {
             commands.push("qdisc add dev @ clsact".into());
+        }
+        if drop > 0 {
             commands.push(format!(
                 "filter add dev @ egress bpf direct-action bytecode \
-                 '4,32 0 0 4294963256,53 1 0 {threshold},6 0 0 2,6 0 0 4294967295'"
+                 '4,32 0 0 4294963256,53 1 0 {drop},6 0 0 2,6 0 0 4294967295'"
+            ));
+        }
+        if reorder > 0 {
+            commands.push(format!(
+                "filter add dev @ ingress bpf bytecode \
+                 '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 {reorder},6 0 0 0,6 0 0 4294967295' \
+                 flowid 1:1 action mirred egress redirect dev {DEVICE}"
             ));
         }
         commands.join("\n")
@@ -209,7 +231,7 @@ mod tests {
         assert_eq!(read("0"), Ok(0.0));
         for text in ["150%", "100%", "1", "-1%", "NaN", "%", "", "a tenth"] {
             let fits = "a share from 0% to less than 100%, such as 1% or 0.01";
-            assert_eq!(read(text), Err(format!("drop {text} does not fit: {fits}")));
+            assert_eq!(read(text), Err(format!("share {text} does not fit: {fits}")));
         }
     }
 
@@ -250,5 +272,13 @@ mod tests {
         );
         settings.rate = Some(Rate::from_bits_per_s(200_000_000).unwrap());
         assert!(settings.port().starts_with("qdisc add dev @ root tbf rate 200000000bit burst"));
+        settings.reorder = Share::new(0.5).unwrap();
+        assert_eq!(settings.port().lines().count(), 4);
+        settings.drop = Share::default();
+        assert_eq!(settings.port().lines().count(), 3);
+        let last = "filter add dev @ ingress bpf bytecode \
+                    '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \
+                    flowid 1:1 action mirred egress redirect dev late";
+        assert_eq!(settings.port().lines().last(), Some(last));
     }
 }

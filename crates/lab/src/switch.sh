@@ -1,8 +1,8 @@
 # The first process of a lab, in namespaces of its own: it is the switch, starts the hosts, says "ready", and then waits for
 # the end of its standard input. With it ends, by the kernel, every process of the lab, and with them all namespaces.
 #
-# HOSTS how many; PORT words for tc on each port, one command a line, @ for the port; HOST and AGENT the other scripts. From
-# variables, so that whoever lists processes does not read scripts.
+# HOSTS how many; PORT words for tc on each port, one command a line, @ for the port; LATE the device where packets are held
+# that others overtake, or nothing; HOST and AGENT the other scripts. From variables, so that whoever lists processes does not read scripts.
 set -eu
 umask 022
 
@@ -50,7 +50,18 @@ while [ "$number" -lt "$HOSTS" ]; do
 done
 for host in $hosts; do wait "$host"; done
 ip -batch ports
-[ -z "$PORT" ] || tc -batch shaping
+if [ -n "$LATE" ]; then
+	ip tuntap add dev "$LATE" mode tap 2> said ||
+		{ echo "lacks: packets are overtaken by the kernel's TAP devices (/dev/net/tun): $(cat said)"; exit 1; }
+	# What comes back from there is switched as before, and the switch still knows where its sender is.
+	ip link set "$LATE" txqueuelen 10000 master switch up
+	ip link set "$LATE" type bridge_slave learning off flood off mcast_flood off bcast_flood off
+fi
+if [ -n "$PORT" ] && ! tc -batch shaping 2> said; then
+	[ -z "$LATE" ] || echo "lacks: packets are overtaken by the kernel's cls_bpf and act_mirred: $(head -n 1 said)"
+	cat said
+	exit 1
+fi
 
 echo ready
 # Ignored, so that the kernel buries orphans.

@@ -18,7 +18,7 @@ fn lab(settings: &LabSettings) -> Option<Lab> {
         Ok(lab) => Some(lab),
         Err(error) if error.is_about_the_machine() => {
             // Past the test harness, which shows what tests print only when they fail.
-            let _ = writeln!(std::io::stderr(), "skipped: {error}");
+            let _ = std::io::stderr().write_all(format!("skipped: {error}\n").as_bytes());
             None
         }
         Err(error) => panic!("{error}"),
@@ -94,6 +94,8 @@ fn role() {
         ["ask", address] => ask(address.parse().unwrap()),
         ["take"] => take(),
         ["give", address, bytes] => give(address.parse().unwrap(), bytes.parse().unwrap()),
+        ["count"] => count(),
+        ["number", address, packets] => number(address.parse().unwrap(), packets.parse().unwrap()),
         ["scatter", address, packets] => scatter(address.parse().unwrap(), packets.parse().unwrap()),
         ["own", hosts] => own(hosts.parse().unwrap()),
         _ => panic!("unknown role {role}"),
@@ -155,6 +157,43 @@ fn scatter(address: SocketAddr, packets: u32) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     (0..packets).for_each(|_| assert_eq!(socket.send_to(b"hello", address).unwrap(), 5));
     println!("> done");
+}
+
+/// So many packets are on their way at most: they find room at whoever reads them late.
+const BATCH: u32 = 50;
+
+/// Sends packets with numbers, some at once, and waits until all of them have come; at last, an empty one.
+fn number(address: SocketAddr, packets: u32) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    for number in 0..packets {
+        socket.send_to(&number.to_be_bytes(), address).unwrap();
+        if (number + 1) % BATCH == 0 {
+            socket.recv(&mut [0]).unwrap();
+        }
+    }
+    socket.send_to(&[], address).unwrap();
+    println!("> done");
+}
+
+/// Takes packets with numbers until there is an empty one, answers each batch, and says how many came, how many of them behind a
+/// higher number, and how many twice.
+fn count() {
+    let socket = UdpSocket::bind("0.0.0.0:7000").unwrap();
+    println!("> ready");
+    let (mut numbers, mut late, mut highest) = (BTreeSet::new(), 0, 0);
+    let mut doubled = 0;
+    let mut bytes = [0; 4];
+    while let Ok((4, from)) = socket.recv_from(&mut bytes) {
+        let number = u32::from_be_bytes(bytes);
+        late += u32::from(number < highest);
+        doubled += u32::from(!numbers.insert(number));
+        highest = highest.max(number);
+        if numbers.len().is_multiple_of(BATCH as usize) {
+            socket.send_to(b".", from).unwrap();
+        }
+    }
+    println!("> {} {late} {doubled}", numbers.len());
 }
 
 /// Owns a lab with a process that would run on, and says what its processes are known by.
@@ -277,19 +316,59 @@ fn a_link_is_limited_each_way() {
     }
 }
 
+/// How many of 4,000 packets of one host arrive at another.
+fn arriving(settings: &LabSettings) -> Option<u32> {
+    let lab = lab(settings)?;
+    // Counted where they arrive, by the kernel, those of UDP alone: nobody needs to read them.
+    let arrived = || -> u32 {
+        let counters = printed(&lab, 1, "grep Udp: /proc/net/snmp | tail -n 1");
+        counters.split(' ').nth(2).unwrap().parse().unwrap()
+    };
+    assert_eq!(play_on(&lab, 0, "scatter 10.42.0.2:9 4000").says(), "done");
+    // What was sent may be on its way for a while.
+    let mut before = 0;
+    while before == 0 || before != arrived() {
+        before = arrived();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Some(before)
+}
+
 #[test]
 fn links_lose_the_share_they_are_told_to() {
-    let lab = lab!(&LabSettings { drop: Share::new(0.2).unwrap(), ..LabSettings::new(2) });
-    // Counted where they arrive, by the kernel: nobody needs to read them.
-    let arrived = || -> u32 {
-        let counters = printed(&lab, 1, "grep eth0: /proc/net/dev");
-        counters.split_whitespace().nth(2).unwrap().parse().unwrap()
+    let share = |share| Share::new(share).unwrap();
+    for reorder in [0.0, 0.5] {
+        let settings = LabSettings { drop: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
+        let Some(arrived) = arriving(&settings) else { return };
+        // Eight standard deviations each way.
+        assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");
+    }
+}
+
+#[test]
+fn packets_are_overtaken_and_none_is_lost() {
+    let overtaken = |settings: LabSettings| {
+        let lab = lab(&settings)?;
+        let mut counts = play_on(&lab, 1, "count");
+        counts.says();
+        assert_eq!(play_on(&lab, 0, "number 10.42.0.2:7000 2000").says(), "done");
+        let counted = counts.says();
+        let [came, late, doubled] = counted.split(' ').collect::<Vec<_>>()[..] else { panic!("{counted}") };
+        assert_eq!((came, doubled), ("2000", "0"));
+        Some(late.parse::<u32>().unwrap())
     };
-    let before = arrived();
-    assert_eq!(play_on(&lab, 0, "scatter 10.42.0.2:9 4000").says(), "done");
-    let arrived = arrived() - before;
-    // Eight standard deviations each way.
-    assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived");
+    let reorder = Share::new(0.2).unwrap();
+    let slow = Some("10mbit".parse().unwrap());
+    let cases = [
+        (LabSettings::new(2), 0..1),
+        // The last of a batch have nobody to overtake them; eight standard deviations above.
+        (LabSettings { reorder, ..LabSettings::new(2) }, 100..550),
+        (LabSettings { reorder, rate: slow, ..LabSettings::new(2) }, 100..550),
+    ];
+    for (settings, range) in cases {
+        let Some(late) = overtaken(settings.clone()) else { return };
+        assert!(range.contains(&late), "{late} of 2000 packets were overtaken: {settings:?}");
+    }
 }
 
 /// Whether a process is left in the namespace, or sees the network, of these numbers.
@@ -393,13 +472,17 @@ fn users_without_rights_can_do_the_same() {
         .output();
     std::fs::remove_file(&place).unwrap();
     match output {
-        Err(error) => eprintln!("skipped: setpriv: {error}"),
+        Err(error) => {
+            let _ = std::io::stderr()
+                .write_all(format!("skipped: labs of users without rights: setpriv: {error}\n").as_bytes());
+        }
         Ok(output) => {
             let (said, complaints) =
                 (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success(), "{said}{complaints}");
             complaints.lines().filter(|line| line.starts_with("skipped: ")).take(1).for_each(|line| {
-                let _ = writeln!(std::io::stderr(), "{line} (for users without rights)");
+                let _ =
+                    std::io::stderr().write_all(format!("{line} (for users without rights)\n").as_bytes());
             });
         }
     }

@@ -517,10 +517,9 @@ impl Group {
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let found = self.access.wait(&self.channel.notice, until, || {
-            if let Some(found) = find() {
-                return Some(Ok(found));
-            }
-            self.check().err().map(Err)
+            // Whether it has ended is asked first: what has come before its end is there by then, and counts for more.
+            let ended = self.check().err();
+            find().map(Ok).or_else(|| ended.map(Err))
         });
         found.unwrap_or(Err(NodeError::TimedOut))
     }

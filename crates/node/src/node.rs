@@ -173,7 +173,8 @@ impl Node {
     }
 
     /// What is wrong with the kernel's packet path, if it has a part in this node: an interface that is gone, the program taken off.
-    /// Groups are run by user space alone then. It is looked at every second, while there are groups. A daemon says it in its log.
+    /// Groups are run by user space alone then. It is looked at now, and now and then while there is something to do. Of a daemon's
+    /// interfaces the daemon says it in its log, and nothing is said here.
     pub fn troubles(&self) -> Vec<HookTrouble> {
         self.access.troubles()
     }

@@ -261,8 +261,8 @@ impl Protocol {
     }
 
     /// Goes on with a group that was lent where whoever had it stands: what it has counted, the numbers that have grown, and the
-    /// packets that are new in slots. The answer is whether these can be: an application may have written there since. A group for
-    /// which it is false has lost them, and is to be given up.
+    /// packets that are new in slots. The answer is whether all that can be: an application may have written into slots since. A group
+    /// for which it is false has lost packets, and is to be given up.
     #[must_use]
     pub fn take_back(
         &mut self,

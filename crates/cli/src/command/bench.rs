@@ -104,6 +104,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SHARE", requires = "lab", allow_negative_numbers = true)]
     drop: Option<Share>,
 
+    /// The share of packets in the lab that later ones overtake, such as 1%
+    #[arg(long, value_name = "SHARE", requires = "lab", allow_negative_numbers = true)]
+    reorder: Option<Share>,
+
     /// The longest packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
@@ -198,6 +202,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
             drop: arguments.drop.unwrap_or_default(),
+            reorder: arguments.reorder.unwrap_or_default(),
         }),
         None if !arguments.hosts.is_empty() => Place::Hosts(Hosts {
             names: arguments.hosts.clone(),

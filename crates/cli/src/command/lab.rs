@@ -51,6 +51,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
     drop: Share,
 
+    /// The share of packets that later ones overtake, such as 1%
+    #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
+    reorder: Share,
+
     /// The hosts that the command runs on: 0,3-5, or all
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     on: String,
@@ -71,6 +75,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         rate: arguments.rate,
         mtu: arguments.mtu,
         drop: arguments.drop,
+        reorder: arguments.reorder,
     };
     let lab = Lab::start(&settings)?;
     let alone = on.len() == 1;

@@ -3,8 +3,9 @@
 
 #![expect(unsafe_code, reason = "system calls that no library here has")]
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -75,6 +76,11 @@ const GO_UP: i32 = 0;
 const SHOT: i32 = 2;
 const REDIRECT: i32 = 7;
 
+/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+fn skip(why: &dyn Display) {
+    let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
+}
+
 impl Lab {
     /// A lab for this thread; none, and a word on why, where there can be none.
     pub fn new() -> Option<Self> {
@@ -82,11 +88,11 @@ impl Lab {
         let program = match Program::load(settings) {
             Ok(program) => program,
             Err(error @ EbpfError::NotBuilt(_)) => {
-                println!("skipped: {error}");
+                skip(&error);
                 return None;
             }
             Err(error) if !rustix::process::geteuid().is_root() => {
-                println!("skipped: {error}");
+                skip(&error);
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -94,7 +100,7 @@ impl Lab {
         match Self::around(program) {
             Ok(lab) => Some(lab),
             Err(error) => {
-                println!("skipped: there is no TAP device in a network namespace: {error}");
+                skip(&format_args!("there is no TAP device in a network namespace: {error}"));
                 None
             }
         }
@@ -103,6 +109,10 @@ impl Lab {
     fn around(mut program: Program) -> io::Result<Self> {
         // SAFETY: this thread alone goes into the namespace.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        // Nobody else is to send: while another processor sends, what is sent here is not at the far end at once.
+        for interfaces in ["all", "default"] {
+            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
+        }
         let far_end =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
         let mut request = request();

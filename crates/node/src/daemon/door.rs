@@ -64,7 +64,7 @@ pub struct Daemon {
     sessions: BTreeMap<u64, Session>,
     next: u64,
     counters: DaemonCounters,
-    /// No client can be let in for now.
+    /// No client is let in for now: the system had no descriptor for one, or no memory.
     is_paused: bool,
 }
 

@@ -1,10 +1,18 @@
 //! What tests of groups share.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::time::Duration;
 
 use treecast_node::{Group, GroupSettings, Node};
 
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+#[allow(dead_code, reason = "not all tests can be skipped")]
+pub fn skip(why: &dyn Display) {
+    let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
+}
 
 pub fn settings(nodes: &[Node]) -> GroupSettings {
     GroupSettings::new(nodes.iter().map(Node::address).collect())

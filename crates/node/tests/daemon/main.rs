@@ -4,6 +4,8 @@ mod hostile;
 mod processes;
 mod raw;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -79,12 +81,20 @@ fn other() -> Node {
 }
 
 fn engines() -> Vec<EngineChoice> {
-    if rustix::process::getuid().is_root() {
-        vec![EngineChoice::User, EngineChoice::Ebpf]
+    let mut engines = vec![EngineChoice::User];
+    if let Err(error) = treecast_ebpf::Program::is_built() {
+        skip(&format_args!("a daemon with the engine ebpf: {error}"));
+    } else if rustix::process::getuid().is_root() {
+        engines.push(EngineChoice::Ebpf);
     } else {
-        println!("skipped with the engine ebpf: it is for root");
-        vec![EngineChoice::User]
+        skip(&"a daemon with the engine ebpf: it is for root");
     }
+    engines
+}
+
+/// Says what a test does not do, past the test harness, which keeps what tests that pass print, and in one piece.
+fn skip(why: &dyn Display) {
+    let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
 /// Messages go from the first to the second.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Policy};
 
-use crate::{PATIENCE, Served, client, engines, exchange, other};
+use crate::{PATIENCE, Served, client, engines, exchange, other, skip};
 
 const NOBODY: u32 = 65_534;
 
@@ -174,7 +174,7 @@ fn what_a_policy_refuses_is_said_to_the_process_that_asked() {
     let mut child = process(&served.socket(), "refused 5", person(), there.address());
     assert_eq!(wait_for(&mut child, "why: "), "rule \"all\" allows groups 1000-1999, and not 5");
     assert!(child.wait().unwrap().success());
-    let Some(nobody) = person() else { return println!("skipped in part: another user is for root") };
+    let Some(nobody) = person() else { return skip(&"a client of another user is for root") };
     // Who has no rule has a node all the same, by a thread of its own.
     let served = Served::new(EngineChoice::User, Policy::default());
     let mut child = process(&served.socket(), "hold 5", Some(nobody), there.address());

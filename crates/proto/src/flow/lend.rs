@@ -51,9 +51,13 @@ impl Flow {
     }
 
     /// Goes on where whoever had the flow stands; `packet` says what was put into slots meanwhile. The answer is whether that can
-    /// be: others may have written there since, and what cannot be is taken for nothing.
+    /// be: others may have written there since, and what cannot be is taken for nothing. With numbers that cannot be nothing has
+    /// changed.
     pub fn take_back(&mut self, lent: &Lent, mut packet: impl FnMut(Sequence) -> LentPacket) -> bool {
-        let mut is_possible = true;
+        let mut is_possible = self.can_become(lent);
+        if !is_possible {
+            return false;
+        }
         // Of those that have been in one slot, the last is there.
         let first = self.next.max(lent.next - self.terms.slots);
         for number in first.until(lent.next) {
@@ -83,6 +87,21 @@ impl Flow {
         // Readers may have made room that nobody has spoken of yet.
         self.settle();
         is_possible
+    }
+
+    /// Whether these numbers have grown from ours, and are in their order.
+    fn can_become(&self, lent: &Lent) -> bool {
+        let rise = |numbers: &[Sequence]| numbers.windows(2).all(|pair| !pair[1].is_before(pair[0]));
+        let child_rises = |(own, lent_child): (&Child, &LentChild)| {
+            rise(&[own.stable, lent_child.stable, lent_child.acked, lent_child.sent, lent.next])
+                && lent.least.is_some_and(|(least, _)| rise(&[lent.freed, least, lent_child.stable]))
+        };
+        rise(&[self.next, lent.next, lent.freed + self.terms.slots])
+            && rise(&[self.freed, lent.freed, lent.stable, lent.next])
+            && rise(&[self.consumed, lent.consumed, lent.next])
+            && rise(&[lent.freed, lent.consumed])
+            && self.children.len() == lent.children.len()
+            && self.children.iter().zip(&lent.children).all(child_rises)
     }
 
     /// Where children are, in their order.

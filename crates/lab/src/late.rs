@@ -1,0 +1,175 @@
+//! Packets that are overtaken: the switch gives a share of them to a TAP device, and here they are held for a while, and given
+//! back to the switch.
+//!
+//! Whoever opens a TAP device has to be in its network. So a child opens it that is forked for nothing else, and hands the
+//! descriptor over.
+#![expect(unsafe_code, reason = "code between fork and exec, and an ioctl")]
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, PipeReader, PipeWriter, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sched::{CloneFlags, setns};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
+};
+
+/// The TAP device, as switch.sh calls it.
+pub(crate) const DEVICE: &str = "late";
+
+/// How long a packet is held: a few dozen packets of 1,500 bytes overtake it at 1 Gb/s.
+const HELD_FOR: Duration = Duration::from_millis(1);
+
+/// As many packets are held at most; further ones wait in the device.
+const HELD_MAX: usize = 16_384;
+
+/// How long the kernel takes at most to notice that a device is used, in milliseconds.
+const NOTICED_WITHIN_MS: u32 = 10_000;
+
+/// The longest frame: the largest packet of a lab, behind an Ethernet header with a VLAN tag.
+const FRAME_BYTES_MAX: usize = 65_535 + 18;
+
+/// A thread that holds packets, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Late {
+    end: PipeWriter,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Late {
+    /// Takes over the TAP device of a lab; `switch` is the parent of the lab's first process.
+    pub(crate) fn start(switch: u32, own_user: bool) -> io::Result<Self> {
+        let tap = open_tap(switch, own_user)?;
+        let (ended, end) = io::pipe()?;
+        let thread = std::thread::Builder::new().name("lab-late".into());
+        let thread = thread.spawn(move || hold(&tap, &ended))?;
+        Ok(Self { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        // Not by closing it: a child that was forked meanwhile may have it open as well.
+        if self.end.write_all(b".").is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
+    // The user namespace comes first: it gives the right to enter the other.
+    let user = own_user.then_some("user");
+    let namespaces =
+        user.into_iter().chain(["net"]).map(|name| File::open(format!("/proc/{switch}/ns/{name}")));
+    let namespaces = namespaces.collect::<io::Result<Vec<_>>>()?;
+    let (here, there) = UnixStream::pair()?;
+    let instead_of_a_program = move || {
+        for namespace in &namespaces {
+            setns(namespace, CloneFlags::empty())?;
+        }
+        let tap = rustix::fs::open(
+            c"/dev/net/tun",
+            OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        // SAFETY: numbers and a name; all zeros are a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(DEVICE.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: the request is as long as the kernel reads.
+        if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &raw const request) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The kernel has now to notice that somebody is there: what comes before is dropped.
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let mut is_running = false;
+        for _ in 0..NOTICED_WITHIN_MS {
+            // SAFETY: the request is what the call reads and writes, and its flags are a number.
+            unsafe {
+                if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                is_running = i32::from(request.ifr_ifru.ifru_flags) & libc::IFF_RUNNING != 0;
+            }
+            if is_running {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !is_running {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Whoever sets flags, though to what they are, waits for who is changing the interface, and so for all behind this flag.
+        // SAFETY: as above.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [tap.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        sendmsg(&there, &[IoSlice::new(b".")], &mut ancillary, SendFlags::NOSIGNAL)?;
+        // SAFETY: nothing that the caller has registered for its own end is run.
+        unsafe { libc::_exit(0) }
+    };
+    let mut command = Command::new("no program");
+    // SAFETY: between fork and exit nothing is allocated and no lock is taken: system calls alone.
+    unsafe { command.pre_exec(instead_of_a_program) };
+    command.spawn()?.wait()?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    recvmsg(&here, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
+    let received = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut sent) => sent.next(),
+        _ => None,
+    });
+    received.ok_or_else(|| io::Error::other("the TAP device was not handed over"))
+}
+
+/// Gives each frame back when its time has come, until there is something in `ended`, or the device is gone.
+fn hold(tap: &OwnedFd, ended: &PipeReader) {
+    let mut frame = vec![0; FRAME_BYTES_MAX];
+    let mut held: VecDeque<(Instant, Box<[u8]>)> = VecDeque::new();
+    loop {
+        let now = Instant::now();
+        while let Some((_, frame)) = held.pop_front_if(|(until, _)| *until <= now) {
+            // What the switch does not take is lost, as at any queue that is full.
+            let _ = rustix::io::write(tap, &frame);
+        }
+        let wait = held.front().map(|(until, _)| Timespec {
+            tv_sec: 0,
+            tv_nsec: until.duration_since(now).subsec_nanos().into(),
+        });
+        let wanted = if held.len() < HELD_MAX { PollFlags::IN } else { PollFlags::empty() };
+        let mut events = [PollFd::new(ended, PollFlags::IN), PollFd::new(tap, wanted)];
+        match poll(&mut events, wait.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let of_the_device = events[1].revents();
+        if !events[0].revents().is_empty() || of_the_device.intersects(PollFlags::ERR | PollFlags::HUP) {
+            return;
+        }
+        if of_the_device.contains(PollFlags::IN)
+            && let Ok(length) = rustix::io::read(tap, &mut frame)
+        {
+            held.push_back((Instant::now() + HELD_FOR, frame[..length].into()));
+        }
+    }
+}
