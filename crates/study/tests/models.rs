@@ -170,7 +170,7 @@ fn a_guess_that_moves_moves_what_rests_on_it() {
     let spec = study.figure("latency").unwrap();
     assert_eq!(spec.guessed(), ["hop_us", "outstanding_transactions"]);
     let sweeps = std::cell::Cell::new(0);
-    let sensitivity = spec.sensitivity(&|| sweeps.set(sweeps.get() + 1)).unwrap();
+    let sensitivity = spec.sensitivity(true, &|| sweeps.set(sweeps.get() + 1)).unwrap();
     assert_eq!(sweeps.get(), 5);
     let [headline] = &sensitivity.headlines[..] else { panic!("one curve") };
     assert_eq!((headline.series.as_str(), headline.panel.as_str()), ("U-torus", ""));
@@ -312,7 +312,7 @@ fn what_a_series_sets_is_no_guess_of_its_testbed() {
     let base = format!("[[series]]\nname = 'base'\ndescription = 'D'\nscheme = 'separate'\n{set}");
     let figure = FIGURE.replace("scheme = \"separate\"", &format!("scheme = \"separate\"\n{set}"));
     let study = study(&format!("relative_to = 'base'\n{figure}\n{base}"));
-    let sensitivity = study.figure("latency").unwrap().sensitivity(&|| ()).unwrap();
+    let sensitivity = study.figure("latency").unwrap().sensitivity(true, &|| ()).unwrap();
     let (key, sides) = &sensitivity.moved[0];
     assert_eq!(key, "hop_us");
     // The first curve compares a series with itself, and neither rests on the guess; the second one does.
