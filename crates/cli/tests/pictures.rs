@@ -49,7 +49,7 @@ fn the_figures_of_gm_are_what_their_command_writes() {
             "skew",
             "skew-size",
             "flow-latency",
-            "flow-manager-nic",
+            "flow-manager",
             "ours-long",
             "ours-scale",
         ],
