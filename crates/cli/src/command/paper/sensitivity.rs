@@ -54,10 +54,11 @@ pub fn run(arguments: &SensitivityArguments) -> anyhow::Result<u8> {
     for (place, spec) in specs.into_iter().enumerate() {
         bar.set_message(spec.name().to_owned());
         let sensitivity = spec.sensitivity(arguments.quick, &|| bar.inc(1))?;
-        let text = match arguments.format {
-            Format::Table => table(spec, &sensitivity),
-            Format::Markdown if place == 0 => HEAD.to_owned() + &markdown(spec, &sensitivity),
-            Format::Markdown => markdown(spec, &sensitivity),
+        let text = match (arguments.format, place) {
+            (Format::Table, 0) => table(spec, &sensitivity),
+            (Format::Table, _) => "\n".to_owned() + &table(spec, &sensitivity),
+            (Format::Markdown, 0) => HEAD.to_owned() + &markdown(spec, &sensitivity),
+            (Format::Markdown, _) => markdown(spec, &sensitivity),
         };
         bar.suspend(|| emit(None, &text))?;
     }
@@ -123,15 +124,19 @@ fn table(spec: &FigureSpec, sensitivity: &Sensitivity) -> String {
         }
     }
     let still = still.into_iter().collect::<Vec<_>>().join(", ");
+    let still = format!(
+        "No factor moves by more than {} % with: {}",
+        LITTLE * 100.0,
+        if still.is_empty() { "none of them" } else { &still }
+    );
     format!(
         "{}: {}\nThe best improvement factor of each curve, at which {}, and what it becomes when a guess moves:\n{}\n\
-         No factor moves by more than {} % with: {}\n\n",
+         {}\n",
         spec.name(),
         spec.title(),
         spec.x_label(),
         plain(table),
-        LITTLE * 100.0,
-        if still.is_empty() { "none of them" } else { &still }
+        textwrap::fill(&still, usize::from(width()))
     )
 }
 
