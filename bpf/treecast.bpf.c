@@ -38,10 +38,15 @@
 #define SOURCE_IPV6_FIRST 0xff020000
 #define SOURCE_IPV6_LAST 0x00005443
 
+/* The number of a host's loopback interface (LOOPBACK_IFINDEX in Linux). */
+#define LOOPBACK 1
+
 #define SPINS_MAX 8192
 
 /* Others' programs go on behind this one. */
 #define PASS TC_ACT_UNSPEC
+/* And what wakes is for none of them. */
+#define GO_UP TC_ACT_OK
 
 static __always_inline void count(__u64 *counter)
 {
@@ -561,7 +566,8 @@ static __always_inline __u32 forward(struct __sk_buff *buffer, struct work *work
 
 /* Wakes who sleeps by the packet itself, or what is left of it: it goes up to the socket that is waited on, under a version that no
  * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. Packets that have
- * come already go first, since waking takes longer than they do: it comes in once more, behind them. */
+ * come already go first, since waking takes longer than they do: it comes in once more, behind them. But over loopback a packet has
+ * its route from where it was sent, and would lose it on the way: the host's own addresses are taken from nowhere else. */
 static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
 {
 	struct way *sleeper = &work->sleeper;
@@ -572,7 +578,7 @@ static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct g
 	work->data = work->header;
 	work->data.version = VERSION_OF_WAKING;
 	if (!readdress(buffer, work, sleeper, &work->data, length))
-		return bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
+		return buffer->ifindex == LOOPBACK ? GO_UP : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
 	ring(work->place, WOKEN_BY_TIME);
 	return TC_ACT_SHOT;
 }

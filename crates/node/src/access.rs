@@ -13,7 +13,7 @@ use treecast_proto::{GroupCounters, GroupId, Input, MemberId, StrayCounters};
 use crate::bell::{Bell, Notice};
 use crate::channel::Channel;
 use crate::daemon::{Client, Found, socket_path};
-use crate::engine::{Request, Shared};
+use crate::engine::{Engine, Request, Shared};
 use crate::enter;
 use crate::source::Source;
 use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
@@ -237,7 +237,7 @@ impl Access {
 
     pub fn troubles(&self) -> Vec<HookTrouble> {
         match self {
-            Self::Here(shared) => shared.with(|engine| engine.troubles()),
+            Self::Here(shared) => shared.with(Engine::troubles),
             Self::Daemon(_) => Vec::new(),
         }
     }

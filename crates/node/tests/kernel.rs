@@ -333,5 +333,19 @@ fn long_messages_pass_few_slots() {
                 groups[0].send(&message(number, 100_000)).unwrap();
             }
         });
+        // Those who sleep are woken by packets, which have to arrive.
+        assert_eq!(lost_by_ip(), 0);
     });
+}
+
+/// How many packets of IPv4 have come in, in this network namespace, and were for nobody.
+fn lost_by_ip() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Ip: ")).map(|line| line.split(' '));
+    let (names, numbers) = (lines.next().unwrap(), lines.next().unwrap());
+    let of = |name: &str| {
+        let (_, number) = names.clone().zip(numbers.clone()).find(|(other, _)| *other == name).unwrap();
+        number.parse::<u64>().unwrap()
+    };
+    of("InReceives") - of("InDelivers")
 }

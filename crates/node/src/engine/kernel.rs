@@ -36,7 +36,15 @@ pub(crate) struct Returned {
     /// Whether what is in its slots can be.
     pub is_possible: bool,
 }
-/// How often hooks are looked at, while there are groups.
+
+/// When hooks are looked at: now and then while there is something to do, or because somebody asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Look {
+    WhenDue(Nanoseconds),
+    Now,
+}
+
+/// How often hooks are looked at.
 const LOOK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
 
 /// A group in the kernel's tables.
@@ -69,14 +77,16 @@ impl Kernel {
         })
     }
 
-    /// Now and then, sees whether the program still is where packets pass. If not, user space goes on alone: until an interface that
+    /// Sees whether the program still is where packets pass. If not, user space goes on alone: until an interface that
     /// went has come back. Who has taken the program off will have had reasons, and is not worked against.
     /// The answer is whether it no longer is, since the last look: all groups are to be taken back, and their ways forgotten.
-    pub fn look_after_hooks(&mut self, now: Nanoseconds) -> bool {
-        if now < self.look_at {
-            return false;
+    pub fn look_after_hooks(&mut self, look: Look) -> bool {
+        if let Look::WhenDue(now) = look {
+            if now < self.look_at {
+                return false;
+            }
+            self.look_at = now + LOOK_INTERVAL;
         }
-        self.look_at = now + LOOK_INTERVAL;
         let was_hooked = self.is_hooked();
         let mut troubles = self.program.check();
         if troubles.iter().any(is_gone) && self.attach_again() {
@@ -96,7 +106,7 @@ impl Kernel {
         false
     }
 
-    /// What is wrong with the hooks.
+    /// What is wrong with the hooks, as was found when they were last looked at.
     pub fn troubles(&self) -> &[HookTrouble] {
         &self.troubles
     }

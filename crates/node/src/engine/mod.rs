@@ -31,6 +31,7 @@ use crate::ring::{RingReader, RingWriter, ring, shared_ring};
 
 use joints::{Joint, Joints, end};
 pub(crate) use kernel::Kernel;
+use kernel::Look;
 pub(crate) use shared::Shared;
 
 /// What an application asks for. What is asked for often goes by the ring instead.
@@ -103,9 +104,18 @@ impl Engine {
         Some(counters)
     }
 
-    /// What is wrong with the kernel's packet path; empty also where it has no part.
-    pub fn troubles(&self) -> Vec<HookTrouble> {
+    /// What is wrong with the kernel's packet path now; empty also where it has no part.
+    pub fn troubles(&mut self) -> Vec<HookTrouble> {
+        self.look_after_hooks(Look::Now);
         self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
+    }
+
+    /// Takes all groups back if packets no longer pass the program.
+    fn look_after_hooks(&mut self, look: Look) {
+        if self.kernel.as_mut().is_some_and(|kernel| kernel.look_after_hooks(look)) {
+            self.own_all();
+            self.kernel.iter_mut().for_each(Kernel::forget_ways);
+        }
     }
 
     /// What the kernel's packet path counts of a group that is in its tables.
@@ -208,10 +218,7 @@ impl Engine {
         // what is written begins finds it there, and one that comes later waits for the next step.
         let requests = shared.take_requests();
         self.answer_bell();
-        if self.kernel.as_mut().is_some_and(|kernel| kernel.look_after_hooks(clock::now())) {
-            self.own_all();
-            self.kernel.iter_mut().for_each(Kernel::forget_ways);
-        }
+        self.look_after_hooks(Look::WhenDue(clock::now()));
         self.take_from_applications();
         self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
         for request in requests {
