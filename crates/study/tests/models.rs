@@ -192,10 +192,10 @@ fn sensitivity_is_of_the_whole_figure_or_of_its_smaller_sweep() {
     let headline = |quick| {
         let rows = run_all(&spec.runs(quick), &|_| ()).unwrap();
         let points = spec.figure(&rows).panels[0].curves[0].points.clone();
-        points.into_iter().map(|point| point.mean).fold(0.0, f64::max)
+        points.into_iter().map(|point| point.mean).reduce(f64::max)
     };
     for quick in [true, false] {
-        assert_eq!(spec.sensitivity(quick, &|| ()).unwrap().headlines[0].factor, headline(quick));
+        assert_eq!(Some(spec.sensitivity(quick, &|| ()).unwrap().headlines[0].factor), headline(quick));
     }
     assert_ne!(headline(true), headline(false));
 }
