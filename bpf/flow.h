@@ -143,9 +143,9 @@ static long look_for_child_that_waits(__u32 place, void *context)
 
 /* Whether so many packets can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
  * so that a child may be late before the time that is set. */
-static __always_inline bool may_send_all(struct group *group, struct work *work)
+static __always_inline bool may_send_all(struct group *group, __u64 now, __u32 packets)
 {
-	struct readiness readiness = { group, work->now, work->packets, 0 };
+	struct readiness readiness = { group, now, packets, 0 };
 
 	bpf_loop(group->child_count, look_for_child_that_waits, &readiness, 0);
 	return !readiness.is_waiting;

@@ -8,7 +8,7 @@
 /* As many packets pass as one at most. */
 #define PACKETS_MAX 32
 
-/* Whose a group is now. Only the owner touches what is in a group but for `owner` itself, the ways and the bell's words: the
+/* Whose a group is now. Only the owner touches what is in a group but for `owner` itself, `awaits_room` and the ways: the
  * program takes it from nobody for one packet, user space for as long as it has something to do that is out of the ordinary. */
 #define OWNER_NOBODY 0
 #define OWNER_PROGRAM 1
@@ -17,6 +17,7 @@
 /* What the user-space half is woken for. */
 #define WOKEN_BY_NOTE 1
 #define WOKEN_BY_TIME 2
+#define WOKEN_BY_ROOM 3
 
 /* What the next piece has to be, as in proto's `Expected`. */
 #define EXPECTED_BEGINNING 0
@@ -130,7 +131,9 @@ struct group {
 	__u32 least_count;
 	__u32 expected;
 	__u32 expected_message;
-	__u32 reserved;
+	/* At the root, user space is told when every child may be sent so many packets, or has everything; 0: it does not wait. User
+	 * space writes it at any time, and the program 0. */
+	__u32 awaits_room;
 	__u64 expected_offset;
 	__u64 expected_message_length;
 	__u64 parent_heard_at;
@@ -180,7 +183,9 @@ struct page {
 	__u32 taken;
 	/* Whether the program has the group, as far as is known. */
 	__u32 is_lent;
-	__u32 fill[14];
+	/* At the root, whether the application leaves it to the node to send on what is written. */
+	__u32 is_left;
+	__u32 fill[13];
 	__u8 rest[3840];
 };
 

@@ -404,7 +404,7 @@ static __noinline bool take_packets(struct work *work, struct group *group, stru
 {
 	struct before *before = &work->before;
 
-	if (!may_send_all(group, work))
+	if (!may_send_all(group, work->now, work->packets))
 		return false;
 	before->next = group->next;
 	before->consumed = group->consumed;
@@ -654,7 +654,7 @@ static __noinline bool take_acknowledgment(struct work *work, struct group *grou
 {
 	struct header *header = &work->header;
 	__be32 checksum = header->checksum;
-	__u32 place, freed, sender = bpf_ntohl(header->sender);
+	__u32 place, freed, room, sender = bpf_ntohl(header->sender);
 	struct child *child = NULL;
 
 	for (place = 0; place < CHILDREN_MAX; place++) {
@@ -678,7 +678,7 @@ static __noinline bool take_acknowledgment(struct work *work, struct group *grou
 		__builtin_memcpy(child->note.header, header, HEADER_BYTES);
 		child->note.arrived_at = work->now;
 		child->note.is_there = 1;
-		work->wakes_node = 1;
+		work->wakes_node = WOKEN_BY_NOTE;
 		return true;
 	}
 	if (header->acknowledgment.missing || header->acknowledgment.missing_first)
@@ -692,11 +692,17 @@ static __noinline bool take_acknowledgment(struct work *work, struct group *grou
 		work->acknowledgment.checksum = bpf_htonl(packet_checksum(&work->acknowledgment, 0));
 		work->answers = 1;
 	}
-	if (group->is_root && group->freed != freed) {
+	if (!group->is_root)
+		return true;
+	if (group->freed != freed) {
 		publish(&page->read, group->freed);
 		if (page->sleeps && (group->freed == group->next || group->next - group->freed <= group->slots / 2))
 			work->wakes = 1;
 	}
+	room = *(volatile __u32 *)&group->awaits_room;
+	if (room && (group->freed == group->next || (may_send(group, child, room) && may_send_all(group, work->now, room))) &&
+	    __sync_lock_test_and_set(&group->awaits_room, 0))
+		work->wakes_node = WOKEN_BY_ROOM;
 	return true;
 }
 
@@ -713,7 +719,7 @@ static __always_inline int acknowledgment(struct __sk_buff *buffer, struct work 
 	if (!is_taken)
 		return PASS;
 	if (work->wakes_node)
-		ring(work->place, WOKEN_BY_NOTE);
+		ring(work->place, work->wakes_node);
 	work->wakes = work->wakes && __sync_lock_test_and_set(&page->sleeps, 0);
 	if (!work->answers)
 		return work->wakes ? wake(buffer, work, group, HEADER_BYTES) : TC_ACT_SHOT;

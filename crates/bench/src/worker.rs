@@ -78,6 +78,7 @@ impl Worker {
                 };
                 measured.cpu_ns = process_cpu_ns() - cpu;
                 let counters = joined.group.counters();
+                eprintln!("DBG root {} {:?} {:?}", joined.is_root, counters, joined.group.kernel_counts());
                 measured.repeated = counters.repeated - counted.repeated;
                 measured.packets = counters.sent - counted.sent + measured.repeated;
                 Ok(Answer::Ran(measured))

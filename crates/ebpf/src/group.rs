@@ -4,19 +4,22 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use aya::maps::MapData;
 use treecast_proto::{
     Expected, GroupId, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow, MemberId, Nanoseconds,
-    PayloadChecksum, Piece, Sequence,
+    Sequence,
 };
 use treecast_wire::HEADER_BYTES;
 
-use crate::layout::{self, CHILDREN_MAX, Child, Counts, Group, Page, Record, Way};
+use crate::fields::{get, set};
+use crate::layout::{self, CHILDREN_MAX, Child, Counts, Group, Way};
 use crate::memory::Mapping;
+use crate::slots::SlotMemory;
 
 /// A group in the kernel's tables. It is posted by [`crate::Program::add_group`], and belongs to user space then.
 #[derive(Debug)]
@@ -30,15 +33,6 @@ pub struct KernelGroup {
     is_given: bool,
 }
 
-/// The memory of a group's slots, and the page of numbers beside it.
-#[derive(Debug, Clone)]
-pub struct SlotMemory {
-    slots: Arc<Mapping>,
-    page: Arc<Mapping>,
-    slot_bytes: usize,
-    count: u32,
-}
-
 /// What a child has said that it misses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note {
@@ -50,23 +44,21 @@ pub struct Note {
     pub header: [u8; HEADER_BYTES],
 }
 
+/// How many packets may be sent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// So many to every child.
+    pub packets: u32,
+    /// To wait for so many is worth it, if there are as many to send: the more pass the system as one, the better.
+    pub worth: u32,
+}
+
+/// No more packets than that pass the system as one.
+const WORTH: u32 = 32;
+
 /// Where an address and a port are in a frame, by IP's version: the frame's length, and the places of address and port.
 const IPV4: (u32, usize, usize) = (42, 14 + 16, 14 + 20 + 2);
 const IPV6: (u32, usize, usize) = (62, 14 + 24, 14 + 40 + 2);
-
-/// A field of a structure in shared memory, read once.
-macro_rules! get {
-    ($pointer:expr, $($field:tt)+) => {
-        (&raw const (*$pointer).$($field)+).read_volatile()
-    };
-}
-
-/// A field of a structure in shared memory, written once.
-macro_rules! set {
-    ($pointer:expr, $value:expr, $($field:tt)+) => {
-        (&raw mut (*$pointer).$($field)+).write_volatile($value)
-    };
-}
 
 impl KernelGroup {
     pub(crate) fn new(id: GroupId, place: u32, groups: Arc<Mapping>, memory: SlotMemory) -> Self {
@@ -84,6 +76,7 @@ impl KernelGroup {
 
     fn begin(&self) {
         let Self { id, .. } = *self;
+        self.memory.is_left().store(0, Ordering::Release);
         let pointer = self.pointer();
         // SAFETY: the place was free, so that no packet finds the group yet, and the program has it no longer: it keeps a group for
         // less than this process took since it was removed. Nobody but this value names the place.
@@ -161,6 +154,49 @@ impl KernelGroup {
         }
     }
 
+    /// All before it are accepted, or at the root sent on, also while the program has the group.
+    pub fn next(&self) -> Sequence {
+        // SAFETY: the program writes the number whole, at any time.
+        unsafe { Sequence(get!(self.pointer(), next)) }
+    }
+
+    /// How many packets every child may be sent now, also while the program has the group: this may be more in a moment.
+    pub fn room(&self) -> Room {
+        let pointer = self.pointer();
+        let mut room =
+            Room { packets: self.memory.count(), worth: WORTH.min(self.memory.count() / 4).max(1) };
+        // SAFETY: numbers that the program writes whole, at any time.
+        unsafe {
+            for place in 0..(get!(pointer, child_count) as usize).min(CHILDREN_MAX) {
+                let child = &raw const (*pointer).children[place];
+                let (sent, window) = (Sequence(get!(child, sent)), get!(child, window.packets));
+                let by_slots = Sequence(get!(child, end)).distance_from(sent).max(0) as u32;
+                let under_way = sent.distance_from(Sequence(get!(child, acked))).max(0) as u32;
+                room.packets = room.packets.min(by_slots).min(window.saturating_sub(under_way));
+                room.worth = room.worth.min(window / 2).max(1);
+            }
+        }
+        room
+    }
+
+    /// From now on the bell is rung once when every child may be sent so many packets, or has everything.
+    pub fn await_room(&self, packets: u32) {
+        self.awaited_room().store(packets, Ordering::SeqCst);
+        // An acknowledgment that is taken in from now on sees it, and one that has been is seen.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the bell is still to be rung for that.
+    pub fn awaits_room(&self) -> bool {
+        self.awaited_room().load(Ordering::SeqCst) != 0
+    }
+
+    fn awaited_room(&self) -> &AtomicU32 {
+        let pointer = self.pointer();
+        // SAFETY: as in `owner`.
+        unsafe { AtomicU32::from_ptr(&raw mut (*pointer).awaits_room) }
+    }
+
     /// Says which socket's datagrams are packets of this group's root (`SO_COOKIE`); 0: none.
     pub fn set_source(&mut self, socket: u64) {
         // SAFETY: the program reads the number whole, at any time.
@@ -210,7 +246,7 @@ impl KernelGroup {
     pub fn give(&mut self, lent: &Lent) -> bool {
         debug_assert!(!self.is_given, "a group is given once");
         let is_possible = lent.children.len() <= CHILDREN_MAX
-            && lent.slots == self.memory.count
+            && lent.slots == self.memory.count()
             && lent.expected != Expected::Nothing
             && self.knows_ways(lent);
         if !is_possible {
@@ -287,15 +323,8 @@ impl KernelGroup {
     /// What was put into the slot of a packet while the program had the group. At a root an application may have written there since;
     /// whether the pieces make sense is to be seen.
     pub fn packet(&self, packet: Sequence) -> LentPacket {
-        let record = self.memory.record(packet);
-        // SAFETY: the slot is within the memory; each field is read once, whoever may write it.
-        unsafe {
-            LentPacket {
-                piece: read_piece(record),
-                asks: get!(record, asks) != 0,
-                sent_at: Nanoseconds(get!(record, sent_at)),
-            }
-        }
+        let (piece, asks, sent_at) = self.memory.sent(packet);
+        LentPacket { piece, asks, sent_at }
     }
 
     /// What a child has said that it misses, if one has. The group belongs to user space.
@@ -404,6 +433,7 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, message_length, expected_message_length);
         set!(pointer, lent.parent_heard_at.0, parent_heard_at);
         set!(pointer, lent.look_at.0, look_at);
+        set!(pointer, 0, awaits_room);
         // Whatever the timer was set for, user space knows of it.
         set!(pointer, 0, timed_at);
         set!(pointer, lent.counts.accepted, counts.accepted);
@@ -512,143 +542,5 @@ unsafe fn read_child(pointer: *const Child, child: &mut LentChild) {
             is_opening: get!(pointer, window.is_opening) != 0,
             answered: Sequence(get!(pointer, window.answered)),
         };
-    }
-}
-
-/// # Safety
-/// The record lies in mapped memory.
-unsafe fn read_piece(record: *const Record) -> Piece {
-    // SAFETY: as the caller says; each field is read once.
-    unsafe {
-        Piece {
-            message: get!(record, message),
-            offset: get!(record, offset),
-            length: get!(record, length),
-            message_length: get!(record, message_length),
-            checksum: PayloadChecksum(get!(record, checksum)),
-        }
-    }
-}
-
-impl SlotMemory {
-    pub(crate) fn new(slots: Mapping, page: Mapping, slot_bytes: usize, count: u32) -> Self {
-        Self { slots: Arc::new(slots), page: Arc::new(page), slot_bytes, count }
-    }
-
-    /// Memory of the same form behind other descriptors: `count` slots of `slot_bytes` each, and the page. Slots that are not
-    /// writable are only read.
-    ///
-    /// # Errors
-    /// Those of mmap(2); `InvalidInput` for what cannot be slots.
-    pub fn over(
-        slots: impl AsFd,
-        page: impl AsFd,
-        slot_bytes: usize,
-        count: u32,
-        is_writable: bool,
-    ) -> io::Result<Self> {
-        let bytes = slot_bytes.checked_mul(count as usize);
-        let is_possible =
-            slot_bytes > size_of::<Record>() && slot_bytes.is_multiple_of(8) && count.is_power_of_two();
-        let bytes = bytes.filter(|_| is_possible).ok_or(io::ErrorKind::InvalidInput)?;
-        let slots = Mapping::new(slots, bytes, is_writable)?;
-        Ok(Self::new(slots, Mapping::new(page, size_of::<Page>(), true)?, slot_bytes, count))
-    }
-
-    /// How long a slot is whose payloads have so many bytes at most.
-    pub const fn slot_bytes_for(payload_bytes: usize) -> usize {
-        layout::slot_bytes(payload_bytes as u32).next_multiple_of(8) as usize
-    }
-
-    /// How long the page of numbers is.
-    pub const PAGE_BYTES: usize = size_of::<Page>();
-
-    /// How long a slot is, with what is said of its payload, in bytes.
-    pub const fn slot_bytes(&self) -> usize {
-        self.slot_bytes
-    }
-
-    /// How many slots there are: a power of two.
-    pub const fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// The longest payload, in bytes.
-    pub const fn payload_bytes_max(&self) -> usize {
-        self.slot_bytes - size_of::<Record>()
-    }
-
-    fn record(&self, packet: Sequence) -> *mut Record {
-        let slot = (packet.0 & (self.count - 1)) as usize;
-        // SAFETY: the slots are mapped, and the place is below their number. A slot's length is a multiple of 8, which is what a
-        // record is aligned to.
-        unsafe { self.slots.address::<[u64; 1]>().byte_add(slot * self.slot_bytes).cast() }
-    }
-
-    /// Where the payload of a packet lies. Who may touch it is for the caller to know.
-    pub fn payload(&self, packet: Sequence) -> *mut u8 {
-        // SAFETY: a slot is its record and the payload.
-        unsafe { self.record(packet).cast::<u8>().add(size_of::<Record>()) }
-    }
-
-    /// What is in the slot of a packet.
-    pub fn piece(&self, packet: Sequence) -> Piece {
-        // SAFETY: the slot is mapped.
-        unsafe { read_piece(self.record(packet)) }
-    }
-
-    /// When the packet was accepted here, by the kernel's clock.
-    pub fn arrived_at(&self, packet: Sequence) -> Nanoseconds {
-        // SAFETY: the slot is mapped.
-        unsafe { Nanoseconds(get!(self.record(packet), arrived_at)) }
-    }
-
-    /// Says what is in the slot of a packet.
-    pub fn describe(&self, packet: Sequence, piece: &Piece, arrived_at: Nanoseconds) {
-        let record = self.record(packet);
-        // SAFETY: the slot is mapped; who may write it is for the caller to know, and the program believes nothing of it.
-        unsafe {
-            set!(record, piece.message, message);
-            set!(record, piece.offset, offset);
-            set!(record, piece.length, length);
-            set!(record, piece.message_length, message_length);
-            set!(record, piece.checksum.0, checksum);
-            set!(record, 0, asks);
-            set!(record, arrived_at.0, arrived_at);
-        }
-    }
-
-    fn page(&self) -> *mut Page {
-        self.page.address()
-    }
-
-    /// All before it are written: by the node at a member, by the application at the root.
-    pub fn written(&self) -> &AtomicU32 {
-        // SAFETY: the word is aligned, mapped as long as this value, and all sides use it atomically alone.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).written) }
-    }
-
-    /// All before it are read.
-    pub fn read(&self) -> &AtomicU32 {
-        // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).read) }
-    }
-
-    /// Not 0 if somebody sleeps who is to be woken.
-    pub fn sleeps(&self) -> &AtomicU32 {
-        // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).sleeps) }
-    }
-
-    /// At the root, the program has sent on all before it.
-    pub fn taken(&self) -> &AtomicU32 {
-        // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).taken) }
-    }
-
-    /// Not 0 if the program has the group.
-    pub fn is_lent(&self) -> &AtomicU32 {
-        // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_lent) }
     }
 }

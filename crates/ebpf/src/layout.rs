@@ -10,6 +10,7 @@ pub const OWNER_USER: u32 = 2;
 
 pub const WOKEN_BY_NOTE: u32 = 1;
 pub const WOKEN_BY_TIME: u32 = 2;
+pub const WOKEN_BY_ROOM: u32 = 3;
 
 pub const EXPECTED_BEGINNING: u32 = 0;
 pub const EXPECTED_MESSAGE: u32 = 1;
@@ -136,7 +137,7 @@ mirror! {
         pub least_count: u32,
         pub expected: u32,
         pub expected_message: u32,
-        pub reserved: u32,
+        pub awaits_room: u32,
         pub expected_offset: u64,
         pub expected_message_length: u64,
         pub parent_heard_at: u64,
@@ -167,7 +168,8 @@ mirror! {
         pub fill_sleeps: [u32; 15],
         pub taken: u32,
         pub is_lent: u32,
-        pub fill: [u32; 14],
+        pub is_left: u32,
+        pub fill: [u32; 13],
         pub rest: [u8; 3840],
     }
 
@@ -249,6 +251,7 @@ mod tests {
             ("OWNER_USER", OWNER_USER),
             ("WOKEN_BY_NOTE", WOKEN_BY_NOTE),
             ("WOKEN_BY_TIME", WOKEN_BY_TIME),
+            ("WOKEN_BY_ROOM", WOKEN_BY_ROOM),
             ("EXPECTED_BEGINNING", EXPECTED_BEGINNING),
             ("EXPECTED_MESSAGE", EXPECTED_MESSAGE),
             ("EXPECTED_REST", EXPECTED_REST),

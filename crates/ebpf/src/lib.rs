@@ -9,14 +9,17 @@
 
 mod attach;
 mod error;
+mod fields;
 mod group;
 mod layout;
 mod memory;
 mod program;
+mod slots;
 
 pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
 pub use error::EbpfError;
-pub use group::{KernelGroup, Note, SlotMemory};
+pub use group::{KernelGroup, Note, Room};
 pub use layout::{CHILDREN_MAX, Counts};
 pub use memory::Mapping;
 pub use program::{Program, ProgramSettings, Woken, WokenBy};
+pub use slots::SlotMemory;

@@ -14,9 +14,10 @@ use treecast_proto::GroupId;
 
 use crate::EbpfError;
 use crate::attach::{Attachment, Hook};
-use crate::group::{KernelGroup, SlotMemory};
+use crate::group::KernelGroup;
 use crate::layout::{self, Group, Node, Page};
 use crate::memory::Mapping;
+use crate::slots::SlotMemory;
 
 /// The program as it was compiled, for each length of slots; empty if it could not be.
 static VARIANTS: [(u32, &[u8]); 2] = [
@@ -88,6 +89,8 @@ pub enum WokenBy {
     Note,
     /// An answer has not come in time.
     Time,
+    /// There is room for the packets that were waited with: [`KernelGroup::await_room`].
+    Room,
 }
 
 impl Woken {
@@ -96,6 +99,7 @@ impl Woken {
         let by = match u32::from_ne_bytes(*by.first_chunk()?) {
             layout::WOKEN_BY_NOTE => WokenBy::Note,
             layout::WOKEN_BY_TIME => WokenBy::Time,
+            layout::WOKEN_BY_ROOM => WokenBy::Room,
             _ => return None,
         };
         Some(Self { place: u32::from_ne_bytes(*place), by })

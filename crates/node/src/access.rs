@@ -161,6 +161,14 @@ impl Access {
         }
     }
 
+    /// There is something to do for the node's own thread.
+    pub fn rouse(&self) {
+        match self {
+            Self::Here(shared) => shared.rouse(),
+            Self::Daemon(client) => client.kick(),
+        }
+    }
+
     /// Asks for something, and sees to it that it is done.
     pub fn request(&self, input: Input<'static>) {
         match self {
@@ -181,8 +189,7 @@ impl Access {
         };
         let Some(socket) = enter::lead(shared, settings, channel)? else { return Ok(None) };
         let memory = channel.notice.kernel_memory().cloned();
-        let root = settings.members[settings.root];
-        Ok(memory.map(|memory| Source::new(socket, root, settings.group, settings.cookie(), memory)))
+        Ok(memory.map(|memory| Source::new(socket, settings, memory)))
     }
 
     /// Follows the root of a group.

@@ -42,11 +42,12 @@ pub(crate) enum Side {
 
 impl Side {
     /// Whether the application has done so much that the node is to know while the kernel's packet path has the group: at the root,
-    /// written what that has not sent on; at another member, read as many packets since `consumed` as the parent is told of.
+    /// written what that has not sent on, and not left to be sent on; at another member, read as many packets since `consumed` as the parent is told of.
     pub fn has_much(&self, consumed: Sequence) -> bool {
         match self {
             Self::Reader(reader) => reader.shared_memory().is_none_or(|memory| {
-                memory.taken().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
+                memory.is_left().load(Ordering::Acquire) == 0
+                    && memory.taken().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
             }),
             Self::Writer(writer) => writer.shared_memory().is_none_or(|memory| {
                 memory.read().load(Ordering::Acquire).wrapping_sub(consumed.0) >= writer.slots() / 4

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
+use treecast_ebpf::SlotMemory;
 use treecast_proto::{Input, Lead, MemberId, Sequence};
 
 use crate::channel::{Channel, Placed, Side};
@@ -36,9 +37,11 @@ pub(crate) fn lead(
     let terms = RingTerms { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
     let new = shared.with(|engine| engine.make_ring(channel, terms));
     let NewRing { writer, reader, is_kernels } = new.map_err(NodeError::Daemon)?;
-    let source = is_kernels.then(|| open_source(shared, settings)).transpose();
-    if let Some(memory) = writer.shared_memory() {
-        channel.notice.watch_kernel(memory.clone());
+    let memory = writer.shared_memory().cloned();
+    let source =
+        memory.clone().filter(|_| is_kernels).map(|memory| open_source(shared, settings, memory)).transpose();
+    if let Some(memory) = memory {
+        channel.notice.watch_kernel(memory);
     }
     let place = Placed {
         side: Mutex::new(Some(Side::Writer(writer))),
@@ -57,10 +60,17 @@ pub(crate) fn lead(
     entered
 }
 
-/// The way into the kernel's packet path for the packets of a group's root.
-fn open_source(shared: &Shared, settings: &GroupSettings) -> Result<UdpSocket, NodeError> {
+/// The way into the kernel's packet path for the packets of a group's root, which the application and its node have both.
+fn open_source(
+    shared: &Shared,
+    settings: &GroupSettings,
+    memory: SlotMemory,
+) -> Result<UdpSocket, NodeError> {
     let (socket, cookie) = Source::open(settings.members[settings.root])?;
-    shared.with(|engine| engine.set_source(settings.group, cookie));
+    let what = "cannot share the socket of the root's packets";
+    let of_node = socket.try_clone().map_err(|source| NodeError::System { what, source })?;
+    let of_node = Source::new(of_node, settings, memory).beside();
+    shared.with(|engine| engine.set_source(settings.group, cookie, of_node));
     Ok(socket)
 }
 

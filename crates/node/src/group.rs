@@ -17,7 +17,7 @@ use crate::access::Access;
 use crate::channel::{Channel, Placed, Side};
 use crate::error::{Lost, Unanswered};
 use crate::ring::{RingReader, RingWriter};
-use crate::source::Source;
+use crate::source::{Handed, Source};
 use crate::{GroupSettings, NodeError, probe, tree};
 
 /// A group at one of its members. It may be used by several threads; whole messages follow one another.
@@ -175,7 +175,9 @@ impl Group {
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut end = self.end();
         let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
+        root.source.iter_mut().for_each(Source::begin);
         while !self.put(root, message, None)? {}
+        root.source.iter_mut().for_each(Source::end);
         Ok(())
     }
 
@@ -188,7 +190,10 @@ impl Group {
     pub fn send_part(&self, message: &[u8], timeout: Option<Duration>) -> Result<bool, NodeError> {
         let mut end = self.end();
         let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
-        self.put(root, message, timeout)
+        root.source.iter_mut().for_each(Source::begin);
+        let is_whole = self.put(root, message, timeout);
+        root.source.iter_mut().for_each(Source::end);
+        is_whole
     }
 
     /// Puts what there is room for into the node's memory.
@@ -244,8 +249,10 @@ impl Group {
     /// Gives what is written to the kernel's packet path, where that forwards, and what it does not take to the node.
     fn hand_over(&self, root: &mut Root) {
         let written = root.writer.written();
-        if !root.source.as_mut().is_some_and(|source| source.send(written)) {
-            self.give_news();
+        match root.source.as_mut().map_or(Handed::Refused, |source| source.hand_over(written)) {
+            Handed::Sent | Handed::Left { is_new: false } => {}
+            Handed::Left { is_new: true } => self.access.rouse(),
+            Handed::Refused => self.give_news(),
         }
     }
 

@@ -3,13 +3,14 @@
 #![expect(unsafe_code, reason = "payloads are read where they lie")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
-use treecast_proto::{Cookie, GroupId, Sequence};
+use treecast_proto::{Cookie, GroupId, Nanoseconds, Sequence};
 use treecast_wire::{Body, Data, HEADER_BYTES, Header, MemberId, Timestamp};
 
 use crate::datagrams::{BATCH, Outgoing, options};
+use crate::{GroupSettings, clock};
 
 /// Where datagrams go that are packets of a root: groups of addresses, as bpf/treecast.bpf.c has them. Under these they never
 /// leave the host.
@@ -37,6 +38,52 @@ pub(crate) struct Source {
     /// Whether UDP has its checksum. It costs each copy, and packets have one of their own; but only with it several packets pass
     /// the system as one.
     has_checksum: bool,
+    may_leave_checksums_out: bool,
+    rhythm: Rhythm,
+}
+
+/// What has become of packets that were handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handed {
+    /// They are on their way.
+    Sent,
+    /// The node's own thread sends them on. If that is new, it has to be told.
+    Left { is_new: bool },
+    /// The kernel's packet path does not take them: they are for the protocol.
+    Refused,
+}
+
+/// Whether sending is what holds an application up.
+#[derive(Debug, Default)]
+struct Rhythm {
+    /// When it was last given the word back, and how long it took to send for it when that was last done at once.
+    back_at: Nanoseconds,
+    took: Nanoseconds,
+    /// How often in turn it has had something to send: those that it came with late count half.
+    soon: u32,
+}
+
+impl Rhythm {
+    /// The first messages of a row are sent at once: waking a thread takes longer than that.
+    const FEW: u32 = 8;
+    /// In a long row an interruption does not count.
+    const MANY: u32 = 64;
+    /// It comes again soon if that takes it so much less time than sending.
+    const SHARE: u64 = 8;
+
+    fn comes_again(&mut self, now: Nanoseconds) {
+        if now.since(self.back_at).0 * Self::SHARE >= self.took.0 {
+            self.soon /= 2;
+        }
+    }
+
+    fn hands_over(&mut self) {
+        self.soon = Self::MANY.min(self.soon + 1);
+    }
+
+    const fn is_held_up(&self) -> bool {
+        self.soon > Self::FEW
+    }
 }
 
 impl std::fmt::Debug for Source {
@@ -64,44 +111,94 @@ impl Source {
     }
 
     /// The source of a group's root, by the socket that was opened for it.
-    pub fn new(
-        socket: UdpSocket,
-        node: SocketAddr,
-        group: GroupId,
-        cookie: Cookie,
-        memory: SlotMemory,
-    ) -> Self {
-        let to = to(node);
+    pub fn new(socket: UdpSocket, settings: &GroupSettings, memory: SlotMemory) -> Self {
+        let to = to(settings.members[settings.root]);
         let outgoing = Outgoing::new(to.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX)).connected();
-        Self { socket, outgoing, to, group, cookie, memory, has_checksum: true }
+        Self {
+            socket,
+            outgoing,
+            to,
+            group: settings.group,
+            cookie: settings.cookie(),
+            memory,
+            has_checksum: true,
+            may_leave_checksums_out: true,
+            rhythm: Rhythm::default(),
+        }
+    }
+
+    /// One that sends by a socket that somebody else sends by as well, who alone says whether UDP has its checksum.
+    pub fn beside(self) -> Self {
+        Self { may_leave_checksums_out: false, has_checksum: false, ..self }
+    }
+
+    /// The application comes with something to send.
+    pub fn begin(&mut self) {
+        self.rhythm.comes_again(clock::now());
+    }
+
+    /// The application is given the word back.
+    pub fn end(&mut self) {
+        self.rhythm.back_at = clock::now();
+    }
+
+    /// Sends on what is in slots before this packet, or leaves that to the node if sending is what holds the application up: with
+    /// that on another processor messages are written meanwhile, and more of them pass the system as one.
+    pub fn hand_over(&mut self, upto: Sequence) -> Handed {
+        self.rhythm.hands_over();
+        // What has been written is seen by a node that is about to say that nothing is left.
+        fence(Ordering::SeqCst);
+        if self.memory.is_left().load(Ordering::SeqCst) != 0 {
+            return Handed::Left { is_new: false };
+        }
+        if self.rhythm.is_held_up() && self.is_lent() {
+            self.memory.is_left().store(1, Ordering::SeqCst);
+            // The node says so for what it sends.
+            self.has_checksum = true;
+            return Handed::Left { is_new: true };
+        }
+        if self.send(upto) { Handed::Sent } else { Handed::Refused }
     }
 
     /// Sends on what is in slots before this packet, as far as the kernel's packet path takes it; says whether that is all. What it
     /// does not take it leaves to the node, as it does with what it has not been given.
-    pub fn send(&mut self, upto: Sequence) -> bool {
+    fn send(&mut self, upto: Sequence) -> bool {
         loop {
             let from = self.taken();
             if from == upto {
                 return true;
             }
-            if self.memory.is_lent().load(Ordering::Acquire) == 0 {
+            if !self.is_lent() {
                 return false;
             }
-            let until = if upto.distance_from(from) > BATCH as i32 { from + BATCH as u32 } else { upto };
-            self.set_checksum(until != from + 1);
-            for packet in from.until(until) {
-                self.add(packet);
-            }
-            // What is refused here is not taken, which is seen.
-            let _ = self.outgoing.send(&self.socket);
-            if self.taken() != until {
+            let start = clock::now();
+            let until = self.send_some(from, upto);
+            self.rhythm.took = clock::now().since(start);
+            if until != Some(self.taken()) {
                 return false;
             }
         }
     }
 
+    /// Sends a batch of what is in slots from one packet to before another, which are no more than there are slots; says up to where.
+    /// None: a slot says what cannot be.
+    pub fn send_some(&mut self, from: Sequence, upto: Sequence) -> Option<Sequence> {
+        let until = if upto.distance_from(from) > BATCH as i32 { from + BATCH as u32 } else { upto };
+        self.set_checksum(!self.may_leave_checksums_out || until != from + 1);
+        for packet in from.until(until) {
+            self.add(packet)?;
+        }
+        // What is refused here is not taken, which is seen.
+        let _ = self.outgoing.send(&self.socket);
+        Some(until)
+    }
+
+    fn is_lent(&self) -> bool {
+        self.memory.is_lent().load(Ordering::Acquire) != 0
+    }
+
     fn set_checksum(&mut self, has_checksum: bool) {
-        if self.has_checksum != has_checksum {
+        if self.has_checksum != has_checksum || !self.may_leave_checksums_out {
             options::leave_checksums_out(&self.socket, !has_checksum);
             self.has_checksum = has_checksum;
         }
@@ -111,8 +208,10 @@ impl Source {
         Sequence(self.memory.taken().load(Ordering::Acquire))
     }
 
-    fn add(&mut self, packet: Sequence) {
+    fn add(&mut self, packet: Sequence) -> Option<()> {
         let piece = self.memory.piece(packet);
+        let length =
+            Some(piece.length as usize).filter(|&length| length <= self.memory.payload_bytes_max())?;
         let data = Data {
             message: piece.message,
             offset: piece.offset,
@@ -134,10 +233,10 @@ impl Source {
         let mut header: [u8; HEADER_BYTES] = header.write(piece.checksum);
         // The rest is said by the kernel's packet path, which goes on from the payload's part.
         header[CHECKSUM].copy_from_slice(&piece.checksum.0.to_be_bytes());
-        // SAFETY: the slot is mapped, and nobody writes it before the packet has left it, which is after it was sent.
-        unsafe {
-            self.outgoing.add_from(self.to, &header, self.memory.payload(packet), piece.length as usize);
-        }
+        // SAFETY: the payload is within the slot, which is mapped. Its application writes it no more before the packet has left it;
+        // if another process does, wrong bytes are sent to its own group.
+        unsafe { self.outgoing.add_from(self.to, &header, self.memory.payload(packet), length) };
+        Some(())
     }
 }
 

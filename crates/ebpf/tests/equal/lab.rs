@@ -71,6 +71,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 
 /// Answers of the program (`linux/pkt_cls.h`).
 const UNSPEC: i32 = -1;
+const GO_UP: i32 = 0;
 const SHOT: i32 = 2;
 const REDIRECT: i32 = 7;
 
@@ -269,7 +270,8 @@ impl Ingress {
                 Verdict::Passed
             }
             SHOT => Verdict::Taken,
-            REDIRECT if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
+            // It goes up as it is over loopback, by which frames come here.
+            GO_UP if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
             REDIRECT => Verdict::Sent(sent),
             other => panic!("the program answers {other}"),
         }

@@ -203,10 +203,7 @@ impl Client {
         };
         let (writer, _) = map(&memory, &slots, &page, true, channel)?;
         let source = descriptors.next().map(UdpSocket::from).zip(writer.shared_memory().cloned());
-        let source = source.map(|(socket, memory)| {
-            let root = settings.members[settings.root];
-            Source::new(socket, root, settings.group, settings.cookie(), memory)
-        });
+        let source = source.map(|(socket, memory)| Source::new(socket, settings, memory));
         channel.place(Placed {
             side: Mutex::new(Some(Side::Writer(writer))),
             member: settings.root as u32,

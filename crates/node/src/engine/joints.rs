@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
+use treecast_ebpf::SlotMemory;
 use treecast_proto::{GroupId, Input, Protocol, Sequence};
 
-use super::kernel::{Kernel, Returned};
+use super::kernel::{Kernel, Onward, Returned};
 use crate::channel::{Channel, Side};
 use crate::clock;
 
@@ -30,6 +32,21 @@ impl Joint {
             Some(Side::Reader(reader)) => reader.resume(returned.next, returned.freed),
             Some(Side::Writer(writer)) => writer.resume(returned.next, returned.consumed),
             None => {}
+        }
+    }
+
+    /// Where a root's application says that it leaves packets to be sent on; none if it does not.
+    fn left(&self) -> Option<&SlotMemory> {
+        let Some(Side::Reader(reader)) = &self.side else { return None };
+        reader.shared_memory().filter(|memory| memory.is_left().load(Ordering::SeqCst) != 0)
+    }
+
+    /// What the application has left to be sent on is for the protocol.
+    fn leave_nothing(&self) {
+        if let Some(memory) = self.left() {
+            memory.is_left().store(0, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            self.channel.give_news();
         }
     }
 
@@ -80,6 +97,38 @@ impl Joints {
             joint.channel.ring_anyway();
             self.nonsense += u64::from(joint.give_up_nonsense(protocol, returned.is_possible));
         }
+    }
+
+    /// Sends on a batch of what each root's application has left to the node, by the kernel's packet path: what that does not take is
+    /// for the protocol.
+    pub fn send_on(&self, kernel: &mut Option<Kernel>) {
+        let Some(kernel) = kernel else { return };
+        for (&group, joint) in &self.groups {
+            let Some(memory) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
+            match kernel.send_on(group) {
+                Onward::More | Onward::Waits => {}
+                Onward::Refused => joint.leave_nothing(),
+                Onward::All => {
+                    // Who writes more from now on sends that on, and who has done so before is seen here.
+                    memory.is_left().store(0, Ordering::SeqCst);
+                    fence(Ordering::SeqCst);
+                    if !kernel.has_all(group) {
+                        memory.is_left().store(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What an application has left to be sent on is for the protocol now: something is asked that comes after it.
+    pub fn leave_nothing(&self, group: GroupId) {
+        self.groups.get(&group).inspect(|joint| joint.leave_nothing());
+    }
+
+    /// Whether applications have left something that can be sent on now.
+    pub fn is_anything_left(&self, kernel: Option<&Kernel>) -> bool {
+        let Some(kernel) = kernel else { return false };
+        self.groups.iter().any(|(&group, joint)| joint.left().is_some() && !kernel.awaits_room(group))
     }
 
     /// Gives up groups whose applications have written what cannot be.

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{
-    Counts, EbpfError, HookTrouble, Interface, KernelGroup, Note, Program, ProgramSettings, SlotMemory,
-    interfaces_for,
+    Counts, EbpfError, HookTrouble, Interface, KernelGroup, Note, Program, ProgramSettings, Room, SlotMemory,
+    WokenBy, interfaces_for,
 };
 use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol, Sequence};
 
 use crate::clock;
 use crate::datagrams::Datagrams;
+use crate::source::Source;
 
 /// The kernel's packet path, with the groups that are in its tables.
 #[derive(Debug)]
@@ -55,6 +57,20 @@ struct Posted {
     epoch: Option<u32>,
     /// What was lent.
     lent: Lent,
+    /// At the root, by which is sent on what the application leaves to the node.
+    source: Option<Source>,
+}
+
+/// How far the kernel's packet path has taken what a root's application has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Onward {
+    All,
+    /// It takes more.
+    More,
+    /// It takes more later: the bell will be rung.
+    Waits,
+    /// It does not take it, or has not got the group.
+    Refused,
 }
 
 impl Kernel {
@@ -136,9 +152,13 @@ impl Kernel {
         self.program.bell()
     }
 
-    /// A group for which the bell was rung: a child misses something, or has not answered in time.
+    /// A group for which the bell was rung and which is to be taken back: a child misses something, or has not answered in time.
     pub fn take_ring(&mut self) -> Option<GroupId> {
         while let Some(woken) = self.program.take_ring() {
+            // Whoever waits for room looks for it anyway.
+            if woken.by == WokenBy::Room {
+                continue;
+            }
             // The group may have gone since.
             let found = self.groups.iter().find(|(_, posted)| posted.group.place() == woken.place);
             if let Some((&group, _)) = found {
@@ -166,7 +186,7 @@ impl Kernel {
                 return Err(system("cannot share the memory of a group")(error));
             }
         };
-        self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new() });
+        self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new(), source: None });
         self.at_home.push(group);
         Ok((memory, descriptors))
     }
@@ -179,11 +199,48 @@ impl Kernel {
         }
     }
 
-    /// Says which socket's datagrams are packets of the group's root.
-    pub fn set_source(&mut self, group: GroupId, socket: u64) {
+    /// Says which socket's datagrams are packets of the group's root, and by what this node sends such.
+    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: Source) {
         if let Some(posted) = self.groups.get_mut(&group) {
-            posted.group.set_source(socket);
+            posted.group.set_source(cookie);
+            posted.source = Some(source);
         }
+    }
+
+    /// Sends on a batch of what a root's application has written, as far as children have room for it.
+    pub fn send_on(&mut self, group: GroupId) -> Onward {
+        let Some(Posted { group, source: Some(source), .. }) = self.groups.get_mut(&group) else {
+            return Onward::Refused;
+        };
+        let (next, written) = (group.next(), written(group));
+        let ahead = written.distance_from(next) as u32;
+        if !group.is_given() || ahead > group.memory().count() {
+            return Onward::Refused;
+        }
+        let is_enough = |room: Room| room.packets >= room.worth.min(ahead);
+        let mut room = group.room();
+        if !is_enough(room) {
+            group.await_room(room.worth.min(ahead));
+            room = group.room();
+            if !is_enough(room) {
+                return Onward::Waits;
+            }
+            group.await_room(0);
+        }
+        if source.send_some(next, next + ahead.min(room.packets)) != Some(group.next()) {
+            return Onward::Refused;
+        }
+        if group.next() == written { Onward::All } else { Onward::More }
+    }
+
+    /// Whether what a root's application has left waits for room.
+    pub fn awaits_room(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|posted| posted.group.is_given() && posted.group.awaits_room())
+    }
+
+    /// Whether the kernel's packet path has sent on all that a root's application has written.
+    pub fn has_all(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_none_or(|posted| posted.group.next() == written(&posted.group))
     }
 
     /// Says at which port of this host whoever sleeps over a group is woken.
@@ -261,6 +318,11 @@ impl Kernel {
     pub fn counts(&self, group: GroupId) -> Option<Counts> {
         self.groups.get(&group).map(|posted| posted.group.counts())
     }
+}
+
+/// All before it are written, as a root's application says.
+fn written(group: &KernelGroup) -> Sequence {
+    Sequence(group.memory().written().load(Ordering::Acquire))
 }
 
 /// Whether an interface is not there any more.

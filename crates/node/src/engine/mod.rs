@@ -48,6 +48,17 @@ pub(crate) enum Request {
     },
 }
 
+impl Request {
+    /// The group of which something is asked that is there already.
+    fn group(&self) -> Option<GroupId> {
+        match self {
+            Self::Input(input) => input.group(),
+            Self::End(group) => Some(*group),
+            Self::Enter { .. } => None,
+        }
+    }
+}
+
 /// The protocol on its socket.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -74,6 +85,14 @@ pub(crate) struct NewRing {
     pub writer: RingWriter,
     pub reader: RingReader,
     pub is_kernels: bool,
+}
+
+/// Whether a step has done all there was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Done,
+    /// Applications have left more to be sent on than one step does.
+    More,
 }
 
 /// A step takes in so many batches at most before others may hold the engine.
@@ -166,10 +185,10 @@ impl Engine {
         self.joints.nonsense
     }
 
-    /// Says which socket's datagrams are packets of a group's root.
-    pub fn set_source(&mut self, group: GroupId, socket: u64) {
+    /// Says which socket's datagrams are packets of a group's root; here they are sent on that the application leaves to the node.
+    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: crate::source::Source) {
         if let Some(kernel) = &mut self.kernel {
-            kernel.set_source(group, socket);
+            kernel.set_source(group, cookie, source);
         }
     }
 
@@ -212,13 +231,17 @@ impl Engine {
         self.protocol.awaited(group)
     }
 
-    /// Does all there is to do now.
-    pub fn step(&mut self, shared: &Shared) {
+    /// Does all there is to do now, but for what takes longer: others may want the engine as well.
+    pub fn step(&mut self, shared: &Shared) -> Progress {
         // What an application asks for is about what it has written or read before: a request that is here when the look at
         // what is written begins finds it there, and one that comes later waits for the next step.
         let requests = shared.take_requests();
         self.answer_bell();
         self.look_after_hooks(Look::WhenDue(clock::now()));
+        for group in requests.iter().filter_map(Request::group) {
+            self.joints.leave_nothing(group);
+        }
+        self.joints.send_on(&mut self.kernel);
         self.take_from_applications();
         self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
         for request in requests {
@@ -240,6 +263,7 @@ impl Engine {
         if let Some(kernel) = &mut self.kernel {
             kernel.lend(&mut self.protocol);
         }
+        if self.joints.is_anything_left(self.kernel.as_ref()) { Progress::More } else { Progress::Done }
     }
 
     fn request(&mut self, request: Request) {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 
 use super::stop::{self, Stop};
-use super::{Engine, Kernel, Request};
+use super::{Engine, Kernel, Progress, Request};
 use crate::bell::{Bell, Notice};
 use crate::datagrams::Datagrams;
 use crate::seat::{Arrivals, Seat};
@@ -98,7 +98,7 @@ impl Shared {
     pub fn request_and_wait(&self, request: Request) {
         lock(&self.requests).push_back(request);
         self.has_requests.store(true, Ordering::Release);
-        lock(&self.engine).step(self);
+        self.drive(lock(&self.engine));
     }
 
     /// What applications have asked for since.
@@ -113,8 +113,20 @@ impl Shared {
     /// There is something to do: does it here, unless somebody holds the engine, who then does it.
     pub fn kick(&self) {
         match self.engine.try_lock() {
-            Ok(mut engine) => engine.step(self),
+            Ok(engine) => self.drive(engine),
             Err(_) => self.bell.ring(),
+        }
+    }
+
+    /// There is something to do for the engine's own thread.
+    pub fn rouse(&self) {
+        self.bell.ring();
+    }
+
+    /// Does what there is to do, and leaves to the engine's own thread what takes longer.
+    fn drive(&self, mut engine: MutexGuard<'_, Engine>) {
+        if engine.step(self) == Progress::More {
+            self.bell.ring();
         }
     }
 
@@ -137,7 +149,9 @@ impl Shared {
             let is_stopping;
             {
                 let mut engine = lock(&self.engine);
-                engine.step(self);
+                if engine.step(self) == Progress::More {
+                    continue;
+                }
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;
@@ -168,7 +182,7 @@ impl Shared {
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        self.seat.wait(notice, until, find, || lock(&self.engine).step(self))
+        self.seat.wait(notice, until, find, || self.drive(lock(&self.engine)))
     }
 }
 
