@@ -94,8 +94,9 @@ pub enum PlanError {
     },
     /// A postal tree without its lambda.
     #[error(
-        "scheme postal needs a lambda here: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet \
-         and running groups measure it)"
+        "scheme postal needs a lambda here, the time until a receiver has the message in copies that its sender makes \
+         meanwhile: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and running groups \
+         measure it)"
     )]
     NeedsLambda,
     /// A tree worm that finds no switch above all destinations.

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use treecast_fabric::SpecError;
 
 use crate::figure::Figure;
+use crate::journal::Journal;
 use crate::setup::{Hardware, Testbed};
 use crate::{FigureSpec, StudyError, run_all};
 
@@ -38,26 +39,33 @@ pub struct Sensitivity {
 impl FigureSpec {
     /// The keys of parameters that its testbeds have guessed.
     pub fn guessed(&self) -> Vec<String> {
-        let testbeds = self.quick.points.iter().filter_map(|point| point.setup.testbed());
+        let testbeds = self.full.points.iter().filter_map(|point| point.setup.testbed());
         let keys: BTreeSet<&String> = testbeds.flat_map(|testbed| &testbed.guessed).collect();
         keys.into_iter().cloned().collect()
     }
 
-    /// Runs the figure's smaller sweep as it is, and with each guess a fifth lower and higher; `done` is told each time that
-    /// one of these `1 + 2 * guesses` sweeps is done.
+    /// Runs the figure as it is, and with each guess a fifth lower and higher; `done` is told each time that one of these
+    /// `1 + 2 * guesses` sweeps is done. `quick` takes the smaller sweep of the file's `[quick]` table.
     ///
     /// # Errors
     /// [`StudyError::NoFactors`] where the figure shows no factors; [`StudyError::Run`] where a run is not possible.
-    pub fn sensitivity(&self, done: &dyn Fn()) -> Result<Sensitivity, StudyError> {
+    pub fn sensitivity(&self, quick: bool, done: &dyn Fn()) -> Result<Sensitivity, StudyError> {
         if self.relative_to.is_none() {
             return Err(StudyError::NoFactors { figure: self.name.clone() });
         }
+        let mut known = Journal::default();
+        let rows = run_all(&self.runs(quick), &|_| ())?;
+        known.learn(&rows);
+        let headlines = headlines(&self.figure(&rows));
+        done();
+        // Runs that do not rest on what is moved need not be made again.
         let figure = |spec: &Self| -> Result<Figure, StudyError> {
-            let rows = run_all(&spec.runs(true), &|_| ())?;
+            let recalled = known.recall(&spec.runs(quick));
+            let rows = run_all(recalled.left(), &|_| ())?;
+            let figure = spec.figure(&recalled.joined(rows));
             done();
-            Ok(spec.figure(&rows))
+            Ok(figure)
         };
-        let headlines = headlines(&figure(self)?);
         let mut moved = Vec::new();
         for key in self.guessed() {
             let mut factors = [Vec::new(), Vec::new()];
@@ -79,7 +87,7 @@ impl FigureSpec {
     /// The figure with a guessed parameter multiplied wherever a testbed has it, and a panel or series has not set it.
     fn with_guess(&self, key: &str, factor: f64) -> Result<Self, SpecError> {
         let mut moved = self.clone();
-        for point in &mut moved.quick.points {
+        for point in moved.full.points.iter_mut().chain(&mut moved.quick.points) {
             let Hardware::Testbed(testbed) = &mut point.setup.hardware else { continue };
             let Testbed { model, guessed, .. } = testbed.as_mut();
             if guessed.iter().any(|guess| guess == key) {

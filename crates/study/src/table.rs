@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::chart::map;
 use crate::figure::{Best, Curve, Figure, Panel, Point};
+use crate::rows::Row;
 
 /// What stands where a curve has no point.
 const MISSING: &str = "-";
@@ -46,6 +47,28 @@ pub fn table(figure: &Figure, width: u16, rows: Rows) -> String {
         text.push('\n');
     }
     text + &legend(&figure)
+}
+
+/// How many runs that deadlocked are told of.
+const DEADLOCKS_SHOWN: usize = 3;
+
+/// Who waits for whom in the runs of a model that ended deadlocked: a paragraph a run, of the first that did; nothing where
+/// none did.
+pub fn deadlocks(rows: &[Row]) -> String {
+    let cycle = |row: &Row| row.measured.modelled().map(|modelled| modelled.deadlock.join(";\n  "));
+    let deadlocked =
+        rows.iter().filter_map(|row| Some((row.spec, cycle(row).filter(|cycle| !cycle.is_empty())?)));
+    let deadlocked: Vec<_> = deadlocked.collect();
+    let mut text = String::new();
+    for (run, cycle) in deadlocked.iter().take(DEADLOCKS_SHOWN) {
+        let panel = Some(&run.panel().label).filter(|label| !label.is_empty());
+        let place = panel.into_iter().chain([&run.series().name]).cloned().collect::<Vec<_>>().join(", ");
+        let _ = write!(text, "\nDeadlocked: {place}, {} {}:\n  {cycle}\n", run.figure().x_label(), run.x());
+    }
+    if deadlocked.len() > DEADLOCKS_SHOWN {
+        let _ = writeln!(text, "\nand {} more: see the column deadlock", deadlocked.len() - DEADLOCKS_SHOWN);
+    }
+    text
 }
 
 /// The numbers of one panel.

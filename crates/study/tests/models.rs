@@ -3,7 +3,8 @@
 use arrow_array::cast::AsArray;
 use treecast_plan::MemberId;
 use treecast_study::figure::Figure;
-use treecast_study::{Row, Study, rows, run_all};
+use treecast_study::table::deadlocks;
+use treecast_study::{Row, Study, builtin, rows, run_all};
 
 const STUDY: &str = r#"
 name = "rings"
@@ -170,7 +171,7 @@ fn a_guess_that_moves_moves_what_rests_on_it() {
     let spec = study.figure("latency").unwrap();
     assert_eq!(spec.guessed(), ["hop_us", "outstanding_transactions"]);
     let sweeps = std::cell::Cell::new(0);
-    let sensitivity = spec.sensitivity(&|| sweeps.set(sweeps.get() + 1)).unwrap();
+    let sensitivity = spec.sensitivity(true, &|| sweeps.set(sweeps.get() + 1)).unwrap();
     assert_eq!(sweeps.get(), 5);
     let [headline] = &sensitivity.headlines[..] else { panic!("one curve") };
     assert_eq!((headline.series.as_str(), headline.panel.as_str()), ("U-torus", ""));
@@ -182,6 +183,36 @@ fn a_guess_that_moves_moves_what_rests_on_it() {
     assert_eq!(key, "hop_us");
     assert_eq!(more[0], Some(by_hand));
     assert_ne!(less[0], more[0]);
+}
+
+#[test]
+fn sensitivity_is_of_the_whole_figure_or_of_its_smaller_sweep() {
+    let study = study(&format!("relative_to = 'separate'\n{FIGURE}\n[quick]\nvalues = [3]"));
+    let spec = study.figure("latency").unwrap();
+    let headline = |quick| {
+        let rows = run_all(&spec.runs(quick), &|_| ()).unwrap();
+        let points = spec.figure(&rows).panels[0].curves[0].points.clone();
+        points.into_iter().map(|point| point.mean).reduce(f64::max)
+    };
+    for quick in [true, false] {
+        assert_eq!(Some(spec.sensitivity(quick, &|| ()).unwrap().headlines[0].factor), headline(quick));
+    }
+    assert_ne!(headline(true), headline(false));
+}
+
+#[test]
+fn a_deadlock_is_told_with_its_run_and_its_cycle() {
+    let study = builtin::study("gm").unwrap().unwrap();
+    let rows = |figure: &str| {
+        run_all(&study.figure(figure).unwrap().runs(true), &|_| ()).map(|rows| deadlocks(&rows))
+    };
+    let text = rows("flow-deadlock").unwrap();
+    let lines: Vec<&str> = text.trim_start().lines().collect();
+    // One of the five series deadlocks, on four nodes.
+    assert_eq!(lines[0], "Deadlocked: LFC, round, nodes, and roots at once 4:");
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[1..].iter().all(|line| line.contains("waits for a buffer of the NIC of")), "{text}");
+    assert_eq!(rows("one-way").unwrap(), "");
 }
 
 fn study_with(setting: &str) -> Study {
@@ -312,7 +343,7 @@ fn what_a_series_sets_is_no_guess_of_its_testbed() {
     let base = format!("[[series]]\nname = 'base'\ndescription = 'D'\nscheme = 'separate'\n{set}");
     let figure = FIGURE.replace("scheme = \"separate\"", &format!("scheme = \"separate\"\n{set}"));
     let study = study(&format!("relative_to = 'base'\n{figure}\n{base}"));
-    let sensitivity = study.figure("latency").unwrap().sensitivity(&|| ()).unwrap();
+    let sensitivity = study.figure("latency").unwrap().sensitivity(true, &|| ()).unwrap();
     let (key, sides) = &sensitivity.moved[0];
     assert_eq!(key, "hop_us");
     // The first curve compares a series with itself, and neither rests on the guess; the second one does.

@@ -150,8 +150,9 @@ fn bad_values_are_named_with_file_and_line() {
     );
     assert_eq!(
         figure_error("\"k-binomial\"", "\"leader:over=postal\""),
-        "latency.toml:21: scheme postal needs a lambda here: add lambda=3.5, or another number from 1 to 1000000 (only the \
-         model myrinet and running groups measure it)"
+        "latency.toml:21: scheme postal needs a lambda here, the time until a receiver has the message in copies that its \
+         sender makes meanwhile: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and running \
+         groups measure it)"
     );
     assert_eq!(
         figure_error("message = 512", "message = 0"),

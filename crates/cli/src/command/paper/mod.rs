@@ -11,7 +11,7 @@ use treecast_fabric::nearest_hint;
 use treecast_sim::Status;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::Figure;
-use treecast_study::table::{Rows, table};
+use treecast_study::table::{Rows, deadlocks, table};
 use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 
 use crate::arguments::{read_file, whole_number};
@@ -25,7 +25,7 @@ use crate::sweep::Sweep;
   treecast paper run icpp98 fig6
   treecast paper run icpp98 --quick --jobs 1 --out /tmp/icpp98
   treecast paper run all --quick
-  treecast paper sensitivity gm
+  treecast paper sensitivity gm --quick
 
 STUDY is the name of a study that 'list' shows, or a folder with a study of your own:
 docs/studies.md says how to write one.")]
@@ -217,6 +217,7 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
         let all = rows_of_figure.len();
         complain(&format!("{unfinished} of {all} runs of {} did not complete", figure.name));
     }
+    text += &deadlocks(rows_of_figure);
     let at = folder.join(&figure.name);
     text += &format!(
         "\nEvery run: {0}.csv and {0}.parquet. Pictures: {0}.svg, and {0}.html for a browser.\n\n",
