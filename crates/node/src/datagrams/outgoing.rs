@@ -33,7 +33,7 @@ struct Batch {
     headers: [libc::mmsghdr; BATCH],
 }
 
-/// As many datagrams pass the system as one at most: as many as every Linux has it (UDP_MAX_SEGMENTS), and as the kernel's packet
+/// As many datagrams pass the system as one at most: as many as every Linux has it (`UDP_MAX_SEGMENTS`), and as the kernel's packet
 /// path takes.
 const TRAIN_DATAGRAMS_MAX: usize = 64;
 
