@@ -104,6 +104,25 @@ fn what_was_done_meanwhile_is_taken_over() {
     go_on(protocol);
 }
 
+#[test]
+fn a_slot_that_a_packet_has_left_is_not_looked_at() {
+    let (mut protocol, mut lent) = lend();
+    (lent.next, lent.consumed, lent.stable, lent.freed) = (START + 5, START + 3, START + 3, START + 3);
+    lent.least = Some((START + 3, CHILDREN as usize));
+    lent.counts.accepted = 5;
+    for child in &mut lent.children {
+        (child.sent, child.acked, child.stable) = (START + 5, START + 5, START + 3);
+    }
+    // A root's application is writing there, and what is half written makes no sense.
+    let mut looked_at = Vec::new();
+    assert!(protocol.take_back(GROUP, &lent, |number| {
+        looked_at.push(number);
+        packet(number)
+    }));
+    assert_eq!(looked_at, [START + 3, START + 4]);
+    go_on(protocol);
+}
+
 /// Numbers near those that are there, and any.
 fn number() -> impl Strategy<Value = Sequence> {
     prop_oneof![(0..60_u32).prop_map(|ahead| START - 20 + ahead), any::<u32>().prop_map(Sequence)]
