@@ -63,6 +63,9 @@ fn the_kernel_takes_the_program_in_both_lengths() {
     }
 }
 
+/// A signal that nobody handles would interrupt nobody.
+extern "C" fn do_nothing(_: libc::c_int) {}
+
 /// The kernel stops looking at a program when a signal comes, and a profiler sends many a second. In a process of its own: the timer
 /// is the whole process's.
 #[test]
@@ -84,9 +87,7 @@ fn signals_do_not_keep_the_program_out() {
             pthread_kill(thread, Signal::SIGURG).unwrap();
         }
     });
-    // Others are not looked at by the system where nobody handles them.
-    extern "C" fn nothing(_: libc::c_int) {}
-    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    let action = SigAction::new(SigHandler::Handler(do_nothing), SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler does nothing.
     unsafe { sigaction(Signal::SIGURG, &action) }.unwrap();
     load(ProgramSettings::default());
