@@ -77,6 +77,7 @@ mod tests {
             last_stored_us_p99: None,
             cpu_us_per_broadcast: 1.0,
             bcast_cpu_us_mean: 1.0,
+            call_cpu_us_mean: None,
             throughput_mb_s: 1.0,
             packets_per_broadcast: 3.0,
             repeated_per_broadcast: 0.0,

@@ -199,6 +199,7 @@ impl Bench {
                 last_stored_us_p99: has_stored.then_some(stored.1),
                 cpu_us_per_broadcast: gathered.cpu_us() / f64::from(self.messages),
                 bcast_cpu_us_mean: gathered.in_call_us_mean(),
+                call_cpu_us_mean: gathered.call_cpu_us_mean(),
                 throughput_mb_s: gathered.throughput_mb_s(),
                 packets_per_broadcast: gathered.packets as f64 / f64::from(self.messages),
                 repeated_per_broadcast: gathered.repeated as f64 / f64::from(self.messages),

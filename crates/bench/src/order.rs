@@ -96,6 +96,8 @@ pub(crate) struct Measured {
     pub at_ns: Vec<u64>,
     /// At the root, how long until every member had it; at others, how long they were in the call.
     pub span_ns: Vec<u64>,
+    /// At others, CPU time of the thread in that call; empty in a stream, where asking for it takes longer than the call.
+    pub call_cpu_ns: Vec<u64>,
     /// At others, when the kernel's packet path had the message in their memory; empty where it has no part in it.
     pub stored_ns: Vec<u64>,
     /// CPU time of the whole process.

@@ -67,6 +67,9 @@ pub struct Row {
     /// How long a member other than the root was in the call, on average: what it costs a process that polls, as those of MPI
     /// do.
     pub bcast_cpu_us_mean: f64,
+    /// CPU time of a member other than the root in the call, on average: what it costs a process that sleeps. None in a stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_cpu_us_mean: Option<f64>,
     /// How much reached each member a second, in 10^6 bytes.
     pub throughput_mb_s: f64,
     /// Data packets that all nodes sent a message.
@@ -95,6 +98,7 @@ pub(crate) struct Gathered {
     pub last_delivery: Times,
     pub last_stored: Times,
     in_call: Times,
+    call_cpu: Times,
     cpu_ns: u64,
     pub packets: u64,
     pub repeated: u64,
@@ -153,6 +157,9 @@ impl Gathered {
         for &span in others.iter().flat_map(|other| &other.span_ns) {
             self.in_call.record(span);
         }
+        for &span in others.iter().flat_map(|other| &other.call_cpu_ns) {
+            self.call_cpu.record(span);
+        }
         let mut end = 0;
         for (number, &start) in root.at_ns.iter().enumerate() {
             let last = last_of(others, number, |other| &other.at_ns).unwrap_or(start);
@@ -177,6 +184,10 @@ impl Gathered {
 
     pub fn in_call_us_mean(&self) -> f64 {
         self.in_call.0.mean() / 1e3
+    }
+
+    pub fn call_cpu_us_mean(&self) -> Option<f64> {
+        (!self.call_cpu.is_empty()).then(|| self.call_cpu.0.mean() / 1e3)
     }
 
     pub fn throughput_mb_s(&self) -> f64 {

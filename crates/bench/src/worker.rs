@@ -174,7 +174,9 @@ fn receive(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
             die_in_the_middle(group, order.bytes)?;
         }
         // In a stream the next call follows at once, and the clock is not asked twice.
-        let start = if matches!(order.pace, Pace::Stream) { back } else { now_ns() };
+        let is_stream = matches!(order.pace, Pace::Stream);
+        let start = if is_stream { back } else { now_ns() };
+        let cpu = if is_stream { 0 } else { thread_cpu_ns() };
         match group.receive_into(&mut message, Some(PATIENCE)) {
             Ok(Some(_)) => {}
             Ok(None) | Err(NodeError::TimedOut) => {
@@ -185,6 +187,9 @@ fn receive(group: &Group, order: &RunOrder) -> Result<Measured, NodeError> {
         }
         let end = now_ns();
         back = end;
+        if !is_stream {
+            measured.call_cpu_ns.push(thread_cpu_ns() - cpu);
+        }
         // Messages of fewer bytes than a number are told by their turn.
         let number = marked(&message).unwrap_or(expected);
         if number < expected {
@@ -247,6 +252,10 @@ fn marked(message: &[u8]) -> Option<u32> {
 
 pub(crate) fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+fn thread_cpu_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
 
 fn process_cpu_ns() -> u64 {

@@ -241,3 +241,22 @@ fn a_host_that_dies_below_the_kernel_s_path_is_cut_off() {
     assert!(report["rows"][0]["killed"]["survivors_complete_us"].as_f64() > Some(0.0));
     assert_eq!((&report["rows"][0]["lost"], &report["rows"][0]["doubled"]), (&0.into(), &0.into()));
 }
+
+/// The README's comparison, and those of the page on the kernel, run as they stand there.
+#[test]
+fn what_pages_say_of_the_kernel_s_path_runs() {
+    if !has_kernel_engine() {
+        return;
+    }
+    for page in ["README.md", "docs/kernel.md"] {
+        let path = format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let commands = text.lines().filter_map(|line| line.strip_prefix("    treecast bench "));
+        let command = commands.clone().next().unwrap_or_else(|| panic!("{page} shows a comparison"));
+        let words: Vec<&str> = command.split(' ').collect();
+        let report = report(&words);
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.iter().map(|row| &row["engine"]).collect::<Vec<_>>(), ["user", "user", "ebpf"]);
+        assert!(rows.iter().all(|row| row["lost"] == 0 && row["doubled"] == 0), "{rows:?}");
+    }
+}

@@ -252,8 +252,9 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
     modes
 }
 
-/// The column of the last message in memory.
+/// The columns of the last message in memory, behind the two of deliveries, and of CPU time in the call.
 const STORED: usize = 7;
+const CALL_CPU: usize = 9;
 
 fn table(report: &Report) -> String {
     let mut table = Table::new();
@@ -267,6 +268,7 @@ fn table(report: &Report) -> String {
         "p99",
         "in memory p50",
         "in call mean",
+        "CPU in call",
         "CPU",
         "MB/s",
         "repeated",
@@ -286,9 +288,9 @@ fn table(report: &Report) -> String {
         ];
         let mut cells = vec![bytes.to_string(), engine.clone(), offload.clone(), scheme.clone()];
         cells.extend(times.map(|time| format!("{time:.1}")));
-        // By the kernel's time stamps, behind the two columns of deliveries.
-        let stored = row.last_stored_us_p50.map_or_else(|| "-".into(), |time| format!("{time:.1}"));
-        cells.insert(STORED, stored);
+        let or_none = |time: Option<f64>| time.map_or_else(|| "-".into(), |time| format!("{time:.1}"));
+        cells.insert(STORED, or_none(row.last_stored_us_p50));
+        cells.insert(CALL_CPU, or_none(row.call_cpu_us_mean));
         cells.extend([lost.to_string(), doubled.to_string()]);
         table.add_row(cells);
     }
