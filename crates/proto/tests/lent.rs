@@ -104,6 +104,26 @@ fn what_was_done_meanwhile_is_taken_over() {
     go_on(protocol);
 }
 
+/// A root's application writes the next packets while the group is taken back, into slots that others have left.
+#[test]
+fn what_has_left_its_slot_is_not_looked_at() {
+    let (mut protocol, mut lent) = lend();
+    let (freed, end) = (START + 40, START + 45);
+    (lent.next, lent.consumed, lent.stable, lent.freed) = (end, freed, freed, freed);
+    lent.least = Some((freed, CHILDREN as usize));
+    for child in &mut lent.children {
+        (child.sent, child.acked, child.stable, child.end) = (end, freed, freed, freed + SLOTS);
+    }
+    let mut seen = Vec::new();
+    let look = |number| {
+        seen.push(number);
+        packet(number)
+    };
+    assert!(protocol.take_back(GROUP, &lent, look));
+    assert_eq!(seen, freed.until(end).collect::<Vec<_>>());
+    go_on(protocol);
+}
+
 /// Numbers near those that are there, and any.
 fn number() -> impl Strategy<Value = Sequence> {
     prop_oneof![(0..60_u32).prop_map(|ahead| START - 20 + ahead), any::<u32>().prop_map(Sequence)]

@@ -58,8 +58,8 @@ impl Flow {
         if !is_possible {
             return false;
         }
-        // Of those that have been in one slot, the last is there.
-        let first = self.next.max(lent.next - self.terms.slots);
+        // What has left its slot is not looked at: the root's application may be writing there at this time.
+        let first = self.next.max(lent.freed);
         for number in first.until(lent.next) {
             let LentPacket { piece, asks, sent_at } = packet(number);
             let piece = Some(piece).filter(|piece| self.is_possible(piece));

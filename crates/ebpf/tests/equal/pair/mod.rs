@@ -225,6 +225,11 @@ impl<'a> Pair<'a> {
         if let Some(group) = group {
             self.take(now, group);
         }
+        self.user_handle(now, from, bytes)
+    }
+
+    /// User space takes in a datagram of a group that it has.
+    fn user_handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         let store = self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
         if let Some(store) = store {
             let posted = self.groups.get(&store.group).ok_or("a packet without slots")?;
@@ -347,7 +352,8 @@ impl<'a> Pair<'a> {
     fn take(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, lent, is_root, .. }) = self.groups.get_mut(&group) else { return };
         if kernel.take(lent) {
-            assert!(self.subject.take_back(group, lent, |packet| kernel.packet(packet)));
+            let is_possible = self.subject.take_back(group, lent, |packet| kernel.packet(packet));
+            assert!(is_possible, "{lent:?}");
         }
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {

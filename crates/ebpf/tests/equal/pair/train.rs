@@ -63,8 +63,12 @@ impl Pair<'_> {
             if !ours(&sent).is_empty() {
                 return Err("what is passed up was sent on all the same".into());
             }
-            for (group, bytes) in of_whom.into_iter().zip(datagrams) {
-                self.user_datagram(now, group, from, bytes)?;
+            // What the application has read is looked at once, as by the program.
+            for group in of_whom.into_iter().flatten() {
+                self.take(now, group);
+            }
+            for bytes in datagrams {
+                self.user_handle(now, from, bytes)?;
             }
         }
         if let Verdict::Waking(waking) = verdict {
