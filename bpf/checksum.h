@@ -3,12 +3,38 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read with their first byte lowest");
 
-static __always_inline __u32 crc_word(__u32 crc, __u64 word)
+/* Where the tables are, in one register: left to itself, the compiler makes an address of each table. */
+static __always_inline const __u8 *crc_tables(void)
 {
+	const __u8 *tables = (const __u8 *)CRC_TABLES;
+
+	asm volatile("" : "+r"(tables));
+	return tables;
+}
+
+/* An entry of one of them, by its place in bytes. That is added first: the table is then part of the instruction that reads. */
+static __always_inline __u32 crc_entry(const __u8 *tables, __u32 table, __u64 place)
+{
+	const __u8 *at = tables + (place & 0x3fc);
+
+	asm volatile("" : "+r"(at));
+	return *(const __u32 *)(at + table * sizeof(CRC_TABLES[0]));
+}
+
+static __always_inline __u32 crc_word(const __u8 *tables, __u32 crc, __u64 word)
+{
+	/* What does not wait for the sum so far comes first, and nothing waits for more than it has to. */
+	__u32 rest = crc_entry(tables, 3, word >> 30), first, second;
+
+	rest ^= crc_entry(tables, 2, word >> 38);
+	rest ^= crc_entry(tables, 1, word >> 46);
+	rest ^= crc_entry(tables, 0, word >> 54);
 	word ^= crc;
-	return CRC_TABLES[7][word & 0xff] ^ CRC_TABLES[6][word >> 8 & 0xff] ^ CRC_TABLES[5][word >> 16 & 0xff] ^
-	       CRC_TABLES[4][word >> 24 & 0xff] ^ CRC_TABLES[3][word >> 32 & 0xff] ^ CRC_TABLES[2][word >> 40 & 0xff] ^
-	       CRC_TABLES[1][word >> 48 & 0xff] ^ CRC_TABLES[0][word >> 56];
+	first = crc_entry(tables, 7, word << 2);
+	first ^= crc_entry(tables, 6, word >> 6);
+	second = crc_entry(tables, 5, word >> 14);
+	second ^= crc_entry(tables, 4, word >> 22);
+	return rest ^ (first ^ second);
 }
 
 /* So many bytes at a time are one step of a loop, which the verifier looks at once. */
@@ -23,14 +49,16 @@ struct summing {
 static long crc_block(__u32 place, void *context)
 {
 	struct summing *summing = context;
-	__u32 at = place * BLOCK_BYTES, word;
+	const __u8 *tables = crc_tables();
+	__u32 at = place * BLOCK_BYTES, word, crc = summing->crc;
 
 	asm volatile("" : "+r"(at));
 	if (at > SLOT_BYTES - BLOCK_BYTES)
 		return 1;
 #pragma unroll
 	for (word = 0; word < BLOCK_BYTES / 8; word++)
-		summing->crc = crc_word(summing->crc, *(__u64 *)(summing->slot->payload + at + 8 * word));
+		crc = crc_word(tables, crc, *(__u64 *)(summing->slot->payload + at + 8 * word));
+	summing->crc = crc;
 	return 0;
 }
 
@@ -38,6 +66,7 @@ static long crc_block(__u32 place, void *context)
 static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
 {
 	struct summing summing = { slot, ~0u, 0 };
+	const __u8 *tables = crc_tables();
 	__u32 at = length & ~(BLOCK_BYTES - 1), place;
 	__u32 crc;
 
@@ -50,7 +79,7 @@ static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
 		asm volatile("" : "+r"(word));
 		if (word + 8 > length || word > SLOT_BYTES - 8)
 			break;
-		crc = crc_word(crc, *(__u64 *)(slot->payload + word));
+		crc = crc_word(tables, crc, *(__u64 *)(slot->payload + word));
 	}
 	for (place = 0; place < 7; place++, at++) {
 		__u32 byte = at;
@@ -66,10 +95,11 @@ static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
 /* The checksum of a packet whose header says 0 there, from its payload's part. */
 static __noinline __u32 packet_checksum(struct header *header, __u32 payload)
 {
+	const __u8 *tables = crc_tables();
 	__u32 crc = ~payload;
 	__u32 place;
 
 	for (place = 0; place < HEADER_BYTES / 8; place++)
-		crc = crc_word(crc, ((__u64 *)header)[place]);
+		crc = crc_word(tables, crc, ((__u64 *)header)[place]);
 	return ~crc;
 }

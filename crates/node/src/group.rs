@@ -261,8 +261,9 @@ impl Group {
     /// # Errors
     /// As [`Group::send`], and [`NodeError::TimedOut`].
     pub fn flush(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
-        let end = self.end();
-        let End::Root(root) = &*end else { return Err(self.wrong_side(false)) };
+        let mut end = self.end();
+        let End::Root(root) = &mut *end else { return Err(self.wrong_side(false)) };
+        root.source.iter_mut().for_each(Source::is_waited_for);
         self.wait(timeout, || (root.writer.read() == root.writer.written()).then_some(()))
     }
 

@@ -142,6 +142,11 @@ impl Source {
         self.rhythm.back_at = clock::now();
     }
 
+    /// The application waits until all have everything: it is held up by them, and not by sending.
+    pub const fn is_waited_for(&mut self) {
+        self.rhythm.soon = 0;
+    }
+
     /// Sends on what is in slots before this packet, or leaves that to the node if sending is what holds the application up: with
     /// that on another processor messages are written meanwhile, and more of them pass the system as one.
     pub fn hand_over(&mut self, upto: Sequence) -> Handed {

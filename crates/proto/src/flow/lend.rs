@@ -58,7 +58,7 @@ impl Flow {
         if !is_possible {
             return false;
         }
-        // What has left its slot is not looked at: the root's application may be writing there at this time.
+        // Those that have left their slots are not looked at: others may be writing there.
         let first = self.next.max(lent.freed);
         for number in first.until(lent.next) {
             let LentPacket { piece, asks, sent_at } = packet(number);
