@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "system calls are refused by seccomp(2)")]
 
+#[path = "common/bursts.rs"]
+mod bursts;
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -237,6 +239,17 @@ fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
             }
             sending.join().unwrap();
         });
+    });
+}
+
+#[test]
+fn bursts_are_left_to_the_node_which_forgets_nothing_and_to_the_program() {
+    in_own_network(|| {
+        for (seed, scheme) in [(1, Scheme::Separate), (2, Scheme::Binomial)] {
+            let nodes = nodes(4, "127.0.0.1:0");
+            let settings = GroupSettings { slots: 256, scheme: Some(scheme), ..settings(&nodes) };
+            bursts::check(&groups(&nodes, &settings), seed);
+        }
     });
 }
 

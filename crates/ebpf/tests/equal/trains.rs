@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 
 use super::lab::Lab;
-use super::random::{acts, run, settings, twists};
+use super::random::{acts, run, settings, wrongs};
 use super::stage::{Act, Fault, Setting};
 
 fn faults() -> impl Strategy<Value = Fault> {
     prop_oneof![
         20 => Just(Fault::Nothing),
-        2 => (any::<u8>(), twists()).prop_map(|(place, twist)| Fault::Twisted(place, twist)),
+        2 => (any::<u8>(), wrongs()).prop_map(|(place, twist)| Fault::Twisted(place, twist)),
         1 => any::<u8>().prop_map(Fault::Gap),
         1 => any::<u8>().prop_map(Fault::Swapped),
     ]
@@ -21,7 +21,8 @@ fn trains() -> impl Strategy<Value = Act> {
     let packets = prop_oneof![3 => 1..=8_u8, 3 => 1..=64_u8, 1 => Just(64_u8)];
     let pieces = prop_oneof![2 => Just(1_u8), 2 => 2..6_u8, 1 => any::<u8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 4 => 1..200_u16, 2 => any::<u16>()];
-    let asks = prop_oneof![4 => Just(0), 2 => (0..64_u32).prop_map(|place| 1 << place), 1 => any::<u64>()];
+    let one = (0..64_u32).prop_map(|place| 1 << place);
+    let asks = prop_oneof![4 => Just(0), 2 => one, 1 => any::<u64>(), 1 => Just(u64::MAX)];
     (packets, pieces, bytes, any::<u16>(), any::<bool>(), asks, faults()).prop_map(
         |(packets, pieces, bytes, last, goes_on, asks, fault)| Act::Train {
             packets,
