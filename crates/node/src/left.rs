@@ -1,8 +1,8 @@
 //! What a root's application leaves to its node: to send on what it has written.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
-
 use treecast_ebpf::SlotMemory;
+
+use crate::sync::{AtomicU32, Ordering, fence};
 
 /// The word in the page of a group that says so, to both.
 ///
@@ -14,8 +14,14 @@ pub(crate) struct Left<'a>(&'a AtomicU32);
 
 impl<'a> Left<'a> {
     /// Of that group.
+    #[cfg(not(loom))]
     pub fn of(memory: &'a SlotMemory) -> Self {
         Self(memory.is_left())
+    }
+
+    #[cfg(loom)]
+    pub fn of(_: &'a SlotMemory) -> Self {
+        unreachable!("loom knows no memory of others")
     }
 
     /// Whether something is left.
@@ -50,7 +56,7 @@ impl<'a> Left<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::bell::{Bell, sleep};
@@ -142,5 +148,34 @@ mod tests {
             forgotten
         });
         assert_eq!(forgotten, None, "the round after which something was never sent on");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// `make schedules` runs it.
+    #[test]
+    fn what_is_written_is_sent_on_by_one_of_both_whatever_the_schedule() {
+        loom::model(|| {
+            let words = Arc::new([1, 0, 0].map(AtomicU32::new));
+            let of_node = Arc::clone(&words);
+            let node = loom::thread::spawn(move || {
+                let [word, written, taken] = &*of_node;
+                let seen = written.load(Ordering::Acquire);
+                taken.fetch_max(seen, Ordering::AcqRel);
+                Left(word).end_if(|| written.load(Ordering::Acquire) == seen);
+            });
+            let [word, written, taken] = &*words;
+            written.store(1, Ordering::Release);
+            if !Left(word).holds_what_is_written() {
+                taken.fetch_max(1, Ordering::AcqRel);
+            }
+            node.join().unwrap();
+            let is_taken = taken.load(Ordering::Acquire) == 1;
+            assert!(is_taken || Left(word).is_there(), "what is written is forgotten");
+        });
     }
 }
