@@ -47,7 +47,7 @@ fn acts_with_trains() -> impl Strategy<Value = Act> {
 
 #[test]
 fn a_node_to_which_trains_come_does_as_if_their_packets_came_one_by_one() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = Lab::for_trains() else { return };
     let tally = run(lab, 150, settings(2..=10), acts_with_trains());
     println!("trains: {tally:?}");
     assert!(tally.trains_taken * 4 > tally.trains, "the program takes many trains: {tally:?}");
@@ -57,7 +57,7 @@ fn a_node_to_which_trains_come_does_as_if_their_packets_came_one_by_one() {
 /// The system makes the trains of a socket, and leaves checksums and cutting to the interface.
 #[test]
 fn trains_of_an_application_s_own_socket_are_sent_on_as_they_should() {
-    let Some(mut lab) = Lab::new() else { return };
+    let Some(mut lab) = Lab::for_trains() else { return };
     lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1)).expect("the interface takes an address");
     let roots = settings(2..=10).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
     let tally = run(lab, 50, roots, acts_with_trains());
