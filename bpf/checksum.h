@@ -12,28 +12,32 @@ static __always_inline const __u8 *crc_tables(void)
 	return tables;
 }
 
-/* An entry of one of them, by its place in bytes. That is added first: the table is then part of the instruction that reads. */
-static __always_inline __u32 crc_entry(const __u8 *tables, __u32 table, __u64 place)
-{
-	const __u8 *at = tables + (place & 0x3fc);
-
-	asm volatile("" : "+r"(at));
-	return *(const __u32 *)(at + table * sizeof(CRC_TABLES[0]));
-}
+/* An entry of one of them, by its place in bytes, in the fewest instructions there are for it: half of the program's time is spent
+ * here. The mask keeps the place within the table. */
+#define CRC_ENTRY(tables, table, place)                                                                               \
+	({                                                                                                            \
+		__u64 entry = (place);                                                                                \
+		asm volatile("%0 &= 0x3fc\n\t"                                                                        \
+			     "%0 += %1\n\t"                                                                           \
+			     "%0 = *(u32 *)(%0 + %2)"                                                                 \
+			     : "+r"(entry)                                                                            \
+			     : "r"(tables), "i"((table) * sizeof(CRC_TABLES[0])));                                    \
+		(__u32)entry;                                                                                         \
+	})
 
 static __always_inline __u32 crc_word(const __u8 *tables, __u32 crc, __u64 word)
 {
 	/* What does not wait for the sum so far comes first, and nothing waits for more than it has to. */
-	__u32 rest = crc_entry(tables, 3, word >> 30), first, second;
+	__u32 rest = CRC_ENTRY(tables, 3, word >> 30), first, second;
 
-	rest ^= crc_entry(tables, 2, word >> 38);
-	rest ^= crc_entry(tables, 1, word >> 46);
-	rest ^= crc_entry(tables, 0, word >> 54);
+	rest ^= CRC_ENTRY(tables, 2, word >> 38);
+	rest ^= CRC_ENTRY(tables, 1, word >> 46);
+	rest ^= CRC_ENTRY(tables, 0, word >> 54);
 	word ^= crc;
-	first = crc_entry(tables, 7, word << 2);
-	first ^= crc_entry(tables, 6, word >> 6);
-	second = crc_entry(tables, 5, word >> 14);
-	second ^= crc_entry(tables, 4, word >> 22);
+	first = CRC_ENTRY(tables, 7, word << 2);
+	first ^= CRC_ENTRY(tables, 6, word >> 6);
+	second = CRC_ENTRY(tables, 5, word >> 14);
+	second ^= CRC_ENTRY(tables, 4, word >> 22);
 	return rest ^ (first ^ second);
 }
 

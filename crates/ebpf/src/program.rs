@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf};
-use aya::programs::SchedClassifier;
+use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use treecast_proto::GroupId;
 
 use crate::EbpfError;
@@ -154,7 +155,7 @@ impl Program {
         }
         let mut ebpf = loader.load(object).map_err(load_error)?;
         for name in ["treecast_ingress", "treecast_egress"] {
-            classifier(&mut ebpf, name).load().map_err(load_error)?;
+            load(classifier(&mut ebpf, name))?;
         }
         let node = map(&mut ebpf, "NODE", size_of::<Node>())?;
         let groups = map(&mut ebpf, "GROUPS", groups_max as usize * size_of::<Group>())?;
@@ -331,6 +332,42 @@ fn mapped(data: &MapData, bytes: usize) -> Result<Mapping, EbpfError> {
 fn new_map(name: &str, value_bytes: u32, entries: u32, flags: u32) -> Result<MapData, EbpfError> {
     let definition = aya_obj::Map::new_from_params(ARRAY, 4, value_bytes, entries, flags);
     MapData::create(definition, name, None).map_err(map_error)
+}
+
+/// Gives a program to the kernel. That stops looking at it when this thread is sent a signal, as by a profiler many times a second:
+/// so there are none meanwhile. One that stops the process for a while cannot be kept off, and is no reason to give up.
+fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
+    let blocked = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let mut attempt = 1;
+    let loaded = loop {
+        match program.load() {
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.kind() == io::ErrorKind::WouldBlock && attempt < ATTEMPTS_MAX =>
+            {
+                attempt += 1;
+            }
+            loaded => break loaded,
+        }
+    };
+    if let Ok(before) = blocked {
+        let _ = before.thread_set_mask();
+    }
+    loaded.map_err(|error| match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            EbpfError::Load { why: format!("{io_error}; {}", last_lines(&verifier_log.to_string())) }
+        }
+        error => load_error(error),
+    })
+}
+
+/// As often a program is given to the kernel that signals interrupt.
+const ATTEMPTS_MAX: u32 = 10;
+
+/// The end of what the verifier says, which has some thousand lines: the last ones tell what it does not like.
+fn last_lines(log: &str) -> String {
+    const LINES: usize = 6;
+    let lines: Vec<&str> = log.trim().lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("; ")
 }
 
 fn load_error(error: impl std::error::Error + 'static) -> EbpfError {

@@ -1,9 +1,15 @@
 //! The kernel's verifier is the first reader of the program.
 
+#![expect(unsafe_code, reason = "what a signal does is set for the whole process")]
+
 use std::fmt::Display;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 use treecast_proto::GroupId;
@@ -70,6 +76,38 @@ fn the_kernel_takes_the_program_in_both_lengths_and_looks_at_little_of_it() {
             assert!(verified < INSTRUCTIONS_MAX / 2, "{name}: {verified} instructions are looked at");
         }
     }
+}
+
+/// A signal that nobody handles would interrupt nobody.
+extern "C" fn do_nothing(_: libc::c_int) {}
+
+/// The kernel stops looking at a program when a signal comes, and a profiler sends many a second. In a process of its own: the timer
+/// is the whole process's.
+#[test]
+fn signals_do_not_keep_the_program_out() {
+    const IN_CHILD: &str = "TREECAST_TEST_SIGNALS";
+    if std::env::var_os(IN_CHILD).is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "signals_do_not_keep_the_program_out", "--test-threads", "1"]);
+        assert!(command.env(IN_CHILD, "1").status().unwrap().success());
+        return;
+    }
+    let thread = pthread_self();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let signals = std::thread::spawn(move || {
+        while is_done
+            .recv_timeout(Duration::from_millis(1))
+            .is_err_and(|error| error == RecvTimeoutError::Timeout)
+        {
+            pthread_kill(thread, Signal::SIGURG).unwrap();
+        }
+    });
+    let action = SigAction::new(SigHandler::Handler(do_nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(Signal::SIGURG, &action) }.unwrap();
+    load(ProgramSettings::default());
+    drop(done);
+    signals.join().unwrap();
 }
 
 #[test]
