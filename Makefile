@@ -101,7 +101,7 @@ unit:
 # What threads share, in every order in which they may come to it; a thread is interrupted three times at most, since that finds what
 # there is to find (loom's documentation, "dealing with combinatorial explosion").
 schedules:
-	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test --package treecast-node --lib --target-dir target/loom ring
+	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test --package treecast-node --lib --target-dir target/loom loom_tests
 
 # The package is installed as users install it, but unoptimised, and not where they have theirs.
 VENV := target/python

@@ -236,16 +236,13 @@ static long send_to(__u32 place, void *context)
 	struct child *child;
 	bool is_looked_at;
 	__u64 asked, look_at;
-	__s32 at_end;
 
 	if (place >= CHILDREN_MAX)
 		return 1;
 	child = &group->children[place];
 	/* It is asked where nothing more can be sent to it: as far as its window is open, and it has slots. */
-	asked = sending->asks | bits_from((__s32)(child->window.packets - (packet + 1 - child->acked)));
-	at_end = distance(child->end, packet) - 1;
-	if (at_end >= 0)
-		asked |= bits_from(at_end) & ~bits_from(at_end + 1);
+	asked = sending->asks | bits_from((__s32)(child->window.packets - (packet + 1 - child->acked))) |
+		bits_from(distance(child->end, packet) - 1);
 	asked &= sending->all;
 	/* Kept in memory, where the verifier does not tell every set of packets from every other. */
 	work->asked[place] = asked;

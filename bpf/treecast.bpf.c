@@ -699,7 +699,8 @@ static __noinline bool take_acknowledgment(struct work *work, struct group *grou
 		if (page->sleeps && (group->freed == group->next || group->next - group->freed <= group->slots / 2))
 			work->wakes = 1;
 	}
-	room = *(volatile __u32 *)&group->awaits_room;
+	/* An atomic operation comes behind what has just been written, which who has said meanwhile that it waits looks at. */
+	room = __sync_val_compare_and_swap(&group->awaits_room, 0, 0);
 	if (room && (group->freed == group->next || (may_send(group, child, room) && may_send_all(group, work->now, room))) &&
 	    __sync_lock_test_and_set(&group->awaits_room, 0))
 		work->wakes_node = WOKEN_BY_ROOM;

@@ -17,6 +17,7 @@ mod error;
 mod gather;
 mod group;
 mod keys;
+mod left;
 mod node;
 mod probe;
 mod ring;

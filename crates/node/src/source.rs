@@ -3,13 +3,14 @@
 #![expect(unsafe_code, reason = "payloads are read where they lie")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
 use treecast_proto::{Cookie, GroupId, Nanoseconds, Sequence};
 use treecast_wire::{Body, Data, HEADER_BYTES, Header, MemberId, Timestamp};
 
 use crate::datagrams::{BATCH, Outgoing, options};
+use crate::left::Left;
 use crate::{GroupSettings, clock};
 
 /// Where datagrams go that are packets of a root: groups of addresses, as bpf/treecast.bpf.c has them. Under these they never
@@ -151,13 +152,12 @@ impl Source {
     /// that on another processor messages are written meanwhile, and more of them pass the system as one.
     pub fn hand_over(&mut self, upto: Sequence) -> Handed {
         self.rhythm.hands_over();
-        // What has been written is seen by a node that is about to say that nothing is left.
-        fence(Ordering::SeqCst);
-        if self.memory.is_left().load(Ordering::SeqCst) != 0 {
+        let left = Left::of(&self.memory);
+        if left.holds_what_is_written() {
             return Handed::Left { is_new: false };
         }
         if self.rhythm.is_held_up() && self.is_lent() {
-            self.memory.is_left().store(1, Ordering::SeqCst);
+            left.begin();
             // The node says so for what it sends.
             self.has_checksum = true;
             return Handed::Left { is_new: true };
@@ -263,4 +263,54 @@ pub(crate) fn takes_trains() -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= TAKES_TRAINS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Nanoseconds {
+        Nanoseconds::from_us(us)
+    }
+
+    /// An application whose messages take 16 us to send, and which comes with each so long after it was given the word back.
+    fn after(rhythm: &mut Rhythm, pauses_us: impl IntoIterator<Item = u64>) -> bool {
+        for pause in pauses_us {
+            rhythm.took = us(16);
+            rhythm.comes_again(rhythm.back_at + us(pause));
+            rhythm.hands_over();
+            rhythm.back_at = rhythm.back_at + us(pause) + us(16);
+        }
+        rhythm.is_held_up()
+    }
+
+    #[test]
+    fn who_comes_again_at_once_is_held_up_after_a_few_messages() {
+        assert!(!after(&mut Rhythm::default(), [1; 8]));
+        assert!(after(&mut Rhythm::default(), [1; 9]));
+    }
+
+    #[test]
+    fn who_takes_an_eighth_of_the_time_of_sending_for_itself_is_not_held_up() {
+        assert!(after(&mut Rhythm::default(), [1; 100]));
+        assert!(!after(&mut Rhythm::default(), [2; 100]));
+        // What it came with late counts half.
+        assert!(!after(&mut Rhythm::default(), [1, 1, 1, 1, 1, 1, 1, 50].repeat(20)));
+    }
+
+    #[test]
+    fn one_interruption_of_a_long_row_does_not_count_and_a_pause_of_many_does() {
+        let mut rhythm = Rhythm::default();
+        assert!(after(&mut rhythm, [1; 1_000]));
+        assert!(after(&mut rhythm, [5_000]));
+        assert!(!after(&mut rhythm, [5_000; 4]));
+    }
+
+    #[test]
+    fn packets_of_one_message_are_a_row_of_their_own() {
+        let mut rhythm = Rhythm { took: us(16), ..Rhythm::default() };
+        rhythm.comes_again(us(1_000));
+        (0..9).for_each(|_| rhythm.hands_over());
+        assert!(rhythm.is_held_up());
+    }
 }

@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "system calls are refused by seccomp(2)")]
 
+#[path = "common/bursts.rs"]
+mod bursts;
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -11,8 +13,8 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, check_all, groups, message, settings, skip};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{
-    Counts, Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Node, NodeSettings,
-    Offload, Policy, RunningEngine, Scheme,
+    Counts, Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Nanoseconds, Node,
+    NodeSettings, Offload, Policy, RunningEngine, Scheme,
 };
 
 /// Runs a test in a network of its own, which ends with its thread; or says why not.
@@ -237,6 +239,51 @@ fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
             }
             sending.join().unwrap();
         });
+    });
+}
+
+#[test]
+fn bursts_are_left_to_the_node_which_forgets_nothing_and_to_the_program() {
+    in_own_network(|| {
+        for (seed, scheme) in [(1, Scheme::Separate), (2, Scheme::Binomial)] {
+            let nodes = nodes(4, "127.0.0.1:0");
+            let settings = GroupSettings { slots: 256, scheme: Some(scheme), ..settings(&nodes) };
+            bursts::check(&groups(&nodes, &settings), seed);
+        }
+    });
+}
+
+/// The root does nothing after each burst, and no timer of an idle group makes good what was forgotten.
+#[test]
+fn what_is_left_to_the_node_is_sent_on_though_nothing_else_happens() {
+    const BURST: usize = 150;
+    in_own_network(|| {
+        let open = |_| {
+            let mut settings = NodeSettings {
+                bind: "127.0.0.1:0".parse().unwrap(),
+                engine: EngineChoice::Ebpf,
+                ..NodeSettings::default()
+            };
+            settings.protocol.keepalive = Nanoseconds::from_ms(1_000_000);
+            settings.protocol.silence_max = Nanoseconds::from_ms(4_000_000);
+            Node::open(&settings).unwrap()
+        };
+        let nodes: Vec<Node> = (0..3).map(open).collect();
+        let settings = GroupSettings { slots: 64, scheme: Some(Scheme::Separate), ..settings(&nodes) };
+        let groups = groups(&nodes, &settings);
+        groups[0].wait_until_ready(PATIENCE).unwrap();
+        for round in 0..200 {
+            std::thread::scope(|scope| {
+                for group in &groups[1..] {
+                    scope.spawn(move || {
+                        for number in 0..BURST {
+                            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(round + number, 20)));
+                        }
+                    });
+                }
+                (0..BURST).for_each(|number| groups[0].send(&message(round + number, 20)).unwrap());
+            });
+        }
     });
 }
 

@@ -85,8 +85,35 @@ pub fn read(frame: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
 
 /// Whether the sender has computed UDP's checksum.
 pub fn has_checksum(frame: &[u8]) -> bool {
-    let udp = if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 };
+    let udp = udp_at(frame);
     frame[udp + 6..udp + 8] != [0, 0]
+}
+
+/// Where UDP begins.
+pub fn udp_at(frame: &[u8]) -> usize {
+    if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 }
+}
+
+/// Leaves UDP's checksum to whoever takes the frame: only the sum of what lies outside of UDP is there.
+pub fn leave_open(frame: &mut [u8]) {
+    let udp = udp_at(frame);
+    let addresses = if frame[12] == 0x08 { udp - 8..udp } else { udp - 32..udp };
+    let pseudo = [&frame[addresses], &[0, UDP], &frame[udp + 4..udp + 6]].concat();
+    frame[udp + 6..udp + 8].copy_from_slice(&(!checksum(&pseudo)).to_be_bytes());
+}
+
+/// Takes off the number that IPv4 gives to what is cut apart, and says which it was; what else is wrong stays so.
+pub fn take_number(frame: &mut [u8]) -> u16 {
+    const IP: std::ops::Range<usize> = ETHERNET_BYTES..ETHERNET_BYTES + 20;
+    if frame[12] != 0x08 || checksum(&frame[IP]) != 0 {
+        return 0;
+    }
+    let number = u16::from_be_bytes([frame[18], frame[19]]);
+    frame[18..20].fill(0);
+    frame[24..26].fill(0);
+    let sum = checksum(&frame[IP]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    number
 }
 
 /// Completes a checksum as an interface does: of all from one place on, put behind that, where the rest of it is.

@@ -26,6 +26,8 @@ pub struct Lab {
     /// The sockets of the user-space half and of a root's application: whole frames go through them.
     node: Socket,
     application: Socket,
+    /// Where frames go that the program does not keep from the system, by IP's version.
+    stack: [Socket; 2],
     /// In place of the application's, one by which the system makes the frames.
     datagrams: Option<UdpSocket>,
     /// Groups that are no more, for others of as many slots.
@@ -64,11 +66,18 @@ pub enum Verdict {
     Waking(Vec<u8>),
 }
 
-const FRAME_BYTES_MAX: usize = 4_000;
+const FRAME_BYTES_MAX: usize = 30_000;
+
+/// As much as `BPF_PROG_TEST_RUN` can be given.
+const PAGE_BYTES: usize = 4_000;
 
 /// What comes before a frame: what is left for the interface to do (`linux/virtio_net.h`).
 const OFFLOAD_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
+const IS_TRAIN: u8 = 5;
+
+/// As many frames wait at the far end: of a long train to many children each is one.
+const QUEUE_FRAMES: i32 = 8_192;
 
 /// Answers of the program (`linux/pkt_cls.h`).
 const UNSPEC: i32 = -1;
@@ -106,6 +115,19 @@ impl Lab {
         }
     }
 
+    /// A lab where trains may pass the program: before Linux 6.16 the kernel may crash where one takes them apart.
+    pub fn for_trains() -> Option<Self> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers =
+            release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if version < (6, 16) {
+            skip(&format_args!("trains are not for Linux {}", release.trim()));
+            return None;
+        }
+        Self::new()
+    }
+
     fn around(mut program: Program) -> io::Result<Self> {
         // SAFETY: this thread alone goes into the namespace.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
@@ -121,18 +143,23 @@ impl Lab {
         let interface = unsafe {
             check(libc::ioctl(far_end.as_raw_fd(), libc::TUNSETIFF, &raw const request))?;
             let socket = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0))?);
+            request.ifr_ifru.ifru_metric = QUEUE_FRAMES;
+            check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFTXQLEN, &raw const request))?;
             request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
             check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request))?;
             check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw const request))?;
             request.ifr_ifru.ifru_ifindex
         };
-        program
-            .classifier("treecast_egress")
-            .attach("equal", TcAttachType::Egress)
-            .map_err(io::Error::other)?;
-        let (node, application) = (Socket::new(interface)?, Socket::new(interface)?);
+        for (name, place) in
+            [("treecast_egress", TcAttachType::Egress), ("treecast_ingress", TcAttachType::Ingress)]
+        {
+            program.classifier(name).attach("equal", place).map_err(io::Error::other)?;
+        }
+        let (node, application) = (Socket::new(interface, 0)?, Socket::new(interface, 0)?);
+        application.leave_to_interface()?;
+        let stack = [Socket::new(interface, libc::ETH_P_IP)?, Socket::new(interface, libc::ETH_P_IPV6)?];
         let (ingress, far_end) = (Ingress::of(&mut program)?, FarEnd(far_end));
-        Ok(Self { program, ingress, far_end, node, application, datagrams: None, idle: Vec::new() })
+        Ok(Self { program, ingress, far_end, node, application, stack, datagrams: None, idle: Vec::new() })
     }
 
     /// The port of the node.
@@ -191,6 +218,55 @@ impl Lab {
         self.ingress.receive(frame)
     }
 
+    /// Packets come by the interface as one, each but the last of so many bytes.
+    pub fn receive_train(&mut self, frame: &[u8], each_bytes: usize) -> io::Result<Verdict> {
+        let mut frame = frame.to_vec();
+        frame::leave_open(&mut frame);
+        self.far_end.0.write_all(&[&offload(&frame, Some(each_bytes))[..], &frame].concat())?;
+        let mut up: Vec<Vec<u8>> = self.stack.iter().flat_map(Socket::frames).collect();
+        match up.pop() {
+            None => Ok(Verdict::Taken),
+            Some(found) if up.is_empty() && found == frame => Ok(Verdict::Passed),
+            Some(mut found)
+                if up.is_empty() && frame::read(&found).is_some_and(|(.., bytes)| bytes[0] == 0) =>
+            {
+                let udp = frame::udp_at(&found);
+                frame::complete(&mut found, udp, 6);
+                Ok(Verdict::Waking(found))
+            }
+            Some(found) => {
+                Err(io::Error::other(format!("this goes up: {found:02x?}, and before it {up:02x?}")))
+            }
+        }
+    }
+
+    /// Packets of an application leave as one, each but the last of so many bytes.
+    pub fn send_train(&self, frame: &[u8], each_bytes: usize) -> io::Result<()> {
+        let Some(socket) = &self.datagrams else {
+            let mut frame = frame.to_vec();
+            frame::leave_open(&mut frame);
+            return self.application.send(&offload(&frame, Some(each_bytes)), &frame).or_else(unless_dropped);
+        };
+        let set = |each_bytes: usize| {
+            let value = each_bytes as libc::c_int;
+            // SAFETY: the value is as long as it is said to be.
+            check(unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_UDP,
+                    libc::UDP_SEGMENT,
+                    (&raw const value).cast(),
+                    size_of_val(&value) as libc::socklen_t,
+                )
+            })
+        };
+        set(each_bytes)?;
+        let (_, to, bytes) = frame::read(frame).expect("applications send datagrams");
+        let sent = socket.send_to(bytes, to).map(|_| ()).or_else(unless_dropped);
+        set(0)?;
+        sent
+    }
+
     /// What frames come to, for another thread.
     pub fn ingress(&mut self) -> io::Result<Ingress> {
         Ingress::of(&mut self.program)
@@ -225,17 +301,12 @@ impl Lab {
             let (_, to, bytes) = frame::read(frame).expect("applications send datagrams");
             return socket.send_to(bytes, to).map(|_| ());
         }
-        let socket = match sender {
-            Sender::Node => &self.node,
-            Sender::Application => &self.application,
-        };
-        // SAFETY: the frame is as long as it is said to be.
-        let sent =
-            unsafe { libc::send(socket.descriptor.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        let error = io::Error::last_os_error();
-        // The program drops what it does not send on as it is, and what it has sent on in another way.
-        let is_dropped = sender == Sender::Application && error.raw_os_error() == Some(libc::ENOBUFS);
-        if sent < 0 && !is_dropped { Err(error) } else { Ok(()) }
+        match sender {
+            Sender::Node => self.node.send(&[], frame),
+            Sender::Application => {
+                self.application.send(&offload(frame, None), frame).or_else(unless_dropped)
+            }
+        }
     }
 
     /// The frames that have left since this was asked last.
@@ -269,7 +340,7 @@ impl Ingress {
 
     /// A frame comes.
     pub fn receive(&self, frame: &[u8]) -> Verdict {
-        let mut sent = vec![0; FRAME_BYTES_MAX];
+        let mut sent = vec![0; PAGE_BYTES];
         let options =
             TestRunOptions { data_in: Some(frame), data_out: Some(&mut sent), ..TestRunOptions::new() };
         let run = self.0.test_run(options).expect("the program can be run");
@@ -289,12 +360,16 @@ impl Ingress {
 }
 
 impl Socket {
-    fn new(interface: i32) -> io::Result<Self> {
+    /// A socket for whole frames, of which those come to it whose protocol has this number in Ethernet.
+    fn new(interface: i32, protocol: i32) -> io::Result<Self> {
+        let protocol = (protocol as u16).to_be();
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
         // SAFETY: an address is zeroes and numbers, and the call is told how long it is.
         let descriptor = unsafe {
-            let descriptor = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?);
+            let descriptor = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?);
             let mut address: libc::sockaddr_ll = mem::zeroed();
             address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = protocol;
             address.sll_ifindex = interface;
             check(libc::bind(
                 descriptor.as_raw_fd(),
@@ -306,6 +381,51 @@ impl Socket {
         let cookie = rustix::net::sockopt::socket_cookie(&descriptor)?;
         Ok(Self { descriptor, cookie })
     }
+
+    /// From now on it says before each frame what is left for the interface to do.
+    fn leave_to_interface(&self) -> io::Result<()> {
+        let value: libc::c_int = 1;
+        // SAFETY: the value is as long as it is said to be.
+        let set = unsafe {
+            libc::setsockopt(
+                self.descriptor.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_VNET_HDR,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        check(set).map(|_| ())
+    }
+
+    fn send(&self, offload: &[u8], frame: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.descriptor, &[offload, frame].concat(), rustix::net::SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// What has come.
+    fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
+        std::iter::from_fn(|| {
+            let mut frame = vec![0; FRAME_BYTES_MAX];
+            let (bytes, _) =
+                rustix::net::recv(&self.descriptor, &mut frame[..], rustix::net::RecvFlags::empty()).ok()?;
+            frame.truncate(bytes);
+            Some(frame)
+        })
+    }
+}
+
+/// What is left for the interface to do with a frame: nothing, or to cut it apart and complete checksums.
+fn offload(frame: &[u8], each_bytes: Option<usize>) -> [u8; OFFLOAD_BYTES] {
+    let Some(each_bytes) = each_bytes else { return [0; OFFLOAD_BYTES] };
+    let udp = frame::udp_at(frame) as u16;
+    let [headers, each, from] = [udp + 8, each_bytes as u16, udp].map(u16::to_ne_bytes);
+    [NEEDS_CHECKSUM, IS_TRAIN, headers[0], headers[1], each[0], each[1], from[0], from[1], 6, 0]
+}
+
+/// The program drops what it does not send on as it is, and what it has sent on in another way.
+fn unless_dropped(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::ENOBUFS) { Ok(()) } else { Err(error) }
 }
 
 /// A request about the interface.

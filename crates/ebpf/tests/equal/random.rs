@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -10,10 +11,10 @@ use super::lab::Lab;
 use super::pair::Tally;
 use super::stage::{Act, Setting, Stage, Twist};
 
-fn settings() -> impl Strategy<Value = Setting> {
+pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
     let start = prop_oneof![any::<u32>(), (0..100_u32).prop_map(|back| u32::MAX - back)];
-    (any::<(bool, bool, bool, bool, bool, bool)>(), 2..=6_u32, 512..=1_388_u16, few, start).prop_map(
+    (any::<(bool, bool, bool, bool, bool, bool)>(), slots_log2, 512..=1_388_u16, few, start).prop_map(
         |(flags, slots_log2, payload_bytes_max, children, start)| {
             let (is_root, is_v6, is_below_root, has_checksum, reads_in_silence, sleeps) = flags;
             // UDP over IPv6 always has a checksum (RFC 8200, section 8.1).
@@ -35,8 +36,11 @@ fn settings() -> impl Strategy<Value = Setting> {
 }
 
 fn twists() -> impl Strategy<Value = Twist> {
+    prop_oneof![5 => Just(Twist::Nothing), 1 => wrongs()]
+}
+
+pub fn wrongs() -> impl Strategy<Value = Twist> {
     prop_oneof![
-        40 => Just(Twist::Nothing),
         1 => any::<u16>().prop_map(Twist::Spoilt),
         1 => Just(Twist::Cookie),
         1 => Just(Twist::Stranger),
@@ -48,7 +52,7 @@ fn twists() -> impl Strategy<Value = Twist> {
     ]
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+pub fn acts() -> impl Strategy<Value = Act> {
     let ahead = prop_oneof![30 => Just(0_i8), 1 => -3..=3_i8, 1 => any::<i8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 2 => 1..20_u16, 8 => any::<u16>()];
     let lacks = || prop_oneof![6 => Just(0_u8), 3 => 0..4_u8, 1 => any::<u8>()];
@@ -71,12 +75,17 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Draws nodes, `as_wanted`, and what happens to them.
-fn run(lab: Lab, cases: u32, as_wanted: impl Fn(Setting) -> Setting) -> Tally {
+/// Draws nodes, and what happens to them.
+pub fn run(
+    lab: Lab,
+    cases: u32,
+    settings: impl Strategy<Value = Setting>,
+    acts: impl Strategy<Value = Act>,
+) -> Tally {
     let lab = RefCell::new(lab);
     let tally = RefCell::new(Tally::default());
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
-    let strategy = (settings().prop_map(as_wanted), prop::collection::vec(acts(), 1..150));
+    let strategy = (settings, prop::collection::vec(acts, 1..150));
     let run = runner.run(&strategy, |(setting, acts)| {
         let mut lab = lab.borrow_mut();
         let mut stage = Stage::new(&mut lab, &setting).map_err(TestCaseError::fail)?;
@@ -95,7 +104,7 @@ fn run(lab: Lab, cases: u32, as_wanted: impl Fn(Setting) -> Setting) -> Tally {
 #[test]
 fn a_node_to_which_anything_happens_does_the_same_with_the_program() {
     let Some(lab) = Lab::new() else { return };
-    let tally = run(lab, 150, |setting| setting);
+    let tally = run(lab, 150, settings(2..=6), acts());
     println!("random: {tally:?}");
     assert!(tally.taken * 3 > tally.came, "the program takes many packets: {tally:?}");
     assert!(tally.sent_on * 3 > tally.queued, "the program sends many packets on: {tally:?}");
@@ -106,7 +115,8 @@ fn a_node_to_which_anything_happens_does_the_same_with_the_program() {
 fn packets_of_an_application_s_own_socket_are_sent_on_as_they_should() {
     let Some(mut lab) = Lab::new() else { return };
     lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1)).expect("the interface takes an address");
-    let tally = run(lab, 50, |setting| Setting { is_root: true, is_v6: false, ..setting });
+    let roots = settings(2..=6).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
+    let tally = run(lab, 50, roots, acts());
     println!("sockets: {tally:?}");
     assert!(tally.sent_on * 3 > tally.queued, "the program sends many packets on: {tally:?}");
 }

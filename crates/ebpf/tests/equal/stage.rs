@@ -18,6 +18,9 @@ pub const GROUP: GroupId = GroupId(7);
 pub const COOKIE: Cookie = Cookie(0x5eed_c00c_1e00_0007);
 pub const PORT: u16 = 7_000;
 
+/// As many bytes are in a train at most, with their headers: those that a root sends at once.
+const TRAIN_BYTES_MAX: u64 = 24_000;
+
 /// A node and its neighbours.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is drawn for itself")]
@@ -40,6 +43,9 @@ pub struct Setting {
 pub enum Act {
     /// The next packet comes, or is queued at a root; or one that is `ahead` of it.
     Data { ahead: i8, asks: bool, pieces: u8, bytes: u16, twist: Twist },
+    /// As many packets as one, of so many bytes each but the last: `asks` has a bit for each, and messages have so many pieces,
+    /// of which the last message may go on behind the train.
+    Train { packets: u8, pieces: u8, bytes: u16, last: u16, goes_on: bool, asks: u64, fault: Fault },
     /// A child has so many packets less than there are, and its subtree so many less than that.
     Acknowledgment { child: u8, lacks: u8, subtree_lacks: u8, window: u8, echoes: bool, twist: Twist },
     /// All children have everything.
@@ -71,6 +77,17 @@ pub enum Twist {
         word: u8,
         value: u32,
     },
+}
+
+/// What is wrong with a train, at one of its packets.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    Nothing,
+    Twisted(u8, Twist),
+    /// One is missing.
+    Gap(u8),
+    /// One comes after its next.
+    Swapped(u8),
 }
 
 /// A pair of nodes, and what its neighbours know.
@@ -199,6 +216,8 @@ impl<'a> Stage<'a> {
             Act::Data { ahead, asks, pieces, bytes, twist } => {
                 self.data(*ahead, *asks, *pieces, *bytes, twist)
             }
+            Act::Train { fault, .. } if self.setting.is_root => self.queue_train(act, fault),
+            Act::Train { asks, fault, .. } => self.train(act, *asks, fault),
             Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist } => {
                 let children = self.setting.children;
                 if children == 0 {
@@ -242,10 +261,14 @@ impl<'a> Stage<'a> {
 
     /// The packet of that place in the group.
     fn piece(&mut self, place: usize, pieces: u8, bytes: u16) -> (Piece, Vec<u8>) {
+        let most = u64::from(self.setting.payload_bytes_max);
+        self.piece_of(place, pieces, most, u64::from(bytes) % (most + 1))
+    }
+
+    /// The packet of that place in the group; messages from there on have so many pieces of `most` bytes, and a last one.
+    fn piece_of(&mut self, place: usize, pieces: u8, most: u64, last: u64) -> (Piece, Vec<u8>) {
         while self.pieces.len() <= place {
             let message = self.pieces.last().map_or(0, |(piece, _)| piece.message + 1);
-            let most = u64::from(self.setting.payload_bytes_max);
-            let last = u64::from(bytes) % (most + 1);
             let message_length =
                 if pieces == 1 { last } else { most * (u64::from(pieces) - 1) + last.max(1) };
             let mut offset = 0;
@@ -275,12 +298,7 @@ impl<'a> Stage<'a> {
         self.sent_at = self.now;
         if self.setting.is_root {
             if let Twist::Body { word, value } = twist {
-                match word % 4 {
-                    0 => piece.message = *value,
-                    1 => piece.offset = u64::from(*value) << (value % 33),
-                    2 => piece.message_length = u64::from(*value) << (value % 33),
-                    _ => piece.checksum.0 ^= value,
-                }
+                spoil(&mut piece, *word, *value);
             }
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
@@ -289,6 +307,96 @@ impl<'a> Stage<'a> {
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
         self.datagram(parent, &header, &payload, twist)
+    }
+
+    /// The next packets, as far as they can be one train.
+    fn cars(&mut self, act: &Act) -> Vec<(Piece, Vec<u8>)> {
+        let &Act::Train { packets, pieces, bytes, last, goes_on, .. } = act else { return Vec::new() };
+        let begun = self.next().distance_from(Sequence(self.setting.start)) as usize;
+        let mut cars: Vec<(Piece, Vec<u8>)> = Vec::new();
+        let mut each = u64::from(bytes) % (u64::from(self.setting.payload_bytes_max) + 1);
+        let mut most = usize::from(packets).clamp(1, 64);
+        while cars.len() < most {
+            let left = most - cars.len();
+            // A message without bytes is one packet.
+            let pieces = if each == 0 { 1 } else { usize::from(pieces.max(1)) };
+            let ends = pieces == left || pieces > left && !goes_on;
+            let (pieces, length) = if ends { (left, u64::from(last) % (each + 1)) } else { (pieces, each) };
+            let (piece, payload) = self.piece_of(begun + cars.len(), pieces as u8, each, length);
+            let length = u64::from(piece.length);
+            if cars.is_empty() {
+                each = length;
+                most = most.min((TRAIN_BYTES_MAX / (64 + each)) as usize);
+            }
+            if length > each {
+                break;
+            }
+            cars.push((piece, payload));
+            if length < each {
+                break;
+            }
+        }
+        cars
+    }
+
+    fn queue_train(&mut self, act: &Act, fault: &Fault) -> Result<(), String> {
+        let mut cars = self.cars(act);
+        let count = cars.len();
+        match fault {
+            Fault::Twisted(place, Twist::Body { word, value }) => {
+                spoil(&mut cars[usize::from(*place) % count].0, *word, *value);
+            }
+            Fault::Gap(place) if count > 1 => drop(cars.remove(usize::from(*place) % count)),
+            _ => {}
+        }
+        self.sent_at = self.now;
+        self.pair
+            .queue_train(self.now, GROUP, &cars)
+            .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
+    }
+
+    fn train(&mut self, act: &Act, asks: u64, fault: &Fault) -> Result<(), String> {
+        let next = self.next();
+        let cars = self.cars(act);
+        let count = cars.len();
+        let parent = self.setting.parent();
+        let mut from = self.setting.address(parent);
+        let mut datagrams = Vec::new();
+        for (place, (piece, payload)) in cars.into_iter().enumerate() {
+            let Piece { message, offset, length, message_length, .. } = piece;
+            let ask = asks >> place & 1 == 1;
+            let data = Data { message, offset, length, message_length, ask, repeated: false, close: false };
+            let mut header = self.header(parent, next + place as u32, Body::Data(data));
+            // It is seen about which packet an answer is.
+            header.timestamp.0 += place as u64;
+            let twist = match fault {
+                Fault::Twisted(spoilt, twist) if usize::from(*spoilt) % count == place => twist,
+                _ => &Twist::Nothing,
+            };
+            match twist {
+                Twist::Elsewhere => from.set_port(PORT + 1),
+                // What is cut off is shorter than the others: that is the last one.
+                Twist::Cut(_) if place + 1 < count => {}
+                _ => {
+                    datagrams.push(write(header, &payload, twist));
+                    continue;
+                }
+            }
+            datagrams.push(write(header, &payload, &Twist::Nothing));
+        }
+        match fault {
+            Fault::Gap(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),
+            Fault::Swapped(place) if count > 2 => {
+                // The last one may be shorter.
+                let place = usize::from(*place) % (count - 2);
+                datagrams.swap(place, place + 1);
+            }
+            _ => {}
+        }
+        self.sent_at = self.now;
+        self.pair
+            .train(self.now, from, &datagrams)
+            .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
     }
 
     fn acknowledge(
@@ -335,36 +443,11 @@ impl<'a> Stage<'a> {
     }
 
     fn datagram(&mut self, from: u32, header: &Header, payload: &[u8], twist: &Twist) -> Result<(), String> {
-        let (mut header, mut from) = (*header, self.setting.address(from));
-        match twist {
-            Twist::Cookie => header.cookie.0 ^= 1 << 40,
-            Twist::Stranger => header.sender.0 ^= 5,
-            Twist::Epoch => header.epoch += 1,
-            Twist::Elsewhere => from.set_port(PORT + 1),
-            _ => {}
+        let mut from = self.setting.address(from);
+        if matches!(twist, Twist::Elsewhere) {
+            from.set_port(PORT + 1);
         }
-        let checksum = PayloadChecksum::of(payload);
-        let mut bytes = [&header.write(checksum)[..], payload].concat();
-        match *twist {
-            Twist::Spoilt(bit) => {
-                let bit = usize::from(bit) % (bytes.len() * 8);
-                bytes[bit / 8] ^= 1 << (bit % 8);
-            }
-            Twist::Flags(flags) => {
-                bytes[2..4].copy_from_slice(&flags.to_be_bytes());
-                complete(&mut bytes);
-            }
-            Twist::Body { word, value } => {
-                let place = 40 + usize::from(word % 6) * 4;
-                bytes[place..place + 4].copy_from_slice(&value.to_be_bytes());
-                complete(&mut bytes);
-            }
-            Twist::Cut(end) => {
-                let length = bytes.len().saturating_sub(1 + usize::from(end));
-                bytes.truncate(length.max(1));
-            }
-            _ => {}
-        }
+        let bytes = write(*header, payload, twist);
         self.step(&Step::Datagram { from, bytes })
     }
 
@@ -385,6 +468,49 @@ impl<'a> Stage<'a> {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         self.pair.step(self.now, step).map_err(|what| format!("at {}, {}: {what}", self.now, brief(step)))
+    }
+}
+
+/// A datagram with what is wrong with it.
+fn write(mut header: Header, payload: &[u8], twist: &Twist) -> Vec<u8> {
+    match twist {
+        Twist::Cookie => header.cookie.0 ^= 1 << 40,
+        Twist::Stranger => header.sender.0 ^= 5,
+        Twist::Epoch => header.epoch += 1,
+        _ => {}
+    }
+    let checksum = PayloadChecksum::of(payload);
+    let mut bytes = [&header.write(checksum)[..], payload].concat();
+    match *twist {
+        Twist::Spoilt(bit) => {
+            let bit = usize::from(bit) % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        Twist::Flags(flags) => {
+            bytes[2..4].copy_from_slice(&flags.to_be_bytes());
+            complete(&mut bytes);
+        }
+        Twist::Body { word, value } => {
+            let place = 40 + usize::from(word % 6) * 4;
+            bytes[place..place + 4].copy_from_slice(&value.to_be_bytes());
+            complete(&mut bytes);
+        }
+        Twist::Cut(end) => {
+            let length = bytes.len().saturating_sub(1 + usize::from(end));
+            bytes.truncate(length.max(1));
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// Makes something else of a piece.
+fn spoil(piece: &mut Piece, word: u8, value: u32) {
+    match word % 4 {
+        0 => piece.message = value,
+        1 => piece.offset = u64::from(value) << (value % 33),
+        2 => piece.message_length = u64::from(value) << (value % 33),
+        _ => piece.checksum.0 ^= value,
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
-use treecast_ebpf::SlotMemory;
 use treecast_proto::{GroupId, Input, Protocol, Sequence};
 
 use super::kernel::{Kernel, Onward, Returned};
 use crate::channel::{Channel, Side};
 use crate::clock;
+use crate::left::Left;
 
 /// A group here: the node's side of the ring, and what leads to the application.
 #[derive(Debug)]
@@ -35,17 +34,16 @@ impl Joint {
         }
     }
 
-    /// Where a root's application says that it leaves packets to be sent on; none if it does not.
-    fn left(&self) -> Option<&SlotMemory> {
+    /// What a root's application has left to be sent on; none if it has not.
+    fn left(&self) -> Option<Left<'_>> {
         let Some(Side::Reader(reader)) = &self.side else { return None };
-        reader.shared_memory().filter(|memory| memory.is_left().load(Ordering::SeqCst) != 0)
+        reader.shared_memory().map(Left::of).filter(|left| left.is_there())
     }
 
     /// What the application has left to be sent on is for the protocol.
     fn leave_nothing(&self) {
-        if let Some(memory) = self.left() {
-            memory.is_left().store(0, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
+        if let Some(left) = self.left() {
+            left.end();
             self.channel.give_news();
         }
     }
@@ -104,7 +102,7 @@ impl Joints {
     pub fn send_on(&self, kernel: &mut Option<Kernel>, protocol: &Protocol) {
         let Some(kernel) = kernel else { return };
         for (&group, joint) in &self.groups {
-            let Some(memory) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
+            let Some(left) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
             match kernel.send_on(group) {
                 Onward::More | Onward::Waits => {}
                 Onward::NotLent => {
@@ -116,14 +114,8 @@ impl Joints {
                     }
                 }
                 Onward::Refused => joint.leave_nothing(),
-                Onward::All => {
-                    // Who writes more from now on sends that on, and who has done so before is seen here.
-                    memory.is_left().store(0, Ordering::SeqCst);
-                    fence(Ordering::SeqCst);
-                    if !kernel.has_all(group) {
-                        memory.is_left().store(1, Ordering::SeqCst);
-                    }
-                }
+                // Who writes more from now on sends that on, and who has done so before is seen here.
+                Onward::All => left.end_if(|| kernel.has_all(group)),
             }
         }
     }

@@ -1,5 +1,7 @@
 //! A daemon and its clients. What needs other users or the kernel's packet path is for root, and says so when it is skipped.
 
+#[path = "../common/bursts.rs"]
+mod bursts;
 mod hostile;
 mod processes;
 mod raw;
@@ -132,6 +134,17 @@ fn clients_send_and_receive_as_nodes_of_their_own_do() {
         one.close(PATIENCE).unwrap();
         let counters = served.end();
         assert_eq!((counters.clients, counters.refused, counters.nonsense), (1, 0, 0));
+    }
+}
+
+#[test]
+fn bursts_of_a_client_are_left_to_its_daemon_which_forgets_nothing() {
+    if engines().contains(&EngineChoice::Ebpf) {
+        let served = [(); 4].map(|()| Served::new(EngineChoice::Ebpf, Policy::default()));
+        let nodes = served.each_ref().map(|served| client(&served.socket()));
+        let settings = GroupSettings::new(nodes.iter().map(Node::address).collect());
+        let groups: Vec<Group> = nodes.iter().map(|node| node.group(&settings).unwrap()).collect();
+        bursts::check(&groups, 3);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is compared: frames down to Ethernet, and how far both nodes have come.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
@@ -16,8 +17,17 @@ impl Pair<'_> {
     /// Every frame is right below our header.
     pub(super) fn check_frames(&self, frames: &[Vec<u8>]) -> Result<Sent, String> {
         let mut sent = Sent::new();
+        let mut numbers: BTreeMap<SocketAddr, u16> = BTreeMap::new();
         for frame in ours(frames) {
+            let mut frame = frame.clone();
+            let number = frame::take_number(&mut frame);
+            let frame = &frame;
             let (from, to, datagram) = frame::read(frame).expect("it is one of ours");
+            // What is cut apart is counted through, from 0 on.
+            let before = numbers.insert(to, number);
+            if number != 0 && before != Some(number - 1) {
+                return Err(format!("a frame to {to} has the number {number} after {before:?}"));
+            }
             let style = Style {
                 has_checksum: frame::has_checksum(frame) || self.manner.style.has_checksum,
                 ..Style::OWN
@@ -37,14 +47,20 @@ impl Pair<'_> {
     }
 
     /// Who sleeps is woken by the packet that has come, or its header, under a version that no packet has.
-    pub(super) fn check_waking(&self, from: SocketAddr, came: &[u8], waking: &[u8]) -> Result<(), String> {
+    pub(super) fn check_waking(
+        &self,
+        style: Style,
+        from: SocketAddr,
+        came: &[u8],
+        waking: &[u8],
+    ) -> Result<(), String> {
         let (found, to, bytes) = frame::read(waking).ok_or("what wakes is no datagram")?;
         let is_whole = bytes.len() == came.len() || bytes.len() == HEADER_BYTES;
         let is_right = (found, to) == (from, self.wake_at())
             && is_whole
             && bytes[0] == 0
             && bytes[1..] == came[1..bytes.len()]
-            && frame::build(from, to, bytes, self.manner.style) == waking;
+            && frame::build(from, to, bytes, style) == waking;
         let headers = waking.len().min(HEADERS_BYTES);
         if is_right { Ok(()) } else { Err(format!("what wakes is wrong: {:02x?}", &waking[..headers])) }
     }

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
 mod compare;
+mod train;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -50,6 +51,12 @@ pub struct Tally {
     pub queued: u64,
     /// Of these, those that the program has sent on.
     pub sent_on: u64,
+    /// Trains of two packets or more, that came or that applications of roots gave, and how long they are together.
+    pub trains: u64,
+    pub cars: u64,
+    /// Of these, those that the program has taken.
+    pub trains_taken: u64,
+    pub cars_taken: u64,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -59,6 +66,10 @@ impl std::ops::AddAssign for Tally {
         self.woken += other.woken;
         self.queued += other.queued;
         self.sent_on += other.sent_on;
+        self.trains += other.trains;
+        self.cars += other.cars;
+        self.trains_taken += other.trains_taken;
+        self.cars_taken += other.cars_taken;
     }
 }
 
@@ -133,11 +144,7 @@ impl<'a> Pair<'a> {
     }
 
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
-        self.lab.program.set_time(now.0);
-        let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
-        if is_due && !matches!(step, Step::Request { input: Input::Elapsed, .. }) {
-            self.request(now, &Input::Elapsed)?;
-        }
+        self.begin(now, matches!(step, Step::Request { input: Input::Elapsed, .. }))?;
         match step {
             Step::Datagram { from, bytes } => self.datagram(now, *from, bytes),
             Step::Request { input: Input::Queue { group, piece }, payload } => {
@@ -148,18 +155,20 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// It is that time now; what is due is done, unless that is what happens anyway.
+    fn begin(&mut self, now: Nanoseconds, is_done: bool) -> Result<(), String> {
+        self.lab.program.set_time(now.0);
+        let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
+        if is_due && !is_done { self.request(now, &Input::Elapsed) } else { Ok(()) }
+    }
+
     fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         let view = View::new(bytes).ok();
         let group = view.map(|view| view.group()).filter(|group| self.groups.contains_key(group));
         if let Some(group) = group {
             self.read(now, group);
         }
-        let store = self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
-        let store = store.map(|store| (store.group, store.slot, store.payload.to_vec()));
-        if let Some((group, slot, payload)) = store {
-            self.slots.get_mut(&group).ok_or("a packet without slots")?[slot as usize] = payload;
-        }
-
+        self.handle(now, from, bytes)?;
         let is_ordinary = group.is_some() && matches!(bytes[1], 1 | 2);
         self.tally.came += u64::from(is_ordinary);
         let mut sent = Vec::new();
@@ -178,7 +187,7 @@ impl<'a> Pair<'a> {
                 Verdict::Sent(last) => sent.push(last),
                 Verdict::Waking(frame) => {
                     self.tally.woken += 1;
-                    self.check_waking(from, bytes, &frame)?;
+                    self.check_waking(self.manner.style, from, bytes, &frame)?;
                 }
                 Verdict::Passed | Verdict::Taken => {}
             }
@@ -196,6 +205,16 @@ impl<'a> Pair<'a> {
         self.settle(now, sent)
     }
 
+    /// The reference takes in a datagram.
+    fn handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
+        let store = self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
+        if let Some(store) = store {
+            let slots = self.slots.get_mut(&store.group).ok_or("a packet without slots")?;
+            slots[store.slot as usize] = store.payload.to_vec();
+        }
+        Ok(())
+    }
+
     fn user_datagram(
         &mut self,
         now: Nanoseconds,
@@ -206,6 +225,11 @@ impl<'a> Pair<'a> {
         if let Some(group) = group {
             self.take(now, group);
         }
+        self.user_handle(now, from, bytes)
+    }
+
+    /// User space takes in a datagram of a group that it has.
+    fn user_handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         let store = self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
         if let Some(store) = store {
             let posted = self.groups.get(&store.group).ok_or("a packet without slots")?;
@@ -257,7 +281,7 @@ impl<'a> Pair<'a> {
         let taken = self.groups[&group].kernel.memory().clone();
         let is_given = self.groups[&group].kernel.is_given();
         if is_given {
-            let frame = self.source(group, packet, piece, payload);
+            let frame = self.source_frame(&source(group, packet, piece, payload));
             self.lab.send(Sender::Application, &frame).map_err(text)?;
         }
         let sent = self.lab.frames();
@@ -275,31 +299,14 @@ impl<'a> Pair<'a> {
         self.settle(now, sent)
     }
 
-    /// The datagram by which an application gives a packet to the program, which is in its slot.
-    fn source(&self, group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
-        let Piece { message, offset, length, message_length, checksum } = *piece;
-        let data =
-            Data { message, offset, length, message_length, ask: false, repeated: false, close: false };
-        let header = Header {
-            group,
-            cookie: Cookie(0),
-            epoch: 0,
-            sender: MemberId(0),
-            sequence: packet,
-            timestamp: Timestamp(0),
-            body: Body::Data(data),
-        };
-        let mut bytes = header.write(checksum).to_vec();
-        bytes[4..8].copy_from_slice(&checksum.0.to_be_bytes());
-        // What the application says there is of no matter.
-        bytes[0] = u8::MAX;
-        bytes.extend(payload);
+    /// The frame of what an application gives to the program.
+    fn source_frame(&self, bytes: &[u8]) -> Vec<u8> {
         let to: IpAddr = match self.address.ip() {
             IpAddr::V4(_) => Ipv4Addr::new(239, 255, 84, 67).into(),
             IpAddr::V6(_) => Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443).into(),
         };
         let from = SocketAddr::new(self.address.ip(), self.address.port() ^ 1);
-        frame::build(from, SocketAddr::new(to, self.address.port()), &bytes, Style::OWN)
+        frame::build(from, SocketAddr::new(to, self.address.port()), bytes, Style::OWN)
     }
 
     /// An application has read.
@@ -345,7 +352,8 @@ impl<'a> Pair<'a> {
     fn take(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, lent, is_root, .. }) = self.groups.get_mut(&group) else { return };
         if kernel.take(lent) {
-            assert!(self.subject.take_back(group, lent, |packet| kernel.packet(packet)));
+            let is_possible = self.subject.take_back(group, lent, |packet| kernel.packet(packet));
+            assert!(is_possible, "{lent:?}");
         }
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {
@@ -473,6 +481,27 @@ impl<'a> Pair<'a> {
         }
         Ok(())
     }
+}
+
+/// The datagram by which an application gives a packet to the program, which is in its slot.
+fn source(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
+    let Piece { message, offset, length, message_length, checksum } = *piece;
+    let data = Data { message, offset, length, message_length, ask: false, repeated: false, close: false };
+    let header = Header {
+        group,
+        cookie: Cookie(0),
+        epoch: 0,
+        sender: MemberId(0),
+        sequence: packet,
+        timestamp: Timestamp(0),
+        body: Body::Data(data),
+    };
+    let mut bytes = header.write(checksum).to_vec();
+    bytes[4..8].copy_from_slice(&checksum.0.to_be_bytes());
+    // What the application says there is of no matter.
+    bytes[0] = u8::MAX;
+    bytes.extend(payload);
+    bytes
 }
 
 /// Frames of ours: the system has things of its own to say.
