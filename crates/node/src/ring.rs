@@ -44,7 +44,7 @@ enum Memory {
         read: AtomicU32,
     },
     /// In memory that the kernel's packet path shares, or another process. While the kernel's packet path has
-    /// the group it is the node's side of the ring, by the same rules (bpf/treecast.bpf.c): it writes only slots that are not the
+    /// the group it is the node's side of the ring, by the same rules (bpf/take.h): it writes only slots that are not the
     /// reader's, and `written` when they are whole.
     #[cfg(not(loom))]
     Shared(SlotMemory),

@@ -13,7 +13,7 @@ use crate::datagrams::{BATCH, Outgoing, options};
 use crate::left::Left;
 use crate::{GroupSettings, clock};
 
-/// Where datagrams go that are packets of a root: groups of addresses, as bpf/treecast.bpf.c has them. Under these they never
+/// Where datagrams go that are packets of a root: groups of addresses, as bpf/find.h has them. Under these they never
 /// leave the host.
 const TO_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
 const TO_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
