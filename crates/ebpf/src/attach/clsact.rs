@@ -12,6 +12,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
@@ -22,6 +23,10 @@ use super::{Direction, Interface};
 /// The priority that the kernel gives to the first who asks for none: who comes next is put before it.
 const PRIORITY: u16 = 0xc000;
 
+/// How often, and how long, a name that is taken is waited for: a child that was forked runs something else within that.
+const ATTEMPTS_MAX: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A sign that a node runs, as long as it is kept.
 #[derive(Debug)]
 pub struct Alive {
@@ -30,11 +35,23 @@ pub struct Alive {
 }
 
 impl Alive {
-    /// That of the node with this ingress program.
+    /// That of the node with this ingress program. Its name may still be taken by the one before: another thread of the process may
+    /// have just forked, and its child has the socket until it runs something else.
     pub fn new(program: u32) -> io::Result<Self> {
-        let socket = socket()?;
-        bind(&socket, &address(program)?)?;
-        Ok(Self { handle: program, _socket: socket })
+        let (socket, address) = (socket()?, address(program)?);
+        let mut attempts_left = ATTEMPTS_MAX;
+        loop {
+            match bind(&socket, &address) {
+                Err(Errno::ADDRINUSE) if attempts_left > 0 => {
+                    attempts_left -= 1;
+                    std::thread::sleep(PAUSE);
+                }
+                bound => {
+                    bound?;
+                    return Ok(Self { handle: program, _socket: socket });
+                }
+            }
+        }
     }
 }
 
@@ -123,4 +140,23 @@ pub fn clean(netlink: &Netlink) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_child_has_for_a_moment_is_waited_for() {
+        // A number that no program of this machine has.
+        let program = u32::MAX - std::process::id();
+        let before = Alive::new(program).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(20 * PAUSE);
+                drop(before);
+            });
+            assert_eq!(Alive::new(program).unwrap().handle, program);
+        });
+    }
 }
