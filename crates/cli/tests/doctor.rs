@@ -29,7 +29,7 @@ fn check(doctor: impl Fn() -> Command) {
     assert!(findings.iter().any(|finding| finding["name"] == "UDP" && finding["state"] == "ok"));
     let is_against = |finding: &&Value| finding["area"] == "kernel_engine" && finding["state"] == "missing";
     assert_eq!(report["kernel_engine"], findings.iter().find(is_against).is_none());
-    let verdict = if report["kernel_engine"] == true { "could run it" } else { "could not run it as it is" };
+    let verdict = if report["kernel_engine"] == true { "runs it" } else { "does not run it as it is" };
     assert!(text.contains(&format!("The kernel engine: this machine {verdict}")), "{text}");
 }
 

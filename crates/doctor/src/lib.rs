@@ -20,7 +20,7 @@ pub struct Report {
     pub format: &'static str,
     /// One by one, by what they are about.
     pub findings: Vec<Finding>,
-    /// Whether the kernel engine, which is to come, could run here as the user who asks.
+    /// Whether the kernel engine runs here for the user who asks.
     pub kernel_engine: bool,
 }
 

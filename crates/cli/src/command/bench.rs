@@ -97,15 +97,18 @@ pub struct Arguments {
     seed: u64,
 
     /// What each link of the lab carries, such as 200mbit
-    #[arg(long, value_name = "RATE", requires = "lab", allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
     /// The share of packets lost on the way to each host of the lab, such as 1%
-    #[arg(long, value_name = "SHARE", requires = "lab", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     drop: Option<Share>,
 
     /// The share of packets in the lab that later ones overtake, such as 1%
-    #[arg(long, value_name = "SHARE", requires = "lab", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     reorder: Option<Share>,
 
     /// The longest packet, in bytes

@@ -45,7 +45,7 @@ fn text(report: &Report) -> String {
     let headings = [
         (Area::Groups, "Groups of processes on any hosts: treecast node, the library"),
         (Area::Lab, "Hosts on this machine: treecast lab, treecast bench --lab"),
-        (Area::KernelEngine, "The kernel engine, which is to come"),
+        (Area::KernelEngine, "The kernel engine: engine=ebpf, treecast node --engine ebpf"),
     ];
     let mut text = String::new();
     for (area, heading) in headings {
@@ -59,10 +59,10 @@ fn text(report: &Report) -> String {
     }
     let against: Vec<&str> = report.against_kernel_engine().map(|finding| finding.name).collect();
     text += &if report.kernel_engine {
-        "The kernel engine: this machine could run it.\n".to_owned()
+        "The kernel engine: this machine runs it.\n".to_owned()
     } else {
         format!(
-            "The kernel engine: this machine could not run it as it is, because of: {}.\n",
+            "The kernel engine: this machine does not run it as it is, because of: {}.\n",
             against.join(", ")
         )
     };
