@@ -77,6 +77,12 @@ pub(super) fn end(protocol: &mut Protocol, group: GroupId) {
     }
 }
 
+/// Whether nothing of a root's group is under way.
+fn is_quiet(protocol: &Protocol, group: GroupId) -> bool {
+    let next = protocol.readable(group).map(|(_, next)| next);
+    protocol.freed(group).is_none_or(|freed| next.is_none_or(|next| freed == next))
+}
+
 /// All groups of an engine.
 #[derive(Debug, Default)]
 pub(super) struct Joints {
@@ -105,14 +111,8 @@ impl Joints {
             let Some(left) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
             match kernel.send_on(group) {
                 Onward::More | Onward::Waits => {}
-                Onward::NotLent => {
-                    let is_quiet = protocol
-                        .readable(group)
-                        .is_none_or(|(_, next)| protocol.freed(group).is_none_or(|freed| freed == next));
-                    if is_quiet {
-                        joint.leave_nothing();
-                    }
-                }
+                Onward::NotLent if is_quiet(protocol, group) => joint.leave_nothing(),
+                Onward::NotLent => {}
                 Onward::Refused => joint.leave_nothing(),
                 // Who writes more from now on sends that on, and who has done so before is seen here.
                 Onward::All => left.end_if(|| kernel.has_all(group)),
@@ -125,11 +125,13 @@ impl Joints {
         self.groups.get(&group).inspect(|joint| joint.leave_nothing());
     }
 
-    /// Whether applications have left something that can be sent on now.
-    pub fn is_anything_left(&self, kernel: Option<&Kernel>) -> bool {
+    /// Whether applications have left something that can be sent on now, by the kernel's packet path or by the protocol.
+    pub fn is_anything_left(&self, kernel: Option<&Kernel>, protocol: &Protocol) -> bool {
         let Some(kernel) = kernel else { return false };
-        let is_for = |group| kernel.has(group) && !kernel.awaits_room(group);
-        self.groups.iter().any(|(&group, joint)| joint.left().is_some() && is_for(group))
+        let can_go_on = |group| {
+            if kernel.has(group) { !kernel.awaits_room(group) } else { is_quiet(protocol, group) }
+        };
+        self.groups.iter().any(|(&group, joint)| joint.left().is_some() && can_go_on(group))
     }
 
     /// Gives up groups whose applications have written what cannot be.

@@ -263,7 +263,11 @@ impl Engine {
         if let Some(kernel) = &mut self.kernel {
             kernel.lend(&mut self.protocol);
         }
-        if self.joints.is_anything_left(self.kernel.as_ref()) { Progress::More } else { Progress::Done }
+        if self.joints.is_anything_left(self.kernel.as_ref(), &self.protocol) {
+            Progress::More
+        } else {
+            Progress::Done
+        }
     }
 
     fn request(&mut self, request: Request) {
