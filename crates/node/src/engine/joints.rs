@@ -110,10 +110,9 @@ impl Joints {
         for (&group, joint) in &self.groups {
             let Some(left) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
             match kernel.send_on(group) {
-                Onward::More | Onward::Waits => {}
-                Onward::NotLent if is_quiet(protocol, group) => joint.leave_nothing(),
-                Onward::NotLent => {}
                 Onward::Refused => joint.leave_nothing(),
+                Onward::NotLent if is_quiet(protocol, group) => joint.leave_nothing(),
+                Onward::More | Onward::Waits | Onward::NotLent => {}
                 // Who writes more from now on sends that on, and who has done so before is seen here.
                 Onward::All => left.end_if(|| kernel.has_all(group)),
             }
