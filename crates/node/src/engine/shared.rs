@@ -149,12 +149,13 @@ impl Shared {
             let is_stopping;
             {
                 let mut engine = lock(&self.engine);
-                if engine.step(self) == Progress::More {
-                    continue;
-                }
+                let progress = engine.step(self);
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;
+                }
+                if progress == Progress::More {
+                    continue;
                 }
             }
             let woken = self.seat.sleep(is_stopping.then_some(&stop::LOOK));
