@@ -170,9 +170,11 @@ fn groups_side_by_side_fill_the_table_and_do_not_disturb_one_another() {
                 groups(&nodes, &settings)
             })
             .collect();
-        assert!(
-            all.iter().flatten().all(|group| group.kernel_counts().is_some() || group.member().is_none())
-        );
+        for group in all.iter().flatten() {
+            // A member is in the table when it has its place.
+            group.wait_until_ready(PATIENCE).unwrap();
+            assert!(group.kernel_counts().is_some(), "{group:?}");
+        }
         let refused = further(&nodes).unwrap_err().to_string();
         assert_eq!(refused, "this node has 4 groups, and no room for another");
         std::thread::scope(|scope| {
