@@ -5,7 +5,7 @@
 # One seed for property tests, so that a run can be repeated; `make explore` draws others.
 export PROPTEST_RNG_SEED ?= 1
 
-PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto
+PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
 .PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz clean
@@ -148,7 +148,7 @@ equality:
 # The protocol on bad networks, a world a seed: make worlds WORLDS=1000000
 WORLDS ?= 100000
 worlds:
-	cargo run --release --config profile.release.debug-assertions=true --package treecast-sim --example worlds -- 0..$(WORLDS)
+	cargo run --release --config profile.release.debug-assertions=true --package treecast-world --example worlds -- 0..$(WORLDS)
 
 # Any bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
 FUZZ_SECONDS ?= 60

@@ -41,7 +41,6 @@ mod parameters;
 mod run;
 mod trace;
 mod way;
-pub mod world;
 
 pub use deadlock::{DEADLOCK_INTERVAL, Deadlock, Wait};
 pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDocument, WaitDocument};

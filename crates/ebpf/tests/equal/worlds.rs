@@ -1,7 +1,7 @@
 //! What happens to each node in worlds: clusters on bad networks, under one seed each.
 
 use treecast_proto::{Input, Offload, Step, Trace};
-use treecast_sim::world::World;
+use treecast_world::World;
 
 use super::frame::Style;
 use super::lab::Lab;

@@ -1,7 +1,7 @@
 //! Clusters on bad networks: a few hundred worlds here, `make worlds` for many more.
 
 use rayon::prelude::*;
-use treecast_sim::world::{Violation, World};
+use treecast_world::{Violation, World};
 
 #[test]
 fn every_world_keeps_what_is_promised_to_readers() {

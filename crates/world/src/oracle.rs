@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use treecast_proto::{Ending, Loss, MemberId, Piece};
 
-use super::host::Host;
-use super::scenario::Scenario;
+use crate::host::Host;
+use crate::scenario::Scenario;
 
 /// What all members have read, and what has become of them.
 #[derive(Debug)]

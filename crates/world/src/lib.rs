@@ -5,11 +5,11 @@
 //! users rely on, and says which [`Violation`] it has found.
 //!
 //! ```
-//! use treecast_sim::world::World;
+//! use treecast_world::World;
 //!
 //! let report = World::random(1).run()?;
 //! assert!(report.delivered_messages > 0);
-//! # Ok::<(), treecast_sim::world::Violation>(())
+//! # Ok::<(), treecast_world::Violation>(())
 //! ```
 
 mod host;
@@ -98,7 +98,7 @@ impl AddAssign for Report {
 /// Something that must never happen.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "world {seed}, after {now}: {what}\n  again: cargo run --package treecast-sim --example worlds -- {seed}"
+    "world {seed}, after {now}: {what}\n  again: cargo run --package treecast-world --example worlds -- {seed}"
 )]
 pub struct Violation {
     /// The world's seed.

@@ -1,13 +1,13 @@
 //! Runs worlds of nodes with the protocol on a bad network: a range of seeds, or one seed with all that happens in it.
 //!
-//!     cargo run --example worlds -- 17
-//!     cargo run --example worlds -- 0..100000
+//!     cargo run --package treecast-world --example worlds -- 17
+//!     cargo run --package treecast-world --example worlds -- 0..100000
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use rayon::prelude::*;
-use treecast_sim::world::{Report, Violation, World};
+use treecast_world::{Report, Violation, World};
 
 /// How far it is, is told as often: every ten seconds or so.
 const STRIDE: u64 = 500;

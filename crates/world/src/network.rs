@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::Nanoseconds;
 
-use super::scenario::{Scenario, Weather};
+use crate::scenario::{Scenario, Weather};
 
 /// What carries datagrams, more or less.
 #[derive(Debug)]

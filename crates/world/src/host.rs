@@ -10,8 +10,8 @@ use treecast_proto::{
     Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
 };
 
-use super::oracle::Oracle;
-use super::scenario::{GroupScenario, Scenario};
+use crate::oracle::Oracle;
+use crate::scenario::{GroupScenario, Scenario};
 
 /// A host.
 #[derive(Debug)]
