@@ -1,9 +1,9 @@
-//! What all models are made of: an agenda, parts that do one thing at a time, and a network of links.
+//! What all models are built from: an event queue, servers that do one piece of work at a time, and a network of links.
 
-mod agenda;
+mod event_queue;
 mod network;
 mod server;
 
-pub use agenda::{Agenda, LAST};
+pub use event_queue::{EventQueue, LAST};
 pub use network::{Network, Transit};
 pub use server::Server;

@@ -20,7 +20,7 @@ impl World<'_> {
     /// A process enters the operation. A root sends; under a central manager it asks first.
     pub fn entered(&mut self, node: usize) {
         if self.parameters.layer == Layer::Mpi {
-            self.nodes[node].cpu.serve(self.agenda.now(), self.parameters.mpi_call);
+            self.nodes[node].cpu.serve(self.events.now(), self.parameters.mpi_call);
         }
         let Some(group) = self.trees.iter().position(|tree| tree.root == node) else { return };
         let group = group as u32;
@@ -122,8 +122,8 @@ impl World<'_> {
     /// A notice is in host memory: the process finds it if it is there, or when it comes.
     pub fn noticed(&mut self, node: usize, notice: Notice) {
         let enters = self.nodes[node].enters;
-        if self.agenda.now() < enters {
-            self.agenda.at(enters, Event::Noticed { node, notice });
+        if self.events.now() < enters {
+            self.events.schedule(enters, Event::Noticed { node, notice });
             return;
         }
         let mut work = self.parameters.host_event;
@@ -180,7 +180,7 @@ impl World<'_> {
 
     /// A process has a message: where hosts forward it sends it on.
     fn delivered_to(&mut self, node: usize, group: u32, message: u32) {
-        self.delivered = self.agenda.now();
+        self.delivered = self.events.now();
         let tree = &self.trees[group as usize];
         let (root, children) = (tree.root, tree.children[node].len());
         if self.forwarder != Offload::Nic && children > 0 {
@@ -219,7 +219,7 @@ impl World<'_> {
 
     /// A process returns.
     pub fn returned(&mut self, node: usize) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let busy = self.nodes[node].cpu_busy(now);
         self.nodes[node].returned = Some((now, busy));
         if matches!(self.parameters.operation, Operation::Broadcast | Operation::Skew) {

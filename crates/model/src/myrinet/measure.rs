@@ -121,7 +121,7 @@ fn busy(server: &crate::kernel::Server, now: Picoseconds) -> Picoseconds {
 impl World<'_> {
     /// The values of [`MEASURES`] now, but for lambda; those of a manager only where there is one.
     pub fn measured(&self) -> Vec<(&'static str, f64)> {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let nodes = &self.nodes;
         let mean = |time: &dyn Fn(&Node) -> Picoseconds| {
             nodes.iter().map(time).sum::<Picoseconds>().us() / nodes.len() as f64

@@ -138,15 +138,15 @@ impl World<'_> {
         };
         let (begins, leaves, arrives) = self.wire(node, to, length);
         if let Some(arrives) = arrives {
-            self.agenda.at(arrives, Event::Arrived(packet));
+            self.events.schedule(arrives, Event::Arrived(packet));
         }
         if parameters.replicas == Replicas::HeaderRewrite
             && let Some(copied) = job.take_if(|job| job.served < job.children.len())
         {
             let header = parameters.header.time_at(parameters.link_mb_per_s);
-            self.agenda.at(begins + header, Event::HeaderLeft(copied));
+            self.events.schedule(begins + header, Event::HeaderLeft(copied));
         }
-        self.agenda.at(leaves, Event::Left { node, job });
+        self.events.schedule(leaves, Event::Left { node, job });
     }
 
     /// A packet has left: its job goes on with the next child, or is done.
@@ -163,7 +163,7 @@ impl World<'_> {
     }
 
     fn job_done(&mut self, node: usize, job: &Job) {
-        self.streams[job.stream].left(job.number, self.agenda.now());
+        self.streams[job.stream].left(job.number, self.events.now());
         self.start_timer(job.stream);
         if let Some(slot) = job.slot {
             self.release_slot(node, slot);
@@ -231,7 +231,7 @@ impl World<'_> {
         let waits = !self.streams[stream].timed && self.streams[stream].outstanding() > 0;
         if waits && self.parameters.flow != Flow::Lfc {
             self.streams[stream].timed = true;
-            self.agenda.after(self.parameters.timeout, Event::TimedOut(stream));
+            self.events.schedule_after(self.parameters.timeout, Event::TimedOut(stream));
         }
     }
 
@@ -240,9 +240,9 @@ impl World<'_> {
         self.streams[stream].timed = false;
         if let Some(left) = self.streams[stream].oldest() {
             let due = left + self.parameters.timeout;
-            if due > self.agenda.now() {
+            if due > self.events.now() {
                 self.streams[stream].timed = true;
-                self.agenda.at(due, Event::TimedOut(stream));
+                self.events.schedule(due, Event::TimedOut(stream));
                 return;
             }
             self.streams[stream].silent += 1;

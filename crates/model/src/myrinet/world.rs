@@ -14,7 +14,7 @@ use super::policies::{Layer, Operation};
 use super::stream::Stream;
 use super::tree::{Tree, members};
 use crate::Task;
-use crate::kernel::{Agenda, Network, Server};
+use crate::kernel::{EventQueue, Network, Server};
 
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;
@@ -76,7 +76,7 @@ pub(super) struct World<'a> {
     pub message: Bytes,
     pub hosts: Vec<HostId>,
     pub trees: Vec<Tree>,
-    pub agenda: Agenda<Event>,
+    pub events: EventQueue<Event>,
     network: Network<'a>,
     finder: RouteFinder<'a>,
     loss: Pcg64,
@@ -123,7 +123,7 @@ impl<'a> World<'a> {
             rendezvous,
             makes_group: false,
             message: task.message,
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             network: Network::new(fabric, parameters.link_mb_per_s, parameters.hop),
             finder: RouteFinder::new(fabric.topology(), fabric.routing()),
             loss: Pcg64::new(u128::from(task.seed), LOSS_STREAM),
@@ -166,7 +166,7 @@ impl<'a> World<'a> {
             }
             // To send for the group of which it is the root, to receive for the others.
             node.tasks = messages;
-            self.agenda.at(node.enters, Event::Entered(index));
+            self.events.schedule(node.enters, Event::Entered(index));
         }
     }
 
@@ -174,7 +174,7 @@ impl<'a> World<'a> {
     pub fn run(&mut self) {
         while self.completed.is_none()
             && !self.given_up
-            && let Some(event) = self.agenda.advance()
+            && let Some(event) = self.events.advance()
         {
             self.happen(event);
         }
@@ -183,7 +183,7 @@ impl<'a> World<'a> {
     /// Lets everything happen that is left after that.
     #[cfg(test)]
     pub fn drain(&mut self) {
-        while let Some(event) = self.agenda.advance() {
+        while let Some(event) = self.events.advance() {
             self.happen(event);
         }
     }
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
     pub fn arrived_at_end(&mut self) {
         self.awaited -= 1;
         if self.awaited == 0 {
-            self.completed = Some(self.agenda.now());
+            self.completed = Some(self.events.now());
         }
     }
 
@@ -240,8 +240,8 @@ impl<'a> World<'a> {
         if self.given_up {
             return;
         }
-        let done = part(&mut self.nodes[node]).serve(self.agenda.now(), work.min(TIME_MAX));
-        self.agenda.at(done, event);
+        let done = part(&mut self.nodes[node]).serve(self.events.now(), work.min(TIME_MAX));
+        self.events.schedule(done, event);
         self.given_up |= done > TIME_MAX;
     }
 
@@ -258,7 +258,7 @@ impl<'a> World<'a> {
         length: Bytes,
     ) -> (Picoseconds, Picoseconds, Option<Picoseconds>) {
         let route = self.finder.route(self.hosts[from], self.hosts[to]);
-        let transit = self.network.send_along(self.agenda.now(), &route, length);
+        let transit = self.network.send_along(self.events.now(), &route, length);
         self.given_up |= transit.tail > TIME_MAX;
         let loss_ppm = (self.parameters.loss * 1e6).round() as u32;
         let lost = loss_ppm > 0 && self.loss.random_range(0..1_000_000) < loss_ppm;

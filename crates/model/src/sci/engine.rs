@@ -9,7 +9,7 @@ use super::links::{Links, PacketId};
 use super::process::{Pieces, Process};
 use super::way::{Leg, Ringlets};
 use crate::Outcome;
-use crate::kernel::{Agenda, LAST, Server};
+use crate::kernel::{EventQueue, LAST, Server};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -71,7 +71,7 @@ pub(super) struct Engine<'a> {
     pieces: Pieces,
     ringlets: Ringlets<'a>,
     finder: RouteFinder<'a>,
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     links: Links,
     sends: Sends,
     processes: Vec<Process>,
@@ -109,7 +109,7 @@ impl<'a> Engine<'a> {
             pieces,
             ringlets: Ringlets::new(fabric, grid),
             finder: RouteFinder::new(topology, fabric.routing()),
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             links: Links::new(topology.link_count()),
             processes: processes.collect(),
             sends,
@@ -131,8 +131,8 @@ impl<'a> Engine<'a> {
     /// Runs until nothing is left to happen: also the last transaction is answered.
     pub fn run(&mut self) {
         self.begin(self.plan.root());
-        while self.agenda.now() < LAST {
-            let Some(event) = self.agenda.advance() else { break };
+        while self.events.now() < LAST {
+            let Some(event) = self.events.advance() else { break };
             match event {
                 Event::Worked(member) => self.worked(member),
                 Event::Ask { packet, passing } => self.ask(packet, passing),
@@ -145,8 +145,8 @@ impl<'a> Engine<'a> {
                 Event::Taken { message, piece, receiver } => {
                     let node = self.receiver(message, receiver).index();
                     let time = self.pieces.length(piece).time_at(self.parameters.bus_mb_per_s);
-                    let stored = self.buses[node].serve(self.agenda.now(), time);
-                    self.agenda.at(stored, Event::Stored { message, piece, receiver });
+                    let stored = self.buses[node].serve(self.events.now(), time);
+                    self.events.schedule(stored, Event::Stored { message, piece, receiver });
                 }
                 Event::Stored { message, piece, receiver } => self.stored(message, piece, receiver),
                 Event::Seen(member) => self.seen(member),
@@ -163,19 +163,19 @@ impl<'a> Engine<'a> {
     }
 
     fn begin(&mut self, member: MemberId) {
-        let work = self.processes[member.index()].begin(self.agenda.now(), self.parameters);
+        let work = self.processes[member.index()].begin(self.events.now(), self.parameters);
         self.work(member, work);
     }
 
     fn work(&mut self, member: MemberId, work: Option<Picoseconds>) {
         if let Some(work) = work {
-            self.agenda.after(work, Event::Worked(member));
+            self.events.schedule_after(work, Event::Worked(member));
         }
     }
 
     /// A CPU has done its work: what it has written goes over the bus to the adapter.
     fn worked(&mut self, member: MemberId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let (written, work) = self.processes[member.index()].done(now, self.pieces, self.parameters);
         if let Some((index, piece)) = written {
             let message = self.sends.of(member)[index as usize];
@@ -183,7 +183,7 @@ impl<'a> Engine<'a> {
             let sent = self.buses[member.index()].serve(now, time) + self.parameters.adapter_send;
             let receivers = self.worm(message).to.len() as u32;
             let packet = self.packet(Kind::Request, message, piece, 0, receivers);
-            self.agenda.at(sent, Event::Ask { packet, passing: false });
+            self.events.schedule(sent, Event::Ask { packet, passing: false });
         }
         self.work(member, work);
     }
@@ -237,16 +237,16 @@ impl<'a> Engine<'a> {
 
     /// Starts what may go over a link.
     fn start(&mut self, link: LinkId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(id) = self.links.grant(link, now) {
             let Packet { length, wire, .. } = self.packets[id as usize];
             self.carried += length;
             self.links.hold(link, now + wire);
-            self.agenda.after(self.parameters.hop, Event::Head(id));
+            self.events.schedule_after(self.parameters.hop, Event::Head(id));
             self.count(id);
         }
         if let Some(time) = self.links.watch(link) {
-            self.agenda.at(time, Event::Free(link));
+            self.events.schedule(time, Event::Free(link));
         }
     }
 
@@ -284,7 +284,7 @@ impl<'a> Engine<'a> {
         packet.left -= 1;
         let Packet { kind, message, piece, leg, left, receivers, wire, .. } = *packet;
         if left == 0 {
-            return self.agenda.after(wire, Event::Tail(id));
+            return self.events.schedule_after(wire, Event::Tail(id));
         }
         let next = self.ringlets.next(self.packets[id as usize].link);
         self.packets[id as usize].link = next;
@@ -294,7 +294,7 @@ impl<'a> Engine<'a> {
                 self.drop_copy(id, wire, message, piece);
                 // What follows the address that is dropped is the head now.
                 let dropped = self.parameters.address.time_at(self.parameters.link_mb_per_s);
-                return self.agenda.after(dropped, Event::Ask { packet: id, passing: true });
+                return self.events.schedule_after(dropped, Event::Ask { packet: id, passing: true });
             }
         }
         self.ask(id, true);
@@ -308,7 +308,7 @@ impl<'a> Engine<'a> {
         let packet = *packet;
         self.packets[id as usize] = self.measured(packet);
         let taken = tail + self.parameters.adapter_receive;
-        self.agenda.after(taken, Event::Taken { message, piece, receiver });
+        self.events.schedule_after(taken, Event::Taken { message, piece, receiver });
     }
 
     /// A packet leaves its ringlet: an echo takes its place, and it goes on, or has arrived.
@@ -331,7 +331,7 @@ impl<'a> Engine<'a> {
             let receivers = self.packets[id as usize].receivers;
             self.unused.push(id);
             let onward = self.packet(kind, message, piece, leg + 1, receivers);
-            return self.agenda.after(self.parameters.corner, Event::Ask { packet: onward, passing: false });
+            return self.events.schedule_after(self.parameters.corner, Event::Ask { packet: onward, passing: false });
         }
         debug_assert!(kind == Kind::Response || receivers == 1, "the last one is left");
         if kind == Kind::Request {
@@ -355,14 +355,14 @@ impl<'a> Engine<'a> {
         }
         if piece + 1 == self.pieces.count() {
             debug_assert_eq!(self.stored[to.index()], self.pieces.count(), "a flag comes last");
-            self.agenda.after(self.parameters.poll, Event::Seen(to));
+            self.events.schedule_after(self.parameters.poll, Event::Seen(to));
         }
     }
 
     fn seen(&mut self, member: MemberId) {
         self.destinations_left -= 1;
         if self.destinations_left == 0 {
-            self.finished = Some(self.agenda.now());
+            self.finished = Some(self.events.now());
         }
         self.begin(member);
     }

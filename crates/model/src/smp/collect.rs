@@ -151,7 +151,7 @@ impl Engine<'_> {
         member.broadcast = broadcast;
         member.handled.fill(is_root);
         member.handled_count = if is_root { self.packets } else { 0 };
-        member.entered = self.agenda.now();
+        member.entered = self.events.now();
         let is_waiting = of_broadcast(&member.queue, broadcast).next().is_some();
         let node = &mut self.nodes[host.index()];
         if !is_root {
@@ -217,7 +217,7 @@ impl Engine<'_> {
         member.handled_count += 1;
         member.bytes += length.0;
         if member.handled_count == self.packets {
-            member.had = self.agenda.now();
+            member.had = self.events.now();
         }
         member.script.push_front(Step::Collect(part.broadcast));
         member.queue.remove(&part);

@@ -13,7 +13,7 @@ use super::flight::{Flight, Interface, Routes};
 use super::parameters::Method;
 use super::policy::{Attachment, Policy};
 use super::script::{Part, Piece, Step};
-use crate::kernel::{Agenda, LAST, Network};
+use crate::kernel::{EventQueue, LAST, Network};
 
 /// The stream of a seed that loses and delays datagrams.
 const LOSS_STREAM: u128 = 0x736d_7069;
@@ -120,7 +120,7 @@ pub(super) struct Engine<'a> {
     /// From whom each member receives, where a plan says so.
     pub parents: Vec<Option<MemberId>>,
     pub policy: Policy,
-    pub agenda: Agenda<Event>,
+    pub events: EventQueue<Event>,
     pub network: Network<'a>,
     pub finder: RouteFinder<'a>,
     pub routes: Routes,
@@ -177,7 +177,7 @@ impl<'a> Engine<'a> {
             turns: Vec::new(),
             parents: Vec::new(),
             policy: parameters.policy(placement.processes()),
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             network: Network::new(fabric, parameters.link_mb_per_s, parameters.hop),
             finder: RouteFinder::new(topology, fabric.routing()),
             routes: Routes::default(),
@@ -255,8 +255,8 @@ impl<'a> Engine<'a> {
         for id in all {
             self.proceed(id);
         }
-        while self.agenda.now() < LAST {
-            let Some(event) = self.agenda.advance() else { break };
+        while self.events.now() < LAST {
+            let Some(event) = self.events.advance() else { break };
             match event {
                 Event::Worked(id) => self.worked(id),
                 Event::Woken(id) => self.proceed(id),
@@ -277,7 +277,7 @@ impl<'a> Engine<'a> {
 
     /// Whether nothing is left to happen.
     pub fn has_stopped(&self) -> bool {
-        self.agenda.now() < LAST
+        self.events.now() < LAST
     }
 
     /// Who still waits, and for what: a line each.
@@ -294,7 +294,7 @@ impl<'a> Engine<'a> {
 
     /// Lets a process look again at what it waits for.
     pub fn wake(&mut self, id: MemberId) {
-        self.agenda.after(Picoseconds::ZERO, Event::Woken(id));
+        self.events.schedule_after(Picoseconds::ZERO, Event::Woken(id));
     }
 
     /// A process goes on, if it is at nothing.
@@ -323,7 +323,7 @@ impl<'a> Engine<'a> {
         if !matches!(doing, Doing::Step(Step::Delay(_))) {
             member.busy += span;
         }
-        self.agenda.after(span, Event::Worked(id));
+        self.events.schedule_after(span, Event::Worked(id));
     }
 
     fn worked(&mut self, id: MemberId) {

@@ -50,20 +50,20 @@ impl Engine<'_> {
     /// A process has handed a packet to its network interface, which fetches it.
     pub(super) fn hand_over(&mut self, flight: Flight) {
         let time = flight.length.time_at(self.parameters.bus_mb_per_s);
-        let fetched = self.interfaces[flight.from.index()].bus.serve(self.agenda.now(), time);
-        self.agenda.at(fetched, Event::Fetched(flight));
+        let fetched = self.interfaces[flight.from.index()].bus.serve(self.events.now(), time);
+        self.events.schedule(fetched, Event::Fetched(flight));
     }
 
     /// The sending interface has the packet.
     pub(super) fn fetched(&mut self, flight: Flight) {
         let sender = &mut self.interfaces[flight.from.index()].send;
-        let sent = sender.serve(self.agenda.now(), self.parameters.nic_gap) + self.parameters.nic_send;
-        self.agenda.at(sent, Event::Sent(flight));
+        let sent = sender.serve(self.events.now(), self.parameters.nic_gap) + self.parameters.nic_send;
+        self.events.schedule(sent, Event::Sent(flight));
     }
 
     /// It goes into the network; a packet to the group also comes back to the processes of its own node.
     pub(super) fn sent(&mut self, flight: Flight) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let length = flight.length + self.parameters.header;
         let to = match flight.content {
             Content::Acknowledgment { .. } => self.root_host,
@@ -73,19 +73,19 @@ impl Engine<'_> {
             Content::Datagram { only: None, .. } => {
                 let transits = self.network.send_tree(now, &self.routes.multicast, length);
                 for (host, transit) in transits {
-                    self.agenda.at(transit.tail, Event::Arrived(host, flight));
+                    self.events.schedule(transit.tail, Event::Arrived(host, flight));
                 }
                 return self.deliver(flight.from, flight);
             }
         };
         if to == flight.from {
-            return self.agenda.at(now, Event::Arrived(to, flight));
+            return self.events.schedule(now, Event::Arrived(to, flight));
         }
         let finder = &mut self.finder;
         let route =
             self.routes.unicast.entry((flight.from, to)).or_insert_with(|| finder.route(flight.from, to));
         let transit = self.network.send_along(now, route, length);
-        self.agenda.at(transit.tail, Event::Arrived(to, flight));
+        self.events.schedule(transit.tail, Event::Arrived(to, flight));
     }
 
     /// It is at a node: datagrams may be lost there, or come late.
@@ -100,15 +100,15 @@ impl Engine<'_> {
                 late = self.parameters.reorder_delay;
             }
         }
-        self.agenda.after(late, Event::Accepted(host, flight));
+        self.events.schedule_after(late, Event::Accepted(host, flight));
     }
 
     /// The receiving interface takes it.
     pub(super) fn accepted(&mut self, host: HostId, flight: Flight) {
         let receiver = &mut self.interfaces[host.index()].receive;
         let received =
-            receiver.serve(self.agenda.now(), self.parameters.nic_gap) + self.parameters.nic_receive;
-        self.agenda.at(received, Event::Received(host, flight));
+            receiver.serve(self.events.now(), self.parameters.nic_gap) + self.parameters.nic_receive;
+        self.events.schedule(received, Event::Received(host, flight));
     }
 
     /// It looks up who is to have the packet, and moves it to each in turn.
@@ -125,21 +125,21 @@ impl Engine<'_> {
         if targets.is_empty() {
             return;
         }
-        let now = self.agenda.now();
+        let now = self.events.now();
         let is_datagram = matches!(flight.content, Content::Datagram { .. });
         let found = if is_datagram {
             self.interfaces[host.index()].deliver.serve(now, self.parameters.nic_deliver)
         } else {
             now
         };
-        self.agenda.at(found, Event::Found(host, flight, targets));
+        self.events.schedule(found, Event::Found(host, flight, targets));
     }
 
     /// The first of those that are to have it is known: the data go over the bus.
     pub(super) fn found(&mut self, host: HostId, flight: Flight, targets: Vec<MemberId>) {
         let time = flight.length.time_at(self.parameters.bus_mb_per_s);
-        let moved = self.interfaces[host.index()].bus.serve(self.agenda.now(), time);
-        self.agenda.at(moved, Event::Moved(host, flight, targets));
+        let moved = self.interfaces[host.index()].bus.serve(self.events.now(), time);
+        self.events.schedule(moved, Event::Moved(host, flight, targets));
     }
 
     /// The first of them has it; the next is looked up.

@@ -111,7 +111,7 @@ impl Engine<'_> {
         let place = self.turns.iter().position(|&(member, _)| member == turn).expect("it was its turn");
         self.figures.iterations += 1;
         if self.figures.iterations > self.parameters.warmup_iterations {
-            self.figures.spans += self.agenda.now() - self.started;
+            self.figures.spans += self.events.now() - self.started;
             self.figures.messages += self.turns[place].1;
         }
     }
@@ -144,7 +144,7 @@ impl Engine<'_> {
         let host = self.placement.host_of(id);
         let from = if self.parameters.method.is_shared() { self.nodes[host.index()].members[0] } else { id };
         if host == self.root_host {
-            return self.agenda.after(self.parameters.flag, Event::Acknowledged(broadcast, from));
+            return self.events.schedule_after(self.parameters.flag, Event::Acknowledged(broadcast, from));
         }
         let content = Content::Acknowledgment { broadcast, from };
         self.hand_over(Flight { from: host, content, length: Bytes::ZERO });
@@ -155,7 +155,7 @@ impl Engine<'_> {
         let silent = self.acknowledgers().into_iter().collect();
         self.pending.insert(broadcast, Pending { silent, repeats: 0 });
         self.forget(broadcast);
-        self.agenda.after(self.parameters.timeout, Event::Timeout(broadcast));
+        self.events.schedule_after(self.parameters.timeout, Event::Timeout(broadcast));
     }
 
     /// Broadcasts that all have acknowledged are forgotten.
@@ -196,7 +196,7 @@ impl Engine<'_> {
     /// Time is up: all packets go again to each who is silent, unless they are still about to.
     pub(super) fn timeout(&mut self, broadcast: u32) {
         let Some(pending) = self.pending.get_mut(&broadcast) else { return };
-        self.agenda.after(self.parameters.timeout, Event::Timeout(broadcast));
+        self.events.schedule_after(self.parameters.timeout, Event::Timeout(broadcast));
         if pending.repeats > 0 {
             return;
         }

@@ -11,7 +11,7 @@ impl Engine<'_> {
     /// Begins a step, unless it must wait or takes no time.
     pub(super) fn begin(&mut self, id: MemberId, step: Step) -> Begin {
         let parameters = self.parameters;
-        let now = self.agenda.now();
+        let now = self.events.now();
         let work = |span| Begin::Work(span, Doing::Step(step));
         match step {
             Step::Start => self.started = now,
@@ -78,7 +78,7 @@ impl Engine<'_> {
         let host = self.placement.host_of(id);
         match step {
             Step::Put(to, piece) if self.are_together(id, to) => {
-                self.agenda.after(self.parameters.flag, Event::Came(id, to, piece));
+                self.events.schedule_after(self.parameters.flag, Event::Came(id, to, piece));
             }
             Step::Put(to, piece) => self.post_message(id, to, piece),
             Step::Take(from) => self.release(from, id),
@@ -97,7 +97,7 @@ impl Engine<'_> {
             }
             Step::Publish(part) => {
                 self.publishing += 1;
-                self.agenda.after(self.parameters.flag, Event::Published(part));
+                self.events.schedule_after(self.parameters.flag, Event::Published(part));
             }
             Step::Acknowledge(broadcast) => self.acknowledge(id, broadcast),
             Step::Attach => {

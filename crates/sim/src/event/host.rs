@@ -10,7 +10,7 @@ use treecast_fabric::{Cycles, HostId};
 use treecast_plan::{MemberId, WormKind};
 
 use super::live::{Live, Slot};
-use super::{Agenda, Event};
+use super::{EventQueue, Event};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::{Offload, Parameters, Setting};
@@ -148,28 +148,28 @@ impl<'a> Hosts<'a> {
     }
 
     /// Starts the next job on everything that is idle.
-    pub fn start_work(&mut self, agenda: &mut Agenda, live: &Live, observer: &mut impl Observer) {
+    pub fn start_work(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
         while let Some(member) = self.woken_members.pop() {
             if let Some(job) = self.cpus[member.index()].start() {
                 let time = self.cpu_time(&live[job.slot], job.work);
-                tell(observer, Track::Cpu(member), &job, agenda.now, time);
-                agenda.after(time, Event::CpuDone(member));
+                tell(observer, Track::Cpu(member), &job, events.now, time);
+                events.schedule_after(time, Event::CpuDone(member));
             }
         }
         while let Some(host) = self.woken_hosts.pop() {
             if let Some(job) = self.buses[host.index()].start() {
                 self.queue_next_packet(&live[job.slot], host, job);
                 let time = self.parameters().bus_time(live[job.slot].payload(job.turn.packet));
-                tell(observer, Track::Bus(host), &job, agenda.now, time);
-                agenda.after(time, Event::BusDone(host));
+                tell(observer, Track::Bus(host), &job, events.now, time);
+                events.schedule_after(time, Event::BusDone(host));
             }
             if let Some(job) = self.nics[host.index()].start() {
                 let time = match job.work {
                     Work::NicReceive => self.parameters().nic_receive_overhead,
                     _ => self.parameters().nic_send_overhead,
                 };
-                tell(observer, Track::Nic(host), &job, agenda.now, time);
-                agenda.after(time, Event::NicDone(host));
+                tell(observer, Track::Nic(host), &job, events.now, time);
+                events.schedule_after(time, Event::NicDone(host));
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Time advances from one cycle in which something happens to the next; docs/simulation.md says what happens in a cycle,
 //! and in which order. A grant of a switch takes effect in a later cycle, so the order of switches changes nothing.
 
-mod agenda;
+mod event_queue;
 mod host;
 mod live;
 mod network;
@@ -17,7 +17,7 @@ use crate::deadlock::DEADLOCK_INTERVAL;
 use crate::multicast::Multicast;
 use crate::observer::Observer;
 use crate::{Ending, Setting, SimError, Switching};
-use agenda::Agenda;
+use event_queue::EventQueue;
 use host::{Hosts, PacketCopy};
 use live::Live;
 use network::Network;
@@ -56,19 +56,19 @@ pub(crate) fn simulate<O: Observer>(
     }
     let mut simulation = Simulation {
         setting,
-        agenda: Agenda::new(),
+        events: EventQueue::new(),
         hosts: Hosts::new(setting),
         network: Network::new(setting),
         live: Live::default(),
         observer,
     };
     let ending = simulation.run(multicasts.peekable())?;
-    Ok((ending, simulation.agenda.taken_in_all()))
+    Ok((ending, simulation.events.taken_total()))
 }
 
 struct Simulation<'a, O> {
     setting: &'a Setting<'a>,
-    agenda: Agenda,
+    events: EventQueue,
     hosts: Hosts<'a>,
     network: Network<'a>,
     live: Live,
@@ -87,7 +87,7 @@ impl<O: Observer> Simulation<'_, O> {
                 Some(Err(error)) => return Err(error.clone()),
                 None => None,
             };
-            let now = self.agenda.now;
+            let now = self.events.now;
             if next_start == Some(now) {
                 let multicast = multicasts.next().expect("peeked")?;
                 if self.live.count() >= self.setting.in_flight_max {
@@ -100,7 +100,7 @@ impl<O: Observer> Simulation<'_, O> {
                 continue;
             }
             self.step();
-            let next = self.agenda.next().into_iter().chain(next_start).min();
+            let next = self.events.next().into_iter().chain(next_start).min();
             let Some(next) = next.filter(|&next| next <= self.setting.last) else {
                 // Nothing changes any more until it is looked for.
                 return Ok(self.end(next.is_none(), look.min(self.setting.last)));
@@ -112,7 +112,7 @@ impl<O: Observer> Simulation<'_, O> {
                 }
                 look = Cycles(next.0.next_multiple_of(DEADLOCK_INTERVAL.0));
             }
-            self.agenda.advance(next);
+            self.events.advance(next);
         }
     }
 
@@ -126,18 +126,18 @@ impl<O: Observer> Simulation<'_, O> {
                 buffer: buffer.0,
             });
         }
-        self.observer.started(multicast.occasion.number, self.agenda.now);
+        self.observer.started(multicast.occasion.number, self.events.now);
         let slot = self.live.insert(multicast);
-        self.hosts.send(self.agenda.now, &self.live[slot], slot, Multicast::ROOT, false);
+        self.hosts.send(self.events.now, &self.live[slot], slot, Multicast::ROOT, false);
         Ok(())
     }
 
     /// All that happens in the current cycle.
     fn step(&mut self) {
-        let Self { agenda, hosts, network, live, observer, .. } = self;
-        let now = agenda.now;
+        let Self { events, hosts, network, live, observer, .. } = self;
+        let now = events.now;
         loop {
-            while let Some(event) = agenda.next_now() {
+            while let Some(event) = events.next_now() {
                 match event {
                     Event::CpuDone(member) => {
                         if let Some((slot, participant)) = hosts.cpu_done(now, live, member) {
@@ -159,15 +159,15 @@ impl<O: Observer> Simulation<'_, O> {
                     Event::InjectionWake(host) => network.wake_injection(host),
                 }
             }
-            hosts.start_work(agenda, live, *observer);
-            if !agenda.is_due() {
-                network.grant_injections(agenda, live, *observer);
+            hosts.start_work(events, live, *observer);
+            if !events.is_due() {
+                network.grant_injections(events, live, *observer);
             }
-            if !agenda.is_due() {
+            if !events.is_due() {
                 break;
             }
         }
-        network.grant_outputs(agenda, live, *observer);
+        network.grant_outputs(events, live, *observer);
     }
 
     fn end(&self, quiet: bool, cycle: Cycles) -> Ending {

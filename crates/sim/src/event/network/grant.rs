@@ -10,7 +10,7 @@ use rand::RngExt;
 use smallvec::SmallVec;
 use treecast_fabric::{Channel, Cycles, HostId, LinkId};
 
-use super::{Agenda, Copy, HELD, Live, Network, Output, Packet, Place};
+use super::{EventQueue, Copy, HELD, Live, Network, Output, Packet, Place};
 use crate::event::Event;
 use crate::observer::Observer;
 use crate::way::Outputs;
@@ -27,32 +27,32 @@ impl Network<'_> {
         self.woken_injections.push(host);
     }
 
-    pub(super) fn plan_output(&mut self, agenda: &mut Agenda, link: LinkId, time: Cycles) {
+    pub(super) fn plan_output(&mut self, events: &mut EventQueue, link: LinkId, time: Cycles) {
         let wake = &mut self.outputs[link.index()].wake;
         if wake.is_none_or(|planned| planned > time) {
             *wake = Some(time);
-            agenda.at(time, Event::OutputWake(link));
+            events.schedule(time, Event::OutputWake(link));
         }
     }
 
-    pub(super) fn plan_injection(&mut self, agenda: &mut Agenda, host: HostId, time: Cycles) {
+    pub(super) fn plan_injection(&mut self, events: &mut EventQueue, host: HostId, time: Cycles) {
         let wake = &mut self.injections[host.index()].wake;
         if wake.is_none_or(|planned| planned > time) {
             *wake = Some(time);
-            agenda.at(time, Event::InjectionWake(host));
+            events.schedule(time, Event::InjectionWake(host));
         }
     }
 
     /// Grants injection links to whoever waits for them and can go now.
-    pub fn grant_injections(&mut self, agenda: &mut Agenda, live: &Live, observer: &mut impl Observer) {
+    pub fn grant_injections(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
         while let Some(host) = self.woken_injections.pop() {
-            self.grant_injection(agenda, live, observer, host);
+            self.grant_injection(events, live, observer, host);
         }
     }
 
     fn grant_injection(
         &mut self,
-        agenda: &mut Agenda,
+        events: &mut EventQueue,
         live: &Live,
         observer: &mut impl Observer,
         host: HostId,
@@ -60,19 +60,19 @@ impl Network<'_> {
         let Some(&packet) = self.injections[host.index()].queue.front() else { return };
         let way = &live[packet.slot].worms[packet.worm as usize].way;
         let outputs = self.router.entries(way, host);
-        let times = outputs.iter().map(|&output| (self.available(agenda.now, output, packet.length), output));
+        let times = outputs.iter().map(|&output| (self.available(events.now, output, packet.length), output));
         // Of the channels that come free first the lowest.
         let first = times.filter_map(|(time, output)| Some((time?, output))).min_by_key(|&(time, _)| time);
         match first {
-            Some((time, output)) if time == agenda.now => {
+            Some((time, output)) if time == events.now => {
                 self.injections[host.index()].queue.pop_front();
                 // A host has no crossbar: the first flit goes onto the link at once.
-                self.send(agenda, live, observer, output, packet, Cycles::ZERO);
+                self.send(events, live, observer, output, packet, Cycles::ZERO);
                 if !self.injections[host.index()].queue.is_empty() {
-                    self.plan_injection(agenda, host, self.outputs[output.link.index()].free_at);
+                    self.plan_injection(events, host, self.outputs[output.link.index()].free_at);
                 }
             }
-            Some((time, _)) => self.plan_injection(agenda, host, time),
+            Some((time, _)) => self.plan_injection(events, host, time),
             // Woken when a buffer behind the link begins to empty.
             None => {}
         }
@@ -80,14 +80,14 @@ impl Network<'_> {
 
     /// Grants outputs of switches to whoever waits for them and can go now. Outputs of different switches have nothing to do
     /// with one another, so all are served in one go.
-    pub fn grant_outputs(&mut self, agenda: &mut Agenda, live: &Live, observer: &mut impl Observer) {
+    pub fn grant_outputs(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
         if self.arrived.is_empty() && self.woken.is_empty() {
             return;
         }
         if self.parameters.arbitration == Arbitration::RoundRobin {
-            self.serve_by_turns(agenda, live, observer);
+            self.serve_by_turns(events, live, observer);
         } else {
-            self.serve_in_order(agenda, live, observer);
+            self.serve_in_order(events, live, observer);
         }
         let mut arrived = std::mem::take(&mut self.arrived);
         for place in arrived.drain(..) {
@@ -95,24 +95,24 @@ impl Network<'_> {
         }
         self.arrived = arrived;
         while let Some(link) = self.woken.pop() {
-            if let Some(time) = self.time_to_look(agenda.now, link) {
-                self.plan_output(agenda, link, time);
+            if let Some(time) = self.time_to_look(events.now, link) {
+                self.plan_output(events, link, time);
             }
         }
     }
 
     /// Serves copies in the order of their places.
-    fn serve_in_order(&mut self, agenda: &mut Agenda, live: &Live, observer: &mut impl Observer) {
+    fn serve_in_order(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
         let mut contenders = std::mem::take(&mut self.contenders);
         contenders.extend(self.arrived.iter().map(|&place| Reverse((place, None))));
-        let first = |link: LinkId| self.first_waiting(agenda.now, link, None);
+        let first = |link: LinkId| self.first_waiting(events.now, link, None);
         contenders.extend(self.woken.iter().filter_map(|&link| Some(Reverse((first(link)?, Some(link))))));
         while let Some(Reverse((place, link))) = contenders.pop() {
-            if let Some(output) = self.choose(agenda.now, place) {
-                self.grant(agenda, live, observer, place, output);
+            if let Some(output) = self.choose(events.now, place) {
+                self.grant(events, live, observer, place, output);
             }
             if let Some(link) = link {
-                let next = self.first_waiting(agenda.now, link, Some(place));
+                let next = self.first_waiting(events.now, link, Some(place));
                 contenders.extend(next.map(|next| Reverse((next, Some(link)))));
             }
         }
@@ -128,13 +128,13 @@ impl Network<'_> {
 
     /// Serves copies in rounds: each asks for one output, and each output takes the input next after the one that it has
     /// served last; until nobody can go.
-    fn serve_by_turns(&mut self, agenda: &mut Agenda, live: &Live, observer: &mut impl Observer) {
+    fn serve_by_turns(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
         let mut waiting: BTreeSet<Place> = self.arrived.iter().copied().collect();
         waiting.extend(self.woken.iter().flat_map(|link| &self.outputs[link.index()].waiting));
         loop {
             let mut asks = Vec::new();
             for &place in &waiting {
-                if let Some(output) = self.choose(agenda.now, place) {
+                if let Some(output) = self.choose(events.now, place) {
                     let served = self.outputs[output.link.index()].served;
                     let is_behind = served.is_some_and(|served| place.input <= served);
                     asks.push((output.link, is_behind, place, output));
@@ -147,7 +147,7 @@ impl Network<'_> {
             asks.dedup_by_key(|ask| ask.0);
             for (link, _, place, output) in asks {
                 self.outputs[link.index()].served = Some(place.input);
-                self.grant(agenda, live, observer, place, output);
+                self.grant(events, live, observer, place, output);
             }
         }
     }
@@ -181,7 +181,7 @@ impl Network<'_> {
     /// outputs.
     fn grant(
         &mut self,
-        agenda: &mut Agenda,
+        events: &mut EventQueue,
         live: &Live,
         observer: &mut impl Observer,
         place: Place,
@@ -199,16 +199,16 @@ impl Network<'_> {
         }
         if !is_last {
             let progress = self.inputs[place.input.index()].copies[place.copy as usize].branch.progress;
-            self.send_onward(agenda, live, observer, Packet { length, progress, ..packet }, output);
+            self.send_onward(events, live, observer, Packet { length, progress, ..packet }, output);
             return;
         }
-        self.leave(agenda, live, place.input, packet.length - length);
+        self.leave(events, live, place.input, packet.length - length);
         let mut copies = std::mem::take(&mut self.inputs[place.input.index()].copies);
         let going =
             if is_synchronous { 0..copies.len() } else { place.copy as usize..place.copy as usize + 1 };
         for copy in &copies[going] {
             let packet = Packet { length, progress: copy.branch.progress, ..packet };
-            self.send_onward(agenda, live, observer, packet, copy.output.expect("all copies have outputs"));
+            self.send_onward(events, live, observer, packet, copy.output.expect("all copies have outputs"));
         }
         copies.clear();
         self.inputs[place.input.index()].copies = copies;
@@ -217,7 +217,7 @@ impl Network<'_> {
     /// Sends a copy through a switch.
     fn send_onward(
         &mut self,
-        agenda: &mut Agenda,
+        events: &mut EventQueue,
         live: &Live,
         observer: &mut impl Observer,
         packet: Packet,
@@ -225,7 +225,7 @@ impl Network<'_> {
     ) {
         let progress = self.router.onward(packet.progress, output.link);
         let packet = Packet { progress, ..packet };
-        self.send(agenda, live, observer, output, packet, self.parameters.crossbar_delay);
+        self.send(events, live, observer, output, packet, self.parameters.crossbar_delay);
         // It was woken long ago, if it was held.
         self.woken.push(output.link);
     }

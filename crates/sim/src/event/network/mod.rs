@@ -16,7 +16,7 @@ use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology
 
 use super::host::PacketCopy;
 use super::live::{Live, Slot};
-use super::{Agenda, Event};
+use super::{EventQueue, Event};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::way::{Branch, Progress, Router, random_choices};
 use crate::{Adaptive, Arbitration, Parameters, Setting};
@@ -204,8 +204,8 @@ impl<'a> Network<'a> {
     }
 
     /// The packet at the head of a buffer begins to leave it.
-    fn leave(&mut self, agenda: &mut Agenda, live: &Live, input: InputId, stripped: Flits) {
-        let now = agenda.now;
+    fn leave(&mut self, events: &mut EventQueue, live: &Live, input: InputId, stripped: Flits) {
+        let now = events.now;
         let state = &mut self.inputs[input.index()];
         let packet = state.queue.pop_front().expect("a packet that leaves was at the head");
         if let Some(before) = state.leaving.replace(Leaving { since: now, length: packet.length, stripped }) {
@@ -213,7 +213,7 @@ impl<'a> Network<'a> {
             state.taken = state.taken - before.length;
         }
         if !state.queue.is_empty() {
-            self.plan_routing(agenda, live, input);
+            self.plan_routing(events, live, input);
         }
         // Whoever waits for room looks again a cycle later; who waits for the link, when it comes free.
         let link = self.link_of(input);
@@ -223,29 +223,29 @@ impl<'a> Network<'a> {
         }
         match self.topology.link(link).from {
             Vertex::Host(host) if !self.injections[host.index()].queue.is_empty() => {
-                self.plan_injection(agenda, host, now + Cycles(1));
+                self.plan_injection(events, host, now + Cycles(1));
             }
-            Vertex::Switch(_) if !waiting.is_empty() => self.plan_output(agenda, link, now + Cycles(1)),
+            Vertex::Switch(_) if !waiting.is_empty() => self.plan_output(events, link, now + Cycles(1)),
             _ => {}
         }
     }
 
     /// Plans when the packet at the head of a buffer will be routed: when the one before it is gone and its header is
     /// there; and what the switch takes off must have come before what follows it can leave.
-    fn plan_routing(&mut self, agenda: &mut Agenda, live: &Live, input: InputId) {
+    fn plan_routing(&mut self, events: &mut EventQueue, live: &Live, input: InputId) {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
         let gone = state.leaving.map_or(Cycles::ZERO, |leaving| leaving.gone());
         let way = &live[slot].worms[worm as usize].way;
         let read = arrival + Cycles(self.router.fields(way, progress).0 - 1);
         let stripped = arrival + Cycles(self.router.stripped(way, progress).0);
-        agenda.at((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
+        events.schedule((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
     }
 
     /// Sends a packet over a channel: it holds the link until its tail has gone, and takes room at the far end.
     fn send(
         &mut self,
-        agenda: &mut Agenda,
+        events: &mut EventQueue,
         live: &Live,
         observer: &mut impl Observer,
         channel: Channel,
@@ -253,7 +253,7 @@ impl<'a> Network<'a> {
         crossbar: Cycles,
     ) {
         let Packet { slot, worm, packet: number, length, .. } = packet;
-        let (from, to) = (agenda.now, agenda.now + Cycles(length.0));
+        let (from, to) = (events.now, events.now + Cycles(length.0));
         self.outputs[channel.link.index()].free_at = to;
         let multicast = live[slot].occasion.number;
         let track = Track::Link(channel);
@@ -266,7 +266,7 @@ impl<'a> Network<'a> {
         match self.topology.link(channel.link).to {
             Vertex::Host(host) => {
                 let copy = PacketCopy { slot, worm, packet: number };
-                agenda.at(arrival + Cycles(length.0 - 1), Event::PacketArrived { host, copy });
+                events.schedule(arrival + Cycles(length.0 - 1), Event::PacketArrived { host, copy });
             }
             Vertex::Switch(_) => {
                 let input = self.input_at(channel);
@@ -274,7 +274,7 @@ impl<'a> Network<'a> {
                 state.taken += length;
                 state.queue.push_back(Packet { arrival, ..packet });
                 if state.queue.len() == 1 {
-                    self.plan_routing(agenda, live, input);
+                    self.plan_routing(events, live, input);
                 }
             }
         }
