@@ -331,7 +331,9 @@ impl<'a> Engine<'a> {
             let receivers = self.packets[id as usize].receivers;
             self.unused.push(id);
             let onward = self.packet(kind, message, piece, leg + 1, receivers);
-            return self.events.schedule_after(self.parameters.corner, Event::Ask { packet: onward, passing: false });
+            return self
+                .events
+                .schedule_after(self.parameters.corner, Event::Ask { packet: onward, passing: false });
         }
         debug_assert!(kind == Kind::Response || receivers == 1, "the last one is left");
         if kind == Kind::Request {

@@ -10,7 +10,7 @@ use treecast_fabric::{Cycles, HostId};
 use treecast_plan::{MemberId, WormKind};
 
 use super::live::{Live, Slot};
-use super::{EventQueue, Event};
+use super::{Event, EventQueue};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::{Offload, Parameters, Setting};

@@ -10,7 +10,7 @@ use rand::RngExt;
 use smallvec::SmallVec;
 use treecast_fabric::{Channel, Cycles, HostId, LinkId};
 
-use super::{EventQueue, Copy, HELD, Live, Network, Output, Packet, Place};
+use super::{Copy, EventQueue, HELD, Live, Network, Output, Packet, Place};
 use crate::event::Event;
 use crate::observer::Observer;
 use crate::way::Outputs;

@@ -16,7 +16,7 @@ use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology
 
 use super::host::PacketCopy;
 use super::live::{Live, Slot};
-use super::{EventQueue, Event};
+use super::{Event, EventQueue};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::way::{Branch, Progress, Router, random_choices};
 use crate::{Adaptive, Arbitration, Parameters, Setting};
