@@ -221,18 +221,18 @@ impl Node {
     ///
     /// >>> with Node("127.0.0.1:0") as root, Node("127.0.0.1:0") as newcomer:
     /// ...     group = root.group([root.address], admits=True)
-    /// ...     joined = newcomer.join([root.address])
+    /// ...     joined = newcomer.join_running([root.address])
     /// ...     _ = joined.wait_until_ready(timeout=10)
     /// ...     joined.member
     /// 1
     #[pyo3(signature = (members, **settings))]
-    fn join(
+    fn join_running(
         &self,
         py: Python<'_>,
         members: Vec<String>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<NodeGroup> {
-        self.enter(py, &members, settings, treecast_node::Node::join)
+        self.enter(py, &members, settings, treecast_node::Node::join_running)
     }
 
     /// Datagrams that have come and belonged to no group of this node, by what was wrong with them: `malformed`,

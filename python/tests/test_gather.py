@@ -185,7 +185,7 @@ def test_the_scheme_is_what_the_root_uses(place):
         ]:
             groups = [node.group(members, group=number, **given) for node in (one, other)]
             assert [group.scheme for group in groups] == [used] * 2
-        joined = other.join([one.address], group=4)
+        joined = other.join_running([one.address], group=4)
         assert joined.scheme is None
     others = [Thread(lambda: Node().attend(place, timeout=PATIENCE)) for _ in range(2)]
     group = Node().gather(place, 3, scheme="postal")

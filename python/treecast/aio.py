@@ -102,9 +102,9 @@ class Node:
         """
         return NodeGroup(self._node.group(members, **settings))
 
-    def join(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
-        """Asks the root of a group that runs already to take this node in, as `treecast.Node.join`. It waits for nothing."""
-        return NodeGroup(self._node.join(members, **settings))
+    def join_running(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
+        """Asks the root of a group that runs already to take this node in, as `treecast.Node.join_running`. It waits for nothing."""
+        return NodeGroup(self._node.join_running(members, **settings))
 
     async def close(self) -> None:
         """Closes the node. Groups that are still open are given up."""

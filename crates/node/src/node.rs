@@ -126,7 +126,7 @@ impl Node {
     ///
     /// # Errors
     /// Those of [`Node::group`]. Whether the root takes it in is said by the group.
-    pub fn join(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
+    pub fn join_running(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         self.follow(settings, None)
     }
 

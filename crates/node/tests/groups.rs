@@ -200,7 +200,7 @@ fn a_host_joins_at_the_next_message() {
     let groups = groups(&nodes[..2], &settings);
     groups[0].send(b"before").unwrap();
     assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"before"[..]));
-    let newcomer = nodes[2].join(&settings).unwrap();
+    let newcomer = nodes[2].join_running(&settings).unwrap();
     newcomer.wait_until_ready(PATIENCE).unwrap();
     groups[0].send(b"after").unwrap();
     for member in [&groups[1], &newcomer] {
@@ -215,7 +215,7 @@ fn a_host_that_comes_late_is_refused_where_nobody_is_admitted() {
     let settings = settings(&nodes[..2]);
     let groups = groups(&nodes[..2], &settings);
     groups[0].wait_until_ready(PATIENCE).unwrap();
-    let error = nodes[2].join(&settings).unwrap().receive(PATIENCE).unwrap_err();
+    let error = nodes[2].join_running(&settings).unwrap().receive(PATIENCE).unwrap_err();
     assert_eq!(error.to_string(), "the group takes nobody in who comes later");
 }
 

@@ -193,7 +193,7 @@ fn members_come_and_go() {
         let settings = GroupSettings { admits: true, ..binomial(&nodes) };
         let mut groups = groups(&nodes, &settings);
         exchange(&groups, 10, 2_000);
-        let newcomer = late.join(&settings).unwrap();
+        let newcomer = late.join_running(&settings).unwrap();
         newcomer.wait_until_ready(PATIENCE).unwrap();
         groups.push(newcomer);
         exchange(&groups, 10, 2_000);
