@@ -11,8 +11,8 @@ use std::{fmt, io};
 use rustix::event::{PollFd, PollFlags};
 use treecast_fabric::Keyed;
 
-use super::lines::{Lines, Look};
-use super::words::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, VERSION, Version, Word};
+use super::connection::{Lines, Look};
+use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, VERSION, Version, Word};
 use super::{ASKED, Arrival, Deadline, Gathering, NAME_BYTES_MAX, Roll, is_name, unreachable};
 use crate::bell::sleep;
 use crate::{GroupSettings, NodeError};

@@ -3,19 +3,19 @@
 //! The root listens at a TCP address; the others connect, show that they know the token, and say where their nodes listen.
 //! When all are there, each is told of the group and of its own number.
 
-mod attend;
-mod door;
-mod lines;
-mod roll;
-mod words;
+mod client;
+mod server;
+mod connection;
+mod status;
+mod messages;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use treecast_proto::Lead;
 
-pub use attend::Attendance;
-pub use roll::{Arrival, Roll};
+pub use client::Attendance;
+pub use status::{Arrival, Roll};
 
 use crate::{Group, GroupSettings, Node, NodeError, probe, tree};
 
@@ -110,7 +110,7 @@ impl Node {
             return Err(tree::no_such_root(settings.root, gathering.members as usize));
         }
         tree::shape(gathering.members as usize, settings, false)?;
-        let mut door = door::Door::open(self.address(), gathering, settings)?;
+        let mut door = server::Door::open(self.address(), gathering, settings)?;
         door.wait_until_complete(goes_on)?;
         let (settings, own) = door.group();
         if probe::is_wanted(&settings) {
@@ -150,7 +150,7 @@ impl Node {
         attendance: &Attendance,
         goes_on: &mut dyn FnMut(Option<&str>) -> bool,
     ) -> Result<Group, NodeError> {
-        let (settings, own) = attend::attend(self.address(), attendance, goes_on)?;
+        let (settings, own) = client::attend(self.address(), attendance, goes_on)?;
         self.enter(&settings, own)
     }
 }

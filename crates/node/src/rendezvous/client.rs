@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use treecast_proto::Lead;
 
-use super::door::wrong_name;
-use super::lines::{Lines, Look};
-use super::words::{Claim, Greeting, Hash, Key, VERSION, Version, WORD_BYTES_MAX, Word};
+use super::server::wrong_name;
+use super::connection::{Lines, Look};
+use super::messages::{Claim, Greeting, Hash, Key, VERSION, Version, WORD_BYTES_MAX, Word};
 use super::{ASKED, Deadline, TIMEOUT, host_name, is_name};
 use crate::bell::sleep;
 use crate::{GroupSettings, Keyed, NodeError};
