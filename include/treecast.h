@@ -71,7 +71,7 @@ const char *tc_error_message(void);
 
 /*
  Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one. `settings` are those of a
- node, such as "spin_us=20 silence_ms=400", or NULL.
+ node, such as "spin_us=20 peer_timeout_ms=400", or NULL.
 
  # Safety
  `bind` ends with a zero, and `settings` unless it is NULL; `node` is a place for a pointer.
@@ -112,13 +112,13 @@ tc_result tc_group_new(const tc_node *node,
 
 /*
  Waits until so many members have gathered, this node among them, and takes part in their group as its root. `listen` is the
- address at TCP at which the others come, such as "0.0.0.0:7000"; they call tc_group_attend. `settings` are as for tc_group_new;
+ address at TCP at which the others come, such as "0.0.0.0:7000"; they call tc_group_join. `settings` are as for tc_group_new;
  all others have them from here. TC_TIMED_OUT, if not all have come; tc_error_message says who has, and who has not.
 
  # Safety
  `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
  */
-tc_result tc_group_gather(const tc_node *node,
+tc_result tc_group_listen(const tc_node *node,
                           const char *listen,
                           uint32_t members,
                           const char *settings,
@@ -133,7 +133,7 @@ tc_result tc_group_gather(const tc_node *node,
  # Safety
  `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
  */
-tc_result tc_group_attend(const tc_node *node,
+tc_result tc_group_join(const tc_node *node,
                           const char *root,
                           const char *token,
                           int64_t member,

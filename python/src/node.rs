@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use treecast_fabric::{Keyed as _, SpecError};
 use treecast_node::{
-    Attendance, Gathering, Group, GroupSettings, NodeError, NodeSettings, parse_members, resolve,
+    Group, GroupSettings, JoinOptions, Listener, NodeError, NodeSettings, parse_members, resolve,
 };
 
 use crate::error::{failed, read_text, refused};
@@ -21,8 +21,8 @@ use crate::patience::{Patience, seconds};
 /// A running node: a thread with a UDP socket, or the daemon of this host, by which the process takes part in groups.
 ///
 /// `bind` is the address that it listens at, as `192.0.2.1:7000` or `[2001:db8::1]:7000`; port 0 lets the system choose one, which
-/// `address` tells. Without it the node listens at all IPv4 addresses of its machine, at a free port: that is enough for `gather`
-/// and `attend`. `engine` is `user`, a thread of this process, `ebpf`, the kernel's packet path, or `auto`, the daemon if it is there,
+/// `address` tells. Without it the node listens at all IPv4 addresses of its machine, at a free port: that is enough for `listen`
+/// and `join`. `engine` is `user`, a thread of this process, `ebpf`, the kernel's packet path, or `auto`, the daemon if it is there,
 /// at the path `socket`, and else a thread; docs/node.md is about the daemon. `buffer_bytes` is how large the socket's buffers should be; the system has bounds of its own. Whoever waits
 /// looks again and again for `spin_us` microseconds before it sleeps: shorter latencies for more work of the CPU.
 ///
@@ -56,11 +56,11 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 impl Node {
     #[new]
     #[pyo3(signature = (
-        bind = "0.0.0.0:0", *, engine = "auto", socket = None, buffer_bytes = Whole(4 << 20), spin_us = Whole(0), silence_ms = Whole(800),
-        arrival_ms = Whole(10_000)
+        bind = "0.0.0.0:0", *, engine = "auto", socket = None, buffer_bytes = Whole(4 << 20), spin_us = Whole(0), peer_timeout_ms = Whole(800),
+        join_timeout_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, buffer_bytes=4194304, spin_us=0, silence_ms=800, arrival_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -70,16 +70,16 @@ impl Node {
         socket: Option<PathBuf>,
         buffer_bytes: Whole<u32>,
         spin_us: Whole<u32>,
-        silence_ms: Whole<u32>,
-        arrival_ms: Whole<u32>,
+        peer_timeout_ms: Whole<u32>,
+        join_timeout_ms: Whole<u32>,
     ) -> PyResult<Self> {
         let mut settings = NodeSettings { bind: address_of(py, bind)?, socket, ..NodeSettings::default() };
         settings.set_key("engine", engine).map_err(refused)?;
         for (key, value) in [
             ("buffer_bytes", buffer_bytes),
             ("spin_us", spin_us),
-            ("silence_ms", silence_ms),
-            ("arrival_ms", arrival_ms),
+            ("peer_timeout_ms", peer_timeout_ms),
+            ("join_timeout_ms", join_timeout_ms),
         ] {
             settings.set_key(key, &value.0.to_string()).map_err(refused)?;
         }
@@ -100,28 +100,28 @@ impl Node {
         &self.0.address
     }
 
-    /// Waits until so many members have gathered, this node among them, and takes part in their group as its root. The others call
-    /// `attend`, before or after.
+    /// Listens until all members have joined, this node included, and takes part in their group as its root. The others call `join`,
+    /// before or after.
     ///
-    /// `listen` is the address at TCP at which they come, as `0.0.0.0:7000`. `settings` are those of `group`, and hold for all. `root`
-    /// is the number that this node has, 0 if not given. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    /// `listen` is the TCP address at which they join, as `0.0.0.0:7000`. `settings` are those of `group`, and hold for all. `root`
+    /// is the number of this node, 0 if not given. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
     ///
-    /// Raises TimeoutError, which names who has come and who has not; OSError where the system does not let it listen; TreecastError
+    /// Raises TimeoutError, which names the members that have joined and those that are missing; OSError where the system does not let it listen; TreecastError
     /// for what is not possible.
     ///
     /// >>> import threading
-    /// >>> def attend():
-    /// ...     with Node() as node, node.attend("127.0.0.1:7123", token="secret") as group:
+    /// >>> def join():
+    /// ...     with Node() as node, node.join("127.0.0.1:7123", token="secret") as group:
     /// ...         print(f"member {group.member} has received {group.receive()}")
-    /// >>> other = threading.Thread(target=attend)
+    /// >>> other = threading.Thread(target=join)
     /// >>> other.start()
-    /// >>> with Node() as node, node.gather("127.0.0.1:7123", 2, token="secret") as group:
+    /// >>> with Node() as node, node.listen("127.0.0.1:7123", 2, token="secret") as group:
     /// ...     group.send(b"hello")
     /// ...     other.join()
     /// member 1 has received b'hello'
     #[pyo3(signature = (listen, members, *, timeout = 60.0, **settings))]
     #[pyo3(text_signature = "($self, listen, members, *, timeout=60.0, **settings)")]
-    fn gather(
+    fn listen(
         &self,
         py: Python<'_>,
         listen: &str,
@@ -129,23 +129,23 @@ impl Node {
         timeout: Option<f64>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<NodeGroup> {
-        self.gather_looking(py, listen, members, timeout, settings, None)
+        self.listen_looking(py, listen, members, timeout, settings, None)
     }
 
-    /// Takes part in the group that gathers at a root, which may not be there yet.
+    /// Joins the group of a root that listens, or will listen before the timeout.
     ///
-    /// `root` is the address at which it listens; `token` is what its settings say, as all others are the root's. `member` is the
-    /// number that this node wants to have; None is any. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    /// `root` is the TCP address at which it listens; `token` is the group's, and all other settings are the root's. `member` is the
+    /// number that this node requests; None is any. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
     ///
-    /// Raises TimeoutError if the root or others have not come, which says who; TreecastError if the root turns this node away: the
-    /// token is another, somebody has the number, all have come.
+    /// Raises TimeoutError if the root or other members are missing, with their names; TreecastError if the root rejects this node: a
+    /// token mismatch, a number that is taken, a complete group.
     ///
-    /// >>> Node().attend("127.0.0.1:7123", timeout=0)
+    /// >>> Node().join("127.0.0.1:7123", timeout=0)
     /// Traceback (most recent call last):
-    /// TimeoutError: no group has come of the gathering at 127.0.0.1:7123: Connection refused (os error 111)
+    /// TimeoutError: cannot join the group at 127.0.0.1:7123: Connection refused (os error 111)
     #[pyo3(signature = (root, token = "", member = None, timeout = 60.0))]
     #[pyo3(text_signature = "($self, root, token='', member=None, timeout=60.0)")]
-    fn attend(
+    fn join(
         &self,
         py: Python<'_>,
         root: &str,
@@ -153,12 +153,12 @@ impl Node {
         member: Option<Whole<u32>>,
         timeout: Option<f64>,
     ) -> PyResult<NodeGroup> {
-        self.attend_looking(py, root, token, member, timeout, None)
+        self.join_looking(py, root, token, member, timeout, None)
     }
 
-    /// For asyncio: `gather`, during which `look` is called again and again, and ends it by an exception.
-    #[pyo3(name = "_gather", signature = (listen, members, timeout, settings, look))]
-    fn gather_looking(
+    /// For asyncio: `listen`, during which `look` is called again and again, and ends it by an exception.
+    #[pyo3(name = "_listen", signature = (listen, members, timeout, settings, look))]
+    fn listen_looking(
         &self,
         py: Python<'_>,
         listen: &str,
@@ -169,14 +169,14 @@ impl Node {
     ) -> PyResult<NodeGroup> {
         let settings = set_all(Vec::new(), settings)?;
         let listen = address_of(py, listen)?;
-        let mut gathering = Gathering::listen(listen, members.0).map_err(failed)?;
-        gathering.timeout = seconds(timeout)?;
-        self.meet(py, look, |node, goes_on| node.gather_while(gathering, &settings, &mut |_| goes_on()))
+        let mut listener = Listener::bind(listen, members.0).map_err(failed)?;
+        listener.timeout = seconds(timeout)?;
+        self.meet(py, look, |node, goes_on| node.listen_while(listener, &settings, &mut |_| goes_on()))
     }
 
-    /// For asyncio: `attend`, as `_gather`.
-    #[pyo3(name = "_attend", signature = (root, token, member, timeout, look))]
-    fn attend_looking(
+    /// For asyncio: `join`, as `_listen`.
+    #[pyo3(name = "_join", signature = (root, token, member, timeout, look))]
+    fn join_looking(
         &self,
         py: Python<'_>,
         root: &str,
@@ -185,10 +185,10 @@ impl Node {
         timeout: Option<f64>,
         look: Option<Py<PyAny>>,
     ) -> PyResult<NodeGroup> {
-        let mut attendance = Attendance::new(address_of(py, root)?, token);
-        attendance.member = member.map(|member| member.0);
-        attendance.timeout = seconds(timeout)?;
-        self.meet(py, look, |node, goes_on| node.attend_while(&attendance, &mut |_| goes_on()))
+        let mut options = JoinOptions::new(address_of(py, root)?, token);
+        options.member = member.map(|member| member.0);
+        options.timeout = seconds(timeout)?;
+        self.meet(py, look, |node, goes_on| node.join_while(&options, &mut |_| goes_on()))
     }
 
     /// Takes part in a group: as its root, if the root's address is this node's, and else as another member.

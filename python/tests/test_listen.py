@@ -60,25 +60,25 @@ def finished(started):
     return out
 
 
-ATTEND = """
+JOIN = """
 import os, treecast
-with treecast.Node() as node, node.attend(os.environ["PLACE"], os.environ["TOKEN"]) as group:
+with treecast.Node() as node, node.join(os.environ["PLACE"], os.environ["TOKEN"]) as group:
     print(group.member, list(group))
 """
-ATTEND_ASYNC = """
+JOIN_ASYNC = """
 import asyncio, os
 from treecast.aio import Node
 async def main():
     async with Node() as node:
-        async with await node.attend(os.environ["PLACE"], os.environ["TOKEN"], member=3) as group:
+        async with await node.join(os.environ["PLACE"], os.environ["TOKEN"], member=3) as group:
             print(group.member, [message async for message in group])
 asyncio.run(main())
 """
 
 
-def test_processes_gather_and_receive(place):
-    started = [process(script, place) for script in (ATTEND, ATTEND, ATTEND_ASYNC)]
-    with Node() as node, node.gather(place, 4, token="secret", root=1, slots=64) as group:
+def test_processes_join_and_receive(place):
+    started = [process(script, place) for script in (JOIN, JOIN, JOIN_ASYNC)]
+    with Node() as node, node.listen(place, 4, token="secret", root=1, slots=64) as group:
         assert group.member == 1
         for message in (b"hello", b"", bytes(5)):
             group.send(message)
@@ -88,29 +88,29 @@ def test_processes_gather_and_receive(place):
 
 
 def test_who_has_come_and_who_has_not_is_said_in_time(place):
-    other = Thread(lambda: Node().attend(place, timeout=PATIENCE, member=2))
-    missing = r"2 of 4 members have come: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
-    with pytest.raises(TimeoutError, match=rf"^not all members came in time: {missing}"):
+    other = Thread(lambda: Node().join(place, timeout=PATIENCE, member=2))
+    missing = r"2 of 4 members have joined: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
+    with pytest.raises(TimeoutError, match=rf"^not all members joined in time: {missing}"):
         # It comes sooner or later; the root asks in time.
-        Node().gather(place, 4, timeout=2)
-    with pytest.raises(TimeoutError, match=f"^no group has come of the gathering at {place}: not all .*: {missing}"):
+        Node().listen(place, 4, timeout=2)
+    with pytest.raises(TimeoutError, match=f"^cannot join the group at {place}: not all .*: {missing}"):
         other.result()
 
 
 def test_a_root_that_is_not_there_is_named(place):
-    with pytest.raises(TimeoutError, match=f"^no group has come of the gathering at {place}: Connection refused"):
-        Node().attend(place, timeout=0.05)
+    with pytest.raises(TimeoutError, match=f"^cannot join the group at {place}: Connection refused"):
+        Node().join(place, timeout=0.05)
 
 
 def test_whoever_cannot_be_a_member_is_told_why(place):
-    root = Thread(lambda: Node().gather(place, 2, token="secret", timeout=PATIENCE))
-    away = f"^{place} turns this node away: "
-    with pytest.raises(TreecastError, match=f"{away}its token is another than the root's$"):
-        Node().attend(place, "guess")
+    root = Thread(lambda: Node().listen(place, 2, token="secret", timeout=PATIENCE))
+    away = f"^cannot join the group at {place}: rejected: "
+    with pytest.raises(TreecastError, match=f"{away}token mismatch$"):
+        Node().join(place, "guess")
     with pytest.raises(TreecastError, match=f"{away}member 0 is the root$"):
-        Node().attend(place, "secret", 0)
+        Node().join(place, "secret", 0)
     with Node() as node:
-        group = node.attend(place, token="secret")
+        group = node.join(place, token="secret")
         root.result().send(b"hello")
         assert group.receive(PATIENCE) == b"hello"
 
@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_refused(place):
     taken = socket.create_server(("127.0.0.1", 0))
     at = f"127.0.0.1:{taken.getsockname()[1]}"
     with taken, pytest.raises(OSError, match=f"^.*cannot listen at {at}: Address already in use"):
-        node.gather(at, 2)
+        node.listen(at, 2)
     for arguments, settings, sentence in [
         ((place, 0), {}, "a group has from 1 to 4096 members, and not 0"),
         ((place, -1), {}, "-1 is out of range: a whole number from 0 to 4294967295"),
@@ -130,19 +130,19 @@ def test_what_makes_no_sense_is_refused(place):
         (("a b", 2), {}, "a b is no address such as 192.0.2.1:7000 or name:7000"),
     ]:
         with pytest.raises(TreecastError) as refused:
-            node.gather(*arguments, **settings)
+            node.listen(*arguments, **settings)
         assert str(refused.value) == sentence
     with pytest.raises(TypeError, match="^a group has no setting members_max"):
-        node.gather(place, 2, members_max=4)
-    with pytest.raises(TreecastError, match=r"has IPv4 alone, and the root is at \[::1\]:7000$"):
-        node.attend("[::1]:7000")
+        node.listen(place, 2, members_max=4)
+    with pytest.raises(TreecastError, match=r"has IPv4 only, and the root is at \[::1\]:7000$"):
+        node.join("[::1]:7000")
     node.close()
-    for call in (lambda: node.gather(place, 2), lambda: node.attend(place)):
+    for call in (lambda: node.listen(place, 2), lambda: node.join(place)):
         with pytest.raises(TreecastError, match="^the node has been closed$"):
             call()
 
 
-@pytest.mark.parametrize("call", ["gather(place, 2, timeout=None)", "attend(place, timeout=None)", "attend(silent)"])
+@pytest.mark.parametrize("call", ["listen(place, 2, timeout=None)", "join(place, timeout=None)", "join(silent)"])
 def test_ctrl_c_interrupts(place, call):
     script = f"""
 import os, socket, treecast
@@ -164,8 +164,8 @@ except KeyboardInterrupt:
     assert finished(started) == "interrupted\n"
 
 
-def test_other_threads_run_while_one_gathers_and_closing_the_node_ends_it(place):
-    for call in (lambda node: node.gather(place, 2, timeout=None), lambda node: node.attend(place, timeout=None)):
+def test_other_threads_run_while_one_listens_and_closing_the_node_ends_it(place):
+    for call in (lambda node: node.listen(place, 2, timeout=None), lambda node: node.join(place, timeout=None)):
         node = Node()
         waiting = Thread(lambda node=node, call=call: call(node))
         time.sleep(0.1)
@@ -187,8 +187,8 @@ def test_the_scheme_is_what_the_root_uses(place):
             assert [group.scheme for group in groups] == [used] * 2
         joined = other.join_running([one.address], group=4)
         assert joined.scheme is None
-    others = [Thread(lambda: Node().attend(place, timeout=PATIENCE)) for _ in range(2)]
-    group = Node().gather(place, 3, scheme="postal")
+    others = [Thread(lambda: Node().join(place, timeout=PATIENCE)) for _ in range(2)]
+    group = Node().listen(place, 3, scheme="postal")
     assert group.scheme.startswith("postal:lambda=")
     assert [other.result().scheme for other in others] == [None, None]
 
@@ -214,16 +214,16 @@ def asynchronous(main):
     asyncio.run(asyncio.wait_for(main, PATIENCE))
 
 
-def test_many_tasks_of_one_loop_gather(place):
-    async def attend(number):
-        async with treecast.aio.Node() as node, await node.attend(place, "secret", number) as group:
+def test_many_tasks_of_one_loop_join(place):
+    async def join(number):
+        async with treecast.aio.Node() as node, await node.join(place, "secret", number) as group:
             assert group.member == number
             return [message async for message in group]
 
     async def main():
         # More than the loop has threads.
-        others = [asyncio.create_task(attend(number)) for number in range(1, 41)]
-        async with treecast.aio.Node() as node, await node.gather(place, 41, token="secret") as group:
+        others = [asyncio.create_task(join(number)) for number in range(1, 41)]
+        async with treecast.aio.Node() as node, await node.listen(place, 41, token="secret") as group:
             assert group.scheme.startswith("postal:lambda=")
             await group.send(b"hello")
         assert await asyncio.gather(*others) == [[b"hello"]] * 40
@@ -235,33 +235,33 @@ def test_a_task_that_is_cancelled_ends_what_it_waits_for(place):
     async def main():
         async with treecast.aio.Node() as one, treecast.aio.Node() as other, treecast.aio.Node() as root:
             before = threading.active_count()
-            attending = asyncio.create_task(one.attend(place, timeout=None))
-            gathering = asyncio.create_task(root.gather(place, 3))
+            joining = asyncio.create_task(one.join(place, timeout=None))
+            listening = asyncio.create_task(root.listen(place, 3))
             # Most likely it has come by then.
             await asyncio.sleep(0.3)
-            attending.cancel()
+            joining.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await attending
+                await joining
             # It has made room: two others are enough.
-            pair = [asyncio.create_task(node.attend(place)) for node in (one, other)]
-            groups = await asyncio.gather(gathering, *pair)
+            pair = [asyncio.create_task(node.join(place)) for node in (one, other)]
+            groups = await asyncio.gather(listening, *pair)
             await groups[0].send(b"hello")
             assert [await group.receive() for group in groups[1:]] == [b"hello"] * 2
 
-            waiting = asyncio.create_task(other.attend(place))
+            waiting = asyncio.create_task(other.join(place))
             while not waiting.done():
-                gathering = asyncio.create_task(root.gather(place, 3, group=2))
+                listening = asyncio.create_task(root.listen(place, 3, group=2))
                 await asyncio.sleep(0.1)
-                gathering.cancel()
-                await asyncio.wait([gathering])
+                listening.cancel()
+                await asyncio.wait([listening])
             # It has come, or was about to.
-            with pytest.raises((TimeoutError, TreecastError), match=": the root has broken the gathering off$"):
+            with pytest.raises((TimeoutError, TreecastError), match=": the root cancelled the group$"):
                 await waiting
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await root.gather(place, 2, timeout=None, group=3)
-            with pytest.raises(TimeoutError, match="^not all members came in time: 1 of 2 members have come"):
-                await root.gather(place, 2, timeout=0.05, group=3)
+                    await root.listen(place, 2, timeout=None, group=3)
+            with pytest.raises(TimeoutError, match="^not all members joined in time: 1 of 2 members have joined"):
+                await root.listen(place, 2, timeout=0.05, group=3)
             # No thread stays.
             while threading.active_count() > before:
                 await asyncio.sleep(0.01)
@@ -269,9 +269,9 @@ def test_a_task_that_is_cancelled_ends_what_it_waits_for(place):
     asynchronous(main())
 
 
-def test_a_group_of_those_who_have_gathered_ends_as_any_other(place):
-    other = Thread(lambda: Node().attend(place))
-    with pytest.raises(ZeroDivisionError), Node().gather(place, 2) as group:
+def test_a_group_of_members_that_joined_ends_as_any_other(place):
+    other = Thread(lambda: Node().join(place))
+    with pytest.raises(ZeroDivisionError), Node().listen(place, 2) as group:
         group.wait_until_ready(PATIENCE)
         raise ZeroDivisionError
     with pytest.raises(GroupEnded, match="^the root has given the group up$"):

@@ -232,18 +232,18 @@ class Node:
         socket: str | PathLike[str] | None = None,
         buffer_bytes: SupportsIndex = 4194304,
         spin_us: SupportsIndex = 0,
-        silence_ms: SupportsIndex = 800,
-        arrival_ms: SupportsIndex = 10000,
+        peer_timeout_ms: SupportsIndex = 800,
+        join_timeout_ms: SupportsIndex = 10000,
     ) -> Node: ...
     @property
     def address(self) -> str: ...
-    def gather(
+    def listen(
         self, listen: str, members: SupportsIndex, *, timeout: float | None = 60.0, **settings: Unpack[GroupSettings]
     ) -> NodeGroup: ...
-    def attend(
+    def join(
         self, root: str, token: str = "", member: SupportsIndex | None = None, timeout: float | None = 60.0
     ) -> NodeGroup: ...
-    def _gather(
+    def _listen(
         self,
         listen: str,
         members: SupportsIndex,
@@ -251,7 +251,7 @@ class Node:
         settings: GroupSettings,
         look: Callable[[], None] | None,
     ) -> NodeGroup: ...
-    def _attend(
+    def _join(
         self,
         root: str,
         token: str,

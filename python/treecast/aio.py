@@ -13,7 +13,7 @@
 >>> asyncio.run(main())
 b'hello'
 
-Any number of groups wait on one loop, without threads; only while members gather there is one. `asyncio.timeout` bounds every
+Any number of groups wait on one loop, without threads; only `listen` and `join` use a thread each while they wait. `asyncio.timeout` bounds every
 call, and a task that is cancelled loses no message.
 """
 
@@ -55,8 +55,8 @@ class Node:
         socket: str | os.PathLike[str] | None = None,
         buffer_bytes: int = 4194304,
         spin_us: int = 0,
-        silence_ms: int = 800,
-        arrival_ms: int = 10000,
+        peer_timeout_ms: int = 800,
+        join_timeout_ms: int = 10000,
     ) -> None:
         self._node = treecast.Node(
             bind,
@@ -64,8 +64,8 @@ class Node:
             socket=socket,
             buffer_bytes=buffer_bytes,
             spin_us=spin_us,
-            silence_ms=silence_ms,
-            arrival_ms=arrival_ms,
+            peer_timeout_ms=peer_timeout_ms,
+            join_timeout_ms=join_timeout_ms,
         )
 
     @property
@@ -78,27 +78,27 @@ class Node:
         """Datagrams that belonged to no group, by what was wrong with them."""
         return self._node.strays
 
-    async def gather(
+    async def listen(
         self, listen: str, members: int, *, timeout: float | None = 60.0, **settings: Unpack[treecast.GroupSettings]
     ) -> NodeGroup:
-        """Waits until so many members have gathered, and takes part in their group as its root, as `treecast.Node.gather`.
+        """Listens until all members have joined, and takes part in their group as its root, as `treecast.Node.listen`.
 
-        It has a timeout since that names who has not come. Cancelled, it tells the others that there will be no group.
+        It has a timeout, since the error names the missing members. Cancelled, it tells the others that there will be no group.
         """
-        return NodeGroup(await _in_thread(partial(self._node._gather, listen, members, timeout, settings)))
+        return NodeGroup(await _in_thread(partial(self._node._listen, listen, members, timeout, settings)))
 
-    async def attend(
+    async def join(
         self, root: str, token: str = "", member: int | None = None, timeout: float | None = 60.0
     ) -> NodeGroup:
-        """Takes part in the group that gathers at a root, as `treecast.Node.attend`.
+        """Joins the group of a root that listens, as `treecast.Node.join`.
 
-        Cancelled, it makes room for another.
+        Cancelled, it makes room for another member.
         """
-        return NodeGroup(await _in_thread(partial(self._node._attend, root, token, member, timeout)))
+        return NodeGroup(await _in_thread(partial(self._node._join, root, token, member, timeout)))
 
     def group(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
         """Takes part in a group, as `treecast.Node.group`. It waits for nothing, unless the root is to measure the network for the
-        scheme `postal`: then the loop stands still meanwhile, and with `gather` it does not.
+        scheme `postal`: then the loop stands still meanwhile, and with `listen` it does not.
         """
         return NodeGroup(self._node.group(members, **settings))
 
@@ -133,7 +133,7 @@ async def _in_thread(call: Callable[[Callable[[], None]], _T]) -> _T:
         if is_cancelled.is_set():
             raise InterruptedError
 
-    # Not one of the loop's own threads: those are few, and all whom this waits for may gather in the same loop.
+    # Not one of the loop's own threads: those are few, and all members that this waits for may join in the same loop.
     thread = ThreadPoolExecutor(1, thread_name_prefix="treecast")
     running = asyncio.get_running_loop().run_in_executor(thread, call, look)
     thread.shutdown(wait=False)

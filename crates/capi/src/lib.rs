@@ -18,7 +18,7 @@ use std::time::Duration;
 use std::{ptr, slice};
 
 use treecast_node::{
-    Attendance, Ending, Gathering, Group, GroupSettings, Keyed, Lost, Node, NodeError, NodeSettings, resolve,
+    Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Node, NodeError, NodeSettings, resolve,
 };
 
 /// What came of a call.
@@ -63,8 +63,8 @@ impl From<NodeError> for Failure {
         let result = match error {
             NodeError::TimedOut
             | NodeError::Incomplete(_)
-            | NodeError::NotGathered { .. }
-            | NodeError::BrokenOff
+            | NodeError::JoinFailed { .. }
+            | NodeError::Cancelled
             | NodeError::Unanswered(_) => TC_TIMED_OUT,
             NodeError::TooLong { .. } => TC_TOO_LONG,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,
@@ -78,7 +78,7 @@ impl From<NodeError> for Failure {
             | NodeError::Daemon(_)
             | NodeError::Policy(_)
             | NodeError::Members(_)
-            | NodeError::TurnedAway { .. }
+            | NodeError::Rejected { .. }
             | NodeError::Refused(_)
             | NodeError::WrongSide { .. } => TC_WRONG,
         };
@@ -151,7 +151,7 @@ pub extern "C" fn tc_error_message() -> *const c_char {
 }
 
 /// Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one. `settings` are those of a
-/// node, such as "spin_us=20 silence_ms=400", or NULL.
+/// node, such as "spin_us=20 peer_timeout_ms=400", or NULL.
 ///
 /// # Safety
 /// `bind` ends with a zero, and `settings` unless it is NULL; `node` is a place for a pointer.
@@ -259,14 +259,14 @@ pub unsafe extern "C" fn tc_group_new(
     })
 }
 
-/// Waits until so many members have gathered, this node among them, and takes part in their group as its root. `listen` is the
-/// address at TCP at which the others come, such as "0.0.0.0:7000"; they call tc_group_attend. `settings` are as for tc_group_new;
-/// all others have them from here. TC_TIMED_OUT, if not all have come; tc_error_message says who has, and who has not.
+/// Listens until all members have joined, and takes part in their group as its root. `listen` is the TCP address, such as
+/// "0.0.0.0:7000", at which the others call tc_group_join; `members` is their number, this node included. `settings` are as for
+/// tc_group_new, and hold for all members. TC_TIMED_OUT, if not all have joined; tc_error_message names them.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tc_group_gather(
+pub unsafe extern "C" fn tc_group_listen(
     node: *const tc_node,
     listen: *const c_char,
     members: u32,
@@ -279,23 +279,23 @@ pub unsafe extern "C" fn tc_group_gather(
         let (node, listen) = unsafe { (handle(node, "node")?, text(listen, "listen")?) };
         // SAFETY: as the caller promises.
         let settings = unsafe { group_settings(settings, Vec::new()) }?;
-        let mut gathering = Gathering::listen(resolve(listen)?, members)?;
-        gathering.timeout = timeout(timeout_ms);
-        let entered = node.0.gather(gathering, &settings)?;
+        let mut listener = Listener::bind(resolve(listen)?, members)?;
+        listener.timeout = timeout(timeout_ms);
+        let entered = node.0.listen(listener, &settings)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
         unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
         Ok(TC_OK)
     })
 }
 
-/// Takes part in the group that gathers at a root, which may not be there yet: `root` is the address at which it listens, and
-/// `token` what its settings say, or NULL. `member` is the number that this node wants to have; below 0, any. TC_TIMED_OUT, if the
-/// root or others have not come; TC_WRONG, if the root turns this node away.
+/// Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
+/// its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
+/// missing; TC_WRONG, if the root rejects this node.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tc_group_attend(
+pub unsafe extern "C" fn tc_group_join(
     node: *const tc_node,
     root: *const c_char,
     token: *const c_char,
@@ -308,13 +308,13 @@ pub unsafe extern "C" fn tc_group_attend(
         let (node, root) = unsafe { (handle(node, "node")?, text(root, "root")?) };
         // SAFETY: as the caller promises.
         let token = if token.is_null() { "" } else { unsafe { text(token, "token") }? };
-        let mut attendance = Attendance::new(resolve(root)?, token);
-        attendance.timeout = timeout(timeout_ms);
-        attendance.member = match member {
+        let mut options = JoinOptions::new(resolve(root)?, token);
+        options.timeout = timeout(timeout_ms);
+        options.member = match member {
             ..0 => None,
             _ => Some(u32::try_from(member).map_err(|_| wrong(format!("{member} is no member's number")))?),
         };
-        let entered = node.0.attend(&attendance)?;
+        let entered = node.0.join(&options)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
         unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
         Ok(TC_OK)

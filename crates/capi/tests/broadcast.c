@@ -1,4 +1,4 @@
-/* One process with a root and two members: gathers, sends, receives, closes, and does everything wrong once. */
+/* One process with a root and two members: listens, joins, sends, receives, closes, and does everything wrong once. */
 
 #include "treecast.h"
 
@@ -24,9 +24,9 @@ static void expect_message(const char *part) {
     }
 }
 
-static char gathering[64];
+static char root_address[64];
 
-static int attend(void *number) {
+static int join(void *number) {
     tc_node *node;
     tc_group *group;
     uint32_t member;
@@ -34,7 +34,7 @@ static int attend(void *number) {
     size_t length;
     int64_t wanted = *(int64_t *)number;
     expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
-    expect(tc_group_attend(node, gathering, "secret", wanted, TIMEOUT_MS, &group), TC_OK, "tc_group_attend");
+    expect(tc_group_join(node, root_address, "secret", wanted, TIMEOUT_MS, &group), TC_OK, "tc_group_join");
     expect(tc_group_member(group, &member), TC_OK, "tc_group_member");
     assert((int64_t)member == (wanted < 0 ? 1 : wanted));
     expect(tc_group_receive(group, buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");
@@ -45,26 +45,26 @@ static int attend(void *number) {
 }
 
 /* The members find one another at the root. */
-static void gather(void) {
+static void listen_and_join(void) {
     tc_node *node;
     tc_group *group;
     thrd_t others[MEMBERS - 1];
     int64_t wanted[MEMBERS - 1] = {-1, 2};
     /* A port that is free: that of a node that is gone. */
     expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
-    expect(tc_node_address(node, gathering, sizeof gathering), TC_OK, "tc_node_address");
+    expect(tc_node_address(node, root_address, sizeof root_address), TC_OK, "tc_node_address");
     tc_node_free(node);
 
-    expect(tc_node_new("0.0.0.0:0", "spin_us=20 silence_ms=400", &node), TC_OK, "tc_node_new");
-    expect(tc_group_gather(node, gathering, MEMBERS, NULL, 1, &group), TC_TIMED_OUT, "nobody comes");
-    expect_message("1 of 3 members have come");
-    expect(tc_group_attend(node, gathering, NULL, -1, 1, &group), TC_TIMED_OUT, "no root");
-    expect_message("no group has come of the gathering");
-    expect(tc_group_attend(node, gathering, NULL, 1L << 32, 1, &group), TC_WRONG, "no number");
-    expect(tc_group_gather(node, "nowhere:port", MEMBERS, NULL, 1, &group), TC_WRONG, "no address");
+    expect(tc_node_new("0.0.0.0:0", "spin_us=20 peer_timeout_ms=400", &node), TC_OK, "tc_node_new");
+    expect(tc_group_listen(node, root_address, MEMBERS, NULL, 1, &group), TC_TIMED_OUT, "nobody comes");
+    expect_message("1 of 3 members have joined");
+    expect(tc_group_join(node, root_address, NULL, -1, 1, &group), TC_TIMED_OUT, "no root");
+    expect_message("cannot join the group");
+    expect(tc_group_join(node, root_address, NULL, 1L << 32, 1, &group), TC_WRONG, "no number");
+    expect(tc_group_listen(node, "nowhere:port", MEMBERS, NULL, 1, &group), TC_WRONG, "no root_address");
     for (int other = 0; other < MEMBERS - 1; other++)
-        assert(thrd_create(&others[other], attend, &wanted[other]) == thrd_success);
-    expect(tc_group_gather(node, gathering, MEMBERS, "token=secret", TIMEOUT_MS, &group), TC_OK, "tc_group_gather");
+        assert(thrd_create(&others[other], join, &wanted[other]) == thrd_success);
+    expect(tc_group_listen(node, root_address, MEMBERS, "token=secret", TIMEOUT_MS, &group), TC_OK, "tc_group_listen");
     expect(tc_group_wait_until_ready(group, TIMEOUT_MS), TC_OK, "tc_group_wait_until_ready");
     expect(tc_group_send(group, "hello", 5), TC_OK, "tc_group_send");
     for (int other = 0; other < MEMBERS - 1; other++) assert(thrd_join(others[other], NULL) == thrd_success);
@@ -73,7 +73,7 @@ static void gather(void) {
 }
 
 int main(void) {
-    gather();
+    listen_and_join();
     tc_node *nodes[MEMBERS];
     tc_group *groups[MEMBERS];
     char members[256] = "";

@@ -73,7 +73,7 @@ fn a_file_reaches_everybody_whole() {
     let copy = folder.path().join("copy");
     let place = place();
     let root =
-        node(&["--gather", &place, "--count", "4", "--send", text(&input), "--token-file", text(&token)])
+        node(&["--listen", &place, "--count", "4", "--send", text(&input), "--token-file", text(&token)])
             .spawn()
             .unwrap();
     let others: Vec<Child> = [
@@ -82,7 +82,7 @@ fn a_file_reaches_everybody_whole() {
         &[],
     ]
     .map(|words| {
-        let mut command = node(&[&["--attend", &place], words].concat());
+        let mut command = node(&[&["--join", &place], words].concat());
         if words.is_empty() {
             command.env("TREECAST_TOKEN", "secret");
         }
@@ -104,8 +104,8 @@ fn a_file_reaches_everybody_whole() {
 fn what_is_typed_arrives_at_once() {
     let place = place();
     let mut root =
-        node(&["--gather", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    let mut other = node(&["--attend", &place, "--receive", "-"]).spawn().unwrap();
+        node(&["--listen", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut other = node(&["--join", &place, "--receive", "-"]).spawn().unwrap();
     let mut received = BufReader::new(other.stdout.take().unwrap()).lines();
     let mut typed = root.stdin.take().unwrap();
     for line in ["one", "two"] {
@@ -140,9 +140,9 @@ fn a_member_that_is_told_to_end_leaves_and_others_go_on() {
     for name in ["TERM", "INT"] {
         let place = place();
         let mut root =
-            node(&["--gather", &place, "--count", "3", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-        let mut stays = node(&["--attend", &place, "--member", "1", "--receive", "-"]).spawn().unwrap();
-        let mut leaves = node(&["--attend", &place, "--member", "2"]).spawn().unwrap();
+            node(&["--listen", &place, "--count", "3", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stays = node(&["--join", &place, "--member", "1", "--receive", "-"]).spawn().unwrap();
+        let mut leaves = node(&["--join", &place, "--member", "2"]).spawn().unwrap();
         let rest = wait_for(&mut leaves, "ready");
         let mut typed = root.stdin.take().unwrap();
         writeln!(typed, "one").unwrap();
@@ -165,8 +165,8 @@ fn a_root_that_is_told_to_end_gives_the_group_up_and_nobody_keeps_a_part() {
     let copy = folder.path().join("copy");
     let place = place();
     let mut root =
-        node(&["--gather", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    let other = node(&["--attend", &place, "--receive", text(&copy)]).spawn().unwrap();
+        node(&["--listen", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let other = node(&["--join", &place, "--receive", text(&copy)]).spawn().unwrap();
     writeln!(root.stdin.as_mut().unwrap(), "a part").unwrap();
     let rest = wait_for(&mut root, "ready");
     signal(&root, "TERM");
@@ -179,15 +179,16 @@ fn a_root_that_is_told_to_end_gives_the_group_up_and_nobody_keeps_a_part() {
 #[test]
 fn who_did_not_come_is_said_on_both_sides() {
     let place = place();
-    let root = node(&["--gather", &place, "--count", "3", "--send", "-", "--wait", "1"]).spawn().unwrap();
-    let other = node(&["--attend", &place, "--member", "2", "--name", "anna"]).spawn().unwrap();
+    let root = node(&["--listen", &place, "--count", "3", "--send", "-", "--wait", "1"]).spawn().unwrap();
+    let other = node(&["--join", &place, "--member", "2", "--name", "anna"]).spawn().unwrap();
     check(root, 5, "; member 1 is missing\n");
-    let complaint = said(&check(other, 5, "not all members came in time: 2 of 3 members have come: ").stderr);
+    let complaint =
+        said(&check(other, 5, "not all members joined in time: 2 of 3 members have joined: ").stderr);
     assert!(
         complaint.contains("anna at 127.0.0.1:") && complaint.contains(" as member 2; member 1 is missing")
     );
-    let alone = node(&["--attend", &place, "--wait", "1"]).spawn().unwrap();
-    check(alone, 5, &format!("no group has come of the gathering at {place}: "));
+    let alone = node(&["--join", &place, "--wait", "1"]).spawn().unwrap();
+    check(alone, 5, &format!("cannot join the group at {place}: "));
 }
 
 #[test]
@@ -195,12 +196,12 @@ fn a_wrong_token_is_turned_away() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = file(&folder, "wrong", b"guess");
     let place = place();
-    let mut command = node(&["--gather", &place, "--count", "2", "--send", "-"]);
+    let mut command = node(&["--listen", &place, "--count", "2", "--send", "-"]);
     let mut root = command.env("TREECAST_TOKEN", "secret").spawn().unwrap();
-    let guest = node(&["--attend", &place, "--token-file", text(&wrong)]).spawn().unwrap();
-    check(guest, 2, "turns this node away: its token is another than the root's");
-    wait_for(&mut root, "; turned away was 127.0.0.1:");
-    let mut command = node(&["--attend", &place]);
+    let guest = node(&["--join", &place, "--token-file", text(&wrong)]).spawn().unwrap();
+    check(guest, 2, "rejected: token mismatch");
+    wait_for(&mut root, "; 1 connection rejected: 127.0.0.1:");
+    let mut command = node(&["--join", &place]);
     check(command.env("TREECAST_TOKEN", "secret").spawn().unwrap(), 0, "the group is closed");
     assert_eq!(root.wait().unwrap().code(), Some(0));
 }
@@ -215,28 +216,28 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     let taken = taken.local_addr().unwrap().to_string();
     let cases: &[(&[&str], &str)] = &[
         (&[], "is missing"),
-        (&["--gather", "127.0.0.1:0"], "--count"),
-        (&["--gather", "127.0.0.1:0", "--count", "0"], "--count 0 does not fit"),
-        (&["--gather", "127.0.0.1:0", "--count", "2"], "--send is missing"),
-        (&["--gather", "192.0.2.1:0", "--count", "2", "--send", "-"], "that is no address of this machine"),
-        (&["--gather", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
+        (&["--listen", "127.0.0.1:0"], "--count"),
+        (&["--listen", "127.0.0.1:0", "--count", "0"], "--count 0 does not fit"),
+        (&["--listen", "127.0.0.1:0", "--count", "2"], "--send is missing"),
+        (&["--listen", "192.0.2.1:0", "--count", "2", "--send", "-"], "that is no address of this machine"),
+        (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
         (
-            &["--gather", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "token=x"],
+            &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "token=x"],
             "others can read command lines",
         ),
         (
-            &["--gather", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "root=2"],
+            &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "root=2"],
             "the root is member 2 of 2",
         ),
-        (&["--gather", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
-        (&["--attend", "127.0.0.1:port"], "is no address such as"),
-        (&["--attend", "nobody.invalid"], "nobody knows the host nobody.invalid"),
-        (&["--attend", "127.0.0.1:1", "--send", "-"], "--send"),
-        (&["--attend", "127.0.0.1:1", "--bind", &taken], "choose another port, or 0 for a free one"),
-        (&["--attend", "127.0.0.1:1", "--name", "a\nb"], "no control characters"),
-        (&["--attend", "[::1]:1", "--bind", "127.0.0.1:0"], "has IPv4 alone"),
-        (&["--attend", "127.0.0.1:1", "--token-file", text(&empty)], "holds no token"),
-        (&["--attend", "127.0.0.1:1", "--token-file", "/no/such"], "/no/such could not be read"),
+        (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
+        (&["--join", "127.0.0.1:port"], "is no address such as"),
+        (&["--join", "nobody.invalid"], "nobody knows the host nobody.invalid"),
+        (&["--join", "127.0.0.1:1", "--send", "-"], "--send"),
+        (&["--join", "127.0.0.1:1", "--bind", &taken], "choose another port, or 0 for a free one"),
+        (&["--join", "127.0.0.1:1", "--name", "a\nb"], "no control characters"),
+        (&["--join", "[::1]:1", "--bind", "127.0.0.1:0"], "has IPv4 only"),
+        (&["--join", "127.0.0.1:1", "--token-file", text(&empty)], "holds no token"),
+        (&["--join", "127.0.0.1:1", "--token-file", "/no/such"], "/no/such could not be read"),
         (&["--members", text(&empty)], "it names no members"),
         (&["--members", text(&double)], "line 2: 127.0.0.1:7000 is given twice, before in line 1"),
         (&["--members", text(&unknown)], "line 2: nobody knows the host nobody.invalid"),
@@ -244,11 +245,11 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     for (words, part) in cases {
         let output = check(node(words).spawn().unwrap(), 2, part);
         let complaint = said(&output.stderr);
-        let count = complaint.lines().filter(|line| !line.contains("members gather at")).count();
+        let count = complaint.lines().filter(|line| !line.contains("waiting for members at")).count();
         assert_eq!(count, 1, "{words:?}: {complaint}");
     }
     let output = check(
-        node(&["--attend", "127.0.0.1:1", "--receive", "/no/such/file"]).spawn().unwrap(),
+        node(&["--join", "127.0.0.1:1", "--receive", "/no/such/file"]).spawn().unwrap(),
         1,
         "could not be written",
     );
@@ -264,7 +265,7 @@ fn a_port_that_needs_rights_is_refused_with_the_reason() {
     if first.trim().parse() != Ok(1_024) || is_root && !Path::new("/usr/bin/setpriv").exists() {
         return;
     }
-    let words = ["--attend", "127.0.0.1:1", "--bind", "127.0.0.1:1023"];
+    let words = ["--join", "127.0.0.1:1", "--bind", "127.0.0.1:1023"];
     let mut command = node(&words);
     let folder = tempfile::tempdir().unwrap();
     if is_root {
@@ -290,8 +291,8 @@ fn a_network_that_carries_less_is_named() {
     let run = |set: &str| {
         let line = format!(
             "case $TREECAST_LAB_HOST in \
-             0) head -c 100000 /dev/zero | {treecast} node --gather 0.0.0.0:7000 --count 2 --send - {set};; \
-             1) {treecast} node --attend n0:7000 --receive - | wc -c;; esac"
+             0) head -c 100000 /dev/zero | {treecast} node --listen 0.0.0.0:7000 --count 2 --send - {set};; \
+             1) {treecast} node --join n0:7000 --receive - | wc -c;; esac"
         );
         let mut command = Command::new(treecast);
         command.args(["lab", "2", "--mtu", "1280", "--", "sh", "-c", &line]).output().unwrap()
@@ -322,8 +323,8 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let line = format!(
         "case $TREECAST_LAB_HOST in \
-         0) set -- --gather 0.0.0.0:7000 --count 4 --send input --set scheme=serial --set slots=64;; \
-         *) set -- --attend n0:7000 --member $TREECAST_LAB_HOST --receive -;; esac; \
+         0) set -- --listen 0.0.0.0:7000 --count 4 --send input --set scheme=serial --set slots=64;; \
+         *) set -- --join n0:7000 --member $TREECAST_LAB_HOST --receive -;; esac; \
          {treecast} node --engine ebpf \"$@\" | {{ \
          [ $TREECAST_LAB_HOST != 2 ] || until [ -e go ]; do sleep 0.01; done; \
          cat > copy$TREECAST_LAB_HOST; }}"
@@ -356,8 +357,8 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
 #[test]
 fn who_stops_reading_is_no_complaint() {
     let place = place();
-    let root = node(&["--gather", &place, "--count", "2", "--send", "/dev/zero"]).spawn().unwrap();
-    let mut other = node(&["--attend", &place, "--receive", "-"]).spawn().unwrap();
+    let root = node(&["--listen", &place, "--count", "2", "--send", "/dev/zero"]).spawn().unwrap();
+    let mut other = node(&["--join", &place, "--receive", "-"]).spawn().unwrap();
     let mut some = [0; 10_000];
     other.stdout.take().unwrap().read_exact(&mut some).unwrap();
     let output = other.wait_with_output().unwrap();
@@ -382,9 +383,9 @@ fn a_daemon_serves_nodes_of_the_command_and_ends_in_order() {
     check(second, 2, "a daemon listens there already");
     let input = file(&folder, "input", b"by the daemon");
     let place = place();
-    let root = with_socket(&["--gather", &place, "--count", "2", "--send", text(&input)]);
+    let root = with_socket(&["--listen", &place, "--count", "2", "--send", text(&input)]);
     let root = { root }.spawn().unwrap();
-    let member = node(&["--attend", &place, "--receive", "-", "--engine", "user", "--bind", "127.0.0.1:0"]);
+    let member = node(&["--join", &place, "--receive", "-", "--engine", "user", "--bind", "127.0.0.1:0"]);
     let output = check({ member }.spawn().unwrap(), 0, "received 1 messages");
     assert_eq!(said(&output.stdout), "by the daemon");
     check(root, 0, "sent 1 messages");
@@ -406,7 +407,7 @@ fn what_is_wrong_with_a_daemon_is_said() {
         (&["--policy", "none.toml"], "none.toml could not be read"),
         (&["--send", "-"], "--send, --receive, --set, --token-file and --name are for groups"),
         (&["--engine", "steam"], "there is no engine steam"),
-        (&["--attend", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),
+        (&["--join", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),
     ] {
         let mut command = node(words);
         check(command.args(["--socket", text(&socket)]).spawn().unwrap(), 2, complaint);

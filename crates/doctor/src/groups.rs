@@ -142,7 +142,7 @@ fn firewall() -> Finding {
                 Groups,
                 "firewall",
                 format!("nftables has {count} chains of rules for what comes in"),
-                "they have to let in the UDP ports of nodes, and the TCP port where members gather",
+                "they have to let in the UDP ports of nodes, and the TCP port at which the root listens",
             )
             .with_remedy("nft list ruleset shows them; give nodes a port by --bind, and let it in")
         }

@@ -8,7 +8,7 @@ use treecast_ebpf::EbpfError;
 use treecast_plan::PlanError;
 use treecast_proto::{Ending, GroupId, Loss, Refused};
 
-use crate::Roll;
+use crate::JoinStatus;
 
 /// What can go wrong with a node or a group.
 #[derive(Debug, Error)]
@@ -55,29 +55,29 @@ pub enum NodeError {
     /// The members' addresses are wrong.
     #[error("{0}")]
     Members(String),
-    /// Not all members have come to a gathering in time.
-    #[error("not all members came in time: {0}")]
-    Incomplete(Box<Roll>),
-    /// A root does not take this node in, or is none.
-    #[error("{root} turns this node away: {why}")]
-    TurnedAway {
-        /// Where the root listens.
+    /// Not all members joined before the root's timeout.
+    #[error("not all members joined in time: {0}")]
+    Incomplete(Box<JoinStatus>),
+    /// The root rejected this node, or the peer at its address is not a root.
+    #[error("cannot join the group at {root}: rejected: {reason}")]
+    Rejected {
+        /// The address at which the root listens.
         root: SocketAddr,
-        /// Why.
-        why: String,
+        /// The root's reason.
+        reason: String,
     },
-    /// No group has come of a gathering, in time or at all.
-    #[error("no group has come of the gathering at {root}: {why}")]
-    NotGathered {
-        /// Where the root listens, or should.
+    /// There is no group to join: the root is unreachable or has cancelled the group, or members are missing at the timeout.
+    #[error("cannot join the group at {root}: {reason}")]
+    JoinFailed {
+        /// The address at which the root is expected to listen.
         root: SocketAddr,
-        /// Why.
-        why: String,
+        /// What happened.
+        reason: String,
     },
-    /// Whoever waits for a gathering has broken the wait off.
-    #[error("the wait for the others has been broken off")]
-    BrokenOff,
-    /// Members have not taken their places in time.
+    /// The caller cancelled listening or joining.
+    #[error("listening or joining was cancelled")]
+    Cancelled,
+    /// Members have not taken their places in the tree in time.
     #[error("{}", unanswered(.0))]
     Unanswered(Vec<Unanswered>),
     /// The node's protocol refuses it.
@@ -125,7 +125,7 @@ pub struct Unanswered {
 impl NodeError {
     /// Whether what was waited for has not come in the time given.
     pub const fn is_about_time(&self) -> bool {
-        matches!(self, Self::TimedOut | Self::Unanswered(_) | Self::Incomplete(_) | Self::NotGathered { .. })
+        matches!(self, Self::TimedOut | Self::Unanswered(_) | Self::Incomplete(_) | Self::JoinFailed { .. })
     }
 }
 

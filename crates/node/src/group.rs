@@ -466,7 +466,7 @@ impl Group {
         self.channel.placed().map(|placed| placed.member).or(self.own.map(|own| own as u32))
     }
 
-    /// What the group is set to. A member that has gathered has this from its root.
+    /// What the group is set to. A member that joined has the root's settings.
     pub fn settings(&self) -> &GroupSettings {
         &self.settings
     }

@@ -63,7 +63,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         },
     },
     Key {
-        name: "silence_ms",
+        name: "peer_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "how long a neighbour may say nothing, though it is asked, before it is taken for dead",
         get: |settings| (settings.protocol.silence_max.0 / 1_000_000).to_string(),
@@ -76,7 +76,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         },
     },
     Key {
-        name: "arrival_ms",
+        name: "join_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "how long the root waits for a member that has never answered",
         get: |settings| (settings.protocol.arrival_max.0 / 1_000_000).to_string(),
@@ -222,17 +222,22 @@ mod tests {
     fn settings_of_a_node_are_read_as_they_are_written() {
         let mut settings = NodeSettings::default();
         settings
-            .set_all("engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000")
+            .set_all("engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             written.join(" "),
-            "engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 silence_ms=400 arrival_ms=3000"
+            "engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000"
         );
         assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
-        for wrong in
-            ["engine=steam", "buffer_bytes=1", "spin_us=-1", "silence_ms=1", "arrival_ms=never", "colour=red"]
-        {
+        for wrong in [
+            "engine=steam",
+            "buffer_bytes=1",
+            "spin_us=-1",
+            "peer_timeout_ms=1",
+            "join_timeout_ms=never",
+            "colour=red",
+        ] {
             let error = settings.set_all(wrong).unwrap_err().to_string();
             assert!(error.contains(wrong.split('=').next().unwrap()), "{error}");
         }

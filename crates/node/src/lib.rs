@@ -1,6 +1,6 @@
 //! A running node: the protocol on sockets, in memory that readers share.
 //!
-//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, or of those who come to a [`Gathering`],
+//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, or of those that join at a [`Listener`],
 //! and messages are sent and received. Nobody needs rights for it. A [`Daemon`] is a node with the kernel's packet path for all
 //! processes of its host.
 
@@ -36,9 +36,9 @@ pub use access::RunningEngine;
 pub use addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use error::{Lost, NodeError, Unanswered};
-pub use rendezvous::{Arrival, Attendance, Gathering, Roll};
 pub use group::{Group, Part};
 pub use node::Node;
+pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 pub use settings::{EngineChoice, GroupSettings, NodeSettings};
 
 pub use treecast_ebpf::{Counts, HookTrouble};

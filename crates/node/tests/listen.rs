@@ -1,4 +1,4 @@
-//! Members that find one another at the root, and whatever else comes to its port.
+//! Members that join at the root, and foreign connections to its port.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use treecast_node::{Attendance, Gathering, Group, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{Group, GroupSettings, JoinOptions, JoinStatus, Listener, Node, NodeError, NodeSettings};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
-/// For gatherings that cannot succeed.
+/// For groups that cannot become complete.
 const SHORT: Option<Duration> = Some(Duration::from_millis(300));
 
 fn open(bind: &str) -> Node {
@@ -20,43 +20,43 @@ fn settings() -> GroupSettings {
     GroupSettings { token: "secret".into(), ..GroupSettings::new(Vec::new()) }
 }
 
-fn listen(members: u32) -> Gathering {
-    let mut gathering = Gathering::listen("127.0.0.1:0".parse().unwrap(), members).unwrap();
-    (gathering.name, gathering.timeout) = ("n0".into(), PATIENCE);
-    gathering
+fn bind(members: u32) -> Listener {
+    let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), members).unwrap();
+    (listener.name, listener.timeout) = ("n0".into(), PATIENCE);
+    listener
 }
 
-fn attendance(root: SocketAddr, name: &str) -> Attendance {
-    Attendance { name: name.into(), timeout: PATIENCE, ..Attendance::new(root, "secret") }
+fn options(root: SocketAddr, name: &str) -> JoinOptions {
+    JoinOptions { name: name.into(), timeout: PATIENCE, ..JoinOptions::new(root, "secret") }
 }
 
-type Attended = JoinHandle<Result<(Node, Group), NodeError>>;
+type Joining = JoinHandle<Result<(Node, Group), NodeError>>;
 
-fn attend_at(bind: &'static str, attendance: Attendance) -> Attended {
+fn join_at(bind: &'static str, options: JoinOptions) -> Joining {
     thread::spawn(move || {
         let node = open(bind);
-        node.attend(&attendance).map(|group| (node, group))
+        node.join(&options).map(|group| (node, group))
     })
 }
 
-fn attend(attendance: Attendance) -> Attended {
-    attend_at("127.0.0.1:0", attendance)
+fn join(options: JoinOptions) -> Joining {
+    join_at("127.0.0.1:0", options)
 }
 
-/// A root that gathers in a thread of its own, and what it says of who has come.
-fn gather(gathering: Gathering, settings: GroupSettings) -> (Attended, mpsc::Receiver<String>) {
+/// A root that listens in a thread of its own, and its status messages.
+fn listen(listener: Listener, settings: GroupSettings) -> (Joining, mpsc::Receiver<String>) {
     let (teller, told) = mpsc::channel();
-    let gather = move || {
+    let listen = move || {
         let node = open("127.0.0.1:0");
-        let mut tell = |roll: Option<&treecast_node::Roll>| {
-            if let Some(roll) = roll {
-                let _ = teller.send(roll.to_string());
+        let mut tell = |status: Option<&JoinStatus>| {
+            if let Some(status) = status {
+                let _ = teller.send(status.to_string());
             }
             true
         };
-        node.gather_while(gathering, &settings, &mut tell).map(|group| (node, group))
+        node.listen_while(listener, &settings, &mut tell).map(|group| (node, group))
     };
-    (thread::spawn(gather), told)
+    (thread::spawn(listen), told)
 }
 
 /// Waits until the root says something with this part.
@@ -70,12 +70,12 @@ fn wait_for(told: &mpsc::Receiver<String>, part: &str) -> String {
     panic!("nothing was said of '{part}'");
 }
 
-fn error(attended: Attended) -> String {
-    attended.join().unwrap().map(|_| ()).unwrap_err().to_string()
+fn error(joining: Joining) -> String {
+    joining.join().unwrap().map(|_| ()).unwrap_err().to_string()
 }
 
 /// All of them are one group: a message reaches everybody.
-fn check(root: Attended, others: Vec<Attended>) {
+fn check(root: Joining, others: Vec<Joining>) {
     let (root_node, group) = root.join().unwrap().unwrap();
     let others: Vec<(Node, Group)> = others.into_iter().map(|other| other.join().unwrap().unwrap()).collect();
     let mut numbers: Vec<u32> = others.iter().map(|(_, group)| group.member().unwrap()).collect();
@@ -93,21 +93,21 @@ fn check(root: Attended, others: Vec<Attended>) {
 }
 
 #[test]
-fn members_that_gather_are_a_group() {
-    let gathering = listen(4);
-    let others = (1..4).map(|n| attend(attendance(gathering.address(), &format!("n{n}")))).collect();
-    check(gather(gathering, GroupSettings { root: 2, slots: 64, ..settings() }).0, others);
+fn members_that_join_are_a_group() {
+    let listener = bind(4);
+    let others = (1..4).map(|n| join(options(listener.address(), &format!("n{n}")))).collect();
+    check(listen(listener, GroupSettings { root: 2, slots: 64, ..settings() }).0, others);
 }
 
 #[test]
-fn members_have_the_numbers_they_want_and_the_settings_of_the_root() {
-    let gathering = listen(4);
-    let root = gathering.address();
-    let wanted = |member| attend(Attendance { member, ..attendance(root, "n") });
+fn members_have_the_numbers_they_request_and_the_settings_of_the_root() {
+    let listener = bind(4);
+    let root = listener.address();
+    let wanted = |member| join(JoinOptions { member, ..options(root, "n") });
     let others = [wanted(None), wanted(Some(3)), wanted(Some(0))];
     let settings =
         GroupSettings { root: 1, slots: 16, scheme: Some("separate".parse().unwrap()), ..settings() };
-    let root = gather(gathering, settings).0;
+    let root = listen(listener, settings).0;
     let (node, group) = root.join().unwrap().unwrap();
     let others = others.map(|other| other.join().unwrap().unwrap());
     assert_eq!(others.each_ref().map(|(_, group)| group.member().unwrap()), [2, 3, 0]);
@@ -122,67 +122,67 @@ fn members_have_the_numbers_they_want_and_the_settings_of_the_root() {
 #[test]
 fn nodes_may_listen_at_all_addresses() {
     for (bind, listen) in [("0.0.0.0:0", "0.0.0.0:0"), ("[::]:0", "[::]:0"), ("[::]:0", "127.0.0.1:0")] {
-        let gathering = Gathering::listen(listen.parse().unwrap(), 3).unwrap();
-        let port = gathering.address().port();
+        let listener = Listener::bind(listen.parse().unwrap(), 3).unwrap();
+        let port = listener.address().port();
         let ip = if listen.starts_with("[::]") { "::1".parse().unwrap() } else { [127, 0, 0, 1].into() };
         let root = SocketAddr::new(ip, port);
-        let others = (0..2).map(|_| attend_at(bind, attendance(root, "n"))).collect();
-        let gathered = thread::spawn(move || {
+        let others = (0..2).map(|_| join_at(bind, options(root, "n"))).collect();
+        let root = thread::spawn(move || {
             let node = open(bind);
-            node.gather(gathering, &settings()).map(|group| (node, group))
+            node.listen(listener, &settings()).map(|group| (node, group))
         });
-        check(gathered, others);
+        check(root, others);
     }
 }
 
 #[test]
 fn a_root_alone_is_a_group() {
-    let (node, group) = gather(listen(1), settings()).0.join().unwrap().unwrap();
+    let (node, group) = listen(bind(1), settings()).0.join().unwrap().unwrap();
     assert_eq!(group.settings().members, [node.address()]);
     assert_eq!(group.close(PATIENCE).unwrap(), []);
 }
 
 #[test]
 fn members_wait_for_a_root_that_comes_later() {
-    let place = listen(2).address();
-    let other = attend(attendance(place, "n1"));
-    let gathering = Gathering::listen(place, 2).unwrap();
-    check(gather(gathering, settings()).0, vec![other]);
+    let place = bind(2).address();
+    let other = join(options(place, "n1"));
+    let listener = Listener::bind(place, 2).unwrap();
+    check(listen(listener, settings()).0, vec![other]);
 }
 
 #[test]
-fn who_has_come_and_who_has_not_is_said_on_all_sides() {
-    let mut gathering = listen(4);
-    gathering.timeout = SHORT;
-    let root = gathering.address();
-    let come = attend(Attendance { member: Some(2), ..attendance(root, "n2") });
-    let root = error(gather(gathering, settings()).0);
+fn joined_and_missing_members_are_named_on_all_sides() {
+    let mut listener = bind(4);
+    listener.timeout = SHORT;
+    let root = listener.address();
+    let come = join(JoinOptions { member: Some(2), ..options(root, "n2") });
+    let root = error(listen(listener, settings()).0);
     assert!(
         root.starts_with(
-            "not all members came in time: 2 of 4 members have come: n0 (the root) at 127.0.0.1:"
+            "not all members joined in time: 2 of 4 members have joined: n0 (the root) at 127.0.0.1:"
         ),
         "{root}"
     );
     assert!(root.contains(" as member 0, n2 at 127.0.0.1:"), "{root}");
     assert!(root.ends_with(" as member 2; members 1, 3 are missing"), "{root}");
     let come = error(come);
-    assert!(come.contains("not all members came in time: 2 of 4 members have come"), "{come}");
+    assert!(come.contains("not all members joined in time: 2 of 4 members have joined"), "{come}");
     assert!(come.ends_with("members 1, 3 are missing"), "{come}");
 }
 
 #[test]
-fn who_waits_a_shorter_time_than_the_root_names_who_is_missing_too() {
-    let gathering = listen(3);
-    let place = gathering.address();
-    let (_, told) = gather(gathering, settings());
+fn a_member_with_a_shorter_timeout_names_the_missing_members_too() {
+    let listener = bind(3);
+    let place = listener.address();
+    let (_, told) = listen(listener, settings());
     wait_for(&told, "1 of 3");
-    let error = error(attend(Attendance { timeout: SHORT, ..attendance(place, "n1") }));
-    assert!(error.starts_with(&format!("no group has come of the gathering at {place}: not all")), "{error}");
-    assert!(error.contains("2 of 3 members have come: n0 (the root)"), "{error}");
+    let error = error(join(JoinOptions { timeout: SHORT, ..options(place, "n1") }));
+    assert!(error.starts_with(&format!("cannot join the group at {place}: not all")), "{error}");
+    assert!(error.contains("2 of 3 members have joined: n0 (the root)"), "{error}");
     assert!(error.ends_with("one is missing"), "{error}");
     // The root goes on, and has room for another.
     wait_for(&told, "1 of 3");
-    let others = (0..2).map(|_| attend(attendance(place, "n"))).collect::<Vec<_>>();
+    let others = (0..2).map(|_| join(options(place, "n"))).collect::<Vec<_>>();
     for other in others {
         other.join().unwrap().unwrap();
     }
@@ -190,17 +190,17 @@ fn who_waits_a_shorter_time_than_the_root_names_who_is_missing_too() {
 
 #[test]
 fn a_root_that_is_not_there_is_named_in_time() {
-    let nowhere = listen(2).address();
-    let error = error(attend(Attendance { timeout: SHORT, ..attendance(nowhere, "n1") }));
-    assert!(error.starts_with(&format!("no group has come of the gathering at {nowhere}: ")), "{error}");
+    let nowhere = bind(2).address();
+    let error = error(join(JoinOptions { timeout: SHORT, ..options(nowhere, "n1") }));
+    assert!(error.starts_with(&format!("cannot join the group at {nowhere}: ")), "{error}");
     assert!(error.contains("refused"), "{error}");
 }
 
 #[test]
-fn a_root_that_dies_while_members_gather_is_named() {
+fn a_root_that_dies_while_members_join_is_named() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = silent.local_addr().unwrap();
-    let other = attend(Attendance { timeout: Some(Duration::from_millis(500)), ..attendance(place, "n1") });
+    let other = join(JoinOptions { timeout: Some(Duration::from_millis(500)), ..options(place, "n1") });
     // It greets, and is gone when it has heard who comes.
     let (mut stream, _) = silent.accept().unwrap();
     drop(silent);
@@ -211,81 +211,81 @@ fn a_root_that_dies_while_members_gather_is_named() {
     assert!(claim.contains(r#""name":"n1""#) && !claim.contains("secret"), "{claim}");
     drop(stream);
     let error = error(other);
-    assert!(error.ends_with("it has closed the connection"), "{error}");
+    assert!(error.ends_with("the root closed the connection"), "{error}");
 }
 
 #[test]
-fn a_wrong_token_is_told_on_both_sides() {
-    let gathering = listen(2);
-    let place = gathering.address();
-    let (root, told) = gather(gathering, settings());
-    let wrong = Attendance { token: "guess".into(), ..attendance(place, "n1") };
-    assert!(error(attend(wrong)).ends_with("turns this node away: its token is another than the root's"));
-    wait_for(&told, "turned away was 127.0.0.1:");
-    check(root, vec![attend(attendance(place, "n1"))]);
+fn a_token_mismatch_is_reported_on_both_sides() {
+    let listener = bind(2);
+    let place = listener.address();
+    let (root, told) = listen(listener, settings());
+    let wrong = JoinOptions { token: "guess".into(), ..options(place, "n1") };
+    assert!(error(join(wrong)).ends_with("rejected: token mismatch"));
+    wait_for(&told, "1 connection rejected: 127.0.0.1:");
+    check(root, vec![join(options(place, "n1"))]);
 }
 
 #[test]
-fn a_root_that_does_not_know_the_token_is_found_out() {
+fn a_root_without_the_token_is_detected() {
     let false_root = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = false_root.local_addr().unwrap();
-    let other = attend(attendance(place, "n1"));
+    let other = join(options(place, "n1"));
     let (mut stream, _) = false_root.accept().unwrap();
     let zeros = "0".repeat(64);
     writeln!(stream, r#"{{"treecast":1,"challenge":"{zeros}"}}"#).unwrap();
-    writeln!(stream, r#"{{"welcome":{{"proof":"{zeros}"}}}}"#).unwrap();
+    writeln!(stream, r#"{{"accepted":{{"proof":"{zeros}"}}}}"#).unwrap();
     assert!(error(other).ends_with("the root does not know the token"));
 }
 
 #[test]
-fn what_listens_and_is_no_root_is_named() {
+fn a_peer_that_is_not_a_root_is_named() {
     for (said, expected) in [
-        ("SSH-2.0-OpenSSH_9.2\r\n".to_string(), "it said 'SSH-2.0-OpenSSH_9.2'"),
+        ("SSH-2.0-OpenSSH_9.2\r\n".to_string(), "it sent 'SSH-2.0-OpenSSH_9.2'"),
         (
-            r#"{"treecast":2,"greetings":"all is new"}"#.to_string() + "\n",
-            "the root gathers by version 2, and this node by version 1",
+            r#"{"treecast":2,"greetings":"none"}"#.to_string() + "\n",
+            "the root uses version 2 of the join protocol, this node version 1",
         ),
-        (r#"{"treecast":1,"challenge":"short"}"#.to_string() + "\n", "its greeting has no challenge"),
+        (r#"{"treecast":1,"challenge":"short"}"#.to_string() + "\n", "invalid greeting: no challenge"),
         (
-            r#"{"turned_away":{"why":"all 2 members have come"}}"#.to_string() + "\n",
-            "all 2 members have come",
+            r#"{"rejected":{"reason":"all 2 members have joined"}}"#.to_string() + "\n",
+            "all 2 members have joined",
         ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let other = attend(attendance(listener.local_addr().unwrap(), "n1"));
+        let other = join(options(listener.local_addr().unwrap(), "n1"));
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(said.as_bytes()).unwrap();
         let error = error(other);
-        assert!(error.contains("turns this node away: ") && error.ends_with(expected), "{error}");
+        assert!(error.contains("rejected: ") && error.ends_with(expected), "{error}");
     }
 }
 
 #[test]
-fn who_cannot_be_a_member_is_told_why() {
-    let gathering = listen(4);
-    let place = gathering.address();
-    let (root, told) = gather(gathering, settings());
-    let first = attend(Attendance { member: Some(1), ..attendance(place, "n1") });
+fn a_rejected_node_is_told_why() {
+    let listener = bind(4);
+    let place = listener.address();
+    let (root, told) = listen(listener, settings());
+    let first = join(JoinOptions { member: Some(1), ..options(place, "n1") });
     wait_for(&told, "2 of 4");
     let refused = |member, expected: &str| {
-        let error = error(attend(Attendance { member: Some(member), ..attendance(place, "late") }));
+        let error = error(join(JoinOptions { member: Some(member), ..options(place, "late") }));
         assert!(error.contains(expected), "{error}");
     };
-    refused(1, "member 1 has come already: n1 at 127.0.0.1:");
+    refused(1, "member 1 has already joined: n1 at 127.0.0.1:");
     refused(0, "member 0 is the root");
     refused(4, "there is no member 4: the group has members 0 to 3");
-    check(root, vec![first, attend(attendance(place, "n2")), attend(attendance(place, "n3"))]);
+    check(root, vec![first, join(options(place, "n2")), join(options(place, "n3"))]);
 }
 
 #[test]
-fn one_too_many_is_not_taken_in() {
-    let gathering = listen(3);
-    let place = gathering.address();
+fn surplus_members_are_rejected() {
+    let listener = bind(3);
+    let place = listener.address();
     // All connect before the root looks.
-    let others: Vec<Attended> = (0..6)
-        .map(|_| attend(Attendance { timeout: Some(Duration::from_secs(2)), ..attendance(place, "n") }))
+    let others: Vec<Joining> = (0..6)
+        .map(|_| join(JoinOptions { timeout: Some(Duration::from_secs(2)), ..options(place, "n") }))
         .collect();
-    let (_node, group) = gather(gathering, settings()).0.join().unwrap().unwrap();
+    let (_node, group) = listen(listener, settings()).0.join().unwrap().unwrap();
     let (come, away): (Vec<_>, Vec<_>) =
         others.into_iter().map(|other| other.join().unwrap()).partition(Result::is_ok);
     assert_eq!((come.len(), away.len()), (2, 4));
@@ -304,10 +304,10 @@ fn disturb(place: SocketAddr, said: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn foreign_and_silent_connections_are_counted_and_members_come() {
-    let gathering = listen(2);
-    let place = gathering.address();
-    let (root, told) = gather(gathering, settings());
+fn foreign_and_silent_connections_are_counted_and_members_join() {
+    let listener = bind(2);
+    let place = listener.address();
+    let (root, told) = listen(listener, settings());
     let claim = |treecast: u32, proof: &str| {
         format!(
             r#"{{"treecast":{treecast},"challenge":"{proof}","proof":"{proof}","ip":null,"port":1,"member":null,"name":"n"}}"#
@@ -316,12 +316,12 @@ fn foreign_and_silent_connections_are_counted_and_members_come() {
     let hash = "0".repeat(64);
     let endless = vec![b'x'; 1 << 20];
     let cases: [(Vec<u8>, &str); 6] = [
-        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "it is no node of Treecast"),
-        (b"\xff\xfe\0\n".to_vec(), "it is no node of Treecast"),
-        (b"{\"treecast\":1}\n".to_vec(), "what it said is no claim"),
-        (claim(1, "short").into_bytes(), "what it said is no claim"),
-        (claim(7, &hash).into_bytes(), "it gathers by version 7, and the root by version 1"),
-        (claim(1, &hash).into_bytes(), "its token is another than the root's"),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "not a Treecast node"),
+        (b"\xff\xfe\0\n".to_vec(), "not a Treecast node"),
+        (b"{\"treecast\":1}\n".to_vec(), "invalid claim"),
+        (claim(1, "short").into_bytes(), "invalid claim"),
+        (claim(7, &hash).into_bytes(), "it uses version 7 of the join protocol, the root version 1"),
+        (claim(1, &hash).into_bytes(), "token mismatch"),
     ];
     let mut open: Vec<TcpStream> = Vec::new();
     for (said, expected) in &cases {
@@ -330,73 +330,72 @@ fn foreign_and_silent_connections_are_counted_and_members_come() {
     }
     // Endless lines end where the root's patience does, and not with its memory.
     let streams: Vec<TcpStream> = (0..3).map(|_| disturb(place, &endless)).collect();
-    wait_for(&told, "9 were turned away");
+    wait_for(&told, "9 connections rejected");
     drop(streams);
     // More than may be about to make their claims, and all of them silent.
     open.extend((0..100).map(|_| TcpStream::connect(place).unwrap()));
-    wait_for(&told, "too many others came while it said nothing");
-    check(root, vec![attend(attendance(place, "n1"))]);
+    wait_for(&told, "no claim, and too many connections");
+    check(root, vec![join(options(place, "n1"))]);
 }
 
 #[test]
-fn who_says_nothing_is_turned_away_after_a_while() {
-    let gathering = listen(2);
-    let place = gathering.address();
-    let (root, told) = gather(gathering, settings());
+fn a_silent_connection_is_dropped_after_the_claim_timeout() {
+    let listener = bind(2);
+    let place = listener.address();
+    let (root, told) = listen(listener, settings());
     let mut silent = TcpStream::connect(place).unwrap();
     silent.set_read_timeout(PATIENCE).unwrap();
     let mut greeting = String::new();
     silent.read_to_string(&mut greeting).unwrap();
     assert!(greeting.starts_with(r#"{"treecast":1,"challenge":""#), "{greeting}");
-    assert!(wait_for(&told, "turned away").ends_with("it said nothing for 3 s"));
-    check(root, vec![attend(attendance(place, "n1"))]);
+    assert!(wait_for(&told, "rejected").ends_with("no claim within 3 s"));
+    check(root, vec![join(options(place, "n1"))]);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     let place: SocketAddr = "127.0.0.1:0".parse().unwrap();
     for members in [0, 4_097] {
-        let error = Gathering::listen(place, members).unwrap_err().to_string();
+        let error = Listener::bind(place, members).unwrap_err().to_string();
         assert_eq!(error, format!("a group has from 1 to 4096 members, and not {members}"));
     }
-    let taken = listen(2);
-    let error = Gathering::listen(taken.address(), 2).unwrap_err().to_string();
+    let taken = bind(2);
+    let error = Listener::bind(taken.address(), 2).unwrap_err().to_string();
     assert!(error.ends_with("choose another port, or 0 for a free one"), "{error}");
     let node = open("127.0.0.1:0");
-    let error =
-        |gathering, settings: GroupSettings| node.gather(gathering, &settings).unwrap_err().to_string();
+    let error = |listener, settings: GroupSettings| node.listen(listener, &settings).unwrap_err().to_string();
     assert_eq!(
-        error(listen(2), GroupSettings { root: 2, ..settings() }),
+        error(bind(2), GroupSettings { root: 2, ..settings() }),
         "the root is member 2 of 2: members are numbered from 0"
     );
-    assert!(error(listen(2), GroupSettings { slots: 5, ..settings() }).contains("slots (a power of two)"));
-    let mut nameless = listen(2);
+    assert!(error(bind(2), GroupSettings { slots: 5, ..settings() }).contains("slots (a power of two)"));
+    let mut nameless = bind(2);
     nameless.name = "a\nb".into();
     assert!(error(nameless, settings()).contains("no control characters"));
-    let v6 = Attendance::new("[::1]:1".parse().unwrap(), "");
-    let error = node.attend(&v6).unwrap_err().to_string();
-    assert!(error.contains("has IPv4 alone, and the root is at [::1]:1"), "{error}");
+    let v6 = JoinOptions::new("[::1]:1".parse().unwrap(), "");
+    let error = node.join(&v6).unwrap_err().to_string();
+    assert!(error.contains("has IPv4 only, and the root is at [::1]:1"), "{error}");
 }
 
 #[test]
-fn a_wait_that_is_broken_off_ends_on_both_sides() {
-    let gathering = listen(3);
-    let place = gathering.address();
-    let other = attend(attendance(place, "n1"));
+fn cancelling_the_root_ends_both_sides() {
+    let listener = bind(3);
+    let place = listener.address();
+    let other = join(options(place, "n1"));
     let node = open("127.0.0.1:0");
-    let mut goes_on = |news: Option<&treecast_node::Roll>| news.is_none_or(|roll| roll.come.len() < 2);
-    let root = node.gather_while(gathering, &settings(), &mut goes_on).unwrap_err();
-    assert!(matches!(root, NodeError::BrokenOff));
-    assert!(error(other).ends_with("the root has broken the gathering off"));
+    let mut goes_on = |status: Option<&JoinStatus>| status.is_none_or(|status| status.joined.len() < 2);
+    let root = node.listen_while(listener, &settings(), &mut goes_on).unwrap_err();
+    assert!(matches!(root, NodeError::Cancelled));
+    assert!(error(other).ends_with("the root cancelled the group"));
 }
 
 #[test]
-fn whoever_attends_no_longer_makes_room_for_another() {
-    let gathering = listen(2);
-    let place = gathering.address();
-    let never = Attendance { timeout: None, ..attendance(place, "n1") };
+fn a_cancelled_join_makes_room_for_another_member() {
+    let listener = bind(2);
+    let place = listener.address();
+    let never = JoinOptions { timeout: None, ..options(place, "n1") };
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let places = [silent.local_addr().unwrap(), listen(2).address(), place];
+    let places = [silent.local_addr().unwrap(), bind(2).address(), place];
     let node = open("127.0.0.1:0");
     // It waits for a greeting, for a root that is not there, and for others.
     for root in places {
@@ -405,18 +404,18 @@ fn whoever_attends_no_longer_makes_room_for_another() {
             asked += 1;
             asked < 3
         };
-        let error = node.attend_while(&Attendance { root, ..never.clone() }, &mut goes_on).unwrap_err();
-        assert!(matches!(error, NodeError::BrokenOff), "{error}");
+        let error = node.join_while(&JoinOptions { root, ..never.clone() }, &mut goes_on).unwrap_err();
+        assert!(matches!(error, NodeError::Cancelled), "{error}");
     }
-    check(gather(gathering, settings()).0, vec![attend(attendance(place, "n1"))]);
+    check(listen(listener, settings()).0, vec![join(options(place, "n1"))]);
 }
 
 #[test]
 fn the_scheme_that_the_root_uses_is_known() {
-    let gathering = listen(3);
-    let others: Vec<Attended> = (0..2).map(|_| attend(attendance(gathering.address(), "n"))).collect();
+    let listener = bind(3);
+    let others: Vec<Joining> = (0..2).map(|_| join(options(listener.address(), "n"))).collect();
     let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings() };
-    let (_node, group) = gather(gathering, settings).0.join().unwrap().unwrap();
+    let (_node, group) = listen(listener, settings).0.join().unwrap().unwrap();
     let measured = group.scheme().unwrap().to_string();
     assert!(measured.starts_with("postal:lambda="), "{measured}");
     for other in others {

@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_fabric::{Key, Keyed};
 use treecast_node::{
-    Attendance, Dismissal, Ending, EngineChoice, Gathering, Group, GroupCounters, GroupSettings, Lost,
+    Dismissal, Ending, EngineChoice, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
     Nanoseconds, Node, NodeError, NodeSettings, PORT, find_here, read_members, resolve,
 };
 
@@ -23,26 +23,26 @@ use crate::output::{NotWritten, OutFile, complain};
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "treecast node --gather ADDRESS --count N --send FILE|- [OPTIONS]
-       treecast node --attend ADDRESS [--receive FILE|-] [OPTIONS]
+    override_usage = "treecast node --listen ADDRESS --count N --send FILE|- [OPTIONS]
+       treecast node --join ADDRESS [--receive FILE|-] [OPTIONS]
        treecast node --members FILE [--send FILE|-] [--receive FILE|-] [OPTIONS]
        treecast node --engine ebpf [--socket PATH] [--policy FILE] [--bind ADDRESS]",
     group = ArgGroup::new("way"),
     after_help = after_help()
 )]
 pub struct Arguments {
-    /// Be the root, and let the others come to this address, at TCP: host:port
+    /// Be the root, and listen for the other members at this TCP address: host:port
     #[arg(long, value_name = "ADDRESS", group = "way", requires = "count")]
-    gather: Option<String>,
+    listen: Option<String>,
 
-    /// How many members gather, the root among them
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1, 4_096), requires = "gather")]
+    /// The number of members, the root included
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1, 4_096), requires = "listen")]
     #[arg(allow_negative_numbers = true)]
     count: Option<u32>,
 
-    /// Take part in the group that gathers at this address, where the root is or will be
+    /// Join the group of the root that listens, or will listen, at this address
     #[arg(long, value_name = "ADDRESS", group = "way", conflicts_with_all = ["send", "set"])]
-    attend: Option<String>,
+    join: Option<String>,
 
     /// Take part in the group of the members that a file names, host:port a line, the same at all
     /// of them; the first is the root
@@ -80,7 +80,7 @@ pub struct Arguments {
     bind: Option<SocketAddr>,
 
     /// The number to be had among the members; any if not given
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0, 4_095), requires = "attend")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0, 4_095), requires = "join")]
     #[arg(allow_negative_numbers = true)]
     member: Option<u32>,
 
@@ -111,8 +111,8 @@ fn after_help() -> String {
     };
     format!(
         "Examples, the first at the root, the second at two others:
-  treecast node --gather 0.0.0.0:7000 --count 3 --send -
-  treecast node --attend 10.0.0.1:7000 --receive -
+  treecast node --listen 0.0.0.0:7000 --count 3 --send -
+  treecast node --join 10.0.0.1:7000 --receive -
 
 and a daemon, by which processes without rights use the kernel's packet path, as root:
   treecast node --engine ebpf
@@ -147,13 +147,13 @@ fn engine(text: &str) -> Result<EngineChoice, String> {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let has_way = arguments.gather.is_some() || arguments.attend.is_some() || arguments.members.is_some();
+    let has_way = arguments.listen.is_some() || arguments.join.is_some() || arguments.members.is_some();
     if has_way {
         return take_part(arguments);
     }
     if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {
         bail!(
-            "--gather, --attend or --members is missing, which says what group it is; --engine ebpf alone makes a daemon"
+            "--listen, --join or --members is missing, which says what group it is; --engine ebpf alone makes a daemon"
         );
     }
     let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();
@@ -202,7 +202,7 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
 fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
     let is_allowed = match error.downcast_ref() {
         Some(NodeError::Ended(ending)) => allowed.contains(ending),
-        Some(NodeError::Incomplete(_) | NodeError::NotGathered { .. }) => false,
+        Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. }) => false,
         _ => return Err(error),
     };
     complain(&error.to_string());
@@ -213,12 +213,13 @@ fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
 fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, Arc<Group>)> {
     let token = token(arguments.token_file.as_deref())?;
     let timeout = Some(Duration::from_secs(arguments.wait));
-    let (node, group) = if let Some(root) = &arguments.attend {
-        let mut attendance = Attendance::new(resolve(root)?, token);
-        (attendance.member, attendance.timeout) = (arguments.member, timeout);
-        attendance.name = arguments.name.clone().unwrap_or(attendance.name);
-        let node = open(arguments, everywhere(attendance.root))?;
-        let group = node.attend_while(&attendance, &mut |news| {
+    let (node, group) = if let Some(root) = &arguments.join {
+        let mut options = JoinOptions::new(resolve(root)?, token);
+        options.member = arguments.member;
+        options.timeout = timeout;
+        options.name = arguments.name.clone().unwrap_or(options.name);
+        let node = open(arguments, everywhere(options.root))?;
+        let group = node.join_while(&options, &mut |news| {
             if let Some(news) = news {
                 complain(news);
             }
@@ -231,19 +232,19 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         let group = node.group(&settings(arguments, members, token, input)?)?;
         (node, group)
     } else {
-        let listen = resolve(arguments.gather.as_deref().unwrap_or_default())?;
+        let listen = resolve(arguments.listen.as_deref().unwrap_or_default())?;
         let settings = settings(arguments, Vec::new(), token, input)?;
         if input.is_none() {
             bail!("--send is missing: this is the root, and only the root sends");
         }
         let node = open(arguments, everywhere(listen))?;
-        let mut gathering = Gathering::listen(listen, arguments.count.unwrap_or(1))?;
-        gathering.timeout = timeout;
-        gathering.name = arguments.name.clone().unwrap_or(gathering.name);
-        complain(&format!("members gather at {}", gathering.address()));
-        let group = node.gather_while(gathering, &settings, &mut |roll| {
-            if let Some(roll) = roll {
-                complain(&roll.to_string());
+        let mut listener = Listener::bind(listen, arguments.count.unwrap_or(1))?;
+        listener.timeout = timeout;
+        listener.name = arguments.name.clone().unwrap_or(listener.name);
+        complain(&format!("waiting for members at {}", listener.address()));
+        let group = node.listen_while(listener, &settings, &mut |status| {
+            if let Some(status) = status {
+                complain(&status.to_string());
             }
             true
         })?;
@@ -263,7 +264,7 @@ fn node_settings(arguments: &Arguments, bind: SocketAddr) -> NodeSettings {
         socket: arguments.socket.clone(),
         ..NodeSettings::default()
     };
-    // Members that a file names may be started as late as those that gather.
+    // Members that a file names may be started as late as those that join.
     settings.protocol.arrival_max = Nanoseconds::from_ms(arguments.wait * 1_000);
     settings
 }

@@ -1,4 +1,4 @@
-//! The other members' side of a gathering.
+//! How a member joins: it connects to the root, proves that it knows the token, and waits for the group to start.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,118 +9,117 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use treecast_proto::Lead;
 
-use super::server::wrong_name;
-use super::connection::{Lines, Look};
-use super::messages::{Claim, Greeting, Hash, Key, VERSION, Version, WORD_BYTES_MAX, Word};
-use super::{ASKED, Deadline, TIMEOUT, host_name, is_name};
+use super::connection::{Connection, ReadLine};
+use super::messages::{Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, VERSION, Version};
+use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
 use crate::bell::sleep;
 use crate::{GroupSettings, Keyed, NodeError};
 
-/// How a node comes to a gathering.
+/// How a node joins the group of a root that listens.
 #[derive(Debug, Clone)]
-pub struct Attendance {
-    /// Where the root listens, at TCP.
+pub struct JoinOptions {
+    /// The TCP address at which the root listens.
     pub root: SocketAddr,
-    /// What all members know and others do not.
+    /// The token of the group.
     pub token: String,
-    /// The number that this node wants to have; none: any.
+    /// The member number that this node requests; none: any.
     pub member: Option<u32>,
-    /// What it is called in messages: up to 64 bytes.
+    /// The node's name in messages: up to 64 bytes.
     pub name: String,
-    /// How long it waits, for the root to listen and for everybody to come; none: for ever.
+    /// How long to wait for the root to listen and for all members to join; none: no limit.
     pub timeout: Option<Duration>,
 }
 
-impl Attendance {
-    /// Takes any number, is called as the host, and waits for a minute.
+impl JoinOptions {
+    /// Requests any number, uses the host's name, and waits for one minute.
     pub fn new(root: SocketAddr, token: impl Into<String>) -> Self {
         Self { root, token: token.into(), member: None, name: host_name(), timeout: Some(TIMEOUT) }
     }
 }
 
-/// A connection is tried for so long before another one is.
-const CONNECT_TIME: Duration = Duration::from_secs(2);
+/// The timeout of one connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The root's first words come within this time, or the connection is of no use.
-const GREETING_TIME: Duration = Duration::from_secs(5);
+/// The timeout for each of the root's first two messages.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pauses between trials grow from the first to the second.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The backoff between attempts doubles from the first to the second.
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// Comes to a gathering: the group, and the node's place in it.
-pub(super) fn attend(
+/// Joins the group of a root: the group's settings, and this node's member number.
+pub(super) fn join(
     node: SocketAddr,
-    attendance: &Attendance,
+    options: &JoinOptions,
     goes_on: &mut dyn FnMut(Option<&str>) -> bool,
 ) -> Result<(GroupSettings, usize), NodeError> {
-    if !is_name(&attendance.name) {
-        return Err(NodeError::Members(wrong_name()));
+    if !is_name(&options.name) {
+        return Err(NodeError::Members(invalid_name()));
     }
-    if node.is_ipv4() && attendance.root.is_ipv6() {
-        let problem = format!("this node, at {node}, has IPv4 alone, and the root is at {}", attendance.root);
+    if node.is_ipv4() && options.root.is_ipv6() {
+        let problem = format!("this node, at {node}, has IPv4 only, and the root is at {}", options.root);
         return Err(NodeError::Members(problem));
     }
-    let deadline = Deadline::after(attendance.timeout);
-    let mut pause = PAUSE_MIN;
-    let mut visit = loop {
-        let why = match knock(attendance, deadline, goes_on) {
-            Ok(visit) => break visit,
-            Err(Refusal::Final(error)) => return Err(error),
-            Err(Refusal::NotYet(why)) => why,
+    let deadline = Deadline::after(options.timeout);
+    let mut backoff = BACKOFF_MIN;
+    let mut session = loop {
+        let reason = match Session::connect(options, deadline, goes_on) {
+            Ok(session) => break session,
+            Err(AttemptError::Final(error)) => return Err(error),
+            Err(AttemptError::Retry(reason)) => reason,
         };
         if deadline.is_over() {
-            return Err(NodeError::NotGathered { root: attendance.root, why });
+            return Err(NodeError::JoinFailed { root: options.root, reason });
         }
-        sleep_on(&mut [], Deadline::after(Some(deadline.left(pause))), goes_on)?;
-        pause = (pause * 2).min(PAUSE_MAX);
+        poll_while(&mut [], Deadline::after(Some(deadline.remaining(backoff))), goes_on)?;
+        backoff = (backoff * 2).min(BACKOFF_MAX);
     };
-    visit.claim(node)?;
-    visit.wait()
+    session.claim(node)?;
+    session.wait_for_start()
 }
 
-/// Why a trial came to nothing.
-enum Refusal {
-    NotYet(String),
+/// Why an attempt failed.
+enum AttemptError {
+    /// Another attempt may succeed.
+    Retry(String),
     Final(NodeError),
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        Self::NotYet(error.to_string())
+        Self::Retry(error.to_string())
     }
 }
 
-impl From<NodeError> for Refusal {
+impl From<NodeError> for AttemptError {
     fn from(error: NodeError) -> Self {
         Self::Final(error)
     }
 }
 
-/// A connection to a root that has greeted us.
-struct Visit<'a> {
-    attendance: &'a Attendance,
+/// A connection to a root that has sent its greeting.
+struct Session<'a> {
+    options: &'a JoinOptions,
     deadline: Deadline,
     goes_on: &'a mut dyn FnMut(Option<&str>) -> bool,
     key: Key,
-    lines: Lines,
-    /// The root's challenge, and ours.
-    roots: Hash,
-    own: Hash,
-    last_news: Option<String>,
+    connection: Connection,
+    root_challenge: Hash,
+    own_challenge: Hash,
+    last_progress: Option<String>,
 }
 
-/// Sleeps until a descriptor is ready or the time is over, as long as it goes on; says whether one is ready.
-fn sleep_on(
+/// Polls until a descriptor is ready or the deadline passes; says whether one is ready. Fails when the caller cancels.
+fn poll_while(
     descriptors: &mut [PollFd<'_>],
     deadline: Deadline,
     goes_on: &mut dyn FnMut(Option<&str>) -> bool,
 ) -> Result<bool, NodeError> {
     loop {
         if !goes_on(None) {
-            return Err(NodeError::BrokenOff);
+            return Err(NodeError::Cancelled);
         }
-        sleep(descriptors, Some(deadline.left(ASKED)));
+        sleep(descriptors, Some(deadline.remaining(CONTINUE_CHECK_INTERVAL)));
         let is_ready = descriptors.iter().any(|descriptor| !descriptor.revents().is_empty());
         if is_ready || deadline.is_over() {
             return Ok(is_ready);
@@ -128,12 +127,12 @@ fn sleep_on(
     }
 }
 
-/// Connects to a root, as long as it goes on.
-fn reach(
+/// Opens a TCP connection to the root, without blocking.
+fn open_stream(
     root: SocketAddr,
     deadline: Deadline,
     goes_on: &mut dyn FnMut(Option<&str>) -> bool,
-) -> Result<TcpStream, Refusal> {
+) -> Result<TcpStream, AttemptError> {
     let family = if root.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
@@ -142,176 +141,197 @@ fn reach(
         Err(error) => return Err(io::Error::from(error).into()),
     }
     let mut descriptors = [PollFd::new(&socket, PollFlags::OUT)];
-    if !sleep_on(&mut descriptors, deadline, goes_on)? {
+    if !poll_while(&mut descriptors, deadline, goes_on)? {
         return Err(io::Error::from(io::ErrorKind::TimedOut).into());
     }
     sockopt::socket_error(&socket).and_then(|result| result).map_err(io::Error::from)?;
     Ok(socket.into())
 }
 
-fn knock<'a>(
-    attendance: &'a Attendance,
-    deadline: Deadline,
-    goes_on: &'a mut dyn FnMut(Option<&str>) -> bool,
-) -> Result<Visit<'a>, Refusal> {
-    let time = Deadline::after(Some(deadline.left(CONNECT_TIME)));
-    let stream = reach(attendance.root, time, goes_on)?;
-    let mut visit = Visit {
-        attendance,
-        deadline,
-        goes_on,
-        key: Key::new(&attendance.token),
-        lines: Lines::new(stream, WORD_BYTES_MAX)?,
-        roots: Hash::random()?,
-        own: Hash::random()?,
-        last_news: None,
-    };
-    let patience = Deadline::after(Some(deadline.left(GREETING_TIME)));
-    // A root that ends while it is connected to may have been about to be replaced by the next one.
-    let line = match visit.line(patience)? {
-        Ok(line) => line,
-        Err(silence) => return Err(Refusal::NotYet(silence.said("it has not greeted"))),
-    };
-    match serde_json::from_slice(&line) {
-        Ok(Version { treecast: VERSION }) => {}
-        Ok(Version { treecast }) => {
-            let why = format!("the root gathers by version {treecast}, and this node by version {VERSION}");
-            return Err(Refusal::Final(visit.turned_away(why)));
+/// Why no line was received.
+enum ReceiveError {
+    TimedOut,
+    Closed,
+    /// A line over the maximum length, that begins with this text.
+    TooLong(String),
+    /// The caller cancelled.
+    Cancelled,
+}
+
+impl<'a> Session<'a> {
+    /// Connects, and reads the root's greeting.
+    fn connect(
+        options: &'a JoinOptions,
+        deadline: Deadline,
+        goes_on: &'a mut dyn FnMut(Option<&str>) -> bool,
+    ) -> Result<Self, AttemptError> {
+        let connect_deadline = Deadline::after(Some(deadline.remaining(CONNECT_TIMEOUT)));
+        let stream = open_stream(options.root, connect_deadline, goes_on)?;
+        let mut session = Self {
+            options,
+            deadline,
+            goes_on,
+            key: Key::new(&options.token),
+            connection: Connection::new(stream, ROOT_MESSAGE_BYTES_MAX)?,
+            root_challenge: Hash::random()?,
+            own_challenge: Hash::random()?,
+            last_progress: None,
+        };
+        let line = match session.receive(Deadline::after(Some(deadline.remaining(HANDSHAKE_TIMEOUT)))) {
+            Ok(line) => line,
+            Err(ReceiveError::Cancelled) => return Err(NodeError::Cancelled.into()),
+            // A root that ends just then may be replaced by the next one.
+            Err(error) => return Err(AttemptError::Retry(error.reason("it has sent no greeting"))),
+        };
+        session.root_challenge = session.read_greeting(&line)?;
+        Ok(session)
+    }
+
+    /// The challenge of the root's greeting.
+    fn read_greeting(&self, line: &[u8]) -> Result<Hash, NodeError> {
+        match serde_json::from_slice(line) {
+            Ok(Version { treecast: VERSION }) => {}
+            Ok(Version { treecast }) => {
+                return Err(self.rejected(format!(
+                    "the root uses version {treecast} of the join protocol, this node version {VERSION}"
+                )));
+            }
+            Err(_) => {
+                return Err(match serde_json::from_slice(line) {
+                    Ok(RootMessage::Rejected { reason }) => self.rejected(reason),
+                    _ => self.rejected(format!("the peer is not a Treecast root: it sent {}", excerpt(line))),
+                });
+            }
         }
-        Err(_) => return Err(Refusal::Final(visit.no_greeting(&line))),
-    }
-    match serde_json::from_slice(&line) {
-        Ok(Greeting { challenge, .. }) => visit.roots = challenge,
-        Err(_) => return Err(Refusal::Final(visit.turned_away("its greeting has no challenge".into()))),
-    }
-    Ok(visit)
-}
-
-/// Why there is no line.
-enum Silence {
-    TimeOver,
-    Gone,
-    /// An endless line, that begins so.
-    Endless(String),
-}
-
-impl Silence {
-    fn said(&self, time_over: &str) -> String {
-        match self {
-            Self::TimeOver => time_over.into(),
-            Self::Gone => "it has closed the connection".into(),
-            Self::Endless(begin) => format!("what listens there is no root: it said {begin}"),
+        match serde_json::from_slice(line) {
+            Ok(Greeting { challenge, .. }) => Ok(challenge),
+            Err(_) => Err(self.rejected("invalid greeting: no challenge".into())),
         }
     }
-}
 
-impl Visit<'_> {
-    /// What the root says next, if it says something in time; the outer error is that it does not go on.
-    fn line(&mut self, deadline: Deadline) -> Result<Result<Vec<u8>, Silence>, NodeError> {
+    /// The next line from the root.
+    fn receive(&mut self, deadline: Deadline) -> Result<Vec<u8>, ReceiveError> {
         loop {
-            self.lines.push();
-            match self.lines.look() {
-                Look::Line(line) => return Ok(Ok(line)),
-                Look::Nothing if deadline.is_over() => return Ok(Err(Silence::TimeOver)),
-                Look::Nothing => {
-                    sleep_on(&mut [self.lines.poll_fd()], deadline, self.goes_on)?;
+            self.connection.flush();
+            match self.connection.read_line() {
+                ReadLine::Line(line) => return Ok(line),
+                ReadLine::Pending if deadline.is_over() => return Err(ReceiveError::TimedOut),
+                ReadLine::Pending => {
+                    poll_while(&mut [self.connection.poll_fd()], deadline, self.goes_on)
+                        .map_err(|_| ReceiveError::Cancelled)?;
                 }
-                Look::Gone => return Ok(Err(Silence::Gone)),
-                Look::TooLong => return Ok(Err(Silence::Endless(shown(self.lines.part())))),
+                ReadLine::Closed => return Err(ReceiveError::Closed),
+                ReadLine::TooLong => {
+                    return Err(ReceiveError::TooLong(excerpt(self.connection.partial_line())));
+                }
             }
         }
     }
 
-    fn turned_away(&self, why: String) -> NodeError {
-        NodeError::TurnedAway { root: self.attendance.root, why }
-    }
-
-    fn not_gathered(&self, why: impl Into<String>) -> NodeError {
-        NodeError::NotGathered { root: self.attendance.root, why: why.into() }
-    }
-
-    fn no_greeting(&self, line: &[u8]) -> NodeError {
-        match serde_json::from_slice(line) {
-            Ok(Word::TurnedAway { why }) => self.turned_away(why),
-            _ => self.turned_away(format!("what listens there is no root: it said {}", shown(line))),
+    /// The next message from the root; an error, if that ends the session.
+    fn receive_message(&mut self, deadline: Deadline) -> Result<RootMessage, NodeError> {
+        let line = match self.receive(deadline) {
+            Ok(line) => line,
+            Err(ReceiveError::Cancelled) => return Err(NodeError::Cancelled),
+            Err(error) => {
+                let timed_out = match &self.last_progress {
+                    Some(progress) => format!("not all members joined in time: {progress}"),
+                    None => "no answer in time".into(),
+                };
+                return Err(self.failed(error.reason(&timed_out)));
+            }
+        };
+        match serde_json::from_slice(&line) {
+            Ok(RootMessage::Rejected { reason }) => Err(self.rejected(reason)),
+            Ok(RootMessage::Cancelled { reason }) => Err(self.failed(reason)),
+            Ok(message) => Ok(message),
+            Err(_) => Err(self.failed(format!("invalid message: {}", excerpt(&line)))),
         }
     }
 
+    /// Sends the claim, and checks the root's proof.
     fn claim(&mut self, node: SocketAddr) -> Result<(), NodeError> {
-        let Attendance { member, name, .. } = self.attendance;
+        let JoinOptions { member, name, .. } = self.options;
         let ip = node.ip();
         let mut claim = Claim {
             treecast: VERSION,
-            challenge: self.own,
-            proof: self.own,
+            challenge: self.own_challenge,
+            // Replaced below; the proof does not cover itself.
+            proof: self.own_challenge,
             ip: (!ip.is_unspecified()).then_some(ip),
             port: node.port(),
             member: *member,
             name: name.clone(),
         };
-        claim.proof = self.key.proof_of_member(self.roots, &claim);
-        self.lines.say(&claim);
-        match self.word(Deadline::after(Some(self.deadline.left(GREETING_TIME))))? {
-            Word::Welcome { proof } if proof == self.key.proof_of_root(self.roots, self.own) => Ok(()),
-            Word::Welcome { .. } => Err(self.turned_away("the root does not know the token".into())),
-            _ => Err(self.turned_away("the root does not say whether this node may come".into())),
+        claim.proof = self.key.proof_of_member(self.root_challenge, &claim);
+        self.connection.send(&claim);
+        let expected = self.key.proof_of_root(self.root_challenge, self.own_challenge);
+        match self.receive_message(Deadline::after(Some(self.deadline.remaining(HANDSHAKE_TIMEOUT))))? {
+            RootMessage::Accepted { proof } if proof == expected => Ok(()),
+            RootMessage::Accepted { .. } => Err(self.rejected("the root does not know the token".into())),
+            _ => Err(self.rejected("the root neither accepted nor rejected this node".into())),
         }
     }
 
-    /// The root's next word, unless it is the last.
-    fn word(&mut self, deadline: Deadline) -> Result<Word, NodeError> {
-        let line = self.line(deadline)?.map_err(|silence| {
-            let time_over = match &self.last_news {
-                Some(news) => format!("not all members came in time: {news}"),
-                None => "it has said nothing in time".into(),
-            };
-            self.not_gathered(silence.said(&time_over))
-        })?;
-        match serde_json::from_slice(&line) {
-            Ok(Word::TurnedAway { why }) => Err(self.turned_away(why)),
-            Ok(Word::Over { why }) => Err(self.not_gathered(why)),
-            Ok(word) => Ok(word),
-            Err(_) => Err(self.not_gathered(format!("what it says makes no sense: {}", shown(&line)))),
-        }
-    }
-
-    fn wait(mut self) -> Result<(GroupSettings, usize), NodeError> {
+    fn wait_for_start(mut self) -> Result<(GroupSettings, usize), NodeError> {
         loop {
-            match self.word(self.deadline)? {
-                Word::News { text } => {
-                    tracing::info!(text, "members gather");
+            match self.receive_message(self.deadline)? {
+                RootMessage::Progress { text } => {
+                    tracing::info!(text, "members join");
                     if !(self.goes_on)(Some(&text)) {
-                        return Err(NodeError::BrokenOff);
+                        return Err(NodeError::Cancelled);
                     }
-                    self.last_news = Some(text);
+                    self.last_progress = Some(text);
                 }
-                Word::Begin { member, members, settings } => return self.begin(member, members, &settings),
+                RootMessage::Start { member, members, settings } => {
+                    return self.start(member, members, &settings);
+                }
                 _ => {}
             }
         }
     }
 
-    fn begin(
+    fn start(
         &self,
         member: u32,
         members: Vec<SocketAddr>,
-        text: &str,
+        settings: &str,
     ) -> Result<(GroupSettings, usize), NodeError> {
+        let text = settings;
         let mut settings = GroupSettings::new(members);
-        settings.set_all(text).map_err(|error| self.not_gathered(error.to_string()))?;
-        settings.token.clone_from(&self.attendance.token);
+        settings.set_all(text).map_err(|error| self.failed(error.to_string()))?;
+        settings.token.clone_from(&self.options.token);
         let count = settings.members.len();
         if count > Lead::MEMBERS_MAX || settings.root >= count || member as usize >= count {
-            return Err(self.not_gathered("its list of members makes no sense"));
+            return Err(self.failed("invalid list of members"));
         }
         Ok((settings, member as usize))
     }
+
+    fn rejected(&self, reason: String) -> NodeError {
+        NodeError::Rejected { root: self.options.root, reason }
+    }
+
+    fn failed(&self, reason: impl Into<String>) -> NodeError {
+        NodeError::JoinFailed { root: self.options.root, reason: reason.into() }
+    }
 }
 
-/// The beginning of what somebody has said, fit for a message.
-fn shown(bytes: &[u8]) -> String {
-    const SHOWN: usize = 60;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
+impl ReceiveError {
+    fn reason(&self, timed_out: &str) -> String {
+        match self {
+            Self::TimedOut => timed_out.into(),
+            Self::Closed => "the root closed the connection".into(),
+            Self::TooLong(begin) => format!("the peer is not a Treecast root: it sent {begin}"),
+            Self::Cancelled => NodeError::Cancelled.to_string(),
+        }
+    }
+}
+
+/// The beginning of received bytes, escaped for a message.
+fn excerpt(bytes: &[u8]) -> String {
+    const BYTES_MAX: usize = 60;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(BYTES_MAX)]).into_owned();
     let text: String = text.trim_end().escape_debug().collect();
-    if bytes.len() > SHOWN { format!("'{text}...'") } else { format!("'{text}'") }
+    if bytes.len() > BYTES_MAX { format!("'{text}...'") } else { format!("'{text}'") }
 }

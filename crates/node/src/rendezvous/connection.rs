@@ -1,4 +1,4 @@
-//! A connection that is read and written by lines, and keeps nobody waiting.
+//! A non-blocking connection that carries one JSON message per line.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,98 +7,98 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags};
 use serde::Serialize;
 
-/// A connection, and what has come and is to go of lines in part.
+/// A connection with its receive and send buffers.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct Connection {
     stream: TcpStream,
     line_bytes_max: usize,
-    come: Vec<u8>,
-    to_go: Vec<u8>,
+    receive_buffer: Vec<u8>,
+    send_buffer: Vec<u8>,
 }
 
-/// What a look at a connection gives.
+/// The result of reading a line without blocking.
 #[derive(Debug)]
-pub(super) enum Look {
-    /// A line, without its end.
+pub(super) enum ReadLine {
+    /// A line, without its newline.
     Line(Vec<u8>),
-    /// Nothing that is whole.
-    Nothing,
-    /// The other side has closed it, or it is broken.
-    Gone,
-    /// More bytes without the end of a line than may be.
+    /// No complete line yet.
+    Pending,
+    /// The peer has closed the connection, or the connection is broken.
+    Closed,
+    /// The line exceeds the maximum length.
     TooLong,
 }
 
-impl Lines {
+impl Connection {
     pub fn new(stream: TcpStream, line_bytes_max: usize) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, line_bytes_max, come: Vec::new(), to_go: Vec::new() })
+        Ok(Self { stream, line_bytes_max, receive_buffer: Vec::new(), send_buffer: Vec::new() })
     }
 
-    /// The next line, if it is there.
-    pub fn look(&mut self) -> Look {
+    /// Reads the next line, if it has arrived.
+    pub fn read_line(&mut self) -> ReadLine {
         let mut bytes = [0; 4_096];
         loop {
-            if let Some(end) = self.come.iter().position(|&byte| byte == b'\n') {
-                let mut line: Vec<u8> = self.come.drain(..=end).collect();
+            if let Some(end) = self.receive_buffer.iter().position(|&byte| byte == b'\n') {
+                let mut line: Vec<u8> = self.receive_buffer.drain(..=end).collect();
                 line.pop();
-                return Look::Line(line);
+                return ReadLine::Line(line);
             }
-            if self.come.len() > self.line_bytes_max {
-                return Look::TooLong;
+            if self.receive_buffer.len() > self.line_bytes_max {
+                return ReadLine::TooLong;
             }
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Look::Gone,
-                Ok(length) => self.come.extend_from_slice(&bytes[..length]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Look::Nothing,
+                Ok(0) => return ReadLine::Closed,
+                Ok(length) => self.receive_buffer.extend_from_slice(&bytes[..length]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return ReadLine::Pending,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Look::Gone,
+                Err(_) => return ReadLine::Closed,
             }
         }
     }
 
-    /// What has come of a line that is not whole.
-    pub fn part(&self) -> &[u8] {
-        &self.come
+    /// The received bytes of an incomplete line.
+    pub fn partial_line(&self) -> &[u8] {
+        &self.receive_buffer
     }
 
-    /// Says a line; what does not go at once goes with [`Lines::push`].
-    pub fn say(&mut self, word: &impl Serialize) {
-        // Values of ours can be written; a line that could not is no line.
-        if let Ok(line) = serde_json::to_vec(word) {
-            self.to_go.extend_from_slice(&line);
-            self.to_go.push(b'\n');
-            self.push();
+    /// Sends a message. [`Connection::flush`] sends the rest of what does not fit the socket's buffer.
+    pub fn send(&mut self, message: &impl Serialize) {
+        // Serializing our own messages does not fail; a message that did would not be sent.
+        if let Ok(line) = serde_json::to_vec(message) {
+            self.send_buffer.extend_from_slice(&line);
+            self.send_buffer.push(b'\n');
+            self.flush();
         }
     }
 
-    /// Sends what has not gone yet, as much as goes now.
-    pub fn push(&mut self) {
-        while !self.to_go.is_empty() {
-            match self.stream.write(&self.to_go) {
-                Ok(length) => drop(self.to_go.drain(..length)),
+    /// Sends as much of the send buffer as the socket takes without blocking.
+    pub fn flush(&mut self) {
+        while !self.send_buffer.is_empty() {
+            match self.stream.write(&self.send_buffer) {
+                Ok(length) => drop(self.send_buffer.drain(..length)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // That it is broken is seen when it is read.
-                Err(_) => self.to_go.clear(),
+                // The next read reports that the connection is broken.
+                Err(_) => self.send_buffer.clear(),
             }
         }
     }
 
-    /// Whether all that was said has gone.
-    pub fn has_gone(&self) -> bool {
-        self.to_go.is_empty()
+    /// Whether the send buffer is empty.
+    pub fn is_flushed(&self) -> bool {
+        self.send_buffer.is_empty()
     }
 
-    /// What to wait for.
+    /// The events to poll for.
     pub fn poll_fd(&self) -> PollFd<'_> {
-        let out = if self.to_go.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let out = if self.is_flushed() { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN | out)
     }
 }
 
-impl AsFd for Lines {
+impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -1,63 +1,63 @@
-//! What is said while members gather: a line of JSON each. docs/library.md has them all.
+//! The messages of the join protocol: one JSON object per line. docs/library.md lists them.
 //!
-//! Who connects is greeted with a challenge, and answers with a claim that only those who know the token can make; the root
-//! then proves that it knows the token too. The token itself is never said.
+//! The root greets each connection with a challenge. The node answers with a claim whose proof only a holder of the token can
+//! compute; the root then proves that it knows the token too. The token itself is never sent.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The version of these words.
+/// The version of the join protocol.
 pub(super) const VERSION: u32 = 1;
 
 /// The longest line that the root reads, in bytes.
 pub(super) const CLAIM_BYTES_MAX: usize = 1 << 10;
 
-/// The longest line that others read, in bytes: room for the addresses of as many members as a group may have.
-pub(super) const WORD_BYTES_MAX: usize = 1 << 20;
+/// The longest line that other members read, in bytes: room for the addresses of the largest group.
+pub(super) const ROOT_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What the first line of either side says first.
+/// The first field of the first line of either side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Version {
     pub treecast: u32,
 }
 
-/// Root to whoever connects.
+/// The root's first line on each connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Greeting {
     pub treecast: u32,
     pub challenge: Hash,
 }
 
-/// A node's answer: who it is.
+/// A node's answer to the greeting.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Claim {
     pub treecast: u32,
-    /// What the root is to prove that it knows the token with.
+    /// The challenge for the root's own proof.
     pub challenge: Hash,
     pub proof: Hash,
     /// Where its node listens; none: at all addresses of its host.
     pub ip: Option<IpAddr>,
     pub port: u16,
-    /// The number that it wants to have.
+    /// The member number that it requests.
     pub member: Option<u32>,
     pub name: String,
 }
 
-/// Root to a node that has made its claim, or that is turned away before.
+/// What the root sends after the claim, or instead of it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
-    /// You are among those who have come.
-    Welcome { proof: Hash },
-    /// Who has come by now.
-    News { text: String },
-    /// You cannot be a member.
-    TurnedAway { why: String },
-    /// There will be no group.
-    Over { why: String },
-    /// All have come: this is the group.
-    Begin { member: u32, members: Vec<SocketAddr>, settings: String },
+pub(super) enum RootMessage {
+    /// The node has joined.
+    Accepted { proof: Hash },
+    /// The node cannot join. The last message.
+    Rejected { reason: String },
+    /// Which members have joined so far.
+    Progress { text: String },
+    /// There will be no group. The last message.
+    Cancelled { reason: String },
+    /// All members have joined: this node's number, all addresses, and the settings of the group. The last message.
+    Start { member: u32, members: Vec<SocketAddr>, settings: String },
 }
 
 /// A challenge or a proof: 32 bytes, written in hexadecimal.
@@ -80,7 +80,7 @@ impl From<Hash> for String {
 }
 
 impl Hash {
-    /// Bytes that nobody can know before.
+    /// A fresh challenge, from the system's random number generator.
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; blake3::OUT_LEN];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -88,27 +88,27 @@ impl Hash {
     }
 }
 
-/// What only those can compute who know the token.
+/// The key that is derived from the token.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key([u8; blake3::KEY_LEN]);
 
 impl Key {
     pub fn new(token: &str) -> Self {
-        Self(blake3::derive_key("Treecast: members that gather, version 1", token.as_bytes()))
+        Self(blake3::derive_key("Treecast: rendezvous, version 1", token.as_bytes()))
     }
 
-    /// What a member says to be one. The claim's own proof does not count.
-    pub fn proof_of_member(&self, roots: Hash, claim: &Claim) -> Hash {
+    /// A member's proof, over all other fields of its claim.
+    pub fn proof_of_member(&self, root_challenge: Hash, claim: &Claim) -> Hash {
         let Claim { challenge, ip, port, member, name, .. } = claim;
-        // No field but the last may hold a blank.
+        // Only the last field may contain a space, so the text is unambiguous.
         let ip = ip.map_or_else(|| "all".into(), |ip| ip.to_string());
         let member = member.map_or_else(|| "any".into(), |member| member.to_string());
-        self.prove(&format!("member {} {} {ip} {port} {member} {name}", hex(roots), hex(*challenge)))
+        self.prove(&format!("member {} {} {ip} {port} {member} {name}", hex(root_challenge), hex(*challenge)))
     }
 
-    /// What the root says to be one.
-    pub fn proof_of_root(&self, roots: Hash, members: Hash) -> Hash {
-        self.prove(&format!("root {} {}", hex(roots), hex(members)))
+    /// The root's proof.
+    pub fn proof_of_root(&self, root_challenge: Hash, member_challenge: Hash) -> Hash {
+        self.prove(&format!("root {} {}", hex(root_challenge), hex(member_challenge)))
     }
 
     fn prove(&self, text: &str) -> Hash {

@@ -1,6 +1,6 @@
-//! The root's side of a gathering: who knocks, who is let in, who is turned away.
+//! The root's side: accepts connections, checks claims, and starts the group.
 //!
-//! Nobody is waited for: all connections are watched by one thread, and each has a bound in time and in bytes.
+//! One thread polls all connections and blocks on none; each has a bound in time and in bytes.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -11,282 +11,293 @@ use std::{fmt, io};
 use rustix::event::{PollFd, PollFlags};
 use treecast_fabric::Keyed;
 
-use super::connection::{Lines, Look};
-use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, VERSION, Version, Word};
-use super::{ASKED, Arrival, Deadline, Gathering, NAME_BYTES_MAX, Roll, is_name, unreachable};
+use super::connection::{Connection, ReadLine};
+use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, RootMessage, VERSION, Version};
+use super::{
+    CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
+};
 use crate::bell::sleep;
 use crate::{GroupSettings, NodeError};
 
-/// Whoever connects has so long to make its claim.
-const CLAIM_TIME: Duration = Duration::from_secs(3);
+/// A connection without a claim is dropped after this time.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// As many may be about to make theirs; of more, the eldest are turned away.
-const CALLERS_MAX: usize = 64;
+/// The most connections without a claim; the oldest ones beyond are dropped.
+const PENDING_MAX: usize = 64;
 
-/// Those who wait hear of who has come as often at most.
-const NEWS_INTERVAL: Duration = Duration::from_millis(200);
+/// The shortest time between two progress messages.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// When the system gives us no more connections, we ask again after so long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after `accept` has failed.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// So long the last words may take to go, to somebody who does not read them.
-const FAREWELL_TIME: Duration = Duration::from_secs(2);
+/// How long the last messages may take, to peers that do not read them.
+const LINGER: Duration = Duration::from_secs(2);
 
-/// Where members come in.
+/// The root while it waits for the other members.
 #[derive(Debug)]
-pub(super) struct Door {
-    gathering: Gathering,
+pub(super) struct Server {
+    listener: Listener,
     settings: GroupSettings,
     key: Key,
-    /// Where the root's node listens.
+    /// The address of the root's node.
     node: SocketAddr,
-    callers: VecDeque<Caller>,
-    guests: Vec<Guest>,
-    /// At which address the others reach the root.
-    reached_at: Option<IpAddr>,
-    turned_away: u64,
-    last_turned_away: Option<String>,
+    pending: VecDeque<Pending>,
+    joined: Vec<Joined>,
+    /// The root's address as the joined members have reached it.
+    root_ip: Option<IpAddr>,
+    rejected: u64,
+    last_rejected: Option<String>,
     accept_at: Instant,
-    has_news: bool,
-    news_at: Instant,
+    has_progress: bool,
+    progress_at: Instant,
 }
 
-/// Somebody who has connected, and has not made its claim.
+/// A connection that has not made its claim.
 #[derive(Debug)]
-struct Caller {
-    lines: Lines,
+struct Pending {
+    connection: Connection,
     from: SocketAddr,
-    /// The address at which it has reached us.
-    reached_at: IpAddr,
+    /// The local address of the connection.
+    root_ip: IpAddr,
     challenge: Hash,
-    until: Instant,
+    deadline: Instant,
 }
 
-/// Somebody who has come.
+/// The connection of a member that has joined.
 #[derive(Debug)]
-struct Guest {
-    lines: Lines,
-    arrival: Arrival,
+struct Joined {
+    connection: Connection,
+    member: JoinedMember,
 }
 
-/// What became of a caller.
+/// The result of reading a pending connection.
 enum Outcome {
-    Waits,
-    /// It is foreign, and there is nothing to say to it.
+    Pending,
+    /// The peer is not a node: it is dropped without an answer.
     Foreign(String),
-    /// It knows the token, or claims to, and is told why it cannot be a member.
-    TurnedAway(String),
-    LetIn(Arrival, Hash),
+    /// The node is told why it cannot join.
+    Rejected(String),
+    Accepted(JoinedMember, Hash),
 }
 
-impl Door {
-    pub fn open(node: SocketAddr, gathering: Gathering, settings: &GroupSettings) -> Result<Self, NodeError> {
-        if !is_name(&gathering.name) {
-            return Err(NodeError::Members(wrong_name()));
+impl Server {
+    pub fn new(node: SocketAddr, listener: Listener, settings: &GroupSettings) -> Result<Self, NodeError> {
+        if !is_name(&listener.name) {
+            return Err(NodeError::Members(invalid_name()));
         }
         let now = Instant::now();
         Ok(Self {
-            gathering,
+            listener,
             settings: settings.clone(),
             key: Key::new(&settings.token),
             node,
-            callers: VecDeque::new(),
-            guests: Vec::new(),
-            reached_at: None,
-            turned_away: 0,
-            last_turned_away: None,
+            pending: VecDeque::new(),
+            joined: Vec::new(),
+            root_ip: None,
+            rejected: 0,
+            last_rejected: None,
             accept_at: now,
-            has_news: true,
-            news_at: now,
+            has_progress: true,
+            progress_at: now,
         })
     }
 
-    /// Lets members in until all are there, the time is over, or it does not go on.
+    /// Accepts members until all have joined. Fails at the timeout, or when the caller cancels.
     pub fn wait_until_complete(
         &mut self,
-        goes_on: &mut dyn FnMut(Option<&Roll>) -> bool,
+        goes_on: &mut dyn FnMut(Option<&JoinStatus>) -> bool,
     ) -> Result<(), NodeError> {
-        let deadline = Deadline::after(self.gathering.timeout);
+        let deadline = Deadline::after(self.listener.timeout);
         loop {
-            self.look();
-            let is_time = self.has_news && (self.is_complete() || Instant::now() >= self.news_at);
-            let news = is_time.then(|| self.spread_news());
-            if !goes_on(news.as_ref()) {
-                self.call_off("the root has broken the gathering off");
-                return Err(NodeError::BrokenOff);
+            self.poll_connections();
+            let is_due = self.has_progress && (self.is_complete() || Instant::now() >= self.progress_at);
+            let progress = is_due.then(|| self.send_progress());
+            if !goes_on(progress.as_ref()) {
+                self.cancel("the root cancelled the group");
+                return Err(NodeError::Cancelled);
             }
             if self.is_complete() {
                 return Ok(());
             }
             if deadline.is_over() {
-                let roll = self.roll();
-                self.call_off(&format!("not all members came in time: {roll}"));
-                return Err(NodeError::Incomplete(Box::new(roll)));
+                let status = self.status();
+                self.cancel(&format!("not all members joined in time: {status}"));
+                return Err(NodeError::Incomplete(Box::new(status)));
             }
             self.sleep(deadline);
         }
     }
 
-    /// The group of all who have come, and the root's place in it.
+    /// The settings of the complete group, and the root's member number.
     pub fn group(&self) -> (GroupSettings, usize) {
         let root = self.settings.root;
-        let mut places: Vec<Option<SocketAddr>> = vec![None; self.gathering.members as usize];
-        places[root] = Some(self.root_address());
-        for Arrival { address, member, .. } in self.arrivals() {
+        let mut addresses: Vec<Option<SocketAddr>> = vec![None; self.listener.members as usize];
+        addresses[root] = Some(self.root_address());
+        for JoinedMember { address, member, .. } in self.members() {
             if let Some(member) = member {
-                places[*member as usize] = Some(*address);
+                addresses[*member as usize] = Some(*address);
             }
         }
-        let mut others = self.arrivals().filter(|arrival| arrival.member.is_none());
-        let members = places
+        let mut others = self.members().filter(|joined| joined.member.is_none());
+        let members = addresses
             .into_iter()
-            .map(|place| place.or_else(|| others.next().map(|arrival| arrival.address)))
-            .map(|address| address.expect("there is one for each place"))
+            .map(|address| address.or_else(|| others.next().map(|joined| joined.address)))
+            .map(|address| address.expect("every number has a member"))
             .collect();
         (GroupSettings { members, ..self.settings.clone() }, root)
     }
 
-    /// Tells everybody of the group.
-    pub fn begin(mut self, settings: &GroupSettings) {
+    /// Sends the group to all members.
+    pub fn start(mut self, settings: &GroupSettings) {
         let text: Vec<String> = settings
             .values()
             .filter(|(key, _)| *key != "token")
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        for Guest { lines, arrival } in &mut self.guests {
-            let place = settings.members.iter().position(|member| *member == arrival.address);
-            let member = place.expect("it is one of them") as u32;
+        for Joined { connection, member } in &mut self.joined {
+            let number = settings.members.iter().position(|address| *address == member.address);
+            let member = number.expect("a joined member is in the group") as u32;
             let (members, settings) = (settings.members.clone(), text.join(" "));
-            lines.say(&Word::Begin { member, members, settings });
+            connection.send(&RootMessage::Start { member, members, settings });
         }
-        self.see_off(&format!("all {} members have come", self.gathering.members));
+        self.shut_down(&self.complete_reason());
     }
 
-    /// Tells everybody that there will be no group.
-    pub fn call_off(&mut self, why: &str) {
-        for guest in &mut self.guests {
-            guest.lines.say(&Word::Over { why: why.into() });
+    /// Tells all members that there will be no group.
+    pub fn cancel(&mut self, reason: &str) {
+        for joined in &mut self.joined {
+            joined.connection.send(&RootMessage::Cancelled { reason: reason.into() });
         }
-        self.see_off(why);
+        self.shut_down(reason);
     }
 
-    /// Waits until all has gone that was said to those who have come, and turns everybody else away.
-    fn see_off(&mut self, why: &str) {
+    /// Rejects pending connections, and waits until joined members have the last message.
+    fn shut_down(&mut self, reason: &str) {
         self.accept();
-        for caller in &mut self.callers {
-            caller.lines.say(&Word::TurnedAway { why: why.into() });
+        for pending in &mut self.pending {
+            pending.connection.send(&RootMessage::Rejected { reason: reason.into() });
         }
-        let deadline = Deadline::after(Some(FAREWELL_TIME));
+        let deadline = Deadline::after(Some(LINGER));
         while !deadline.is_over() {
-            let unsaid = || self.guests.iter().filter(|guest| !guest.lines.has_gone());
-            let mut descriptors: Vec<PollFd<'_>> =
-                unsaid().map(|guest| PollFd::from_borrowed_fd(guest.lines.as_fd(), PollFlags::OUT)).collect();
+            let unsent = || self.joined.iter().filter(|joined| !joined.connection.is_flushed());
+            let mut descriptors: Vec<PollFd<'_>> = unsent()
+                .map(|joined| PollFd::from_borrowed_fd(joined.connection.as_fd(), PollFlags::OUT))
+                .collect();
             if descriptors.is_empty() {
                 return;
             }
-            sleep(&mut descriptors, Some(deadline.left(FAREWELL_TIME)));
-            for guest in &mut self.guests {
-                guest.lines.push();
+            sleep(&mut descriptors, Some(deadline.remaining(LINGER)));
+            for joined in &mut self.joined {
+                joined.connection.flush();
             }
         }
     }
 
     fn is_complete(&self) -> bool {
-        self.guests.len() + 1 == self.gathering.members as usize
+        self.joined.len() + 1 == self.listener.members as usize
     }
 
-    fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
-        self.guests.iter().map(|guest| &guest.arrival)
+    fn complete_reason(&self) -> String {
+        format!("all {} members have joined", self.listener.members)
     }
 
-    fn roll(&self) -> Roll {
-        let root = Arrival {
-            name: format!("{} (the root)", self.gathering.name),
+    fn members(&self) -> impl Iterator<Item = &JoinedMember> {
+        self.joined.iter().map(|joined| &joined.member)
+    }
+
+    fn status(&self) -> JoinStatus {
+        let root = JoinedMember {
+            name: format!("{} (the root)", self.listener.name),
             address: self.root_address(),
             member: Some(self.settings.root as u32),
         };
-        Roll {
-            members: self.gathering.members,
-            come: std::iter::once(root).chain(self.arrivals().cloned()).collect(),
-            turned_away: self.turned_away,
-            last_turned_away: self.last_turned_away.clone(),
+        JoinStatus {
+            members: self.listener.members,
+            joined: std::iter::once(root).chain(self.members().cloned()).collect(),
+            rejected: self.rejected,
+            last_rejected: self.last_rejected.clone(),
         }
     }
 
-    /// Where the root's node is for others: a node that listens at all addresses is where members have reached its host.
+    /// The address of the root's node for other members. A node that listens at the unspecified address is reached where the
+    /// members have connected.
     fn root_address(&self) -> SocketAddr {
-        let alone = || match self.node.ip() {
+        let loopback = || match self.node.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         };
         match self.node.ip() {
             ip if !ip.is_unspecified() => self.node,
-            _ if self.gathering.members == 1 => SocketAddr::new(alone(), self.node.port()),
-            ip => SocketAddr::new(self.reached_at.unwrap_or(ip), self.node.port()),
+            _ if self.listener.members == 1 => SocketAddr::new(loopback(), self.node.port()),
+            ip => SocketAddr::new(self.root_ip.unwrap_or(ip), self.node.port()),
         }
     }
 
-    /// Tells those who wait who has come.
-    fn spread_news(&mut self) -> Roll {
-        (self.has_news, self.news_at) = (false, Instant::now() + NEWS_INTERVAL);
-        let roll = self.roll();
-        tracing::info!(%roll, "members gather");
-        let text = roll.to_string();
-        // Whoever has not read what was said last has its news later.
-        for guest in self.guests.iter_mut().filter(|guest| guest.lines.has_gone()) {
-            guest.lines.say(&Word::News { text: text.clone() });
+    /// Sends the status to the members that have joined.
+    fn send_progress(&mut self) -> JoinStatus {
+        self.has_progress = false;
+        self.progress_at = Instant::now() + PROGRESS_INTERVAL;
+        let status = self.status();
+        tracing::info!(%status, "members join");
+        let text = status.to_string();
+        // A member that has not read the last message gets a later one.
+        for joined in self.joined.iter_mut().filter(|joined| joined.connection.is_flushed()) {
+            joined.connection.send(&RootMessage::Progress { text: text.clone() });
         }
-        roll
+        status
     }
 
     fn sleep(&self, deadline: Deadline) {
         let now = Instant::now();
-        let mut until = self.callers.front().map(|caller| caller.until);
+        let mut until = self.pending.front().map(|pending| pending.deadline);
         let mut wake_at = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
-        if self.has_news {
-            wake_at(self.news_at);
+        if self.has_progress {
+            wake_at(self.progress_at);
         }
-        let mut descriptors = Vec::with_capacity(1 + self.callers.len() + self.guests.len());
+        let mut descriptors = Vec::with_capacity(1 + self.pending.len() + self.joined.len());
         if self.accept_at <= now {
-            descriptors.push(PollFd::from_borrowed_fd(self.gathering.listener.as_fd(), PollFlags::IN));
+            descriptors.push(PollFd::from_borrowed_fd(self.listener.socket.as_fd(), PollFlags::IN));
         } else {
             wake_at(self.accept_at);
         }
-        descriptors.extend(self.callers.iter().map(|caller| caller.lines.poll_fd()));
-        descriptors.extend(self.guests.iter().map(|guest| guest.lines.poll_fd()));
-        let at_most = until.map_or(ASKED, |until| until.saturating_duration_since(now).min(ASKED));
-        sleep(&mut descriptors, Some(deadline.left(at_most)));
+        descriptors.extend(self.pending.iter().map(|pending| pending.connection.poll_fd()));
+        descriptors.extend(self.joined.iter().map(|joined| joined.connection.poll_fd()));
+        let at_most = until.map_or(CONTINUE_CHECK_INTERVAL, |until| {
+            until.saturating_duration_since(now).min(CONTINUE_CHECK_INTERVAL)
+        });
+        sleep(&mut descriptors, Some(deadline.remaining(at_most)));
     }
 
-    fn look(&mut self) {
-        // Who has gone makes room for who comes.
-        self.look_at_guests();
+    fn poll_connections(&mut self) {
+        // A member that has left makes room for a pending one, so joined members come first.
+        self.poll_joined();
         self.accept();
-        for _ in 0..self.callers.len() {
-            let Some(caller) = self.callers.pop_front() else { return };
-            self.look_at_caller(caller);
+        for _ in 0..self.pending.len() {
+            let Some(pending) = self.pending.pop_front() else { return };
+            self.poll_pending(pending);
         }
     }
 
-    fn look_at_guests(&mut self) {
-        let mut stay = Vec::with_capacity(self.guests.len());
-        for mut guest in std::mem::take(&mut self.guests) {
-            guest.lines.push();
-            match guest.lines.look() {
-                Look::Nothing => stay.push(guest),
-                Look::Gone => {
-                    tracing::info!(who = %guest.arrival, "has gone while others gathered");
-                    self.has_news = true;
+    fn poll_joined(&mut self) {
+        let mut stay = Vec::with_capacity(self.joined.len());
+        for mut joined in std::mem::take(&mut self.joined) {
+            joined.connection.flush();
+            match joined.connection.read_line() {
+                ReadLine::Pending => stay.push(joined),
+                ReadLine::Closed => {
+                    tracing::info!(member = %joined.member, "left before the group started");
+                    self.has_progress = true;
                 }
-                // It has said all it has to say before.
-                Look::Line(_) | Look::TooLong => {
-                    self.count(guest.arrival.address, "it went on talking");
+                // A member sends nothing after its claim.
+                ReadLine::Line(_) | ReadLine::TooLong => {
+                    self.count_rejected(joined.member.address, "unexpected message after the claim");
                 }
             }
         }
-        self.guests = stay;
-        if self.guests.is_empty() {
-            self.reached_at = None;
+        self.joined = stay;
+        if self.joined.is_empty() {
+            self.root_ip = None;
         }
     }
 
@@ -294,148 +305,147 @@ impl Door {
         if self.accept_at > Instant::now() {
             return;
         }
-        // A few at a time, so that a flood does not keep those waiting who are there.
-        for _ in 0..CALLERS_MAX {
-            match self.gathering.listener.accept().and_then(|(stream, from)| Caller::greet(stream, from)) {
-                Ok(caller) => self.callers.push_back(caller),
+        // A bounded number per call, so that a flood of connections does not delay the members.
+        for _ in 0..PENDING_MAX {
+            match self.listener.socket.accept().and_then(|(stream, from)| Pending::greet(stream, from)) {
+                Ok(pending) => self.pending.push_back(pending),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // As when all descriptors are taken. One that was broken off before is none, but to wait does no harm.
+                // For example, no descriptor is free. A connection that was aborted before `accept` fails too; the pause is harmless.
                 Err(error) => {
-                    self.count("somebody", &error.to_string());
-                    self.accept_at = Instant::now() + ACCEPT_PAUSE;
+                    self.count_rejected("a connection", &error.to_string());
+                    self.accept_at = Instant::now() + ACCEPT_BACKOFF;
                     break;
                 }
             }
         }
-        while self.callers.len() > CALLERS_MAX {
-            if let Some(caller) = self.callers.pop_front() {
-                self.count(caller.from, "too many others came while it said nothing");
+        while self.pending.len() > PENDING_MAX {
+            if let Some(pending) = self.pending.pop_front() {
+                self.count_rejected(pending.from, "no claim, and too many connections");
             }
         }
     }
 
-    fn look_at_caller(&mut self, mut caller: Caller) {
-        caller.lines.push();
-        let outcome = match caller.lines.look() {
-            Look::Line(line) => self.examine(&caller, &line),
-            Look::Nothing if Instant::now() < caller.until => Outcome::Waits,
-            Look::Nothing => Outcome::Foreign(format!("it said nothing for {} s", CLAIM_TIME.as_secs())),
-            Look::Gone => Outcome::Foreign("it has gone without a word".into()),
-            Look::TooLong => Outcome::Foreign("it is no node of Treecast".into()),
+    fn poll_pending(&mut self, mut pending: Pending) {
+        pending.connection.flush();
+        let outcome = match pending.connection.read_line() {
+            ReadLine::Line(line) => self.check_claim(&pending, &line),
+            ReadLine::Pending if Instant::now() < pending.deadline => Outcome::Pending,
+            ReadLine::Pending => Outcome::Foreign(format!("no claim within {} s", CLAIM_TIMEOUT.as_secs())),
+            ReadLine::Closed => Outcome::Foreign("closed without a claim".into()),
+            ReadLine::TooLong => Outcome::Foreign("not a Treecast node".into()),
         };
         match outcome {
-            Outcome::Waits => self.callers.push_back(caller),
-            Outcome::Foreign(why) => self.count(caller.from, &why),
-            Outcome::TurnedAway(why) => {
-                self.count(caller.from, &why);
-                caller.lines.say(&Word::TurnedAway { why });
+            Outcome::Pending => self.pending.push_back(pending),
+            Outcome::Foreign(reason) => self.count_rejected(pending.from, &reason),
+            Outcome::Rejected(reason) => {
+                self.count_rejected(pending.from, &reason);
+                pending.connection.send(&RootMessage::Rejected { reason });
             }
-            Outcome::LetIn(arrival, proof) => {
-                caller.lines.say(&Word::Welcome { proof });
-                self.reached_at = Some(caller.reached_at);
-                self.has_news = true;
-                self.guests.push(Guest { lines: caller.lines, arrival });
+            Outcome::Accepted(member, proof) => {
+                pending.connection.send(&RootMessage::Accepted { proof });
+                self.root_ip = Some(pending.root_ip);
+                self.has_progress = true;
+                self.joined.push(Joined { connection: pending.connection, member });
             }
         }
     }
 
-    fn count(&mut self, who: impl fmt::Display, why: &str) {
-        tracing::warn!(%who, why, "turned away");
-        self.turned_away += 1;
-        self.last_turned_away = Some(format!("{who}: {why}"));
-        self.has_news = true;
+    fn count_rejected(&mut self, peer: impl fmt::Display, reason: &str) {
+        tracing::warn!(%peer, reason, "connection rejected");
+        self.rejected += 1;
+        self.last_rejected = Some(format!("{peer}: {reason}"));
+        self.has_progress = true;
     }
 
-    fn examine(&mut self, caller: &Caller, line: &[u8]) -> Outcome {
+    fn check_claim(&mut self, pending: &Pending, line: &[u8]) -> Outcome {
         let claim: Claim = match serde_json::from_slice::<Version>(line) {
-            Err(_) => return Outcome::Foreign("it is no node of Treecast".into()),
+            Err(_) => return Outcome::Foreign("not a Treecast node".into()),
             Ok(Version { treecast }) if treecast != VERSION => {
-                let why = format!("it gathers by version {treecast}, and the root by version {VERSION}");
-                return Outcome::TurnedAway(why);
+                return Outcome::Rejected(format!(
+                    "it uses version {treecast} of the join protocol, the root version {VERSION}"
+                ));
             }
             Ok(_) => match serde_json::from_slice(line) {
                 Ok(claim) => claim,
-                Err(_) => return Outcome::Foreign("what it said is no claim".into()),
+                Err(_) => return Outcome::Foreign("invalid claim".into()),
             },
         };
-        if self.key.proof_of_member(caller.challenge, &claim) != claim.proof {
-            return Outcome::TurnedAway("its token is another than the root's".into());
+        if self.key.proof_of_member(pending.challenge, &claim) != claim.proof {
+            return Outcome::Rejected("token mismatch".into());
         }
-        match self.admit(caller, &claim) {
-            Err(why) => Outcome::TurnedAway(why),
-            Ok(arrival) => Outcome::LetIn(arrival, self.key.proof_of_root(caller.challenge, claim.challenge)),
+        match self.admit(pending, &claim) {
+            Err(reason) => Outcome::Rejected(reason),
+            Ok(member) => {
+                Outcome::Accepted(member, self.key.proof_of_root(pending.challenge, claim.challenge))
+            }
         }
     }
 
-    /// Whether somebody who knows the token can be a member as it wants to.
-    fn admit(&mut self, caller: &Caller, claim: &Claim) -> Result<Arrival, String> {
+    /// Whether a node that knows the token can be the member that it asks to be.
+    fn admit(&mut self, pending: &Pending, claim: &Claim) -> Result<JoinedMember, String> {
         if self.is_complete() {
-            return Err(format!("all {} members have come", self.gathering.members));
+            return Err(self.complete_reason());
         }
-        let ip = claim.ip.unwrap_or(caller.from.ip()).to_canonical();
+        let ip = claim.ip.unwrap_or(pending.from.ip()).to_canonical();
         if claim.port == 0 || ip.is_unspecified() || ip.is_multicast() {
-            return Err(format!("{ip}:{} is no address of a node", claim.port));
+            return Err(format!("{ip}:{} is not the address of a node", claim.port));
         }
         if !is_name(&claim.name) {
-            return Err(wrong_name());
+            return Err(invalid_name());
         }
-        if let Some(why) = unreachable(ip, caller.reached_at) {
-            return Err(why);
+        if let Some(reason) = unreachable(ip, pending.root_ip) {
+            return Err(reason);
         }
         if self.node.is_ipv4() && ip.is_ipv6() {
-            return Err(format!("the root's node has IPv4 alone, and does not reach {ip}"));
+            return Err(format!("the root's node has IPv4 only, and cannot reach {ip}"));
         }
-        if let Some(before) = self.reached_at.filter(|before| *before != caller.reached_at) {
+        if let Some(before) = self.root_ip.filter(|before| *before != pending.root_ip) {
             return Err(format!(
-                "it has reached the root at {}, and others at {before}: give all the same address of the root",
-                caller.reached_at
+                "it reached the root at {}, other members at {before}: use the same address of the root everywhere",
+                pending.root_ip
             ));
         }
         let address = SocketAddr::new(ip, claim.port);
-        if address == SocketAddr::new(caller.reached_at, self.node.port()) || address == self.node {
+        if address == SocketAddr::new(pending.root_ip, self.node.port()) || address == self.node {
             return Err(format!("{address} is the root's own node"));
         }
-        let arrival = Arrival { name: claim.name.clone(), address, member: claim.member };
-        self.check_number(&arrival)?;
-        // A node that has died and comes again: its old connection need not have ended.
-        if let Some(place) = self.guests.iter().position(|guest| guest.arrival.address == address) {
-            let mut before = self.guests.remove(place);
-            before.lines.say(&Word::TurnedAway { why: format!("another node has come from {address}") });
+        let member = JoinedMember { name: claim.name.clone(), address, member: claim.member };
+        self.check_number(&member)?;
+        // The old connection of a node that has restarted may still be open.
+        if let Some(index) = self.joined.iter().position(|joined| joined.member.address == address) {
+            let mut before = self.joined.remove(index);
+            let reason = format!("another node has joined from {address}");
+            before.connection.send(&RootMessage::Rejected { reason });
         }
-        Ok(arrival)
+        Ok(member)
     }
 
-    fn check_number(&self, arrival: &Arrival) -> Result<(), String> {
-        let Some(number) = arrival.member else { return Ok(()) };
-        if number >= self.gathering.members {
-            let last = self.gathering.members - 1;
+    fn check_number(&self, joining: &JoinedMember) -> Result<(), String> {
+        let Some(number) = joining.member else { return Ok(()) };
+        if number >= self.listener.members {
+            let last = self.listener.members - 1;
             return Err(format!("there is no member {number}: the group has members 0 to {last}"));
         }
         if number as usize == self.settings.root {
             return Err(format!("member {number} is the root"));
         }
-        let other = |other: &&Arrival| other.member == Some(number) && other.address != arrival.address;
-        match self.arrivals().find(other) {
-            Some(Arrival { name, address, .. }) => {
-                Err(format!("member {number} has come already: {name} at {address}"))
+        let other = |other: &&JoinedMember| other.member == Some(number) && other.address != joining.address;
+        match self.members().find(other) {
+            Some(JoinedMember { name, address, .. }) => {
+                Err(format!("member {number} has already joined: {name} at {address}"))
             }
             None => Ok(()),
         }
     }
 }
 
-impl Caller {
+impl Pending {
     fn greet(stream: TcpStream, from: SocketAddr) -> io::Result<Self> {
-        let reached_at = stream.local_addr()?.ip().to_canonical();
+        let root_ip = stream.local_addr()?.ip().to_canonical();
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         let challenge = Hash::random()?;
-        let mut lines = Lines::new(stream, CLAIM_BYTES_MAX)?;
-        lines.say(&Greeting { treecast: VERSION, challenge });
-        Ok(Self { lines, from, reached_at, challenge, until: Instant::now() + CLAIM_TIME })
+        let mut connection = Connection::new(stream, CLAIM_BYTES_MAX)?;
+        connection.send(&Greeting { treecast: VERSION, challenge });
+        Ok(Self { connection, from, root_ip, challenge, deadline: Instant::now() + CLAIM_TIMEOUT })
     }
-}
-
-/// What is said of a name that cannot stand in messages.
-pub(super) fn wrong_name() -> String {
-    format!("a member's name has from 1 to {NAME_BYTES_MAX} bytes, and no control characters")
 }
