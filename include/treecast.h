@@ -111,9 +111,9 @@ tc_result tc_group_new(const tc_node *node,
                        tc_group **group);
 
 /*
- Waits until so many members have gathered, this node among them, and takes part in their group as its root. `listen` is the
- address at TCP at which the others come, such as "0.0.0.0:7000"; they call tc_group_join. `settings` are as for tc_group_new;
- all others have them from here. TC_TIMED_OUT, if not all have come; tc_error_message says who has, and who has not.
+ Listens until all members have joined, and takes part in their group as its root. `listen` is the TCP address, such as
+ "0.0.0.0:7000", at which the others call tc_group_join; `members` is their number, this node included. `settings` are as for
+ tc_group_new, and hold for all members. TC_TIMED_OUT, if not all have joined; tc_error_message names them.
 
  # Safety
  `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
@@ -126,19 +126,19 @@ tc_result tc_group_listen(const tc_node *node,
                           tc_group **group);
 
 /*
- Takes part in the group that gathers at a root, which may not be there yet: `root` is the address at which it listens, and
- `token` what its settings say, or NULL. `member` is the number that this node wants to have; below 0, any. TC_TIMED_OUT, if the
- root or others have not come; TC_WRONG, if the root turns this node away.
+ Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
+ its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
+ missing; TC_WRONG, if the root rejects this node.
 
  # Safety
  `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
  */
 tc_result tc_group_join(const tc_node *node,
-                          const char *root,
-                          const char *token,
-                          int64_t member,
-                          int64_t timeout_ms,
-                          tc_group **group);
+                        const char *root,
+                        const char *token,
+                        int64_t member,
+                        int64_t timeout_ms,
+                        tc_group **group);
 
 /*
  Writes this member's number.
