@@ -9,7 +9,9 @@ use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOpt
 
 use crate::multicast::{Multicast, Occasion};
 use crate::observer::{Observer, Slice};
-use crate::{Offload, Parameters, Setting};
+use crate::parameters::Parameters;
+use crate::setting::Setting;
+use treecast_wire::Offload;
 
 /// All that a simulation tells.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,10 @@ use treecast_plan::MemberId;
 use treecast_plan::render::PlacementDocument;
 
 use crate::deadlock::channel_name;
-use crate::{Deadlock, Outcome, Parameters, Run, Status, Wait};
+use crate::deadlock::{Deadlock, Wait};
+use crate::outcome::{Outcome, Status};
+use crate::parameters::Parameters;
+use crate::run::Run;
 
 /// The format that [`RunDocument`] has.
 pub const FORMAT: &str = "treecast-run/1";

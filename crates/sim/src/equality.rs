@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use treecast_fabric::{Cycles, Flits};
 
 use crate::cases::{Case, Record, Stage, cases};
-use crate::{Ending, SimError, Switching, cycle, event};
+use crate::error::SimError;
+use crate::parameters::Switching;
+use crate::setting::Ending;
+use crate::{cycle, event};
 
 type Told = (Record, Result<Ending, SimError>);
 

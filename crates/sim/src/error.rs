@@ -17,8 +17,13 @@ pub enum SimError {
     #[error("the message has 0 flits: it needs at least 1")]
     EmptyMessage,
     /// A message that is too long.
-    #[error("a message of {0} is too long: it has at most {max} flits", max = crate::MESSAGE_MAX.0)]
-    MessageTooLong(Flits),
+    #[error("a message of {message} is too long: it has at most {message_max}")]
+    MessageTooLong {
+        /// Its length.
+        message: Flits,
+        /// The bound.
+        message_max: Flits,
+    },
     /// A message of too many packets.
     #[error("the message has {packets} packets, at most {packets_max} are possible")]
     TooManyPackets {

@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use treecast_fabric::{Cycles, Fabric, Flits, HostId};
-use treecast_plan::{Local, MemberId, Placement, Plan, Scheme, WormKind};
+use treecast_plan::{Local, MemberId, PACKETS_MAX, Placement, Plan, Scheme, WormKind};
 
+use crate::error::SimError;
+use crate::parameters::Parameters;
 use crate::way::{Way, WayFinder};
-use crate::{Offload, Parameters, SimError, packet_count};
+use treecast_wire::Offload;
 
 /// What sets a multicast apart from others in the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,4 +158,26 @@ impl Multicast {
         let header = self.worms.iter().map(|worm| worm.way.header).max().unwrap_or_default();
         (self.payload(0), header)
     }
+}
+
+/// The longest message.
+pub const MESSAGE_MAX: Flits = Flits(1 << 40);
+
+/// How many packets a message is cut into.
+///
+/// # Errors
+/// [`SimError::EmptyMessage`], [`SimError::MessageTooLong`] beyond [`MESSAGE_MAX`], [`SimError::TooManyPackets`] beyond
+/// [`PACKETS_MAX`].
+pub fn packet_count(message: Flits, packet_flits: Flits) -> Result<u32, SimError> {
+    if message == Flits::ZERO {
+        return Err(SimError::EmptyMessage);
+    }
+    if message > MESSAGE_MAX {
+        return Err(SimError::MessageTooLong { message, message_max: MESSAGE_MAX });
+    }
+    let packets = message.0.div_ceil(packet_flits.0.max(1));
+    u32::try_from(packets)
+        .ok()
+        .filter(|&packets| packets <= PACKETS_MAX)
+        .ok_or(SimError::TooManyPackets { packets, packets_max: PACKETS_MAX })
 }

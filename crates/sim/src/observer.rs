@@ -3,8 +3,6 @@
 use treecast_fabric::{Channel, Cycles, Flits, HostId};
 use treecast_plan::MemberId;
 
-use crate::Trace;
-
 /// What works: it does one piece of work at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
@@ -115,22 +113,5 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn carried(&mut self, slice: &Slice, flits: Flits) {
         self.0.carried(slice, flits);
         self.1.carried(slice, flits);
-    }
-}
-
-/// A trace keeps what takes time.
-impl Observer for Option<&mut Trace<'_>> {
-    fn started(&mut self, _: u64, _: Cycles) {}
-
-    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
-
-    fn worked(&mut self, slice: &Slice) {
-        if let Some(trace) = self {
-            trace.record(slice);
-        }
-    }
-
-    fn carried(&mut self, slice: &Slice, _: Flits) {
-        self.worked(slice);
     }
 }

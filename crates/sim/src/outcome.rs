@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use treecast_fabric::{Cycles, HostId};
 use treecast_plan::MemberId;
 
-use crate::Deadlock;
+use crate::deadlock::Deadlock;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -3,12 +3,16 @@
 use treecast_fabric::{Cycles, Fabric, Flits, HostId};
 use treecast_plan::{MemberId, Plan};
 
+use crate::error::SimError;
+use crate::multicast::packet_count;
 use crate::multicast::{Multicast, Occasion};
 use crate::observer::{Observer, Slice, Track};
-use crate::{
-    Delivery, Ending, Offload, Outcome, Parameters, Setting, SimError, Simulator, Status, Trace,
-    packet_count, simulate,
-};
+use crate::outcome::{Delivery, Outcome, Status};
+use crate::parameters::Parameters;
+use crate::setting::{Ending, Setting};
+use crate::simulator::{Simulator, simulate};
+use crate::trace::Trace;
+use treecast_wire::Offload;
 
 /// One multicast to simulate. The root's process begins to send at cycle 0.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ use treecast_fabric::{
 };
 use treecast_plan::{Placement, Plan, Worm, WormKind};
 
-use crate::{Adaptive, Headers, Parameters, RoutingStart};
+use crate::parameters::{Adaptive, Headers, Parameters, RoutingStart};
 
 /// How far a packet has come on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

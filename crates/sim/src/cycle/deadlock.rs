@@ -7,8 +7,8 @@ use treecast_fabric::{Channel, Cycles};
 
 use super::PacketId;
 use super::network::{Buffer, Head, Network, Sender};
-use crate::Replication;
 use crate::deadlock::{Deadlock, Stuck, Wait};
+use crate::parameters::Replication;
 
 /// How far the packet at the head of a buffer can get.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

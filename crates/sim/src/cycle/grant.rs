@@ -5,7 +5,7 @@ use treecast_fabric::{Channel, Cycles, LinkId, SwitchId};
 
 use super::network::{Buffer, Flit, Head, Network, Packet, Sender, tell};
 use crate::observer::Observer;
-use crate::{Adaptive, Arbitration, Replication};
+use crate::parameters::{Adaptive, Arbitration, Replication};
 
 /// A copy of the packet at the head of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,8 @@ use treecast_plan::{MemberId, WormKind};
 use super::{Multicasts, PacketId};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
-use crate::{Offload, Setting};
+use crate::setting::Setting;
+use treecast_wire::Offload;
 
 /// In which order jobs are served: first come, first served; the rest decides between those that came in one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

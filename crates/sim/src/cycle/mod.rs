@@ -17,10 +17,12 @@ use std::ops::Deref;
 use treecast_fabric::Cycles;
 
 use crate::deadlock::DEADLOCK_INTERVAL;
+use crate::error::SimError;
 use crate::multicast::Multicast;
 use crate::observer::Observer;
+use crate::parameters::Switching;
+use crate::setting::{Ending, Setting};
 use crate::way::Way;
-use crate::{Ending, Setting, SimError, Switching};
 use host::Hosts;
 use network::Network;
 

@@ -7,8 +7,9 @@ use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology
 
 use super::{Multicasts, PacketId};
 use crate::observer::{Observer, Slice, Track, Work};
+use crate::parameters::Switching;
+use crate::setting::Setting;
 use crate::way::{Branch, Progress, Router, random_choices};
-use crate::{Setting, Switching};
 
 /// A packet as it is on one link: further on it may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

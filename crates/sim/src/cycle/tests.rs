@@ -6,9 +6,14 @@ use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
 
 use super::Simulation;
 use crate::cases::{Record, cases};
+use crate::deadlock::Deadlock;
+use crate::error::SimError;
 use crate::multicast::{Multicast, Occasion};
 use crate::observer::Track;
-use crate::{Deadlock, Ending, Offload, Parameters, Setting, SimError, Switching, cycle, event};
+use crate::parameters::{Parameters, Switching};
+use crate::setting::{Ending, Setting};
+use crate::{cycle, event};
+use treecast_wire::Offload;
 
 /// Hosts whose work takes no time, so that only the network does.
 const IDLE_HOSTS: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0";

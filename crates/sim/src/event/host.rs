@@ -13,7 +13,9 @@ use super::live::{Live, Slot};
 use super::{Event, EventQueue};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
-use crate::{Offload, Parameters, Setting};
+use crate::parameters::Parameters;
+use crate::setting::Setting;
+use treecast_wire::Offload;
 
 /// When a piece of work gets its turn: the order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,9 +14,11 @@ use treecast_fabric::{Cycles, HostId, LinkId};
 use treecast_plan::MemberId;
 
 use crate::deadlock::DEADLOCK_INTERVAL;
+use crate::error::SimError;
 use crate::multicast::Multicast;
 use crate::observer::Observer;
-use crate::{Ending, Setting, SimError, Switching};
+use crate::parameters::Switching;
+use crate::setting::{Ending, Setting};
 use event_queue::EventQueue;
 use host::{Hosts, PacketCopy};
 use live::Live;

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LoadFigures, LoadOutcome, LoadRun, Saturation};
-use crate::Status;
 use crate::document::{DeadlockDocument, parameter_values, to_json};
+use crate::outcome::Status;
 
 /// The format that [`LoadDocument`] has.
 pub const LOAD_FORMAT: &str = "treecast-load/1";

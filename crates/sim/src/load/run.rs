@@ -7,12 +7,17 @@ use super::saturation::search;
 use super::{
     Arrival, Arrivals, DestinationSets, LoadFigures, Measurement, Saturation, SaturationPoint, Traffic,
 };
+use crate::deadlock::Deadlock;
+use crate::error::SimError;
+use crate::multicast::packet_count;
 use crate::multicast::{Multicast, Occasion};
 use crate::observer::{Observer, Slice};
-use crate::{
-    Deadlock, Ending, Offload, Parameters, Setting, SimError, Simulator, Status, Trace, packet_count,
-    simulate,
-};
+use crate::outcome::Status;
+use crate::parameters::Parameters;
+use crate::setting::{Ending, Setting};
+use crate::simulator::{Simulator, simulate};
+use crate::trace::Trace;
+use treecast_wire::Offload;
 
 /// Multicasts under load: every host sends to sets of others, again and again.
 #[derive(Debug, Clone, Copy)]

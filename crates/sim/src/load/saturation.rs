@@ -1,6 +1,6 @@
 //! How much load a scheme sustains: the search for the load at which it saturates.
 
-use crate::Status;
+use crate::outcome::Status;
 
 /// A load that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -15,10 +15,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 use prost::Message;
-use treecast_fabric::{Cycles, Picoseconds, Topology};
-use treecast_plan::Placement;
+use treecast_fabric::{Cycles, Flits, HostId, Picoseconds, Topology};
+use treecast_plan::{MemberId, Placement};
 
-use crate::{Slice, Work};
+use crate::observer::{Observer, Slice, Work};
 use messages::{
     ChildTracksOrdering, DebugAnnotation, EventType, INCREMENTAL_STATE_CLEARED, InternedData, InternedName,
     InternedString, NEEDS_INCREMENTAL_STATE, Packets, TracePacket, TrackDescriptor, TrackEvent,
@@ -203,6 +203,23 @@ impl<'a> Trace<'a> {
     fn nanoseconds(&self, at: Cycles) -> u64 {
         let picoseconds = u128::from(at.0) * u128::from(self.cycle.0);
         u64::try_from(picoseconds / 1000).unwrap_or(TIMESTAMP_MAX).min(TIMESTAMP_MAX)
+    }
+}
+
+/// A trace keeps what takes time.
+impl Observer for Option<&mut Trace<'_>> {
+    fn started(&mut self, _: u64, _: Cycles) {}
+
+    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
+
+    fn worked(&mut self, slice: &Slice) {
+        if let Some(trace) = self {
+            trace.record(slice);
+        }
+    }
+
+    fn carried(&mut self, slice: &Slice, _: Flits) {
+        self.worked(slice);
     }
 }
 

@@ -3,7 +3,7 @@
 use treecast_fabric::{Channel, HostId, PortNumber, SwitchId, Topology, Vertex};
 use treecast_plan::Placement;
 
-use crate::Track;
+use crate::observer::Track;
 
 /// A node of that tree. Only [`Place::Track`] and [`Place::Notice`] hold events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

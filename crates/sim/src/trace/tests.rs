@@ -3,7 +3,7 @@ use treecast_fabric::{Channel, Fabric, FabricSpec, HostId, LinkId, read};
 use treecast_plan::{Arrangement, MemberId};
 
 use super::*;
-use crate::Track;
+use crate::observer::Track;
 
 /// One event as a reader of the file sees it.
 #[derive(Debug, Clone, PartialEq)]

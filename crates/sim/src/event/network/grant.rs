@@ -13,8 +13,8 @@ use treecast_fabric::{Channel, Cycles, HostId, LinkId};
 use super::{Copy, EventQueue, HELD, Live, Network, Output, Packet, Place};
 use crate::event::Event;
 use crate::observer::Observer;
+use crate::parameters::{Adaptive, Arbitration, Replication};
 use crate::way::Outputs;
-use crate::{Adaptive, Arbitration, Replication};
 
 impl Network<'_> {
     pub fn wake_output(&mut self, link: LinkId) {

@@ -18,8 +18,9 @@ use super::host::PacketCopy;
 use super::live::{Live, Slot};
 use super::{Event, EventQueue};
 use crate::observer::{Observer, Slice, Track, Work};
+use crate::parameters::{Adaptive, Arbitration, Parameters};
+use crate::setting::Setting;
 use crate::way::{Branch, Progress, Router, random_choices};
-use crate::{Adaptive, Arbitration, Parameters, Setting};
 
 /// An input buffer: a virtual channel of a link into a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

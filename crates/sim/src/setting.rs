@@ -1,0 +1,33 @@
+//! What both simulators are given, and how their runs end.
+
+use treecast_fabric::{Cycles, Fabric};
+use treecast_plan::Placement;
+
+use crate::deadlock::Deadlock;
+use crate::parameters::Parameters;
+
+/// Where multicasts run, and until when: what both simulators are given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub fabric: &'a Fabric,
+    pub placement: Placement,
+    pub parameters: &'a Parameters,
+    pub seed: u64,
+    /// The last cycle.
+    pub last: Cycles,
+    /// The most multicasts under way at once; one more ends the run.
+    pub in_flight_max: usize,
+}
+
+/// How a simulation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing is left to happen.
+    Quiet,
+    /// The last cycle is over.
+    Last,
+    /// Some packets will never go on.
+    Deadlocked(Deadlock),
+    /// There would have been too many multicasts under way in this cycle.
+    Backlog(Cycles),
+}
