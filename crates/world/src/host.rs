@@ -10,7 +10,7 @@ use treecast_proto::{
     Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
 };
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, Participant, ReaderId};
 use crate::scenario::{GroupScenario, Scenario};
 
 /// A host.
@@ -99,17 +99,17 @@ impl Host {
         self.is_up
     }
 
-    /// Whether it has to do with a group.
-    pub fn has(&self, group: u32) -> bool {
-        self.groups.contains_key(&group)
+    fn reader(&self, group: u32) -> ReaderId {
+        ReaderId { group, host: self.number, life: self.life }
     }
 
-    pub fn has_left(&self, group: u32) -> bool {
-        self.groups.get(&group).is_some_and(|application| application.has_left)
+    /// Its part in a group that it is a member of, or has asked to join.
+    pub fn participant(&self, group: u32, root_survived: bool) -> Option<Participant> {
+        let &Application { has_asked: joined_late, has_left, .. } = self.groups.get(&group)?;
+        Some(Participant { reader: self.reader(group), joined_late, has_left, root_survived })
     }
 
-    /// Whether it has come after the beginning.
-    pub fn came_late(&self, group: u32) -> bool {
+    fn joined_late(&self, group: u32) -> bool {
         self.groups.get(&group).is_some_and(|application| application.has_asked)
     }
 
@@ -296,7 +296,7 @@ impl Host {
                     if let Some(application) = self.groups.get_mut(&group.0) {
                         application.forwarded = start;
                     }
-                    oracle.place(group.0, member, self.number, self.life);
+                    oracle.place(self.reader(group.0), member);
                 }
                 Event::Ready { .. } | Event::Joined { .. } => {}
                 Event::Lost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
@@ -304,7 +304,7 @@ impl Host {
                     if let Some(application) = self.groups.get_mut(&group.0) {
                         application.ended = Some(ending);
                     }
-                    oracle.end(scenario, group.0, self, ending)?;
+                    oracle.end(scenario, self.reader(group.0), self.joined_late(group.0), ending)?;
                 }
             }
         }
@@ -416,7 +416,9 @@ impl Host {
             let piece = *self.protocol.piece(id, packet).ok_or("a packet to be read is not there")?;
             let application = self.groups.get(&group).ok_or("no such group")?;
             let slot = packet.0 & (application.slots - 1);
-            oracle.read(scenario, group, self, &piece, &self.groups[&group].memory[slot as usize])?;
+            let joined_late = application.has_asked;
+            let bytes = &application.memory[slot as usize];
+            oracle.read(scenario, self.reader(group), joined_late, &piece, bytes)?;
             self.ask(time, Input::Consumed { group: id, upto: packet + 1 }, &[])?;
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued = packet + 1;

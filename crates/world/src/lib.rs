@@ -208,7 +208,7 @@ impl World {
             }
             step.map_err(|what| self.violation(what))?;
         }
-        self.oracle.at_end(&self.hosts, &self.scenario).map_err(|what| self.violation(what))?;
+        self.check_end().map_err(|what| self.violation(what))?;
         Ok(Report {
             delivered_messages: self.oracle.delivered_messages(),
             lost_members: self.oracle.lost_members(),
@@ -216,6 +216,16 @@ impl World {
             steps: self.steps,
             ended_at: self.now,
         })
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        let participants = (0..self.scenario.groups.len() as u32).flat_map(|group| {
+            let root = &self.hosts[self.scenario.root_host(group)];
+            let root_survived = root.is_up() && root.life == 0;
+            let hosts = self.hosts.iter().filter(|host| host.is_up());
+            hosts.filter_map(move |host| host.participant(group, root_survived))
+        });
+        self.oracle.at_end(&self.scenario, participants)
     }
 
     fn violation(&self, what: String) -> Violation {

@@ -12,25 +12,41 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use treecast_proto::{Ending, Loss, MemberId, Piece};
 
-use crate::host::Host;
 use crate::scenario::Scenario;
 
 /// What all members have read, and what has become of them.
 #[derive(Debug)]
 pub struct Oracle {
     seed: u64,
-    readers: BTreeMap<Key, Reader>,
+    readers: BTreeMap<ReaderId, Reader>,
     /// Who was given which number, beside those that are members from the beginning: by group and number, the host.
     newcomers: BTreeMap<(u32, MemberId), usize>,
     /// Those that have had a place.
-    placed: BTreeSet<Key>,
+    placed: BTreeSet<ReaderId>,
     /// Those that a root has said to be no members any more.
     lost: BTreeSet<(u32, usize)>,
     delivered_messages: u64,
 }
 
-/// A reader: group, host, and how often that host had been started again before.
-type Key = (u32, usize, u32);
+/// The application of a group at one host, from one start of the host to its next crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReaderId {
+    pub group: u32,
+    pub host: usize,
+    /// How many times the host had been restarted before.
+    pub life: u32,
+}
+
+/// What a host can say of a group at the end of a world.
+#[derive(Debug, Clone, Copy)]
+pub struct Participant {
+    pub reader: ReaderId,
+    /// Whether it asked to join after the group had been created.
+    pub joined_late: bool,
+    pub has_left: bool,
+    /// Whether the group's root has run without a crash until now.
+    pub root_survived: bool,
+}
 
 /// How far a member has read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -66,25 +82,25 @@ impl Oracle {
     }
 
     /// A member has its place.
-    pub fn place(&mut self, group: u32, member: MemberId, host: usize, life: u32) {
-        self.newcomers.insert((group, member), host);
-        self.placed.insert((group, host, life));
+    pub fn place(&mut self, reader: ReaderId, member: MemberId) {
+        self.newcomers.insert((reader.group, member), reader.host);
+        self.placed.insert(reader);
     }
 
     /// A member reads a piece: the one that follows what it has read, with the bytes that the root has sent.
     pub fn read(
         &mut self,
         scenario: &Scenario,
-        group: u32,
-        host: &Host,
+        id: ReaderId,
+        joined_late: bool,
         piece: &Piece,
         bytes: &[u8],
     ) -> Result<(), String> {
-        let name = format!("host {} in group {group}", host.number);
-        // Whoever comes later begins with some message.
-        let first = if host.came_late(group) { piece.message } else { 0 };
-        let key = (group, host.number, host.life);
-        let reader = self.readers.entry(key).or_insert(Reader { message: first, ..Reader::default() });
+        let ReaderId { group, host, .. } = id;
+        let name = format!("host {host} in group {group}");
+        // A member that joined late may start at any message.
+        let first = if joined_late { piece.message } else { 0 };
+        let reader = self.readers.entry(id).or_insert(Reader { message: first, ..Reader::default() });
         if (piece.message, piece.offset) != (reader.message, reader.offset) {
             return Err(format!(
                 "{name} reads message {} at {} and should read message {} at {}",
@@ -143,46 +159,45 @@ impl Oracle {
     pub fn end(
         &mut self,
         scenario: &Scenario,
-        group: u32,
-        host: &Host,
+        id: ReaderId,
+        joined_late: bool,
         ending: Ending,
     ) -> Result<(), String> {
-        let key = (group, host.number, host.life);
-        let has_read = self.readers.contains_key(&key);
-        let reader = self.readers.entry(key).or_default();
+        let ReaderId { group, host, .. } = id;
+        let has_read = self.readers.contains_key(&id);
+        let reader = self.readers.entry(id).or_default();
         reader.ending = Some(ending);
         let messages = scenario.groups[group as usize].messages.len();
-        // Whoever came when everything had been sent has read nothing, and that is everything.
+        // A member that joined after the last message has nothing to read.
         let has_all =
-            (reader.message as usize, reader.offset) == (messages, 0) || (!has_read && host.came_late(group));
-        if ending == Ending::Closed && host.number != scenario.root_host(group) && !has_all {
+            (reader.message as usize == messages && reader.offset == 0) || (!has_read && joined_late);
+        if ending == Ending::Closed && host != scenario.root_host(group) && !has_all {
             return Err(format!(
-                "host {} has ended group {group} after message {} of {messages}",
-                host.number, reader.message
+                "host {host} has ended group {group} after message {} of {messages}",
+                reader.message
             ));
         }
         Ok(())
     }
 
     /// Nothing is left to happen: everybody has seen the end, and whoever has no excuse has seen the group closed.
-    pub fn at_end(&self, hosts: &[Host], scenario: &Scenario) -> Result<(), String> {
-        for group in 0..scenario.groups.len() as u32 {
-            let root = &hosts[scenario.root_host(group)];
-            for host in hosts.iter().filter(|host| host.is_up() && host.has(group)) {
-                let number = host.number;
-                let key = (group, number, host.life);
-                let ending = self.readers.get(&key).and_then(|reader| reader.ending);
-                let is_excused = self.lost.contains(&(group, number))
-                    || host.has_left(group)
-                    || !root.is_up()
-                    || root.life > 0
-                    || scenario.may_lose(number)
-                    || scenario.may_lose(root.number)
-                    // It was refused, or came when nobody was left to ask.
-                    || (host.came_late(group) && !self.placed.contains(&key));
-                if ending.is_none() || (ending != Some(Ending::Closed) && !is_excused) {
-                    return Err(format!("group {group} has ended at host {number} by {ending:?}"));
-                }
+    pub fn at_end(
+        &self,
+        scenario: &Scenario,
+        participants: impl Iterator<Item = Participant>,
+    ) -> Result<(), String> {
+        for Participant { reader: id, joined_late, has_left, root_survived } in participants {
+            let ReaderId { group, host, .. } = id;
+            let ending = self.readers.get(&id).and_then(|reader| reader.ending);
+            let is_excused = self.lost.contains(&(group, host))
+                || has_left
+                || !root_survived
+                || scenario.may_lose(host)
+                || scenario.may_lose(scenario.root_host(group))
+                // The root refused it, or had ended the group when it asked.
+                || (joined_late && !self.placed.contains(&id));
+            if ending.is_none() || (ending != Some(Ending::Closed) && !is_excused) {
+                return Err(format!("group {group} has ended at host {host} by {ending:?}"));
             }
         }
         Ok(())
