@@ -12,7 +12,7 @@ use treecast_proto::{
     Protocol, Sequence, Settings, Source,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, Data, Dismissal, Header, Missing, Neighbour, Payload, Role, Table,
+    Acknowledgment, Body, Control, Data, Eviction, Header, Missing, Neighbour, Payload, Role, Table,
     Timestamp, View,
 };
 
@@ -155,7 +155,7 @@ enum AnyBody {
     Relapsed(u8),
     Join,
     Leave,
-    Dismissed(u8),
+    Evicted(u8),
 }
 
 /// A script: what is left of it is left out. Nothing panics, and after every step what must hold holds.
@@ -556,13 +556,13 @@ impl Trial {
             AnyBody::Relapsed(number) => Control::Relapsed(member(number)),
             AnyBody::Join => Control::Join,
             AnyBody::Leave => Control::Leave,
-            AnyBody::Dismissed(why) => Control::Dismissed(
+            AnyBody::Evicted(why) => Control::Evicted(
                 [
-                    Dismissal::Silent,
-                    Dismissal::Left,
-                    Dismissal::Refused,
-                    Dismissal::Aborted,
-                    Dismissal::Closed,
+                    Eviction::Silent,
+                    Eviction::Left,
+                    Eviction::Refused,
+                    Eviction::Aborted,
+                    Eviction::Closed,
                 ][usize::from(why) % 5],
             ),
             _ => Control::Taken,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use treecast_ebpf::Counts;
 use treecast_plan::Scheme;
 use treecast_proto::{
-    Dismissal, Ending, GroupCounters, Input, Loss, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece,
+    Eviction, Ending, GroupCounters, Input, Loss, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece,
     Refused, Sequence,
 };
 
@@ -392,7 +392,7 @@ impl Group {
         }
         match ending {
             None => Err(NodeError::TimedOut),
-            Some(Ending::Closed | Ending::Dismissed(Dismissal::Left)) => Ok(self.losses()),
+            Some(Ending::Closed | Ending::Evicted(Eviction::Left)) => Ok(self.losses()),
             // It has left, and nobody was there to let it go.
             Some(Ending::GivenUp) if !self.is_root() => Ok(Vec::new()),
             Some(ending) => Err(NodeError::Ended(ending)),

@@ -366,7 +366,7 @@ fn a_node_whose_interface_goes_says_so_and_its_groups_end() {
         // What is on the way finds none, and the group ends in time, as with any network that is gone.
         wait_until("the group is over", || {
             groups[1].receive(Some(Duration::from_millis(10))).is_err_and(|error| {
-                matches!(error, treecast_node::NodeError::Ended(Ending::RootSilent(_) | Ending::Dismissed(_)))
+                matches!(error, treecast_node::NodeError::Ended(Ending::RootSilent(_) | Ending::Evicted(_)))
             })
         });
     });

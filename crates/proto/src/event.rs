@@ -1,7 +1,7 @@
 //! What a node tells whoever drives it, and what it refuses.
 
 use thiserror::Error;
-use treecast_wire::{Dismissal, GroupId, MemberId, Offload, Sequence};
+use treecast_wire::{Eviction, GroupId, MemberId, Offload, Sequence};
 
 use crate::Nanoseconds;
 
@@ -79,8 +79,8 @@ pub enum Ending {
     #[error("the group is closed")]
     Closed,
     /// The root says that this node is not a member.
-    #[error("{}", dismissed(*.0))]
-    Dismissed(Dismissal),
+    #[error("{}", evicted(*.0))]
+    Evicted(Eviction),
     /// Nothing has been heard from the root.
     #[error("the root has said nothing for {0}")]
     RootSilent(Nanoseconds),
@@ -97,13 +97,13 @@ pub enum Ending {
     GivenUp,
 }
 
-const fn dismissed(why: Dismissal) -> &'static str {
+const fn evicted(why: Eviction) -> &'static str {
     match why {
-        Dismissal::Silent => "the root takes this member for dead, since it did not answer in time",
-        Dismissal::Left => "this member has left",
-        Dismissal::Refused => "the group takes nobody in who comes later",
-        Dismissal::Aborted => "the root has given the group up",
-        Dismissal::Closed => "the group is closed",
+        Eviction::Silent => "the root takes this member for dead, since it did not answer in time",
+        Eviction::Left => "this member has left",
+        Eviction::Refused => "the group takes nobody in who comes later",
+        Eviction::Aborted => "the root has given the group up",
+        Eviction::Closed => "the group is closed",
     }
 }
 

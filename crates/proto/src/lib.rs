@@ -27,4 +27,4 @@ pub use settings::{Lead, Settings};
 pub use time::Nanoseconds;
 pub use trace::{Step, Trace};
 
-pub use treecast_wire::{Cookie, Dismissal, GroupId, MemberId, Offload, PayloadChecksum, Sequence};
+pub use treecast_wire::{Cookie, Eviction, GroupId, MemberId, Offload, PayloadChecksum, Sequence};

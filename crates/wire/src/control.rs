@@ -29,12 +29,12 @@ pub enum Control {
     /// Member to root: it asks to leave.
     Leave,
     /// Root to member, or to a host that asked: not a member, or no longer.
-    Dismissed(Dismissal),
+    Evicted(Eviction),
 }
 
 /// Why somebody is not a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dismissal {
+pub enum Eviction {
     /// It was silent for too long, and others have gone on without it.
     Silent,
     /// It asked to leave, and is no longer needed.
@@ -148,7 +148,7 @@ mod operation {
     pub const SUSPECT: u32 = 3;
     pub const JOIN: u32 = 4;
     pub const LEAVE: u32 = 5;
-    pub const DISMISSED: u32 = 6;
+    pub const EVICTED: u32 = 6;
     pub const RELAPSED: u32 = 7;
 }
 
@@ -168,8 +168,8 @@ impl Control {
             operation::RELAPSED => Ok(Self::Relapsed(MemberId(number()?))),
             operation::JOIN => nothing(Self::Join),
             operation::LEAVE => nothing(Self::Leave),
-            operation::DISMISSED => {
-                Dismissal::ALL.get(number()? as usize).map(|&why| Self::Dismissed(why)).ok_or(malformed)
+            operation::EVICTED => {
+                Eviction::ALL.get(number()? as usize).map(|&why| Self::Evicted(why)).ok_or(malformed)
             }
             _ => Err(malformed),
         }
@@ -181,7 +181,7 @@ impl Control {
             Self::Table(table) => table.write(),
             Self::Taken | Self::Join | Self::Leave => Vec::new(),
             Self::Suspect(member) | Self::Relapsed(member) => member.0.to_be_bytes().to_vec(),
-            Self::Dismissed(why) => (*why as u32).to_be_bytes().to_vec(),
+            Self::Evicted(why) => (*why as u32).to_be_bytes().to_vec(),
         }
     }
 
@@ -194,12 +194,12 @@ impl Control {
             Self::Relapsed(_) => operation::RELAPSED,
             Self::Join => operation::JOIN,
             Self::Leave => operation::LEAVE,
-            Self::Dismissed(_) => operation::DISMISSED,
+            Self::Evicted(_) => operation::EVICTED,
         }
     }
 }
 
-impl Dismissal {
+impl Eviction {
     /// All of them, in the order of their numbers.
     const ALL: [Self; 5] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted, Self::Closed];
 }

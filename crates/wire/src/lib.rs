@@ -40,7 +40,7 @@ mod malformed;
 mod sequence;
 
 pub use checksum::{Payload, PayloadChecksum};
-pub use control::{Control, Dismissal, Neighbour, Offload, Role, Table, UnknownOffload};
+pub use control::{Control, Eviction, Neighbour, Offload, Role, Table, UnknownOffload};
 pub use header::{Acknowledgment, Body, Data, Header, Missing, Packet, View};
 pub use malformed::Malformed;
 pub use sequence::Sequence;

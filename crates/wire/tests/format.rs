@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use treecast_wire::{
-    Acknowledgment, Body, Control, Cookie, Data, Dismissal, GroupId, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
+    Acknowledgment, Body, Control, Cookie, Data, Eviction, GroupId, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
     Malformed, MemberId, Missing, Neighbour, Offload, PAYLOAD_BYTES_MAX, Payload, Role, Sequence, Table,
     Timestamp, View,
 };
@@ -117,12 +117,12 @@ fn controls() -> impl Strategy<Value = Control> {
         Just(Control::Join),
         Just(Control::Leave),
         prop::sample::select(vec![
-            Dismissal::Silent,
-            Dismissal::Left,
-            Dismissal::Refused,
-            Dismissal::Aborted
+            Eviction::Silent,
+            Eviction::Left,
+            Eviction::Refused,
+            Eviction::Aborted
         ])
-        .prop_map(Control::Dismissed),
+        .prop_map(Control::Evicted),
     ]
 }
 
@@ -257,7 +257,7 @@ fn the_bytes_of_each_type_stay_what_they_are() {
         dump("control: table", &control(Control::Table(table))),
         dump("control: taken", &control(Control::Taken)),
         dump("control: suspect", &control(Control::Suspect(MemberId(4)))),
-        dump("control: dismissed", &control(Control::Dismissed(Dismissal::Refused))),
+        dump("control: evicted", &control(Control::Evicted(Eviction::Refused))),
     ];
     let text = text.join("\n");
     insta::assert_snapshot!(text);

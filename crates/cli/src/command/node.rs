@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_fabric::{Key, Keyed};
 use treecast_node::{
-    Dismissal, Ending, EngineChoice, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
+    Eviction, Ending, EngineChoice, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
     Nanoseconds, Node, NodeError, NodeSettings, PORT, find_here, read_members, resolve,
 };
 
@@ -189,7 +189,7 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
         (false, Some(_)) => Err(anyhow!("--send is for the root, which is member {}", group.settings().root)),
     };
     let allowed: &[Ending] =
-        if arguments.receive.is_none() { &[Ending::Dismissed(Dismissal::Left)] } else { &[] };
+        if arguments.receive.is_none() { &[Ending::Evicted(Eviction::Left)] } else { &[] };
     let status = done.or_else(|error| incomplete(error, allowed))?;
     tell_counters(&group.counters(), strays_of(&node) - strays);
     if status == 0 {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Keyed;
-use treecast_proto::{Dismissal, Ending, Loss, Nanoseconds, Sequence};
+use treecast_proto::{Eviction, Ending, Loss, Nanoseconds, Sequence};
 
 use crate::{GroupSettings, NodeError};
 
@@ -205,11 +205,11 @@ impl From<LossWord> for Loss {
 #[serde(rename_all = "snake_case")]
 pub enum EndingWord {
     Closed,
-    DismissedSilent,
-    DismissedLeft,
-    DismissedRefused,
-    DismissedAborted,
-    DismissedClosed,
+    EvictedSilent,
+    EvictedLeft,
+    EvictedRefused,
+    EvictedAborted,
+    EvictedClosed,
     RootSilent(u64),
     TooMuchMemory(u64, u64),
     GivenUp,
@@ -219,11 +219,11 @@ impl From<Ending> for EndingWord {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::Closed => Self::Closed,
-            Ending::Dismissed(Dismissal::Silent) => Self::DismissedSilent,
-            Ending::Dismissed(Dismissal::Left) => Self::DismissedLeft,
-            Ending::Dismissed(Dismissal::Refused) => Self::DismissedRefused,
-            Ending::Dismissed(Dismissal::Aborted) => Self::DismissedAborted,
-            Ending::Dismissed(Dismissal::Closed) => Self::DismissedClosed,
+            Ending::Evicted(Eviction::Silent) => Self::EvictedSilent,
+            Ending::Evicted(Eviction::Left) => Self::EvictedLeft,
+            Ending::Evicted(Eviction::Refused) => Self::EvictedRefused,
+            Ending::Evicted(Eviction::Aborted) => Self::EvictedAborted,
+            Ending::Evicted(Eviction::Closed) => Self::EvictedClosed,
             Ending::RootSilent(span) => Self::RootSilent(span.0),
             Ending::TooMuchMemory { asked_bytes, bytes_max } => Self::TooMuchMemory(asked_bytes, bytes_max),
             Ending::GivenUp => Self::GivenUp,
@@ -235,11 +235,11 @@ impl From<EndingWord> for Ending {
     fn from(word: EndingWord) -> Self {
         match word {
             EndingWord::Closed => Self::Closed,
-            EndingWord::DismissedSilent => Self::Dismissed(Dismissal::Silent),
-            EndingWord::DismissedLeft => Self::Dismissed(Dismissal::Left),
-            EndingWord::DismissedRefused => Self::Dismissed(Dismissal::Refused),
-            EndingWord::DismissedAborted => Self::Dismissed(Dismissal::Aborted),
-            EndingWord::DismissedClosed => Self::Dismissed(Dismissal::Closed),
+            EndingWord::EvictedSilent => Self::Evicted(Eviction::Silent),
+            EndingWord::EvictedLeft => Self::Evicted(Eviction::Left),
+            EndingWord::EvictedRefused => Self::Evicted(Eviction::Refused),
+            EndingWord::EvictedAborted => Self::Evicted(Eviction::Aborted),
+            EndingWord::EvictedClosed => Self::Evicted(Eviction::Closed),
             EndingWord::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
             EndingWord::TooMuchMemory(asked_bytes, bytes_max) => {
                 Self::TooMuchMemory { asked_bytes, bytes_max }

@@ -7,7 +7,7 @@ mod seat;
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Body, Control, Cookie, Dismissal, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
+    Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
 };
 
 use crate::flow::{Copy, Flow, Patience, Terms, Told};
@@ -238,7 +238,7 @@ impl Group {
     /// Gives the group up.
     pub fn abort(&mut self, now: Nanoseconds) {
         if let Place::Root(roster) = &mut self.place {
-            roster.end(now, Dismissal::Aborted);
+            roster.end(now, Eviction::Aborted);
         }
         self.end(Ending::GivenUp);
     }
@@ -346,12 +346,12 @@ impl Group {
                     self.take_place(now, settings);
                 }
             }
-            (Place::Member(membership), Control::Dismissed(why)) if membership.is_root(from) => {
+            (Place::Member(membership), Control::Evicted(why)) if membership.is_root(from) => {
                 // Who has no place has nothing left to read.
-                if why == Dismissal::Closed && self.flow.is_some() {
+                if why == Eviction::Closed && self.flow.is_some() {
                     membership.release();
                 } else {
-                    self.end(Ending::Dismissed(why));
+                    self.end(Ending::Evicted(why));
                 }
             }
             _ => self.stranger(),

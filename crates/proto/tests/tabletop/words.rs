@@ -64,7 +64,7 @@ fn control(epoch: u32, control: &Control) -> String {
         Control::Relapsed(member) => format!("member {member} has forgotten what it had"),
         Control::Join => "asks to join".to_owned(),
         Control::Leave => "asks to leave".to_owned(),
-        Control::Dismissed(why) => format!("dismissed: {why:?}"),
+        Control::Evicted(why) => format!("evicted: {why:?}"),
     }
 }
 

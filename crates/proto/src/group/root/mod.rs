@@ -7,7 +7,7 @@ mod tell;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Dismissal, MemberId, Sequence, Table, Timestamp};
+use treecast_wire::{Eviction, MemberId, Sequence, Table, Timestamp};
 
 use super::Name;
 use super::seat::{Doubt, Seat};
@@ -28,7 +28,7 @@ pub(super) struct Roster {
     /// Who has gone since the root's user was told.
     losses: Vec<(MemberId, Loss)>,
     /// Whom to tell once that it is not a member.
-    dismissals: Vec<(SocketAddr, Dismissal)>,
+    evictions: Vec<(SocketAddr, Eviction)>,
     stage: Stage,
     /// Whether something has changed since all seats were looked at, and when to look again if nothing does.
     is_dirty: bool,
@@ -45,7 +45,7 @@ enum Stage {
     Closed,
     /// It is over, and the members are being told why, so many times more.
     Over {
-        why: Dismissal,
+        why: Eviction,
         times: u32,
         tell_at: Nanoseconds,
     },
@@ -92,7 +92,7 @@ impl Roster {
             is_ready: false,
             newcomer: None,
             losses: Vec::new(),
-            dismissals: Vec::new(),
+            evictions: Vec::new(),
             stage: Stage::Open,
             is_dirty: true,
             look_at: None,
@@ -110,7 +110,7 @@ impl Roster {
     }
 
     /// The group is over: everybody is told.
-    pub fn end(&mut self, now: Nanoseconds, why: Dismissal) {
+    pub fn end(&mut self, now: Nanoseconds, why: Eviction) {
         if !matches!(self.stage, Stage::Over { .. }) {
             (self.stage, self.is_dirty) = (Stage::Over { why, times: FAREWELLS, tell_at: now }, true);
         }
@@ -126,7 +126,7 @@ impl Roster {
             && self.is_ready
             && !self.is_dirty
             && self.newcomer.is_none()
-            && self.dismissals.is_empty()
+            && self.evictions.is_empty()
             && self.losses.is_empty()
             && self.seats.iter().all(is_settled)
     }
@@ -201,7 +201,7 @@ impl Roster {
         if !self.is_at(by, from) {
             // Unless that host has come back meanwhile, and what it has said before that comes late.
             if self.find(from).is_none() && !self.is_newcomer(from) {
-                self.dismissals.push((from, Dismissal::Silent));
+                self.evictions.push((from, Eviction::Silent));
             }
             return;
         }
@@ -269,7 +269,7 @@ impl Roster {
         let is_told_by_parent =
             self.is_at(by, from) && self.has(member) && self.seat(member).parent == Some(by);
         if is_told_by_parent {
-            self.dismissals.push((self.seat(member).address, Dismissal::Silent));
+            self.evictions.push((self.seat(member).address, Eviction::Silent));
             self.remove(now, member, Loss::Restarted);
         }
         is_told_by_parent
@@ -299,7 +299,7 @@ impl Roster {
             self.remove(now, member, Loss::Restarted);
         }
         if !self.admits || self.seats.len() >= Lead::MEMBERS_MAX || self.is_closing() {
-            self.dismissals.push((from, Dismissal::Refused));
+            self.evictions.push((from, Eviction::Refused));
         } else if self.newcomer.is_none() && self.is_ready {
             self.newcomer = Some(Newcomer { address: from, place: None });
         }
@@ -319,7 +319,7 @@ impl Roster {
             // It has left and come back, and what it said when it left comes late.
             return;
         }
-        self.dismissals.push((from, Dismissal::Left));
+        self.evictions.push((from, Eviction::Left));
     }
 
     /// The member at an address.
@@ -371,7 +371,7 @@ impl Roster {
         }
         let is_finished = self.stage == Stage::Closed && flow.is_finished();
         if is_finished {
-            self.end(now, Dismissal::Closed);
+            self.end(now, Eviction::Closed);
         }
         self.say_farewell(now);
         is_finished.then_some(Ending::Closed)
@@ -384,14 +384,14 @@ impl Roster {
         {
             (*times, *tell_at) = (*times - 1, now + FAREWELL_INTERVAL);
             let why = *why;
-            self.dismissals = self.others().map(|member| (self.seat(member).address, why)).collect();
+            self.evictions = self.others().map(|member| (self.seat(member).address, why)).collect();
             self.is_dirty = true;
         }
     }
 
     /// Whether nothing is left to say.
     pub fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over { times: 0, .. }) && self.dismissals.is_empty()
+        matches!(self.stage, Stage::Over { times: 0, .. }) && self.evictions.is_empty()
     }
 
     /// This node has been asleep, and others may have spoken.

@@ -41,8 +41,8 @@ impl Roster {
     }
 
     fn next_due(&mut self, now: Nanoseconds, name: &Name) -> Option<Transmit> {
-        if let Some((to, why)) = self.dismissals.pop() {
-            return Some(name.control(now, to, &Control::Dismissed(why)));
+        if let Some((to, why)) = self.evictions.pop() {
+            return Some(name.control(now, to, &Control::Evicted(why)));
         }
         if matches!(self.stage, Stage::Over { .. }) {
             return None;
