@@ -150,7 +150,7 @@ enum AnyBody {
         parts: u8,
         neighbours: [(u8, bool); 2],
     },
-    Taken,
+    TableAck,
     Suspect(u8),
     Relapsed(u8),
     Join,
@@ -565,7 +565,7 @@ impl Trial {
                     Eviction::Closed,
                 ][usize::from(why) % 5],
             ),
-            _ => Control::Taken,
+            _ => Control::TableAck,
         }
     }
 }

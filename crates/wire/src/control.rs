@@ -18,7 +18,7 @@ pub enum Control {
     /// Root to member: your place in the tree of this epoch.
     Table(Table),
     /// Member to root: that place is taken.
-    Taken,
+    TableAck,
     /// Member to root: this neighbour has been silent for too long.
     Suspect(MemberId),
     /// Member to root: this child has forgotten what it had accepted.
@@ -144,7 +144,7 @@ pub(crate) struct NeighbourLayout {
 
 mod operation {
     pub const TABLE: u32 = 1;
-    pub const TAKEN: u32 = 2;
+    pub const TABLE_ACK: u32 = 2;
     pub const SUSPECT: u32 = 3;
     pub const JOIN: u32 = 4;
     pub const LEAVE: u32 = 5;
@@ -163,7 +163,7 @@ impl Control {
         let nothing = |control| if payload.is_empty() { Ok(control) } else { Err(malformed) };
         match operation {
             operation::TABLE => Table::read(payload).map(Self::Table).ok_or(malformed),
-            operation::TAKEN => nothing(Self::Taken),
+            operation::TABLE_ACK => nothing(Self::TableAck),
             operation::SUSPECT => Ok(Self::Suspect(MemberId(number()?))),
             operation::RELAPSED => Ok(Self::Relapsed(MemberId(number()?))),
             operation::JOIN => nothing(Self::Join),
@@ -179,7 +179,7 @@ impl Control {
     pub fn write(&self) -> Vec<u8> {
         match self {
             Self::Table(table) => table.write(),
-            Self::Taken | Self::Join | Self::Leave => Vec::new(),
+            Self::TableAck | Self::Join | Self::Leave => Vec::new(),
             Self::Suspect(member) | Self::Relapsed(member) => member.0.to_be_bytes().to_vec(),
             Self::Evicted(why) => (*why as u32).to_be_bytes().to_vec(),
         }
@@ -189,7 +189,7 @@ impl Control {
     pub const fn operation(&self) -> u32 {
         match self {
             Self::Table(_) => operation::TABLE,
-            Self::Taken => operation::TAKEN,
+            Self::TableAck => operation::TABLE_ACK,
             Self::Suspect(_) => operation::SUSPECT,
             Self::Relapsed(_) => operation::RELAPSED,
             Self::Join => operation::JOIN,

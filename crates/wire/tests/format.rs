@@ -111,7 +111,7 @@ fn tables() -> impl Strategy<Value = Table> {
 fn controls() -> impl Strategy<Value = Control> {
     prop_oneof![
         tables().prop_map(Control::Table),
-        Just(Control::Taken),
+        Just(Control::TableAck),
         any::<u32>().prop_map(|member| Control::Suspect(MemberId(member))),
         any::<u32>().prop_map(|member| Control::Relapsed(MemberId(member))),
         Just(Control::Join),
@@ -255,7 +255,7 @@ fn the_bytes_of_each_type_stay_what_they_are() {
         dump("negative acknowledgment", &datagram(&header(Body::Negative(acknowledgment, missing)), b"")),
         dump("probe", &datagram(&header(Body::Probe), b"")),
         dump("control: table", &control(Control::Table(table))),
-        dump("control: taken", &control(Control::Taken)),
+        dump("control: table acknowledgment", &control(Control::TableAck)),
         dump("control: suspect", &control(Control::Suspect(MemberId(4)))),
         dump("control: evicted", &control(Control::Evicted(Eviction::Refused))),
     ];

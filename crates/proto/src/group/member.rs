@@ -270,7 +270,7 @@ impl Membership {
             }
         }
         if std::mem::take(&mut self.is_taken_due) {
-            return Some(name.control(now, self.root, &Control::Taken));
+            return Some(name.control(now, self.root, &Control::TableAck));
         }
         if take_due(&mut self.join_at, now) {
             return Some(name.control(now, self.root, &Control::Join));

@@ -328,7 +328,7 @@ impl Group {
     ) {
         let Header { sender, epoch, timestamp, .. } = *header;
         match (&mut self.place, control) {
-            (Place::Root(roster), Control::Taken) => {
+            (Place::Root(roster), Control::TableAck) => {
                 if !roster.taken(now, sender, from, epoch, timestamp) {
                     self.stranger();
                 }

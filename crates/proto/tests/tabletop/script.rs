@@ -237,7 +237,7 @@ impl Tabletop {
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {
-                    "taken" => Control::Taken,
+                    "taken" => Control::TableAck,
                     "join" => Control::Join,
                     "leave" => Control::Leave,
                     member => Control::Suspect(MemberId(member.parse()?)),

@@ -59,7 +59,7 @@ fn control(epoch: u32, control: &Control) -> String {
                 "table of epoch {epoch}: member {member}, from packet {start}, parent {parent}, children {children}"
             )
         }
-        Control::Taken => format!("has taken its place of epoch {epoch}"),
+        Control::TableAck => format!("has taken its place of epoch {epoch}"),
         Control::Suspect(member) => format!("member {member} is silent"),
         Control::Relapsed(member) => format!("member {member} has forgotten what it had"),
         Control::Join => "asks to join".to_owned(),
