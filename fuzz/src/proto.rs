@@ -152,7 +152,7 @@ enum AnyBody {
     },
     TableAck,
     Suspect(u8),
-    Relapsed(u8),
+    StateLost(u8),
     Join,
     Leave,
     Evicted(u8),
@@ -553,7 +553,7 @@ impl Trial {
                 })
             }
             AnyBody::Suspect(number) => Control::Suspect(member(number)),
-            AnyBody::Relapsed(number) => Control::Relapsed(member(number)),
+            AnyBody::StateLost(number) => Control::StateLost(member(number)),
             AnyBody::Join => Control::Join,
             AnyBody::Leave => Control::Leave,
             AnyBody::Evicted(why) => Control::Evicted(

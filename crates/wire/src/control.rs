@@ -22,7 +22,7 @@ pub enum Control {
     /// Member to root: this neighbour has been silent for too long.
     Suspect(MemberId),
     /// Member to root: this child has forgotten what it had accepted.
-    Relapsed(MemberId),
+    StateLost(MemberId),
     /// A host to the root: it asks to be a member, also if it has been one before and has lost its memory. Its number is that
     /// of [`Table::member`] in the answer.
     Join,
@@ -149,7 +149,7 @@ mod operation {
     pub const JOIN: u32 = 4;
     pub const LEAVE: u32 = 5;
     pub const EVICTED: u32 = 6;
-    pub const RELAPSED: u32 = 7;
+    pub const STATE_LOST: u32 = 7;
 }
 
 impl Control {
@@ -165,7 +165,7 @@ impl Control {
             operation::TABLE => Table::read(payload).map(Self::Table).ok_or(malformed),
             operation::TABLE_ACK => nothing(Self::TableAck),
             operation::SUSPECT => Ok(Self::Suspect(MemberId(number()?))),
-            operation::RELAPSED => Ok(Self::Relapsed(MemberId(number()?))),
+            operation::STATE_LOST => Ok(Self::StateLost(MemberId(number()?))),
             operation::JOIN => nothing(Self::Join),
             operation::LEAVE => nothing(Self::Leave),
             operation::EVICTED => {
@@ -180,7 +180,7 @@ impl Control {
         match self {
             Self::Table(table) => table.write(),
             Self::TableAck | Self::Join | Self::Leave => Vec::new(),
-            Self::Suspect(member) | Self::Relapsed(member) => member.0.to_be_bytes().to_vec(),
+            Self::Suspect(member) | Self::StateLost(member) => member.0.to_be_bytes().to_vec(),
             Self::Evicted(why) => (*why as u32).to_be_bytes().to_vec(),
         }
     }
@@ -191,7 +191,7 @@ impl Control {
             Self::Table(_) => operation::TABLE,
             Self::TableAck => operation::TABLE_ACK,
             Self::Suspect(_) => operation::SUSPECT,
-            Self::Relapsed(_) => operation::RELAPSED,
+            Self::StateLost(_) => operation::STATE_LOST,
             Self::Join => operation::JOIN,
             Self::Leave => operation::LEAVE,
             Self::Evicted(_) => operation::EVICTED,

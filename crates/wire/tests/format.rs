@@ -113,7 +113,7 @@ fn controls() -> impl Strategy<Value = Control> {
         tables().prop_map(Control::Table),
         Just(Control::TableAck),
         any::<u32>().prop_map(|member| Control::Suspect(MemberId(member))),
-        any::<u32>().prop_map(|member| Control::Relapsed(MemberId(member))),
+        any::<u32>().prop_map(|member| Control::StateLost(MemberId(member))),
         Just(Control::Join),
         Just(Control::Leave),
         prop::sample::select(vec![

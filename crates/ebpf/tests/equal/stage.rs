@@ -174,7 +174,7 @@ impl<'a> Stage<'a> {
         };
         self.request(Input::Lead(Box::new(lead)), &[])?;
         for child in 1..members {
-            let operation = Control::Taken.operation();
+            let operation = Control::TableAck.operation();
             let header = self.header(child, Sequence(0), Body::Control { operation, length: 0 });
             self.datagram(child, &header, &[], &Twist::Nothing)?;
         }

@@ -28,7 +28,7 @@ pub(super) struct Child {
     /// When it said so.
     pub acked_at: Nanoseconds,
     /// Whether it has forgotten that.
-    pub has_relapsed: bool,
+    pub has_lost_state: bool,
     /// Its whole subtree has accepted all before this one.
     pub stable: Sequence,
     /// It has slots for packets before this one.
@@ -72,7 +72,7 @@ impl Child {
             sent: stable,
             acked: stable,
             acked_at: now,
-            has_relapsed: false,
+            has_lost_state: false,
             stable,
             end: stable,
             gate: stable,
@@ -112,8 +112,8 @@ impl Child {
 
     /// What is wrong with it, if something is.
     pub fn trouble(&self, now: Nanoseconds, patience: Patience) -> Option<Trouble> {
-        if self.has_relapsed {
-            return Some(Trouble::Relapsed);
+        if self.has_lost_state {
+            return Some(Trouble::StateLost);
         }
         let (since, times) = self.unanswered?;
         (times >= QUESTIONS_MIN && now.since(since) > patience.silence_max).then_some(Trouble::Silent)

@@ -18,7 +18,7 @@ impl Flow {
         let is_free = self.hold.is_none() && self.terms.bytes_per_s_max.is_none();
         let goes_on = self.terms.offload == Offload::Nic && self.expected != Expected::Nothing;
         let is_at_ease = |child: &Child| {
-            child.is_open && child.sent == self.next && !child.has_relapsed && !child.is_to_be_probed
+            child.is_open && child.sent == self.next && !child.has_lost_state && !child.is_to_be_probed
         };
         goes_on
             && has_no_gap

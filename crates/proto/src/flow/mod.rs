@@ -312,7 +312,7 @@ pub(crate) enum Trouble {
     /// It does not answer.
     Silent,
     /// It has forgotten what it had accepted.
-    Relapsed,
+    StateLost,
 }
 
 /// What an acknowledgment says.
@@ -375,8 +375,8 @@ impl Child {
     /// A state of docs/protocol.md.
     fn state(&self, patience: Patience) -> &'static str {
         let silence = self.unanswered.map_or(Nanoseconds::ZERO, |(since, _)| self.quiet_since.since(since));
-        if self.has_relapsed {
-            "relapsed"
+        if self.has_lost_state {
+            "state lost"
         } else if silence > patience.silence_max {
             "silent"
         } else if !self.is_open {

@@ -363,7 +363,7 @@ impl Child {
             self.quiet_since = now;
         }
         // An answer to what was asked after the child had said that it has more: that is no old packet.
-        self.has_relapsed |= arrived < 0 && Nanoseconds(told.timestamp.0) > self.acked_at;
+        self.has_lost_state |= arrived < 0 && Nanoseconds(told.timestamp.0) > self.acked_at;
         let (stable, end) = (self.stable, self.end);
         self.stable = stable.max(told.stable);
         self.end = end.max(told.next + told.window);

@@ -99,7 +99,7 @@ impl Membership {
             self.parent_heard_at = now;
         }
         self.suspicions
-            .retain(|suspicion| suspicion.member != member || suspicion.trouble == Trouble::Relapsed);
+            .retain(|suspicion| suspicion.member != member || suspicion.trouble == Trouble::StateLost);
     }
 
     /// The parent, and when it was heard last, if nothing is out of the ordinary.
@@ -285,7 +285,7 @@ impl Membership {
         suspicion.tell_at = now + TELL_INTERVAL;
         let control = match suspicion.trouble {
             Trouble::Silent => Control::Suspect(suspicion.member),
-            Trouble::Relapsed => Control::Relapsed(suspicion.member),
+            Trouble::StateLost => Control::StateLost(suspicion.member),
         };
         Some(name.control(now, self.root, &control))
     }

@@ -334,8 +334,8 @@ impl Group {
                 }
             }
             (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
-            (Place::Root(roster), Control::Relapsed(member)) => {
-                if !roster.relapsed(now, sender, member, from) {
+            (Place::Root(roster), Control::StateLost(member)) => {
+                if !roster.on_state_lost(now, sender, member, from) {
                     self.stranger();
                 }
             }

@@ -61,7 +61,7 @@ fn control(epoch: u32, control: &Control) -> String {
         }
         Control::TableAck => format!("has taken its place of epoch {epoch}"),
         Control::Suspect(member) => format!("member {member} is silent"),
-        Control::Relapsed(member) => format!("member {member} has forgotten what it had"),
+        Control::StateLost(member) => format!("member {member} has forgotten what it had"),
         Control::Join => "asks to join".to_owned(),
         Control::Leave => "asks to leave".to_owned(),
         Control::Evicted(why) => format!("evicted: {why:?}"),

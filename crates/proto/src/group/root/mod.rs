@@ -249,7 +249,7 @@ impl Roster {
             return;
         }
         match trouble {
-            Trouble::Relapsed => self.remove(now, member, Loss::Restarted),
+            Trouble::StateLost => self.remove(now, member, Loss::Restarted),
             Trouble::Silent => {
                 // The root has asked it itself, for long enough.
                 let doubt = Doubt {
@@ -265,7 +265,7 @@ impl Roster {
     }
 
     /// A member says that its child has forgotten what it had accepted.
-    pub fn relapsed(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) -> bool {
+    pub fn on_state_lost(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) -> bool {
         let is_told_by_parent =
             self.is_at(by, from) && self.has(member) && self.seat(member).parent == Some(by);
         if is_told_by_parent {
