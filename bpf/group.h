@@ -49,7 +49,7 @@ struct window {
 	__u32 answered;
 };
 
-/* A negative acknowledgment that user space is to act on. */
+/* A NAK that user space is to act on. */
 struct note {
 	__u32 is_there;
 	__u32 reserved;

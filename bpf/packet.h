@@ -7,7 +7,7 @@
 
 #define KIND_DATA 1
 #define KIND_ACKNOWLEDGMENT 2
-#define KIND_NEGATIVE 3
+#define KIND_NAK 3
 
 #define FLAG_ASK 1
 

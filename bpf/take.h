@@ -226,7 +226,7 @@ static __noinline bool take_acknowledgment(struct work *work, struct group *grou
 	if (packet_checksum(header, 0) != bpf_ntohl(checksum))
 		return false;
 	header->checksum = checksum;
-	if (header->kind == KIND_NEGATIVE) {
+	if (header->kind == KIND_NAK) {
 		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)) || child->note.is_there)
 			return false;
 		__builtin_memcpy(child->note.header, header, HEADER_BYTES);

@@ -138,7 +138,7 @@ int treecast_ingress(struct __sk_buff *buffer)
 	work->now = clock();
 	if (work->header.kind == KIND_DATA)
 		verdict = data(buffer, work, group);
-	else if (work->header.kind == KIND_ACKNOWLEDGMENT || work->header.kind == KIND_NEGATIVE)
+	else if (work->header.kind == KIND_ACKNOWLEDGMENT || work->header.kind == KIND_NAK)
 		verdict = acknowledgment(buffer, work, group);
 	if (verdict == PASS)
 		count(&group->counts.passed);

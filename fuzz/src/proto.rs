@@ -134,7 +134,7 @@ enum AnyBody {
         stable: Number,
         window: u8,
     },
-    Negative {
+    Nak {
         stable: Number,
         window: u8,
         first: Number,
@@ -397,7 +397,7 @@ impl Trial {
     /// Keeps what children say of their slots, if it can be true.
     fn note_window(&mut self, to: usize, bytes: &[u8]) {
         let Ok(packet) = View::new(bytes).and_then(View::check) else { return };
-        let (Body::Acknowledgment(acknowledgment) | Body::Negative(acknowledgment, _)) = packet.header.body
+        let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body
         else {
             return;
         };
@@ -500,10 +500,10 @@ impl Trial {
                 let acknowledgment = Acknowledgment { stable: number(stable), window: window.into() };
                 (Body::Acknowledgment(acknowledgment), vec![])
             }
-            AnyBody::Negative { stable, window, first, bits } => {
+            AnyBody::Nak { stable, window, first, bits } => {
                 let acknowledgment = Acknowledgment { stable: number(stable), window: window.into() };
                 let missing = Missing { first: number(first), bits: bits | 1 };
-                (Body::Negative(acknowledgment, missing), vec![])
+                (Body::Nak(acknowledgment, missing), vec![])
             }
             AnyBody::Probe => (Body::Probe, vec![]),
             ref control => {

@@ -40,7 +40,7 @@ pub struct Note {
     pub from: SocketAddr,
     /// When it came.
     pub arrived_at: Nanoseconds,
-    /// The negative acknowledgment.
+    /// The NAK.
     pub header: [u8; HEADER_BYTES],
 }
 

@@ -41,7 +41,7 @@ counters! {
         /// Acknowledgments sent, both kinds.
         acknowledgments_sent,
         /// Of these, negative ones.
-        negatives_sent,
+        naks_sent,
         /// Acknowledgments taken in, both kinds.
         acknowledgments,
         /// Times that an answer was missed.

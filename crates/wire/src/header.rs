@@ -102,7 +102,7 @@ pub enum Body {
     /// How far the sender has come.
     Acknowledgment(Acknowledgment),
     /// The same, and which packets the sender misses.
-    Negative(Acknowledgment, Missing),
+    Nak(Acknowledgment, Missing),
     /// A question how far the receiver has come: asks for an acknowledgment.
     Probe,
     /// A control message: the payload is for [`crate::Control::read`].
@@ -188,9 +188,9 @@ impl Body {
                     Ok(Self::Acknowledgment(acknowledgment))
                 }
             }
-            kind::NEGATIVE => {
+            kind::NAK => {
                 let (acknowledgment, missing) = read_acknowledgment(layout, payload)?;
-                missing.map(|missing| Self::Negative(acknowledgment, missing)).ok_or(Malformed::Reserved)
+                missing.map(|missing| Self::Nak(acknowledgment, missing)).ok_or(Malformed::Reserved)
             }
             kind::PROBE => {
                 expect_length(0, payload)?;
@@ -224,8 +224,8 @@ impl Body {
                 0,
                 write_acknowledgment(acknowledgment, Missing { first: Sequence(0), bits: 0 }),
             ),
-            Self::Negative(acknowledgment, missing) => {
-                (kind::NEGATIVE, 0, write_acknowledgment(acknowledgment, missing))
+            Self::Nak(acknowledgment, missing) => {
+                (kind::NAK, 0, write_acknowledgment(acknowledgment, missing))
             }
             Self::Probe => (kind::PROBE, 0, [0; 24]),
             Self::Control { operation, length } => {

@@ -67,7 +67,7 @@ pub struct ControlLayout {
 pub mod kind {
     pub const DATA: u8 = 1;
     pub const ACKNOWLEDGMENT: u8 = 2;
-    pub const NEGATIVE: u8 = 3;
+    pub const NAK: u8 = 3;
     pub const PROBE: u8 = 4;
     pub const CONTROL: u8 = 5;
 }

@@ -57,7 +57,7 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
         control,
         acknowledgments().prop_map(|acknowledgment| (Body::Acknowledgment(acknowledgment), Vec::new())),
         (acknowledgments(), any::<u32>(), any::<u64>()).prop_map(|(acknowledgment, first, bits)| {
-            (Body::Negative(acknowledgment, Missing { first: Sequence(first), bits: bits | 1 }), Vec::new())
+            (Body::Nak(acknowledgment, Missing { first: Sequence(first), bits: bits | 1 }), Vec::new())
         }),
         Just((Body::Probe, Vec::new())),
     ];
@@ -252,7 +252,7 @@ fn the_bytes_of_each_type_stay_what_they_are() {
     let text = [
         dump("data", &datagram(&header(Body::Data(data)), b"hello")),
         dump("acknowledgment", &datagram(&header(Body::Acknowledgment(acknowledgment)), b"")),
-        dump("negative acknowledgment", &datagram(&header(Body::Negative(acknowledgment, missing)), b"")),
+        dump("NAK", &datagram(&header(Body::Nak(acknowledgment, missing)), b"")),
         dump("probe", &datagram(&header(Body::Probe), b"")),
         dump("control: table", &control(Control::Table(table))),
         dump("control: table acknowledgment", &control(Control::TableAck)),

@@ -67,7 +67,7 @@ pub fn acts() -> impl Strategy<Value = Act> {
         ),
         3 => Just(Act::AllAcknowledge),
         1 => (any::<u8>(), 0..6_u8, any::<u64>())
-            .prop_map(|(child, lacks, bits)| Act::Negative { child, lacks, bits }),
+            .prop_map(|(child, lacks, bits)| Act::Nak { child, lacks, bits }),
         1 => Just(Act::Probe),
         4 => (any::<u8>(), prop::bool::weighted(0.05))
             .prop_map(|(packets, is_nonsense)| Act::Read { packets, is_nonsense }),

@@ -51,7 +51,7 @@ pub enum Act {
     /// All children have everything.
     AllAcknowledge,
     /// A child misses packets.
-    Negative { child: u8, lacks: u8, bits: u64 },
+    Nak { child: u8, lacks: u8, bits: u64 },
     /// The parent asks.
     Probe,
     /// The application has read some packets; sometimes it says what cannot be.
@@ -235,7 +235,7 @@ impl<'a> Stage<'a> {
                 }
                 Ok(())
             }
-            Act::Negative { child, lacks, bits } => self.negative(*child, *lacks, *bits),
+            Act::Nak { child, lacks, bits } => self.nak(*child, *lacks, *bits),
             Act::Probe => {
                 let parent = self.setting.parent();
                 let header = self.header(parent, self.next(), Body::Probe);
@@ -417,7 +417,7 @@ impl<'a> Stage<'a> {
         self.datagram(child, &header, &[], twist)
     }
 
-    fn negative(&mut self, child: u8, lacks: u8, bits: u64) -> Result<(), String> {
+    fn nak(&mut self, child: u8, lacks: u8, bits: u64) -> Result<(), String> {
         if self.setting.children == 0 {
             return Ok(());
         }
@@ -425,7 +425,7 @@ impl<'a> Stage<'a> {
         let next = self.next() - u32::from(lacks);
         let missing = Missing { first: next, bits: bits | 1 };
         let acknowledgment = Acknowledgment { stable: next, window: self.setting.slots() / 2 };
-        let mut header = self.header(child, next, Body::Negative(acknowledgment, missing));
+        let mut header = self.header(child, next, Body::Nak(acknowledgment, missing));
         header.timestamp = Timestamp(self.sent_at.0);
         self.datagram(child, &header, &[], &Twist::Nothing)
     }

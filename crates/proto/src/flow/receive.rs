@@ -113,9 +113,9 @@ impl Flow {
         let acknowledgment = Acknowledgment { stable: self.stable, window };
         let missing = from.and_then(|from| self.missing(from.max(self.next)));
         self.counters.acknowledgments_sent += 1;
-        self.counters.negatives_sent += u64::from(missing.is_some());
+        self.counters.naks_sent += u64::from(missing.is_some());
         let body = match missing {
-            Some(missing) => Body::Negative(acknowledgment, missing),
+            Some(missing) => Body::Nak(acknowledgment, missing),
             None => Body::Acknowledgment(acknowledgment),
         };
         Some((self.next, timestamp, body))

@@ -101,7 +101,7 @@ impl Group {
             sent: 0,
             repeated: 0,
             acknowledgments_sent: 0,
-            negatives_sent: 0,
+            naks_sent: 0,
             acknowledgments: 0,
             timeouts: 0,
             probes_sent: 0,
@@ -270,8 +270,8 @@ impl Group {
                 }
                 self.stranger();
             }
-            Body::Acknowledgment(acknowledgment) | Body::Negative(acknowledgment, _) => {
-                let missing = if let Body::Negative(_, missing) = body { Some(missing) } else { None };
+            Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
+                let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
                 let told = Told {
                     epoch,
                     next: sequence,

@@ -13,7 +13,7 @@ pub fn datagram(bytes: &[u8]) -> String {
     let meaning = match body {
         Body::Data(data) => data_of(sequence, &data),
         Body::Acknowledgment(acknowledgment) => acknowledged(sequence, acknowledgment),
-        Body::Negative(acknowledgment, missing) => {
+        Body::Nak(acknowledgment, missing) => {
             let missing: Vec<String> = missing.numbers().map(|packet| packet.to_string()).collect();
             format!("misses {}; {}", missing.join(" "), acknowledged(sequence, acknowledgment))
         }
