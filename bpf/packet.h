@@ -9,7 +9,7 @@
 #define KIND_ACKNOWLEDGMENT 2
 #define KIND_NAK 3
 
-#define FLAG_ASK 1
+#define FLAG_ACK_REQUESTED 1
 
 #define MESSAGE_BYTES_MAX (1ULL << 32)
 

@@ -115,7 +115,7 @@ static __always_inline void make_data(struct header *data, struct header *header
 {
 	*data = *header;
 	data->version = VERSION;
-	data->flags = asks ? bpf_htons(FLAG_ASK) : 0;
+	data->flags = asks ? bpf_htons(FLAG_ACK_REQUESTED) : 0;
 	data->checksum = 0;
 	data->cookie = bpf_cpu_to_be64(group->cookie);
 	data->epoch = bpf_htonl(group->epoch);

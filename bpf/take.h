@@ -82,7 +82,7 @@ static long take_packet(__u32 place, void *context)
 	if (length < HEADER_BYTES || (place && bpf_skb_load_bytes(buffer, at, header, HEADER_BYTES)))
 		return 1;
 	if (header->kind != KIND_DATA || bpf_ntohl(header->group) != group->number ||
-	    bpf_ntohl(header->sequence) != group->next || header->flags & ~bpf_htons(FLAG_ASK) ||
+	    bpf_ntohl(header->sequence) != group->next || header->flags & ~bpf_htons(FLAG_ACK_REQUESTED) ||
 	    !read_piece(header, length, group, &piece) || !is_before(group->next, group->freed + group->slots) ||
 	    !fits(group, &piece))
 		return 1;

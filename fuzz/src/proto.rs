@@ -127,7 +127,7 @@ enum AnyBody {
         offset: u16,
         length: u16,
         behind: u16,
-        ask: bool,
+        ack_requested: bool,
         close: bool,
     },
     Acknowledgment {
@@ -480,7 +480,7 @@ impl Trial {
         let Step::Forge { from, to, sender, epoch, sequence, time, body } = step else { return };
         let number = |number: Number| self.number(number);
         let (body, payload) = match *body {
-            AnyBody::Data { message, offset, length, behind, ask, close } => {
+            AnyBody::Data { message, offset, length, behind, ack_requested, close } => {
                 let known = self.read[1].map_or(self.queued.0, |read| read.message);
                 let length = if close { 0 } else { u32::from(length % 600) };
                 let (offset, behind) = if length == 0 { (0, 0) } else { (offset, behind) };
@@ -490,8 +490,8 @@ impl Trial {
                     offset: offset.into(),
                     length,
                     message_length,
-                    ask,
-                    repeated: false,
+                    ack_requested,
+                    retransmitted: false,
                     close,
                 };
                 (Body::Data(data), payload_of(data.message, length))

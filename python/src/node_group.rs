@@ -169,7 +169,7 @@ impl NodeGroup {
         Ok(self.0.group.get()?.scheme().map(|scheme| scheme.to_string()))
     }
 
-    /// What has been counted for this group at this node, by name, such as `sent`, `repeated` and `duplicates`: packets, each once
+    /// What has been counted for this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, each once
     /// for each child. All are 0 once the group is over.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

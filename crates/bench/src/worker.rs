@@ -78,7 +78,7 @@ impl Worker {
                 };
                 measured.cpu_ns = process_cpu_ns() - cpu;
                 let counters = joined.group.counters();
-                measured.repeated = counters.repeated - counted.repeated;
+                measured.repeated = counters.retransmitted - counted.retransmitted;
                 measured.packets = counters.sent - counted.sent + measured.repeated;
                 Ok(Answer::Ran(measured))
             }

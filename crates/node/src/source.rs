@@ -222,8 +222,8 @@ impl Source {
             offset: piece.offset,
             length: piece.length,
             message_length: piece.message_length,
-            ask: false,
-            repeated: false,
+            ack_requested: false,
+            retransmitted: false,
             close: false,
         };
         let header = Header {

@@ -297,8 +297,8 @@ fn forged(from: u32, sequence: u32, token: &str) -> Vec<u8> {
         offset: 0,
         length: 6,
         message_length: 6,
-        ask: true,
-        repeated: false,
+        ack_requested: true,
+        retransmitted: false,
         close: false,
     };
     let key = blake3::derive_key("Treecast: the cookie of a group, version 1", token.as_bytes());

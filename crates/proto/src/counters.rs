@@ -37,7 +37,7 @@ counters! {
         /// Data sent for the first time to a child.
         sent,
         /// Data sent again.
-        repeated,
+        retransmitted,
         /// Acknowledgments sent, both kinds.
         acknowledgments_sent,
         /// Of these, negative ones.

@@ -124,5 +124,5 @@ fn packets_cost_no_memory() {
     let info = allocation_counter::measure(|| send(&mut chain, 200));
     assert_eq!(info.count_total, 0, "{info:?}");
     let counters = chain.nodes[1].counters(GROUP).expect("the group is here");
-    assert!(counters.accepted > 500 && counters.repeated > 50 && counters.held > 100, "{counters:?}");
+    assert!(counters.accepted > 500 && counters.retransmitted > 50 && counters.held > 100, "{counters:?}");
 }

@@ -126,9 +126,9 @@ pub struct Data {
     /// How long the whole message is, in bytes; at most [`MESSAGE_BYTES_MAX`].
     pub message_length: u64,
     /// Asks for an acknowledgment.
-    pub ask: bool,
+    pub ack_requested: bool,
     /// Sent before.
-    pub repeated: bool,
+    pub retransmitted: bool,
     /// No message: the root sends nothing more.
     pub close: bool,
 }
@@ -140,8 +140,8 @@ impl Data {
     }
 
     const fn flags(self) -> u16 {
-        (if self.ask { flag::ASK } else { 0 })
-            | (if self.repeated { flag::REPEATED } else { 0 })
+        (if self.ack_requested { flag::ACK_REQUESTED } else { 0 })
+            | (if self.retransmitted { flag::RETRANSMITTED } else { 0 })
             | (if self.close { flag::CLOSE } else { 0 })
     }
 }
@@ -174,7 +174,7 @@ impl Missing {
 impl Body {
     fn read(layout: &Layout, payload: &[u8]) -> Result<Self, Malformed> {
         let flags = layout.flags.get();
-        let known = if layout.kind == kind::DATA { flag::ASK | flag::REPEATED | flag::CLOSE } else { 0 };
+        let known = if layout.kind == kind::DATA { flag::ACK_REQUESTED | flag::RETRANSMITTED | flag::CLOSE } else { 0 };
         if flags & !known != 0 {
             return Err(Malformed::Flags(flags));
         }
@@ -248,8 +248,8 @@ fn read_data(layout: &Layout, payload: &[u8]) -> Result<Data, Malformed> {
         offset: body.offset.get(),
         length: body.length.get(),
         message_length: body.message_length.get(),
-        ask: flags & flag::ASK != 0,
-        repeated: flags & flag::REPEATED != 0,
+        ack_requested: flags & flag::ACK_REQUESTED != 0,
+        retransmitted: flags & flag::RETRANSMITTED != 0,
         close: flags & flag::CLOSE != 0,
     };
     expect_length(data.length, payload)?;

@@ -74,8 +74,8 @@ pub mod kind {
 
 /// The flags of data.
 pub mod flag {
-    pub const ASK: u16 = 1;
-    pub const REPEATED: u16 = 2;
+    pub const ACK_REQUESTED: u16 = 1;
+    pub const RETRANSMITTED: u16 = 2;
     pub const CLOSE: u16 = 4;
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //! use treecast_wire::{Body, Cookie, Data, GroupId, Header, MemberId, Payload, Sequence, Timestamp, View};
 //!
-//! let data = Data { message: 7, offset: 0, length: 5, message_length: 5, ask: true, repeated: false, close: false };
+//! let data = Data { message: 7, offset: 0, length: 5, message_length: 5, ack_requested: true, retransmitted: false, close: false };
 //! let header = Header {
 //!     group: GroupId(1),
 //!     cookie: Cookie(0x1234),

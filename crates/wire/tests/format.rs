@@ -24,8 +24,8 @@ fn piece(payload: &[u8], offset: u64, behind: u64, message: u32, bits: u8) -> Bo
         offset,
         length,
         message_length,
-        ask: bits & 1 != 0,
-        repeated: bits & 2 != 0,
+        ack_requested: bits & 1 != 0,
+        retransmitted: bits & 2 != 0,
         close,
     })
 }
@@ -220,8 +220,8 @@ fn the_bytes_of_each_type_stay_what_they_are() {
         offset: 1_408,
         length: 5,
         message_length: 1_413,
-        ask: true,
-        repeated: false,
+        ack_requested: true,
+        retransmitted: false,
         close: false,
     };
     let table = Table {
@@ -284,7 +284,7 @@ fn what_is_wrong_is_named() {
 fn pieces_lie_within_their_message() {
     let check = |offset, length: u32, message_length, close| {
         let payload = vec![1; length as usize];
-        let data = Data { message: 0, offset, length, message_length, ask: false, repeated: false, close };
+        let data = Data { message: 0, offset, length, message_length, ack_requested: false, retransmitted: false, close };
         View::new(&datagram(&header(Body::Data(data)), &payload)).and_then(View::check).map(|_| ())
     };
     assert_eq!(check(0, 0, 0, false), Ok(()));

@@ -440,10 +440,10 @@ fn tell_lost(all: &[Lost]) {
 
 /// What was counted: of the group, and what belonged to none.
 fn tell_counters(counters: &GroupCounters, strays: u64) {
-    let GroupCounters { accepted, sent, repeated, .. } = counters;
+    let GroupCounters { accepted, sent, retransmitted, .. } = counters;
     // Of a group that the node has left nothing is known any more.
     if *counters != GroupCounters::default() {
-        complain(&format!("packets: {accepted} received, {sent} sent, {repeated} sent again"));
+        complain(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
     }
     if strays > 0 {
         complain(&format!("{strays} datagrams belonged to no group"));

@@ -171,8 +171,8 @@ impl Node {
                 offset: 0,
                 length: payload.len() as u32,
                 message_length: payload.len() as u64,
-                ask: number % 5 == 0 || number + 1 == PACKETS,
-                repeated: false,
+                ack_requested: number % 5 == 0 || number + 1 == PACKETS,
+                retransmitted: false,
                 close: false,
             };
             let header = header(PARENT, START + number, Body::Data(data));
@@ -208,7 +208,7 @@ impl Node {
             while ahead.remove(&next.0) {
                 next += 1;
             }
-            if data.ask || next == end {
+            if data.ack_requested || next == end {
                 // Now and then an acknowledgment comes twice.
                 for _ in 0..if number.0 % 3 == 0 { 2 } else { 1 } {
                     self.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -363,7 +363,7 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
     assert_eq!(counters.sent, u64::from(PACKETS * CHILDREN));
     assert_eq!(counters.acknowledgments - before.acknowledgments, acknowledged.into_inner());
     assert_eq!(counters.acknowledgments_sent - before.acknowledgments_sent, network.answers.into_inner());
-    assert_eq!((counters.repeated, counters.timeouts, counters.impossible), (0, 0, 0));
+    assert_eq!((counters.retransmitted, counters.timeouts, counters.impossible), (0, 0, 0));
     assert_eq!(half.kernel.counts().unsent, 0);
     let (taken, came) = (taken.into_inner(), u64::from(PACKETS) + counters.acknowledgments);
     println!("cores: the program has taken {taken} of {came} packets");

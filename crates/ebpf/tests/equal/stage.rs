@@ -303,7 +303,7 @@ impl<'a> Stage<'a> {
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
         let Piece { message, offset, length, message_length, .. } = piece;
-        let data = Data { message, offset, length, message_length, ask: asks, repeated: false, close: false };
+        let data = Data { message, offset, length, message_length, ack_requested: asks, retransmitted: false, close: false };
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
         self.datagram(parent, &header, &payload, twist)
@@ -364,8 +364,8 @@ impl<'a> Stage<'a> {
         let mut datagrams = Vec::new();
         for (place, (piece, payload)) in cars.into_iter().enumerate() {
             let Piece { message, offset, length, message_length, .. } = piece;
-            let ask = asks >> place & 1 == 1;
-            let data = Data { message, offset, length, message_length, ask, repeated: false, close: false };
+            let ack_requested = asks >> place & 1 == 1;
+            let data = Data { message, offset, length, message_length, ack_requested, retransmitted: false, close: false };
             let mut header = self.header(parent, next + place as u32, Body::Data(data));
             // It is seen about which packet an answer is.
             header.timestamp.0 += place as u64;

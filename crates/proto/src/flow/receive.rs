@@ -18,7 +18,7 @@ impl Flow {
             self.counters.impossible += 1;
             return None;
         }
-        let slot = Slot { piece: Piece::of(data, checksum), asks: data.ask, close: data.close };
+        let slot = Slot { piece: Piece::of(data, checksum), asks: data.ack_requested, close: data.close };
         let wanted = if packet.is_before(self.next) {
             self.counters.duplicates += 1;
             None
@@ -30,7 +30,7 @@ impl Flow {
         } else {
             self.hold_back(packet, slot)
         };
-        if data.ask {
+        if data.ack_requested {
             self.asked(packet + 1, sent_at);
         }
         wanted

@@ -208,7 +208,7 @@ impl Flow {
         if self.terms.bytes_per_s_max.is_some() && now < self.paced_until {
             return None;
         }
-        let (place, packet, repeated) = self.next_repeat().or_else(|| self.next_in_turn())?;
+        let (place, packet, retransmitted) = self.next_repeat().or_else(|| self.next_in_turn())?;
         let Slot { piece, asks, close } = *self.slot(packet);
         let is_end = packet + 1 == self.next;
         let index = self.index(packet);
@@ -216,22 +216,22 @@ impl Flow {
         if child.in_flight() == 0 {
             child.quiet_since = now;
         }
-        if !repeated {
+        if !retransmitted {
             child.sent = packet + 1;
         }
         child.sent_at[index] = now;
         let interval = (self.terms.slots / 8).max(1);
         let fills_window = child.in_flight() >= child.window.packets() || child.sent == child.end;
         let ends_burst = self.terms.is_root && is_end && piece.is_last();
-        let ask = asks || repeated || fills_window || ends_burst || packet.0 % interval == interval - 1;
-        if ask {
+        let ack_requested = asks || retransmitted || fills_window || ends_burst || packet.0 % interval == interval - 1;
+        if ack_requested {
             child.asked(now, packet + 1);
         }
-        if ask || child.in_flight() == 1 {
+        if ack_requested || child.in_flight() == 1 {
             self.look_at = self.look_at.min(child.deadline(self.terms.patience));
         }
-        if repeated {
-            self.counters.repeated += 1;
+        if retransmitted {
+            self.counters.retransmitted += 1;
         } else {
             self.counters.sent += 1;
         }
@@ -245,8 +245,8 @@ impl Flow {
             offset: piece.offset,
             length: piece.length,
             message_length: piece.message_length,
-            ask,
-            repeated,
+            ack_requested,
+            retransmitted,
             close,
         };
         Some(Copy {

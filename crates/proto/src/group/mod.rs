@@ -99,7 +99,7 @@ impl Group {
             duplicates: 0,
             no_slot: 0,
             sent: 0,
-            repeated: 0,
+            retransmitted: 0,
             acknowledgments_sent: 0,
             naks_sent: 0,
             acknowledgments: 0,

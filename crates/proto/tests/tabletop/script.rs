@@ -224,10 +224,10 @@ impl Tabletop {
             (Some(packet), ..) => {
                 payload = vec![7; length as usize];
                 let (offset, message_length) = (0, u64::from(length));
-                let (ask, repeated, close) = (true, false, false);
+                let (ack_requested, retransmitted, close) = (true, false, false);
                 (
                     *packet,
-                    Body::Data(Data { message: 0, offset, length, message_length, ask, repeated, close }),
+                    Body::Data(Data { message: 0, offset, length, message_length, ack_requested, retransmitted, close }),
                 )
             }
             (_, Some(next), ..) => (*next, Body::Probe),

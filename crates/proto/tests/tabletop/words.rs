@@ -27,14 +27,14 @@ pub fn datagram(bytes: &[u8]) -> String {
 }
 
 fn data_of(sequence: Sequence, data: &Data) -> String {
-    let Data { message, offset, length, message_length, ask, repeated, close } = *data;
+    let Data { message, offset, length, message_length, ack_requested, retransmitted, close } = *data;
     let what = if close {
         "the group is closed".to_owned()
     } else {
         let end = offset + u64::from(length);
         format!("message {message}, bytes {offset} to {end} of {message_length}")
     };
-    let flags = [(repeated, ", again"), (ask, ", asks")];
+    let flags = [(retransmitted, ", retransmitted"), (ack_requested, ", ack requested")];
     let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, text)| text).collect();
     format!("data {sequence}: {what}{flags}")
 }

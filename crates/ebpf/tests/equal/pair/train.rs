@@ -164,7 +164,7 @@ impl Pair<'_> {
             let next = alone.readable(lent.group).map(|(_, next)| next + 1);
             (packet.header.cookie, packet.header.epoch) == (lent.cookie, lent.epoch)
                 && lent.parent == Some((packet.header.sender, from))
-                && !data.repeated
+                && !data.retransmitted
                 && !data.close
                 && alone.handle(now, Input::Datagram { from, bytes }).is_ok()
                 && alone.readable(lent.group).map(|(_, next)| next) == next
