@@ -61,7 +61,7 @@ static __always_inline void consume(struct group *group, struct page *page)
 	if (group->is_root || read == group->consumed)
 		return;
 	if (is_before(read, group->consumed) || is_before(group->next, read)) {
-		group->counts.nonsense++;
+		group->counts.invalid++;
 		return;
 	}
 	group->consumed = read;
@@ -371,7 +371,7 @@ static __always_inline bool told(struct group *group, struct child *child, struc
 	/* It has less than it had when that was asked: it has forgotten what it had accepted. */
 	if (arrived < 0 && sent_at > child->acked_at)
 		return false;
-	group->counts.acknowledgments++;
+	group->counts.acks_received++;
 	child->heard_at = now;
 	child->questions = 0;
 	child->misses = 0;
@@ -422,5 +422,5 @@ static __always_inline void answer(struct group *group, struct header *header, _
 	header->acknowledgment.missing = 0;
 	group->told_stable = group->stable;
 	group->told_end = end;
-	group->counts.acknowledgments_sent++;
+	group->counts.acks_sent++;
 }

@@ -84,8 +84,8 @@ struct child {
 struct counts {
 	__u64 accepted;
 	__u64 sent;
-	__u64 acknowledgments_sent;
-	__u64 acknowledgments;
+	__u64 acks_sent;
+	__u64 acks_received;
 	/* Packets that were given to user space, since it had the group or the packet was out of the ordinary. */
 	__u64 passed;
 	/* Copies that no interface took. */
@@ -93,7 +93,7 @@ struct counts {
 	/* Datagrams of applications that the program could not send on at once. */
 	__u64 deferred;
 	/* Numbers in an application's page that cannot be. */
-	__u64 nonsense;
+	__u64 invalid;
 };
 
 /* A group, as proto's `Flow` is while nothing in it is out of the ordinary. */

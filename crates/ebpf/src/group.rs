@@ -144,12 +144,12 @@ impl KernelGroup {
             Counts {
                 accepted: get!(pointer, counts.accepted),
                 sent: get!(pointer, counts.sent),
-                acknowledgments_sent: get!(pointer, counts.acknowledgments_sent),
-                acknowledgments: get!(pointer, counts.acknowledgments),
+                acks_sent: get!(pointer, counts.acks_sent),
+                acks_received: get!(pointer, counts.acks_received),
                 passed: get!(pointer, counts.passed),
                 unsent: get!(pointer, counts.unsent),
                 deferred: get!(pointer, counts.deferred),
-                nonsense: get!(pointer, counts.nonsense),
+                invalid: get!(pointer, counts.invalid),
             }
         }
     }
@@ -438,8 +438,8 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, 0, timed_at);
         set!(pointer, lent.counts.accepted, counts.accepted);
         set!(pointer, lent.counts.sent, counts.sent);
-        set!(pointer, lent.counts.acknowledgments_sent, counts.acknowledgments_sent);
-        set!(pointer, lent.counts.acknowledgments, counts.acknowledgments);
+        set!(pointer, lent.counts.acks_sent, counts.acks_sent);
+        set!(pointer, lent.counts.acks_received, counts.acks_received);
     }
 }
 
@@ -472,8 +472,8 @@ unsafe fn read_group(pointer: *const Group, lent: &mut Lent) {
         lent.counts = LentCounts {
             accepted: get!(pointer, counts.accepted),
             sent: get!(pointer, counts.sent),
-            acknowledgments_sent: get!(pointer, counts.acknowledgments_sent),
-            acknowledgments: get!(pointer, counts.acknowledgments),
+            acks_sent: get!(pointer, counts.acks_sent),
+            acks_received: get!(pointer, counts.acks_received),
         };
     }
 }

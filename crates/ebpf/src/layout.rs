@@ -96,9 +96,9 @@ mirror! {
         /// Copies of data sent on.
         pub sent: u64,
         /// Acknowledgments sent.
-        pub acknowledgments_sent: u64,
+        pub acks_sent: u64,
         /// Acknowledgments taken in.
-        pub acknowledgments: u64,
+        pub acks_received: u64,
         /// Packets given to user space, which had the group, or since they were out of the ordinary.
         pub passed: u64,
         /// Copies that no interface took.
@@ -106,7 +106,7 @@ mirror! {
         /// Packets of the root's application that could not be sent on at once.
         pub deferred: u64,
         /// Numbers in an application's page that cannot be.
-        pub nonsense: u64,
+        pub invalid: u64,
     }
 
     pub struct Group {
@@ -194,14 +194,14 @@ impl Counts {
         let Self {
             accepted,
             sent,
-            acknowledgments_sent,
-            acknowledgments,
+            acks_sent,
+            acks_received,
             passed,
             unsent,
             deferred,
-            nonsense,
+            invalid,
         } = *self;
-        [accepted, sent, acknowledgments_sent, acknowledgments, passed, unsent, deferred, nonsense]
+        [accepted, sent, acks_sent, acks_received, passed, unsent, deferred, invalid]
     }
 
     /// The same read back; what is missing is 0.
@@ -211,12 +211,12 @@ impl Counts {
         Self {
             accepted: next(),
             sent: next(),
-            acknowledgments_sent: next(),
-            acknowledgments: next(),
+            acks_sent: next(),
+            acks_received: next(),
             passed: next(),
             unsent: next(),
             deferred: next(),
-            nonsense: next(),
+            invalid: next(),
         }
     }
 }

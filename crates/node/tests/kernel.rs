@@ -341,7 +341,7 @@ fn forged_packets_are_counted_and_do_nothing() {
         wait_until("every forged packet is counted", || {
             let (strays, counters) = (nodes[1].strays(), groups[1].counters());
             strays.wrong_cookie == 1
-                && counters.strangers == 1
+                && counters.unknown_sender == 1
                 && counters.duplicates == 1
                 && strays.malformed == 1
         });

@@ -39,19 +39,19 @@ counters! {
         /// Data sent again.
         retransmitted,
         /// Acknowledgments sent, both kinds.
-        acknowledgments_sent,
+        acks_sent,
         /// Of these, negative ones.
         naks_sent,
         /// Acknowledgments taken in, both kinds.
-        acknowledgments,
+        acks_received,
         /// Times that an answer was missed.
         timeouts,
         /// Questions sent.
         probes_sent,
         /// Packets of somebody who is no neighbour.
-        strangers,
+        unknown_sender,
         /// Packets with a number, a length or a piece that cannot be.
-        impossible,
+        invalid,
     }
 }
 

@@ -86,8 +86,8 @@ pub enum Expected {
 pub struct LentCounts {
     pub accepted: u64,
     pub sent: u64,
-    pub acknowledgments_sent: u64,
-    pub acknowledgments: u64,
+    pub acks_sent: u64,
+    pub acks_received: u64,
 }
 
 /// A child, and how far it has come.
@@ -187,7 +187,7 @@ impl Lent {
             look_at: Nanoseconds::ZERO,
             wait_min: Nanoseconds::ZERO,
             keepalive: Nanoseconds::ZERO,
-            counts: LentCounts { accepted: 0, sent: 0, acknowledgments_sent: 0, acknowledgments: 0 },
+            counts: LentCounts { accepted: 0, sent: 0, acks_sent: 0, acks_received: 0 },
             children: Vec::new(),
         }
     }

@@ -28,9 +28,9 @@ pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8>
     ctrlc::set_handler(told).context("signals cannot be taken")?;
     let (address, path): (SocketAddr, _) = (daemon.address(), daemon.path().display());
     complain(&format!("the daemon serves clients at {path}; its node listens at {address}"));
-    let DaemonCounters { clients, refused, nonsense, .. } = daemon.serve()?;
+    let DaemonCounters { clients, refused, invalid, .. } = daemon.serve()?;
     complain(&format!(
-        "the daemon has ended; clients served: {clients}, refused: {refused}, groups given up for nonsense: {nonsense}"
+        "the daemon has ended; clients served: {clients}, refused: {refused}, groups aborted for invalid shared memory: {invalid}"
     ));
     Ok(0)
 }

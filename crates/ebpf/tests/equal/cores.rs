@@ -361,11 +361,11 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
     let counters = half.protocol.counters(GROUP).expect("the group is here");
     assert_eq!(counters.accepted, u64::from(PACKETS));
     assert_eq!(counters.sent, u64::from(PACKETS * CHILDREN));
-    assert_eq!(counters.acknowledgments - before.acknowledgments, acknowledged.into_inner());
-    assert_eq!(counters.acknowledgments_sent - before.acknowledgments_sent, network.answers.into_inner());
-    assert_eq!((counters.retransmitted, counters.timeouts, counters.impossible), (0, 0, 0));
+    assert_eq!(counters.acks_received - before.acknowledgments, acknowledged.into_inner());
+    assert_eq!(counters.acks_sent - before.acks_sent, network.answers.into_inner());
+    assert_eq!((counters.retransmitted, counters.timeouts, counters.invalid), (0, 0, 0));
     assert_eq!(half.kernel.counts().unsent, 0);
-    let (taken, came) = (taken.into_inner(), u64::from(PACKETS) + counters.acknowledgments);
+    let (taken, came) = (taken.into_inner(), u64::from(PACKETS) + counters.acks_received);
     println!("cores: the program has taken {taken} of {came} packets");
     assert!(taken * 4 > came, "the program takes many packets: {taken} of {came}");
     lab.remove_group(half.kernel);

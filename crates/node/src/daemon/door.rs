@@ -77,7 +77,7 @@ pub struct DaemonCounters {
     /// Clients that were not let in, or sent away later.
     pub refused: u64,
     /// Groups that were given up since what their applications wrote cannot be.
-    pub nonsense: u64,
+    pub invalid: u64,
 }
 
 /// Ends a daemon, from another thread.
@@ -158,7 +158,7 @@ impl Daemon {
 
     /// What has been counted.
     pub fn counters(&self) -> DaemonCounters {
-        DaemonCounters { nonsense: self.desk.shared.with(|engine| engine.nonsense()), ..self.counters }
+        DaemonCounters { invalid: self.desk.shared.with(|engine| engine.invalid()), ..self.counters }
     }
 
     /// Serves clients until it is ended. Then all groups are told, the program leaves the interfaces, and the socket is removed.

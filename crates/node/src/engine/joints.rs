@@ -88,7 +88,7 @@ fn is_quiet(protocol: &Protocol, group: GroupId) -> bool {
 pub(super) struct Joints {
     pub groups: BTreeMap<GroupId, Joint>,
     /// Groups that were given up since what their applications had written cannot be.
-    pub nonsense: u64,
+    pub invalid: u64,
 }
 
 impl Joints {
@@ -99,7 +99,7 @@ impl Joints {
             joint.resume(&returned);
             // Whom the program could not wake looks now.
             joint.channel.ring_anyway();
-            self.nonsense += u64::from(joint.give_up_nonsense(protocol, returned.is_possible));
+            self.invalid += u64::from(joint.give_up_nonsense(protocol, returned.is_possible));
         }
     }
 
@@ -139,7 +139,7 @@ impl Joints {
             let group = joint.channel.group;
             self.take_back(kernel, protocol, group);
             if let Some(joint) = self.groups.get_mut(&group) {
-                self.nonsense += u64::from(joint.give_up_nonsense(protocol, true));
+                self.invalid += u64::from(joint.give_up_nonsense(protocol, true));
             }
         }
     }

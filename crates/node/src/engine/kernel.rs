@@ -314,10 +314,10 @@ impl Kernel {
         if let Some(Posted { group, .. }) = self.groups.get(&group)
             && group.is_given()
         {
-            let Counts { accepted, sent, acknowledgments_sent, acknowledgments, .. } = group.counts();
+            let Counts { accepted, sent, acks_sent, acks_received, .. } = group.counts();
             (counters.accepted, counters.sent) = (accepted, sent);
-            (counters.acknowledgments_sent, counters.acknowledgments) =
-                (acknowledgments_sent, acknowledgments);
+            (counters.acks_sent, counters.acks_received) =
+                (acks_sent, acks_received);
         }
     }
 

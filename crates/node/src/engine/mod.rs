@@ -181,8 +181,8 @@ impl Engine {
     }
 
     /// How many groups have been given up since what their applications had written cannot be.
-    pub const fn nonsense(&self) -> u64 {
-        self.joints.nonsense
+    pub const fn invalid(&self) -> u64 {
+        self.joints.invalid
     }
 
     /// Says which socket's datagrams are packets of a group's root; here they are sent on that the application leaves to the node.
@@ -336,7 +336,7 @@ impl Engine {
                         }
                     }
                     let is_given_up = joint.give_up_nonsense(&mut self.protocol, is_possible);
-                    self.joints.nonsense += u64::from(is_given_up);
+                    self.joints.invalid += u64::from(is_given_up);
                 }
                 Side::Writer(writer) => {
                     *consumed = writer.read();

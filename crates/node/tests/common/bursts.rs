@@ -65,7 +65,7 @@ pub fn check(groups: &[Group], seed: u64) {
         let (counters, counts) = (root.counters(), root.kernel_counts().unwrap());
         println!("bursts: {counters:?}, {counts:?}");
         // While user space has the group, acknowledgments are passed up to it.
-        assert!(counts.passed * 4 < counters.acknowledgments, "the program has the group: {counts:?}");
+        assert!(counts.passed * 4 < counters.acks_received, "the program has the group: {counts:?}");
         assert!(counts.deferred * 2 < COUNT as u64, "the program takes most of what it is given: {counts:?}");
         assert_eq!(counts.unsent, 0);
         // Closed directly behind them, the group loses none of the last.

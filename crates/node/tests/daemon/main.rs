@@ -133,7 +133,7 @@ fn clients_send_and_receive_as_nodes_of_their_own_do() {
         }
         one.close(PATIENCE).unwrap();
         let counters = served.end();
-        assert_eq!((counters.clients, counters.refused, counters.nonsense), (1, 0, 0));
+        assert_eq!((counters.clients, counters.refused, counters.invalid), (1, 0, 0));
     }
 }
 

@@ -43,8 +43,8 @@ impl Flow {
         lent.counts = LentCounts {
             accepted: counters.accepted,
             sent: counters.sent,
-            acknowledgments_sent: counters.acknowledgments_sent,
-            acknowledgments: counters.acknowledgments,
+            acks_sent: counters.acks_sent,
+            acks_received: counters.acks_received,
         };
         lent.children.clear();
         lent.children.extend(self.children.iter().map(Child::lend));
@@ -75,10 +75,10 @@ impl Flow {
         let answer = &mut self.answer;
         (answer.asked, answer.told_stable, answer.told_end) = (lent.asked, lent.told_stable, lent.told_end);
         (self.expected, self.least) = (lent.expected, lent.least);
-        let LentCounts { accepted, sent, acknowledgments_sent, acknowledgments } = lent.counts;
+        let LentCounts { accepted, sent, acks_sent, acks_received } = lent.counts;
         let counters = &mut self.counters;
         (counters.accepted, counters.sent) = (accepted, sent);
-        (counters.acknowledgments_sent, counters.acknowledgments) = (acknowledgments_sent, acknowledgments);
+        (counters.acks_sent, counters.acks_received) = (acks_sent, acks_received);
         for (child, lent) in self.children.iter_mut().zip(&lent.children) {
             child.take_back(lent);
         }

@@ -15,7 +15,7 @@ impl Flow {
         sent_at: Timestamp,
     ) -> Option<u32> {
         if data.length > u32::from(self.terms.payload_bytes_max) {
-            self.counters.impossible += 1;
+            self.counters.invalid += 1;
             return None;
         }
         let slot = Slot { piece: Piece::of(data, checksum), asks: data.ack_requested, close: data.close };
@@ -55,7 +55,7 @@ impl Flow {
 
     fn accept(&mut self, packet: Sequence, slot: Slot) -> Option<u32> {
         if !self.fits(&slot) {
-            self.counters.impossible += 1;
+            self.counters.invalid += 1;
             return None;
         }
         self.keep(packet, slot);
@@ -63,7 +63,7 @@ impl Flow {
         self.advance();
         while self.held.clear(self.next) {
             if !self.fits(self.slot(self.next)) {
-                self.counters.impossible += 1;
+                self.counters.invalid += 1;
                 break;
             }
             self.counters.accepted += 1;
@@ -112,7 +112,7 @@ impl Flow {
         let window = self.end().distance_from(self.next).max(0) as u32;
         let acknowledgment = Acknowledgment { stable: self.stable, window };
         let missing = from.and_then(|from| self.missing(from.max(self.next)));
-        self.counters.acknowledgments_sent += 1;
+        self.counters.acks_sent += 1;
         self.counters.naks_sent += u64::from(missing.is_some());
         let body = match missing {
             Some(missing) => Body::Nak(acknowledgment, missing),

@@ -107,10 +107,10 @@ impl Flow {
             && (0..=LATE_MAX as i32).contains(&told.next.distance_from(told.stable))
             && told.window <= slots;
         if !is_possible {
-            self.counters.impossible += 1;
+            self.counters.invalid += 1;
             return;
         }
-        self.counters.acknowledgments += 1;
+        self.counters.acks_received += 1;
         child.heard(now, told);
         if !child.is_open {
             child.is_open = true;

@@ -100,13 +100,13 @@ impl Group {
             no_slot: 0,
             sent: 0,
             retransmitted: 0,
-            acknowledgments_sent: 0,
+            acks_sent: 0,
             naks_sent: 0,
-            acknowledgments: 0,
+            acks_received: 0,
             timeouts: 0,
             probes_sent: 0,
-            strangers: 0,
-            impossible: 0,
+            unknown_sender: 0,
+            invalid: 0,
         };
         Self { name, flow, place, events: Vec::new(), early, has_ended: false }
     }
@@ -268,7 +268,7 @@ impl Group {
                 if self.is_parent(sender) {
                     return self.flow.as_mut()?.data(sequence, &data, packet.payload.checksum(), timestamp);
                 }
-                self.stranger();
+                self.count_unknown_sender();
             }
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
                 let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
@@ -284,13 +284,13 @@ impl Group {
                     Some(flow) if flow.has_child(sender) => flow.told(now, sender, &told),
                     // The root has asked members for a sign of life that are not its children.
                     _ if matches!(&self.place, Place::Root(roster) if roster.has(sender)) => {}
-                    _ => self.stranger(),
+                    _ => self.count_unknown_sender(),
                 }
             }
             Body::Probe => self.probed(sender, from, sequence, timestamp),
             Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
                 Ok(control) => self.control(now, settings, from, &packet.header, control),
-                Err(_) => self.count(|counters| counters.impossible += 1),
+                Err(_) => self.count(|counters| counters.invalid += 1),
             },
         }
         None
@@ -302,7 +302,7 @@ impl Group {
                 flow.probed(sequence, timestamp);
             }
             (Some(_), Place::Member(membership)) if membership.is_root(from) => membership.asked(timestamp),
-            _ => self.stranger(),
+            _ => self.count_unknown_sender(),
         }
     }
 
@@ -310,8 +310,8 @@ impl Group {
         matches!(&self.place, Place::Member(membership) if membership.is_parent(member))
     }
 
-    fn stranger(&mut self) {
-        self.count(|counters| counters.strangers += 1);
+    fn count_unknown_sender(&mut self) {
+        self.count(|counters| counters.unknown_sender += 1);
     }
 
     fn count(&mut self, count: impl FnOnce(&mut GroupCounters)) {
@@ -330,13 +330,13 @@ impl Group {
         match (&mut self.place, control) {
             (Place::Root(roster), Control::TableAck) => {
                 if !roster.taken(now, sender, from, epoch, timestamp) {
-                    self.stranger();
+                    self.count_unknown_sender();
                 }
             }
             (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
             (Place::Root(roster), Control::StateLost(member)) => {
                 if !roster.on_state_lost(now, sender, member, from) {
-                    self.stranger();
+                    self.count_unknown_sender();
                 }
             }
             (Place::Root(roster), Control::Join) => roster.join(now, from, timestamp),
@@ -354,7 +354,7 @@ impl Group {
                     self.end(Ending::Evicted(why));
                 }
             }
-            _ => self.stranger(),
+            _ => self.count_unknown_sender(),
         }
     }
 
@@ -362,7 +362,7 @@ impl Group {
     fn take_place(&mut self, now: Nanoseconds, settings: &Settings) {
         let Place::Member(membership) = &mut self.place else { return };
         let Some((epoch, table, children)) = membership.take_place(now) else {
-            self.count(|counters| counters.impossible += 1);
+            self.count(|counters| counters.invalid += 1);
             return;
         };
         let group = self.name.group;
