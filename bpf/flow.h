@@ -193,7 +193,7 @@ struct sending {
 	/* The first of the packets, and which of them there are, and ask whoever they are sent to; a bit a packet. */
 	__u32 first;
 	__u64 all;
-	__u64 asks;
+	__u64 ack_requested;
 };
 
 /* The bits from one place on. */
@@ -241,7 +241,7 @@ static long send_to(__u32 place, void *context)
 		return 1;
 	child = &group->children[place];
 	/* It is asked where nothing more can be sent to it: as far as its window is open, and it has slots. */
-	asked = sending->asks | bits_from((__s32)(child->window.packets - (packet + 1 - child->acked))) |
+	asked = sending->ack_requested | bits_from((__s32)(child->window.packets - (packet + 1 - child->acked))) |
 		bits_from(distance(child->end, packet) - 1);
 	asked &= sending->all;
 	/* Kept in memory, where the verifier does not tell every set of packets from every other. */
@@ -269,12 +269,12 @@ static long send_to(__u32 place, void *context)
 }
 
 /* Notes that the packets are sent to every child, and of which each is asked for an answer. */
-static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u64 asks)
+static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u64 ack_requested)
 {
 	struct sending sending = { .group = group, .work = work, .first = first };
 
 	sending.all = ~bits_from(work->packets);
-	sending.asks = asks | last_of_steps(group, first);
+	sending.ack_requested = ack_requested | last_of_steps(group, first);
 	bpf_loop(group->child_count, send_to, &sending, 0);
 	group->counts.sent += (__u64)group->child_count * work->packets;
 }

@@ -152,7 +152,7 @@ struct record {
 	__u64 message_length;
 	/* The payload's part of the packet's checksum. */
 	__u32 checksum;
-	__u32 asks;
+	__u32 ack_requested;
 	/* When the packet was accepted here, and when its copies were sent on. */
 	__u64 arrived_at;
 	__u64 sent_at;

@@ -111,11 +111,11 @@ static __noinline int readdress(struct __sk_buff *buffer, struct work *work, str
 
 /* The header of a packet's copies: its own, but for what each sender says of itself. `checksum` is the payload's part. */
 static __always_inline void make_data(struct header *data, struct header *header, struct work *work, struct group *group,
-				      bool asks, __u32 checksum)
+				      bool ack_requested, __u32 checksum)
 {
 	*data = *header;
 	data->version = VERSION;
-	data->flags = asks ? bpf_htons(FLAG_ACK_REQUESTED) : 0;
+	data->flags = ack_requested ? bpf_htons(FLAG_ACK_REQUESTED) : 0;
 	data->checksum = 0;
 	data->cookie = bpf_cpu_to_be64(group->cookie);
 	data->epoch = bpf_htonl(group->epoch);

@@ -9,7 +9,7 @@ static __always_inline bool read_piece(struct header *header, __u32 length, stru
 	piece->offset = bpf_be64_to_cpu(header->data.offset);
 	piece->message_length = bpf_be64_to_cpu(header->data.message_length);
 	piece->checksum = 0;
-	piece->asks = header->flags != 0;
+	piece->ack_requested = header->flags != 0;
 	return piece->length == length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
 	       piece->length <= SLOT_BYTES && piece->message_length <= MESSAGE_BYTES_MAX &&
 	       piece->offset <= piece->message_length && piece->length <= piece->message_length - piece->offset &&
@@ -39,7 +39,7 @@ static __always_inline void describe(struct slot *slot, struct record *piece, __
 	slot->record.offset = piece->offset;
 	slot->record.message_length = piece->message_length;
 	slot->record.checksum = checksum;
-	slot->record.asks = piece->asks;
+	slot->record.ack_requested = piece->ack_requested;
 	slot->record.arrived_at = work->now;
 	slot->record.sent_at = work->now;
 }
@@ -55,7 +55,7 @@ struct taking {
 	__u32 asked;
 	__u32 taken;
 	/* Which packets ask, and which end a message, a bit a packet. */
-	__u64 asks;
+	__u64 ack_requested;
 	__u64 ends;
 	__u32 is_from_source;
 };
@@ -107,8 +107,8 @@ static long take_packet(__u32 place, void *context)
 	}
 	if (!place)
 		work->checksum = payload_checksum_of;
-	if (piece.asks) {
-		taking->asks |= 1ULL << place;
+	if (piece.ack_requested) {
+		taking->ack_requested |= 1ULL << place;
 		taking->timestamp = header->timestamp;
 		taking->asked = group->next + 1;
 	}
@@ -164,7 +164,7 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	if (!take_packets(work, group, &taking))
 		return false;
 	group->parent_heard_at = work->now;
-	if (taking.asks) {
+	if (taking.ack_requested) {
 		group->asked = later(group->asked, taking.asked);
 		answer(group, &work->acknowledgment, taking.timestamp);
 		work->answers = 1;
@@ -174,7 +174,7 @@ static __noinline bool take_data(struct __sk_buff *buffer, struct work *work, st
 	}
 	if (work->answers)
 		work->acknowledgment.checksum = bpf_htonl(packet_checksum(&work->acknowledgment, 0));
-	send_all(group, work, first, taking.asks);
+	send_all(group, work, first, taking.ack_requested);
 	set_timer(group, work->place, work->now);
 	publish(&page->written, group->next);
 	if (page->sleeps && (taking.ends || group->next - group->consumed >= group->slots / 4))

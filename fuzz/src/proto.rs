@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    Cookie, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
+    Cookie, Event, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
     Protocol, Sequence, Settings, Source,
 };
 use treecast_wire::{
@@ -213,7 +213,7 @@ impl Trial {
             read: [None; NODES],
             ends: [None; NODES],
         };
-        let lead = Lead {
+        let lead = CreateGroup {
             group: GROUP,
             cookie: COOKIE,
             root: MemberId(0),
@@ -226,15 +226,15 @@ impl Trial {
             admits: setting.admits,
             bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
         };
-        trial.ask(0, Input::Lead(Box::new(lead)));
+        trial.ask(0, Input::CreateGroup(Box::new(lead)));
         trial.follow(1, false);
         trial.follow(2, false);
         trial.deliver(50);
         trial
     }
 
-    fn follow(&mut self, node: usize, asks: bool) {
-        let follow = Input::Follow { group: GROUP, cookie: COOKIE, root: address(0), asks };
+    fn follow(&mut self, node: usize, sends_join: bool) {
+        let follow = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join };
         self.ask(node, follow);
     }
 
@@ -309,11 +309,11 @@ impl Trial {
             0 => _ = self.ask(node, Input::Close { group: GROUP }),
             1 => _ = self.ask(node, Input::Leave { group: GROUP }),
             2 => _ = self.ask(node, Input::Abort { group: GROUP }),
-            asks @ (3 | 4) if node > 0 => {
+            sends_join @ (3 | 4) if node > 0 => {
                 self.nodes[node] = Protocol::new(Settings::default());
                 (self.read[node], self.slots[node]) = (None, 0);
                 self.ends[node] = None;
-                self.follow(node, asks == 4);
+                self.follow(node, sends_join == 4);
             }
             _ => {}
         }

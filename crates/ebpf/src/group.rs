@@ -323,8 +323,8 @@ impl KernelGroup {
     /// What was put into the slot of a packet while the program had the group. At a root an application may have written there since;
     /// whether the pieces make sense is to be seen.
     pub fn packet(&self, packet: Sequence) -> LentPacket {
-        let (piece, asks, sent_at) = self.memory.sent(packet);
-        LentPacket { piece, asks, sent_at }
+        let (piece, ack_requested, sent_at) = self.memory.sent(packet);
+        LentPacket { piece, ack_requested, sent_at }
     }
 
     /// What a child has said that it misses, if one has. The group belongs to user space.

@@ -153,7 +153,7 @@ mirror! {
         pub offset: u64,
         pub message_length: u64,
         pub checksum: u32,
-        pub asks: u32,
+        pub ack_requested: u32,
         pub arrived_at: u64,
         pub sent_at: u64,
         pub reserved: [u64; 2],

@@ -93,7 +93,7 @@ impl SlotMemory {
     pub(crate) fn sent(&self, packet: Sequence) -> (Piece, bool, Nanoseconds) {
         let record = self.record(packet);
         // SAFETY: the slot is mapped.
-        unsafe { (read_piece(record), get!(record, asks) != 0, Nanoseconds(get!(record, sent_at))) }
+        unsafe { (read_piece(record), get!(record, ack_requested) != 0, Nanoseconds(get!(record, sent_at))) }
     }
 
     /// When the packet was accepted here, by the kernel's clock.
@@ -112,7 +112,7 @@ impl SlotMemory {
             set!(record, piece.length, length);
             set!(record, piece.message_length, message_length);
             set!(record, piece.checksum.0, checksum);
-            set!(record, 0, asks);
+            set!(record, 0, ack_requested);
             set!(record, arrived_at.0, arrived_at);
         }
     }

@@ -196,12 +196,12 @@ impl Access {
     pub fn follow(
         &self,
         settings: &GroupSettings,
-        asks: bool,
+        sends_join: bool,
         channel: &Arc<Channel>,
     ) -> Result<(), NodeError> {
         match self {
-            Self::Here(shared) => enter::follow(shared, settings, asks, channel),
-            Self::Daemon(client) => client.follow(settings, asks, channel),
+            Self::Here(shared) => enter::follow(shared, settings, sends_join, channel),
+            Self::Daemon(client) => client.follow(settings, sends_join, channel),
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::SlotMemory;
-use treecast_proto::{Input, Lead, MemberId, Sequence};
+use treecast_proto::{Input, CreateGroup, MemberId, Sequence};
 
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{NewRing, Request, RingTerms, Shared};
@@ -21,7 +21,7 @@ pub(crate) fn lead(
     let children = tree::children(settings, shared.has_kernel())?;
     let payload_bytes_max = settings.payload_bytes_max();
     let start = Sequence(0);
-    let input = Input::Lead(Box::new(Lead {
+    let input = Input::CreateGroup(Box::new(CreateGroup {
         group: settings.group,
         cookie: settings.cookie(),
         root: MemberId(settings.root as u32),
@@ -78,11 +78,11 @@ fn open_source(
 pub(crate) fn follow(
     shared: &Shared,
     settings: &GroupSettings,
-    asks: bool,
+    sends_join: bool,
     channel: &Arc<Channel>,
 ) -> Result<(), NodeError> {
     let root = root_of(settings)?;
-    let input = Input::Follow { group: settings.group, cookie: settings.cookie(), root, asks };
+    let input = Input::JoinGroup { group: settings.group, cookie: settings.cookie(), root, sends_join };
     give(shared, channel, input, None)
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use treecast_plan::Scheme;
-use treecast_proto::{Cookie, GroupId, Lead, Offload, Refused};
+use treecast_proto::{Cookie, GroupId, CreateGroup, Offload, Refused};
 use treecast_wire::{HEADER_BYTES, Table};
 
 use crate::NodeError;
@@ -130,12 +130,12 @@ impl GroupSettings {
             return Err(bounds("mtu_bytes", self.mtu_bytes.into(), min + overhead, max));
         }
         let slots_are_possible =
-            (Lead::SLOTS_MIN..=Table::SLOTS_MAX).contains(&self.slots) && self.slots.is_power_of_two();
+            (CreateGroup::SLOTS_MIN..=Table::SLOTS_MAX).contains(&self.slots) && self.slots.is_power_of_two();
         if !slots_are_possible {
             return Err(bounds(
                 "slots (a power of two)",
                 self.slots.into(),
-                Lead::SLOTS_MIN.into(),
+                CreateGroup::SLOTS_MIN.into(),
                 Table::SLOTS_MAX.into(),
             ));
         }

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::{
-    Cookie, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
+    Cookie, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
     Sequence, Settings, Source,
 };
 
@@ -222,7 +222,7 @@ impl Life {
             states: BTreeMap::new(),
             random,
         };
-        let lead = Lead {
+        let lead = CreateGroup {
             group: GROUP,
             cookie: Cookie(seed),
             root: MemberId(0),
@@ -237,19 +237,19 @@ impl Life {
             admits: true,
             bytes_per_s_max: None,
         };
-        life.handle(0, Input::Lead(Box::new(lead)));
+        life.handle(0, Input::CreateGroup(Box::new(lead)));
         (1..MEMBERS).for_each(|node| life.follow(node, false));
         life
     }
 
-    fn follow(&mut self, node: usize, asks: bool) {
+    fn follow(&mut self, node: usize, sends_join: bool) {
         if self.nodes[node].as_ref().is_some_and(|protocol| protocol.group(GROUP).is_none()) {
             self.states.retain(|(of, ..), _| *of != node);
         }
         let cookie =
             self.nodes[0].as_ref().and_then(|root| root.group(GROUP)).map(crate::group::Group::cookie);
         if let Some(cookie) = cookie {
-            self.handle(node, Input::Follow { group: GROUP, cookie, root: address(0), asks });
+            self.handle(node, Input::JoinGroup { group: GROUP, cookie, root: address(0), sends_join });
         }
     }
 
@@ -296,8 +296,8 @@ impl Life {
 
     fn restart(&mut self, node: usize) {
         self.forget(node, Some(Protocol::new(Settings::default())));
-        let asks = self.random.random_bool(0.3);
-        self.follow(node, asks);
+        let sends_join = self.random.random_bool(0.3);
+        self.follow(node, sends_join);
     }
 
     fn forget(&mut self, node: usize, other: Option<Protocol>) {

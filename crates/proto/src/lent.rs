@@ -157,7 +157,7 @@ pub struct LentPacket {
     /// What is in its slot.
     pub piece: Piece,
     /// Whether the root asked for an acknowledgment.
-    pub asks: bool,
+    pub ack_requested: bool,
     /// When it was sent on to the children.
     pub sent_at: Nanoseconds,
 }

@@ -23,7 +23,7 @@ pub use counters::{GroupCounters, StrayCounters};
 pub use event::{Ending, Event, Loss, Refused};
 pub use lent::{Expected, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow};
 pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
-pub use settings::{Lead, Settings};
+pub use settings::{CreateGroup, Settings};
 pub use time::Nanoseconds;
 pub use trace::{Step, Trace};
 

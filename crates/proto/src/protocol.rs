@@ -7,7 +7,7 @@ use treecast_wire::{Cookie, Data, GroupId, HEADER_BYTES, MemberId, PayloadChecks
 
 use crate::group::Group;
 use crate::lent::{Lent, LentPacket};
-use crate::{Event, GroupCounters, Lead, Nanoseconds, Refused, Settings, StrayCounters};
+use crate::{Event, GroupCounters, CreateGroup, Nanoseconds, Refused, Settings, StrayCounters};
 
 /// The protocol of one node.
 ///
@@ -57,9 +57,9 @@ pub enum Input<'a> {
     /// The time has come that [`Output::Wait`] spoke of.
     Elapsed,
     /// Begin a group here, at its root.
-    Lead(Box<Lead>),
+    CreateGroup(Box<CreateGroup>),
     /// Be a member of a group, once its root says where.
-    Follow {
+    JoinGroup {
         /// Its number.
         group: GroupId,
         /// What tells it from others.
@@ -67,7 +67,7 @@ pub enum Input<'a> {
         /// Where its root's node is.
         root: SocketAddr,
         /// Whether to ask the root, which does not know of this host.
-        asks: bool,
+        sends_join: bool,
     },
     /// At the root: the next packet is in its slot, to be sent.
     Queue {
@@ -113,7 +113,7 @@ impl Input<'_> {
     /// The group that a request is about which is here already.
     pub const fn group(&self) -> Option<GroupId> {
         match self {
-            Self::Datagram { .. } | Self::Elapsed | Self::Lead(_) | Self::Follow { .. } => None,
+            Self::Datagram { .. } | Self::Elapsed | Self::CreateGroup(_) | Self::JoinGroup { .. } => None,
             Self::Queue { group, .. }
             | Self::Consumed { group, .. }
             | Self::Forward { group, .. }
@@ -227,12 +227,12 @@ impl Protocol {
         match input {
             Input::Datagram { from, bytes } => return Ok(self.datagram(now, from, bytes)),
             Input::Elapsed => {}
-            Input::Lead(lead) => {
+            Input::CreateGroup(lead) => {
                 let id = lead.group;
-                self.insert(id, |settings| Group::lead(now, settings, *lead))?;
+                self.insert(id, |settings| Group::create(now, settings, *lead))?;
             }
-            Input::Follow { group, cookie, root, asks } => {
-                self.insert(group, |_| Ok(Group::follow(now, group, cookie, root, asks)))?;
+            Input::JoinGroup { group, cookie, root, sends_join } => {
+                self.insert(group, |_| Ok(Group::join(now, group, cookie, root, sends_join)))?;
             }
             Input::Queue { group, piece } => self.ask(group, |group| group.queue(piece))?,
             Input::Consumed { group, upto } => self.ask(group, |group| group.consumed(upto))?,

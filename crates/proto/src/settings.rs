@@ -38,7 +38,7 @@ impl Default for Settings {
 
 /// A group as its root sets it up.
 #[derive(Debug, Clone)]
-pub struct Lead {
+pub struct CreateGroup {
     /// Its number.
     pub group: GroupId,
     /// What tells it from others of that number: random.
@@ -50,7 +50,7 @@ pub struct Lead {
     /// Whom each member sends to, in that order, by the member's number. A tree with the root at its top; the number of a
     /// child is above its parent's unless that is the root.
     pub children: Vec<Vec<MemberId>>,
-    /// How many packets each member holds: a power of two from [`Lead::SLOTS_MIN`] to [`Table::SLOTS_MAX`].
+    /// How many packets each member holds: a power of two from [`CreateGroup::SLOTS_MIN`] to [`Table::SLOTS_MAX`].
     pub slots: u32,
     /// The longest payload of a packet, in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
@@ -64,7 +64,7 @@ pub struct Lead {
     pub bytes_per_s_max: Option<u64>,
 }
 
-impl Lead {
+impl CreateGroup {
     /// The fewest slots.
     pub const SLOTS_MIN: u32 = 4;
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Cookie, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
+    Cookie, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
     Sequence, Settings, Source,
 };
 
@@ -27,7 +27,7 @@ impl Chain {
     fn new() -> Self {
         let mut nodes = std::array::from_fn(|_| Protocol::new(Settings::default()));
         let now = Nanoseconds::from_ms(1);
-        let lead = Lead {
+        let lead = CreateGroup {
             group: GROUP,
             cookie: Cookie(1),
             root: MemberId(0),
@@ -41,10 +41,10 @@ impl Chain {
             bytes_per_s_max: None,
         };
         for node in &mut nodes[1..] {
-            let follow = Input::Follow { group: GROUP, cookie: Cookie(1), root: address(0), asks: false };
+            let follow = Input::JoinGroup { group: GROUP, cookie: Cookie(1), root: address(0), sends_join: false };
             node.handle(now, follow).expect("there is no such group yet");
         }
-        nodes[0].handle(now, Input::Lead(Box::new(lead))).expect("the group is well formed");
+        nodes[0].handle(now, Input::CreateGroup(Box::new(lead))).expect("the group is well formed");
         let mut chain = Self { nodes, under_way: Vec::with_capacity(1_000), now, sent: 0 };
         (0..NODES).for_each(|node| chain.drain(node));
         chain

@@ -40,7 +40,7 @@ fn hear(protocol: &mut Protocol, from: u32, body: Body, payload: &[u8]) {
 /// A member between the root and two children, lent.
 fn lend() -> (Protocol, Lent) {
     let mut protocol = Protocol::new(Settings::default());
-    let follow = Input::Follow { group: GROUP, cookie: COOKIE, root: address(0), asks: false };
+    let follow = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join: false };
     protocol.handle(NOW, follow).unwrap();
     let neighbour = |member, role| Neighbour { member: MemberId(member), role, address: address(member) };
     let control = Control::Table(Table {
@@ -74,7 +74,7 @@ fn lend() -> (Protocol, Lent) {
 fn packet(number: Sequence) -> LentPacket {
     let message = number.distance_from(START) as u32;
     let piece = Piece { message, offset: 0, length: 5, message_length: 5, checksum: PayloadChecksum::EMPTY };
-    LentPacket { piece, asks: false, sent_at: NOW }
+    LentPacket { piece, ack_requested: false, sent_at: NOW }
 }
 
 /// What can happen to a node whose group has come back: nothing of it may break it.

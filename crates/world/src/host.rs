@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Cookie, Ending, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
+    Cookie, Ending, Event, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
     Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
 };
 
@@ -195,7 +195,7 @@ impl Host {
         let root = address(scenario.root_host(group));
         let (id, cookie) = name(scenario, group);
         let now = self.time(now);
-        self.ask(now, Input::Follow { group: id, cookie, root, asks: true }, &[])?;
+        self.ask(now, Input::JoinGroup { group: id, cookie, root, sends_join: true }, &[])?;
         Ok(true)
     }
 
@@ -211,7 +211,7 @@ impl Host {
         }
         let (id, cookie) = name(scenario, group);
         let input = if is_root {
-            Input::Lead(Box::new(Lead {
+            Input::CreateGroup(Box::new(CreateGroup {
                 group: id,
                 cookie,
                 root: setting.root,
@@ -225,7 +225,7 @@ impl Host {
                 bytes_per_s_max: setting.bytes_per_s_max,
             }))
         } else {
-            Input::Follow { group: id, cookie, root: address(root_host), asks: self.life > 0 }
+            Input::JoinGroup { group: id, cookie, root: address(root_host), sends_join: self.life > 0 }
         };
         self.groups.insert(group, Application::new(setting, is_root, self.life > 0));
         let now = self.time(now);

@@ -247,7 +247,7 @@ fn begin(lab: &mut Lab) -> Half {
     kernel.memory().read().store(START.0, Ordering::Release);
     let mut protocol = Protocol::new(Settings::default());
     let root = address(PARENT);
-    let follow = Input::Follow { group: GROUP, cookie: COOKIE, root, asks: false };
+    let follow = Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false };
     protocol.handle(NOW, follow).expect("it is the first group");
     let neighbour = |member, role| Neighbour { member: MemberId(member), role, address: address(member) };
     let children = (0..CHILDREN).map(|place| neighbour(OWN + 1 + place, Role::Child));

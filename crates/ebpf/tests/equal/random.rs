@@ -59,7 +59,7 @@ pub fn acts() -> impl Strategy<Value = Act> {
     let window = prop_oneof![3 => Just(u8::MAX), 1 => any::<u8>()];
     prop_oneof![
         12 => (ahead, any::<bool>(), 1..6_u8, bytes, twists())
-            .prop_map(|(ahead, asks, pieces, bytes, twist)| Act::Data { ahead, asks, pieces, bytes, twist }),
+            .prop_map(|(ahead, ack_requested, pieces, bytes, twist)| Act::Data { ahead, ack_requested, pieces, bytes, twist }),
         8 => (any::<u8>(), lacks(), lacks(), window, any::<bool>(), twists()).prop_map(
             |(child, lacks, subtree_lacks, window, echoes, twist)| {
                 Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_proto::{
-    Cookie, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece, Sequence, Settings,
+    Cookie, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece, Sequence, Settings,
     Step,
 };
 use treecast_wire::{
@@ -42,10 +42,10 @@ pub struct Setting {
 #[derive(Debug, Clone)]
 pub enum Act {
     /// The next packet comes, or is queued at a root; or one that is `ahead` of it.
-    Data { ahead: i8, asks: bool, pieces: u8, bytes: u16, twist: Twist },
+    Data { ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, twist: Twist },
     /// As many packets as one, of so many bytes each but the last: `asks` has a bit for each, and messages have so many pieces,
     /// of which the last message may go on behind the train.
-    Train { packets: u8, pieces: u8, bytes: u16, last: u16, goes_on: bool, asks: u64, fault: Fault },
+    Train { packets: u8, pieces: u8, bytes: u16, last: u16, goes_on: bool, ack_requested: u64, fault: Fault },
     /// A child has so many packets less than there are, and its subtree so many less than that.
     Acknowledgment { child: u8, lacks: u8, subtree_lacks: u8, window: u8, echoes: bool, twist: Twist },
     /// All children have everything.
@@ -159,7 +159,7 @@ impl<'a> Stage<'a> {
         let members = 1 + setting.children;
         let mut children = vec![Vec::new(); members as usize];
         children[0] = (1..members).map(MemberId).collect();
-        let lead = Lead {
+        let lead = CreateGroup {
             group: GROUP,
             cookie: COOKIE,
             root: MemberId(0),
@@ -172,7 +172,7 @@ impl<'a> Stage<'a> {
             admits: false,
             bytes_per_s_max: None,
         };
-        self.request(Input::Lead(Box::new(lead)), &[])?;
+        self.request(Input::CreateGroup(Box::new(lead)), &[])?;
         for child in 1..members {
             let operation = Control::TableAck.operation();
             let header = self.header(child, Sequence(0), Body::Control { operation, length: 0 });
@@ -183,7 +183,7 @@ impl<'a> Stage<'a> {
 
     fn follow(&mut self) -> Result<(), String> {
         let root = self.setting.address(0);
-        self.request(Input::Follow { group: GROUP, cookie: COOKIE, root, asks: false }, &[])?;
+        self.request(Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false }, &[])?;
         let setting = self.setting.clone();
         let neighbour =
             |member, role| Neighbour { member: MemberId(member), role, address: setting.address(member) };
@@ -213,11 +213,11 @@ impl<'a> Stage<'a> {
 
     pub fn act(&mut self, act: &Act) -> Result<(), String> {
         match act {
-            Act::Data { ahead, asks, pieces, bytes, twist } => {
-                self.data(*ahead, *asks, *pieces, *bytes, twist)
+            Act::Data { ahead, ack_requested, pieces, bytes, twist } => {
+                self.data(*ahead, *ack_requested, *pieces, *bytes, twist)
             }
             Act::Train { fault, .. } if self.setting.is_root => self.queue_train(act, fault),
-            Act::Train { asks, fault, .. } => self.train(act, *asks, fault),
+            Act::Train { ack_requested, fault, .. } => self.train(act, *ack_requested, fault),
             Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist } => {
                 let children = self.setting.children;
                 if children == 0 {
@@ -290,7 +290,7 @@ impl<'a> Stage<'a> {
         self.pieces[place].clone()
     }
 
-    fn data(&mut self, ahead: i8, asks: bool, pieces: u8, bytes: u16, twist: &Twist) -> Result<(), String> {
+    fn data(&mut self, ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, twist: &Twist) -> Result<(), String> {
         let next = self.next();
         let begun = next.distance_from(Sequence(self.setting.start));
         let Ok(place) = usize::try_from(begun + i32::from(ahead)) else { return Ok(()) };
@@ -303,7 +303,7 @@ impl<'a> Stage<'a> {
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
         let Piece { message, offset, length, message_length, .. } = piece;
-        let data = Data { message, offset, length, message_length, ack_requested: asks, retransmitted: false, close: false };
+        let data = Data { message, offset, length, message_length, ack_requested: ack_requested, retransmitted: false, close: false };
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
         self.datagram(parent, &header, &payload, twist)
@@ -355,7 +355,7 @@ impl<'a> Stage<'a> {
             .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
     }
 
-    fn train(&mut self, act: &Act, asks: u64, fault: &Fault) -> Result<(), String> {
+    fn train(&mut self, act: &Act, ack_requested: u64, fault: &Fault) -> Result<(), String> {
         let next = self.next();
         let cars = self.cars(act);
         let count = cars.len();
@@ -364,7 +364,7 @@ impl<'a> Stage<'a> {
         let mut datagrams = Vec::new();
         for (place, (piece, payload)) in cars.into_iter().enumerate() {
             let Piece { message, offset, length, message_length, .. } = piece;
-            let ack_requested = asks >> place & 1 == 1;
+            let ack_requested = ack_requested >> place & 1 == 1;
             let data = Data { message, offset, length, message_length, ack_requested, retransmitted: false, close: false };
             let mut header = self.header(parent, next + place as u32, Body::Data(data));
             // It is seen about which packet an answer is.

@@ -35,7 +35,7 @@ fn user_space_is_told_when_an_answer_is_late_and_not_before() {
     let Some(mut lab) = Lab::new() else { return };
     let mut stage = Stage::new(&mut lab, &SETTING).unwrap();
     stage.act(&Act::Pass { us: 100 }).unwrap();
-    let data = Act::Data { ahead: 0, asks: true, pieces: 1, bytes: 100, twist: Twist::Nothing };
+    let data = Act::Data { ahead: 0, ack_requested: true, pieces: 1, bytes: 100, twist: Twist::Nothing };
     stage.act(&data).unwrap();
     assert_eq!(stage.pair.tally.sent_on, 1, "the program has sent it");
     let deadline = stage.pair.deadline().expect("answers are awaited");

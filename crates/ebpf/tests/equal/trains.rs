@@ -22,15 +22,15 @@ fn trains() -> impl Strategy<Value = Act> {
     let pieces = prop_oneof![2 => Just(1_u8), 2 => 2..6_u8, 1 => any::<u8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 4 => 1..200_u16, 2 => any::<u16>()];
     let one = (0..64_u32).prop_map(|place| 1 << place);
-    let asks = prop_oneof![4 => Just(0), 2 => one, 1 => any::<u64>(), 1 => Just(u64::MAX)];
-    (packets, pieces, bytes, any::<u16>(), any::<bool>(), asks, faults()).prop_map(
-        |(packets, pieces, bytes, last, goes_on, asks, fault)| Act::Train {
+    let ack_requested = prop_oneof![4 => Just(0), 2 => one, 1 => any::<u64>(), 1 => Just(u64::MAX)];
+    (packets, pieces, bytes, any::<u16>(), any::<bool>(), ack_requested, faults()).prop_map(
+        |(packets, pieces, bytes, last, goes_on, ack_requested, fault)| Act::Train {
             packets,
             pieces,
             bytes,
             last,
             goes_on,
-            asks,
+            ack_requested,
             fault,
         },
     )

@@ -10,7 +10,7 @@ use super::pair::{Manner, Tally, replay};
 /// Whether a group of the node is forwarded by it alone, as far as the trace of a root says.
 fn forwards(traces: &[Trace]) -> bool {
     traces.iter().flat_map(|trace| &trace.steps).any(|(_, step)| {
-        matches!(step, Step::Request { input: Input::Lead(lead), .. } if lead.offload == Offload::Nic)
+        matches!(step, Step::Request { input: Input::CreateGroup(lead), .. } if lead.offload == Offload::Nic)
     })
 }
 

@@ -217,12 +217,12 @@ impl Client {
     pub fn follow(
         &self,
         settings: &GroupSettings,
-        asks: bool,
+        sends_join: bool,
         channel: &Arc<Channel>,
     ) -> Result<(), NodeError> {
         let terms = Terms::of_follower(settings, enter::root_of(settings)?);
         let _exchange = lock(&self.exchange);
-        self.enter(&Ask::Follow { terms, asks }, channel).map(|_| ())
+        self.enter(&Ask::Follow { terms, asks: sends_join }, channel).map(|_| ())
     }
 
     /// The caller holds the exchange: no news of the group comes before it is known here.

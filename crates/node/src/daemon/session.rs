@@ -117,7 +117,7 @@ impl Session {
         let reply = match ask {
             Ask::Hello { version } => self.welcome(desk, version)?,
             Ask::Lead { terms } => self.entered(desk, terms, None),
-            Ask::Follow { terms, asks } => self.entered(desk, terms, Some(asks)),
+            Ask::Follow { terms, asks: sends_join } => self.entered(desk, terms, Some(sends_join)),
             Ask::Look => self.news(),
             Ask::Kick => {
                 self.groups.values().for_each(|held| held.channel.give_news());
@@ -234,8 +234,8 @@ impl Session {
                     memory
                 })
             }
-            Some(asks) => {
-                enter::follow(&desk.shared, &settings, asks, &channel)?;
+            Some(sends_join) => {
+                enter::follow(&desk.shared, &settings, sends_join, &channel)?;
                 None
             }
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
-use treecast_proto::Lead;
+use treecast_proto::CreateGroup;
 
 use super::connection::{Connection, ReadLine};
 use super::messages::{Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, VERSION, Version};
@@ -302,7 +302,7 @@ impl<'a> Session<'a> {
         settings.set_all(text).map_err(|error| self.failed(error.to_string()))?;
         settings.token.clone_from(&self.options.token);
         let count = settings.members.len();
-        if count > Lead::MEMBERS_MAX || settings.root >= count || member as usize >= count {
+        if count > CreateGroup::MEMBERS_MAX || settings.root >= count || member as usize >= count {
             return Err(self.failed("invalid list of members"));
         }
         Ok((settings, member as usize))

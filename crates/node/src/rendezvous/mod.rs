@@ -12,7 +12,7 @@ mod status;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use treecast_proto::Lead;
+use treecast_proto::CreateGroup;
 
 pub use client::JoinOptions;
 pub use status::{JoinStatus, JoinedMember};
@@ -61,8 +61,8 @@ impl Listener {
     /// # Errors
     /// [`NodeError::Bind`]; [`NodeError::Members`] for an invalid number of members.
     pub fn bind(address: SocketAddr, members: u32) -> Result<Self, NodeError> {
-        if !(1..=Lead::MEMBERS_MAX as u32).contains(&members) {
-            let problem = format!("a group has from 1 to {} members, and not {members}", Lead::MEMBERS_MAX);
+        if !(1..=CreateGroup::MEMBERS_MAX as u32).contains(&members) {
+            let problem = format!("a group has from 1 to {} members, and not {members}", CreateGroup::MEMBERS_MAX);
             return Err(NodeError::Members(problem));
         }
         let bind = |source| NodeError::Bind { address, source };

@@ -61,10 +61,10 @@ impl Flow {
         // Those that have left their slots are not looked at: others may be writing there.
         let first = self.next.max(lent.freed);
         for number in first.until(lent.next) {
-            let LentPacket { piece, asks, sent_at } = packet(number);
+            let LentPacket { piece, ack_requested, sent_at } = packet(number);
             let piece = Some(piece).filter(|piece| self.is_possible(piece));
             is_possible &= piece.is_some();
-            self.keep(number, Slot { piece: piece.unwrap_or(NO_PIECE), asks, close: false });
+            self.keep(number, Slot { piece: piece.unwrap_or(NO_PIECE), ack_requested, close: false });
             let index = self.index(number);
             for child in &mut self.children {
                 child.sent_at[index] = sent_at;

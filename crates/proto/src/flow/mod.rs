@@ -86,7 +86,7 @@ pub(crate) struct Flow {
 struct Slot {
     piece: Piece,
     /// Whether the root asked for an acknowledgment.
-    asks: bool,
+    ack_requested: bool,
     close: bool,
 }
 
@@ -116,7 +116,7 @@ impl Flow {
         let Terms { slots, start, .. } = terms;
         Self {
             terms,
-            slots: vec![Slot { piece: NO_PIECE, asks: false, close: false }; slots as usize].into(),
+            slots: vec![Slot { piece: NO_PIECE, ack_requested: false, close: false }; slots as usize].into(),
             next: start,
             highest: start,
             held: Marks::new(slots),
@@ -162,7 +162,7 @@ impl Flow {
             let Piece { message, offset, length, .. } = piece;
             return Err(Refused::Piece { message, offset, length });
         }
-        self.keep(self.next, Slot { piece, asks: false, close: false });
+        self.keep(self.next, Slot { piece, ack_requested: false, close: false });
         self.advance();
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Flow {
         if self.room() == 0 {
             return false;
         }
-        self.keep(self.next, Slot { piece: NO_PIECE, asks: true, close: true });
+        self.keep(self.next, Slot { piece: NO_PIECE, ack_requested: true, close: true });
         self.advance();
         true
     }

@@ -209,7 +209,7 @@ impl Flow {
             return None;
         }
         let (place, packet, retransmitted) = self.next_repeat().or_else(|| self.next_in_turn())?;
-        let Slot { piece, asks, close } = *self.slot(packet);
+        let Slot { piece, ack_requested, close } = *self.slot(packet);
         let is_end = packet + 1 == self.next;
         let index = self.index(packet);
         let child = &mut self.children[place];
@@ -223,7 +223,7 @@ impl Flow {
         let interval = (self.terms.slots / 8).max(1);
         let fills_window = child.in_flight() >= child.window.packets() || child.sent == child.end;
         let ends_burst = self.terms.is_root && is_end && piece.is_last();
-        let ack_requested = asks || retransmitted || fills_window || ends_burst || packet.0 % interval == interval - 1;
+        let ack_requested = ack_requested || retransmitted || fills_window || ends_burst || packet.0 % interval == interval - 1;
         if ack_requested {
             child.asked(now, packet + 1);
         }

@@ -60,7 +60,7 @@ struct Suspicion {
 const TELL_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
 impl Membership {
-    pub fn new(now: Nanoseconds, root: SocketAddr, asks: bool) -> Self {
+    pub fn new(now: Nanoseconds, root: SocketAddr, sends_join: bool) -> Self {
         Self {
             root,
             root_heard_at: now,
@@ -70,7 +70,7 @@ impl Membership {
             parent_heard_at: now,
             incoming: None,
             is_taken_due: false,
-            join_at: asks.then_some(now),
+            join_at: sends_join.then_some(now),
             leave_at: None,
             leaving_since: None,
             suspicions: Vec::new(),

@@ -13,7 +13,7 @@ use treecast_wire::{
 use crate::flow::{Copy, Flow, Patience, Terms, Told};
 use crate::lent::{Lent, LentPacket};
 use crate::protocol::{Piece, Source, Transmit};
-use crate::{Ending, Event, GroupCounters, Lead, Nanoseconds, Refused, Settings};
+use crate::{Ending, Event, GroupCounters, CreateGroup, Nanoseconds, Refused, Settings};
 
 use member::Membership;
 use root::Roster;
@@ -68,7 +68,7 @@ impl Name {
 
 impl Group {
     /// The group at its root.
-    pub fn lead(now: Nanoseconds, settings: &Settings, lead: Lead) -> Result<Self, Refused> {
+    pub fn create(now: Nanoseconds, settings: &Settings, lead: CreateGroup) -> Result<Self, Refused> {
         let parents = lead.parents()?;
         let terms = Terms {
             slots: lead.slots,
@@ -87,9 +87,9 @@ impl Group {
     }
 
     /// The group at a member that waits for its place.
-    pub fn follow(now: Nanoseconds, group: GroupId, cookie: Cookie, root: SocketAddr, asks: bool) -> Self {
+    pub fn join(now: Nanoseconds, group: GroupId, cookie: Cookie, root: SocketAddr, sends_join: bool) -> Self {
         let name = Name { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
-        Self::new(name, None, Place::Member(Box::new(Membership::new(now, root, asks))))
+        Self::new(name, None, Place::Member(Box::new(Membership::new(now, root, sends_join))))
     }
 
     const fn new(name: Name, flow: Option<Flow>, place: Place) -> Self {

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Cookie, Event, GroupId, Input, Lead, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
+    Cookie, Event, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
     Protocol, Refused, Sequence, Settings, Source, Store, Trace, Transmit,
 };
 use treecast_wire::{Header, Payload};
@@ -75,7 +75,7 @@ pub struct Setting {
     pub offload: Offload,
     pub admits: bool,
     /// Whether members ask for their places from the beginning.
-    pub asks: bool,
+    pub sends_join: bool,
     pub bytes_per_s_max: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ impl Tabletop {
             children[number(*parent).0 as usize] = names.iter().map(|&child| number(child)).collect();
         }
         let root = setting.tree[0].0;
-        let lead = Lead {
+        let lead = CreateGroup {
             group: GroupId(setting.group),
             cookie: cookie(setting.group),
             root: number(root),
@@ -179,18 +179,18 @@ impl Tabletop {
             bytes_per_s_max: setting.bytes_per_s_max,
         };
         for &member in members.iter().filter(|&&member| member != root) {
-            self.follow(member, setting.group, root, setting.asks)?;
+            self.follow(member, setting.group, root, setting.sends_join)?;
         }
         let node = self.nodes.entry(root).or_insert_with(|| Node::new(root));
         node.slots.insert(setting.group, vec![Vec::new(); setting.slots as usize]);
-        self.ask(root, Input::Lead(Box::new(lead)))
+        self.ask(root, Input::CreateGroup(Box::new(lead)))
     }
 
     /// Makes a node a member, once the root says where; one that the root does not know `asks`.
-    pub fn follow(&mut self, name: char, group: u32, root: char, asks: bool) -> Result<(), String> {
+    pub fn follow(&mut self, name: char, group: u32, root: char, sends_join: bool) -> Result<(), String> {
         self.nodes.entry(name).or_insert_with(|| Node::new(name));
         let (group, cookie) = (GroupId(group), cookie(group));
-        self.ask(name, Input::Follow { group, cookie, root: address(root), asks })
+        self.ask(name, Input::JoinGroup { group, cookie, root: address(root), sends_join })
     }
 
     /// A request of a node's user.

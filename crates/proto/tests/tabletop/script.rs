@@ -38,7 +38,7 @@ enum Command {
         admits: Option<bool>,
         /// Whether members ask for their places from the beginning.
         #[arg(key)]
-        asks: Option<bool>,
+        sends_join: Option<bool>,
         /// Bytes a second.
         #[arg(key)]
         rate: Option<u64>,
@@ -164,7 +164,7 @@ impl Tabletop {
     fn act(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
         const GROUP: GroupId = GroupId(1);
         match command {
-            Command::Group { families, slots, start, offload, admits, asks, rate, group } => {
+            Command::Group { families, slots, start, offload, admits, sends_join, rate, group } => {
                 let offload = offload.as_deref().unwrap_or("nic");
                 let named = Offload::NAMES.into_iter().find(|(name, _)| *name == offload);
                 self.begin(&Setting {
@@ -174,7 +174,7 @@ impl Tabletop {
                     start: start.unwrap_or(0),
                     offload: named.ok_or("no such offload")?.1,
                     admits: admits.unwrap_or(false),
-                    asks: asks.unwrap_or(false),
+                    sends_join: sends_join.unwrap_or(false),
                     bytes_per_s_max: *rate,
                 })?;
             }

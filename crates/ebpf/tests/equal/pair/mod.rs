@@ -332,7 +332,7 @@ impl<'a> Pair<'a> {
         let expected = self.reference.handle(now, input.clone()).map(|_| ());
         let found = self.subject.handle(now, input.clone()).map(|_| ());
         equal::<Result<(), Refused>>("the answer", &expected, &found)?;
-        if let (Input::Lead(lead), Ok(())) = (input, &found) {
+        if let (Input::CreateGroup(lead), Ok(())) = (input, &found) {
             self.place(lead.group, lead.start, lead.slots, lead.payload_bytes_max, true)?;
         }
         self.settle(now, Vec::new())

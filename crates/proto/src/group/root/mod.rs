@@ -12,7 +12,7 @@ use treecast_wire::{Eviction, MemberId, Sequence, Table, Timestamp};
 use super::Name;
 use super::seat::{Doubt, Seat};
 use crate::flow::{ChildPlace, Flow, Trouble};
-use crate::{Ending, Event, Lead, Loss, Nanoseconds, Settings};
+use crate::{Ending, Event, CreateGroup, Loss, Nanoseconds, Settings};
 
 /// All members and their places.
 #[derive(Debug, Clone)]
@@ -67,8 +67,8 @@ const FAREWELL_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 const ANSWER_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
 
 impl Roster {
-    pub fn new(now: Nanoseconds, lead: Lead, parents: Vec<Option<MemberId>>) -> Self {
-        let Lead { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } = lead;
+    pub fn new(now: Nanoseconds, lead: CreateGroup, parents: Vec<Option<MemberId>>) -> Self {
+        let CreateGroup { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } = lead;
         let places = members.into_iter().zip(parents).zip(children);
         let seats =
             places.map(|((address, parent), children)| Seat::new(now, address, parent, children)).collect();
@@ -298,7 +298,7 @@ impl Roster {
             }
             self.remove(now, member, Loss::Restarted);
         }
-        if !self.admits || self.seats.len() >= Lead::MEMBERS_MAX || self.is_closing() {
+        if !self.admits || self.seats.len() >= CreateGroup::MEMBERS_MAX || self.is_closing() {
             self.evictions.push((from, Eviction::Refused));
         } else if self.newcomer.is_none() && self.is_ready {
             self.newcomer = Some(Newcomer { address: from, place: None });
