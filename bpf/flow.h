@@ -108,8 +108,8 @@ static __always_inline __u64 deadline(struct group *group, struct child *child)
 		return (child->quiet_since > child->heard_at ? child->quiet_since : child->heard_at) + group->keepalive;
 	if (trip->is_measured) {
 		wait = trip->smoothed + 4 * trip->variation;
-		if (wait < group->wait_min)
-			wait = group->wait_min;
+		if (wait < group->min_rto)
+			wait = group->min_rto;
 	}
 	wait <<= doublings < 16 ? doublings : 16;
 	return child->quiet_since + (wait < wait_max ? wait : wait_max);

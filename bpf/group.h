@@ -114,7 +114,7 @@ struct group {
 	__u32 payload_bytes_max;
 	__u32 is_root;
 	__u32 child_count;
-	__u64 wait_min;
+	__u64 min_rto;
 	__u64 keepalive;
 	/* The socket whose datagrams are packets of this group's root. */
 	__u64 source;

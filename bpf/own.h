@@ -91,7 +91,7 @@ static int time_is_over(void *map, __u32 *place, struct timer *timer)
 	}
 	if (group->look_at > now)
 		wait = group->look_at - now;
-	group->timed_at = now + (wait ? wait : group->wait_min);
+	group->timed_at = now + (wait ? wait : group->min_rto);
 	disown(group);
 	if (wait)
 		bpf_timer_start(&timer->timer, wait, 0);

@@ -416,7 +416,7 @@ unsafe fn write_group(pointer: *mut Group, lent: &Lent) {
         set!(pointer, u32::from(lent.payload_bytes_max), payload_bytes_max);
         set!(pointer, u32::from(lent.parent.is_none()), is_root);
         set!(pointer, lent.children.len() as u32, child_count);
-        set!(pointer, lent.wait_min.0, wait_min);
+        set!(pointer, lent.min_rto.0, min_rto);
         set!(pointer, lent.keepalive.0, keepalive);
         set!(pointer, lent.next.0, next);
         set!(pointer, lent.consumed.0, consumed);

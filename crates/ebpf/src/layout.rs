@@ -123,7 +123,7 @@ mirror! {
         pub payload_bytes_max: u32,
         pub is_root: u32,
         pub child_count: u32,
-        pub wait_min: u64,
+        pub min_rto: u64,
         pub keepalive: u64,
         pub source: u64,
         pub next: u32,

@@ -130,7 +130,7 @@ impl Group {
     }
 
     /// Waits, at the root, until every member has its place in the tree, or is lost; says who is lost. A member that never
-    /// answers is lost after ten seconds, unless the node is set otherwise (`arrival_max`). At another member: waits until this
+    /// answers is lost after ten seconds, unless the node is set otherwise (`join_timeout`). At another member: waits until this
     /// one has its place. Sending and receiving do not need it: what is sent waits.
     ///
     /// # Errors

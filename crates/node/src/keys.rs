@@ -66,10 +66,10 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "peer_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "how long a neighbour may say nothing, though it is asked, before it is taken for dead",
-        get: |settings| (settings.protocol.silence_max.0 / 1_000_000).to_string(),
+        get: |settings| (settings.protocol.peer_timeout.0 / 1_000_000).to_string(),
         set: |settings, text| {
             let silence = milliseconds(text)?;
-            settings.protocol.silence_max = silence;
+            settings.protocol.peer_timeout = silence;
             // A quiet neighbour is to be asked some times before that.
             settings.protocol.keepalive = Nanoseconds(silence.0 / 8).min(Nanoseconds::from_ms(100));
             Some(())
@@ -79,9 +79,9 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "join_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "how long the root waits for a member that has never answered",
-        get: |settings| (settings.protocol.arrival_max.0 / 1_000_000).to_string(),
+        get: |settings| (settings.protocol.join_timeout.0 / 1_000_000).to_string(),
         set: |settings, text| {
-            settings.protocol.arrival_max = milliseconds(text)?;
+            settings.protocol.join_timeout = milliseconds(text)?;
             Some(())
         },
     },

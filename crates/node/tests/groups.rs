@@ -103,7 +103,7 @@ fn a_message_is_taken_into_a_buffer_if_it_fits() {
 fn a_member_that_is_not_there_is_named_and_others_go_on() {
     let nodes = nodes(3);
     let mut node_settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
-    node_settings.protocol.arrival_max = treecast_proto::Nanoseconds::from_ms(300);
+    node_settings.protocol.join_timeout = treecast_proto::Nanoseconds::from_ms(300);
     let root = Node::open(&node_settings).unwrap();
     let nowhere: SocketAddr = "127.0.0.1:9".parse().unwrap();
     let members = [root.address(), nodes[1].address(), nowhere, nodes[2].address()];

@@ -267,7 +267,7 @@ fn what_is_left_to_the_node_is_sent_on_though_nothing_else_happens() {
                 ..NodeSettings::default()
             };
             settings.protocol.keepalive = Nanoseconds::from_ms(1_000_000);
-            settings.protocol.silence_max = Nanoseconds::from_ms(4_000_000);
+            settings.protocol.peer_timeout = Nanoseconds::from_ms(4_000_000);
             Node::open(&settings).unwrap()
         };
         let nodes: Vec<Node> = (0..3).map(open).collect();

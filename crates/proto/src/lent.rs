@@ -51,7 +51,7 @@ pub struct Lent {
     /// When a child is to be looked after, at the earliest: to be asked again, or for a sign of life.
     pub look_at: Nanoseconds,
     /// No wait for an answer is shorter, and none longer than a quarter of `keepalive`.
-    pub wait_min: Nanoseconds,
+    pub min_rto: Nanoseconds,
     /// A child that has everything is asked for a sign of life as often.
     pub keepalive: Nanoseconds,
     /// What is counted.
@@ -185,7 +185,7 @@ impl Lent {
             least: None,
             parent_heard_at: Nanoseconds::ZERO,
             look_at: Nanoseconds::ZERO,
-            wait_min: Nanoseconds::ZERO,
+            min_rto: Nanoseconds::ZERO,
             keepalive: Nanoseconds::ZERO,
             counts: LentCounts { accepted: 0, sent: 0, acks_sent: 0, acks_received: 0 },
             children: Vec::new(),

@@ -10,13 +10,13 @@ use crate::{Nanoseconds, Refused};
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A neighbour that has been asked for so long, and has said nothing, is taken for dead.
-    pub silence_max: Nanoseconds,
+    pub peer_timeout: Nanoseconds,
     /// How long the root waits for a member that has never answered.
-    pub arrival_max: Nanoseconds,
-    /// A quiet neighbour is asked for a sign of life as often. At most a quarter of `silence_max`.
+    pub join_timeout: Nanoseconds,
+    /// A quiet neighbour is asked for a sign of life as often. At most a quarter of `peer_timeout`.
     pub keepalive: Nanoseconds,
     /// The shortest wait before an answer is missed.
-    pub wait_min: Nanoseconds,
+    pub min_rto: Nanoseconds,
     /// The most groups.
     pub groups_max: usize,
     /// The most memory of a group's slots, in bytes. A group that asks for more is not followed.
@@ -26,10 +26,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            silence_max: Nanoseconds::from_ms(800),
-            arrival_max: Nanoseconds::from_ms(10_000),
+            peer_timeout: Nanoseconds::from_ms(800),
+            join_timeout: Nanoseconds::from_ms(10_000),
             keepalive: Nanoseconds::from_ms(100),
-            wait_min: Nanoseconds::from_us(300),
+            min_rto: Nanoseconds::from_us(300),
             groups_max: 1_024,
             slot_bytes_max: 1 << 30,
         }

@@ -72,7 +72,7 @@ fn name(scenario: &Scenario, group: u32) -> (GroupId, Cookie) {
 }
 
 fn settings() -> Settings {
-    Settings { arrival_max: Nanoseconds::from_ms(5_000), ..Settings::default() }
+    Settings { join_timeout: Nanoseconds::from_ms(5_000), ..Settings::default() }
 }
 
 impl Host {

@@ -265,7 +265,7 @@ fn node_settings(arguments: &Arguments, bind: SocketAddr) -> NodeSettings {
         ..NodeSettings::default()
     };
     // Members that a file names may be started as late as those that join.
-    settings.protocol.arrival_max = Nanoseconds::from_ms(arguments.wait * 1_000);
+    settings.protocol.join_timeout = Nanoseconds::from_ms(arguments.wait * 1_000);
     settings
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Sequence};
 
-use super::{ChildPlace, Patience, Terms, Trouble};
+use super::{ChildPlace, Timeouts, Terms, Trouble};
 use crate::Nanoseconds;
 use crate::marks::Marks;
 use crate::round_trip::RoundTrip;
@@ -63,7 +63,7 @@ const QUESTIONS_MIN: u32 = 4;
 impl Child {
     /// A new child has all that is stable here: it has been in this node's subtree before, or begins later.
     pub fn new(now: Nanoseconds, place: &ChildPlace, terms: &Terms, stable: Sequence) -> Self {
-        let Terms { slots, patience, .. } = *terms;
+        let Terms { slots, timeouts, .. } = *terms;
         Self {
             member: place.member,
             address: place.address,
@@ -78,7 +78,7 @@ impl Child {
             gate: stable,
             missing: Marks::new(slots),
             sent_at: vec![Nanoseconds::ZERO; slots as usize].into(),
-            trip: RoundTrip::new(patience.wait_min),
+            trip: RoundTrip::new(timeouts.min_rto),
             window: Window::new(slots, stable),
             is_to_be_probed: true,
             heard_at: now,
@@ -111,12 +111,12 @@ impl Child {
     }
 
     /// What is wrong with it, if something is.
-    pub fn trouble(&self, now: Nanoseconds, patience: Patience) -> Option<Trouble> {
+    pub fn trouble(&self, now: Nanoseconds, timeouts: Timeouts) -> Option<Trouble> {
         if self.has_lost_state {
             return Some(Trouble::StateLost);
         }
         let (since, times) = self.unanswered?;
-        (times >= QUESTIONS_MIN && now.since(since) > patience.silence_max).then_some(Trouble::Silent)
+        (times >= QUESTIONS_MIN && now.since(since) > timeouts.peer_timeout).then_some(Trouble::Silent)
     }
 
     /// This node has been asleep: what the child has not answered since says nothing.
@@ -125,7 +125,7 @@ impl Child {
     }
 
     /// When it is to be missed, or to be asked for a sign of life.
-    pub fn deadline(&self, patience: Patience) -> Nanoseconds {
+    pub fn deadline(&self, timeouts: Timeouts) -> Nanoseconds {
         let wait = self.trip.wait();
         let wait = if self.owes_answer() {
             Nanoseconds(wait.0 << self.misses.min(16))
@@ -134,9 +134,9 @@ impl Child {
             // awaited has a longer way, and may have been lost.
             Nanoseconds(wait.0 << (2 + self.looks).min(16))
         } else {
-            return self.quiet_since.max(self.heard_at) + patience.keepalive;
+            return self.quiet_since.max(self.heard_at) + timeouts.keepalive;
         };
-        self.quiet_since + Nanoseconds(patience.keepalive.0 / 4).min(wait)
+        self.quiet_since + Nanoseconds(timeouts.keepalive.0 / 4).min(wait)
     }
 
     /// Its time has come.

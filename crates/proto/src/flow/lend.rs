@@ -36,8 +36,8 @@ impl Flow {
             (self.next, self.consumed, self.stable, self.freed);
         (lent.asked, lent.told_stable, lent.told_end) = (answer.asked, answer.told_stable, answer.told_end);
         (lent.expected, lent.least) = (self.expected, self.least);
-        let patience = self.terms.patience;
-        (lent.wait_min, lent.keepalive) = (patience.wait_min, patience.keepalive);
+        let timeouts = self.terms.timeouts;
+        (lent.min_rto, lent.keepalive) = (timeouts.min_rto, timeouts.keepalive);
         lent.look_at = if self.children.is_empty() { Nanoseconds(u64::MAX) } else { self.look_at };
         let counters = &self.counters;
         lent.counts = LentCounts {

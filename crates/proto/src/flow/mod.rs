@@ -31,7 +31,7 @@ pub(crate) struct Terms {
     pub bytes_per_s_max: Option<u64>,
     /// Whether packets are queued here, and do not come from a parent.
     pub is_root: bool,
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 /// The packets of one group at one node.
@@ -327,21 +327,21 @@ pub(crate) struct Told {
 }
 
 /// No wait is shorter, whatever is set.
-const WAIT_LEAST: Nanoseconds = Nanoseconds::from_us(4);
+const MIN_RTO_FLOOR: Nanoseconds = Nanoseconds::from_us(4);
 
 /// Bounds of time that a flow works with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    pub silence_max: Nanoseconds,
+pub(crate) struct Timeouts {
+    pub peer_timeout: Nanoseconds,
     pub keepalive: Nanoseconds,
-    pub wait_min: Nanoseconds,
+    pub min_rto: Nanoseconds,
 }
 
-impl From<&Settings> for Patience {
+impl From<&Settings> for Timeouts {
     fn from(settings: &Settings) -> Self {
-        let Settings { silence_max, keepalive, wait_min, .. } = *settings;
+        let Settings { peer_timeout, keepalive, min_rto, .. } = *settings;
         // A wait of no time would be over before anything happens.
-        Self { silence_max, keepalive: keepalive.max(WAIT_LEAST), wait_min: wait_min.max(WAIT_LEAST) }
+        Self { peer_timeout, keepalive: keepalive.max(MIN_RTO_FLOOR), min_rto: min_rto.max(MIN_RTO_FLOOR) }
     }
 }
 
@@ -365,7 +365,7 @@ impl Flow {
             tell(Diagram::Packet, packet.0, state);
         }
         for child in &self.children {
-            tell(Diagram::Child, child.member.0, child.state(self.terms.patience));
+            tell(Diagram::Child, child.member.0, child.state(self.terms.timeouts));
         }
     }
 }
@@ -373,11 +373,11 @@ impl Flow {
 #[cfg(test)]
 impl Child {
     /// A state of docs/protocol.md.
-    fn state(&self, patience: Patience) -> &'static str {
+    fn state(&self, timeouts: Timeouts) -> &'static str {
         let silence = self.unanswered.map_or(Nanoseconds::ZERO, |(since, _)| self.quiet_since.since(since));
         if self.has_lost_state {
             "state lost"
-        } else if silence > patience.silence_max {
+        } else if silence > timeouts.peer_timeout {
             "silent"
         } else if !self.is_open {
             "new"

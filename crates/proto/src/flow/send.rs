@@ -154,9 +154,9 @@ impl Flow {
         if now < self.look_at {
             return Vec::new();
         }
-        let patience = self.terms.patience;
+        let timeouts = self.terms.timeouts;
         for child in &mut self.children {
-            if child.deadline(patience) <= now {
+            if child.deadline(timeouts) <= now {
                 let had_repeats = !child.missing.is_empty();
                 self.counters.timeouts += u64::from(child.owes_answer());
                 self.probing += usize::from(!child.is_to_be_probed);
@@ -164,10 +164,10 @@ impl Flow {
                 self.repeating += usize::from(!had_repeats && !child.missing.is_empty());
             }
         }
-        let deadlines = self.children.iter().map(|child| child.deadline(patience));
+        let deadlines = self.children.iter().map(|child| child.deadline(timeouts));
         self.look_at = deadlines.min().unwrap_or(Nanoseconds(u64::MAX));
         let troubles =
-            self.children.iter().filter_map(|child| Some((child.member, child.trouble(now, patience)?)));
+            self.children.iter().filter_map(|child| Some((child.member, child.trouble(now, timeouts)?)));
         troubles.collect()
     }
 
@@ -197,7 +197,7 @@ impl Flow {
         child.is_to_be_probed = false;
         self.probing -= 1;
         child.asked(now, child.sent);
-        self.look_at = self.look_at.min(child.deadline(self.terms.patience));
+        self.look_at = self.look_at.min(child.deadline(self.terms.timeouts));
         self.counters.probes_sent += 1;
         Some((child.address, child.sent))
     }
@@ -228,7 +228,7 @@ impl Flow {
             child.asked(now, packet + 1);
         }
         if ack_requested || child.in_flight() == 1 {
-            self.look_at = self.look_at.min(child.deadline(self.terms.patience));
+            self.look_at = self.look_at.min(child.deadline(self.terms.timeouts));
         }
         if retransmitted {
             self.counters.retransmitted += 1;

@@ -184,13 +184,13 @@ impl Membership {
 
     /// Looks at what has not happened.
     pub fn elapse(&mut self, now: Nanoseconds, settings: &Settings, flow: Option<&Flow>) -> Option<Ending> {
-        if self.leaving_since.is_some_and(|since| now.since(since) > settings.silence_max) {
+        if self.leaving_since.is_some_and(|since| now.since(since) > settings.peer_timeout) {
             // Nobody is there to let it go.
             return Some(Ending::GivenUp);
         }
         let Some(flow) = flow else {
             let waited = now.since(self.root_heard_at);
-            return (waited > settings.arrival_max).then_some(Ending::RootSilent(settings.arrival_max));
+            return (waited > settings.join_timeout).then_some(Ending::RootSilent(settings.join_timeout));
         };
         if flow.is_finished() && flow.has_told_all() {
             self.finish();
@@ -198,13 +198,13 @@ impl Membership {
         if self.is_released() {
             return flow.is_read().then_some(Ending::Closed);
         }
-        let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_silence_max(settings));
+        let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_timeout(settings));
         if let Some(parent) = parent {
             self.suspects(now, parent.member, Trouble::Silent);
         }
-        let silence_max = root_silence_max(settings);
-        let is_root_silent = now.since(self.root_heard_at) > silence_max
-            && self.suspicions.iter().any(|suspicion| now.since(suspicion.since) > silence_max);
+        let peer_timeout = root_timeout(settings);
+        let is_root_silent = now.since(self.root_heard_at) > peer_timeout
+            && self.suspicions.iter().any(|suspicion| now.since(suspicion.since) > peer_timeout);
         if !is_root_silent {
             return None;
         }
@@ -214,7 +214,7 @@ impl Membership {
                 done.is_released = true;
                 flow.is_read().then_some(Ending::Closed)
             }
-            None => Some(Ending::RootSilent(silence_max)),
+            None => Some(Ending::RootSilent(peer_timeout)),
         }
     }
 
@@ -243,13 +243,13 @@ impl Membership {
                 .join_at
                 .into_iter()
                 .chain(self.leave_at)
-                .chain([self.root_heard_at + settings.arrival_max + Nanoseconds(1)])
+                .chain([self.root_heard_at + settings.join_timeout + Nanoseconds(1)])
                 .min();
         }
         if self.is_released() {
             return None;
         }
-        let heard = self.parent.map(|_| self.parent_heard_at + parent_silence_max(settings) + Nanoseconds(1));
+        let heard = self.parent.map(|_| self.parent_heard_at + parent_timeout(settings) + Nanoseconds(1));
         let told = self.suspicions.iter().map(|suspicion| suspicion.tell_at);
         // Once the parent is suspected, what comes next is telling the root.
         let heard = heard.filter(|_| self.suspicions.is_empty());
@@ -293,13 +293,13 @@ impl Membership {
 
 /// A parent asks for signs of life, and so is heard, as often as `keepalive`; it may be busy finding out that it is the
 /// member's brother who is dead.
-fn parent_silence_max(settings: &Settings) -> Nanoseconds {
-    Nanoseconds((settings.silence_max.0 / 2).saturating_mul(3))
+fn parent_timeout(settings: &Settings) -> Nanoseconds {
+    Nanoseconds((settings.peer_timeout.0 / 2).saturating_mul(3))
 }
 
 /// A root that has said nothing for so long, though it has been told of somebody's silence, is dead.
-fn root_silence_max(settings: &Settings) -> Nanoseconds {
-    Nanoseconds(settings.silence_max.0.saturating_mul(2))
+fn root_timeout(settings: &Settings) -> Nanoseconds {
+    Nanoseconds(settings.peer_timeout.0.saturating_mul(2))
 }
 
 fn take_due(time: &mut Option<Nanoseconds>, now: Nanoseconds) -> bool {

@@ -10,7 +10,7 @@ use treecast_wire::{
     Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
 };
 
-use crate::flow::{Copy, Flow, Patience, Terms, Told};
+use crate::flow::{Copy, Flow, Timeouts, Terms, Told};
 use crate::lent::{Lent, LentPacket};
 use crate::protocol::{Piece, Source, Transmit};
 use crate::{Ending, Event, GroupCounters, CreateGroup, Nanoseconds, Refused, Settings};
@@ -77,7 +77,7 @@ impl Group {
             start: lead.start,
             bytes_per_s_max: lead.bytes_per_s_max,
             is_root: true,
-            patience: Patience::from(settings),
+            timeouts: Timeouts::from(settings),
         };
         let name = Name { group: lead.group, cookie: lead.cookie, member: lead.root, epoch: 1 };
         let mut flow = Flow::new(terms);
@@ -392,7 +392,7 @@ impl Group {
                 start: table.start,
                 bytes_per_s_max: None,
                 is_root: false,
-                patience: Patience::from(settings),
+                timeouts: Timeouts::from(settings),
             })
         });
         flow.set_children(now, epoch, &children);

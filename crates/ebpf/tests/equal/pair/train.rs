@@ -214,7 +214,7 @@ fn deadline(lent: &Lent, child: &LentChild) -> Nanoseconds {
     let trip = &child.trip;
     let wait = trip
         .smoothed
-        .map_or(FIRST_WAIT, |smoothed| lent.wait_min.max(Nanoseconds(smoothed.0 + 4 * trip.variation.0)));
+        .map_or(FIRST_WAIT, |smoothed| lent.min_rto.max(Nanoseconds(smoothed.0 + 4 * trip.variation.0)));
     let doublings = if child.unanswered.is_some() || child.acked.is_before(child.asked) {
         child.misses
     } else if child.stable.is_before(child.sent) || child.sent == child.end {

@@ -254,7 +254,7 @@ impl Roster {
                 // The root has asked it itself, for long enough.
                 let doubt = Doubt {
                     by: self.root,
-                    since: now - settings.silence_max,
+                    since: now - settings.peer_timeout,
                     ask_at: now,
                     answered_at: None,
                 };
@@ -451,15 +451,15 @@ impl Roster {
             }
             let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
             let is_doubted =
-                doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.silence_max.0 / 2));
-            let is_silent = seat.taken < self.epoch && quiet > settings.silence_max;
-            (is_doubted || is_silent).then_some((member, Loss::Silent(settings.silence_max)))
+                doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.peer_timeout.0 / 2));
+            let is_silent = seat.taken < self.epoch && quiet > settings.peer_timeout;
+            (is_doubted || is_silent).then_some((member, Loss::Silent(settings.peer_timeout)))
         })
     }
 
     /// How long a member may take for its first word. A newcomer is there, since it has asked, and all wait for it.
     const fn patience_with_absent(&self, settings: &Settings) -> Nanoseconds {
-        if self.is_ready { settings.silence_max } else { settings.arrival_max }
+        if self.is_ready { settings.peer_timeout } else { settings.join_timeout }
     }
 
     /// Gives a newcomer its place, once no message is under way in part.

@@ -31,7 +31,7 @@ impl Roster {
             let seat = self.seat(member);
             let is_untold = seat.taken < self.epoch;
             let patience =
-                if seat.taken == 0 { self.patience_with_absent(settings) } else { settings.silence_max };
+                if seat.taken == 0 { self.patience_with_absent(settings) } else { settings.peer_timeout };
             let lost = is_untold.then(|| seat.heard_at.max(seat.told_since) + patience + Nanoseconds(1));
             let doubt =
                 seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none()).map(|doubt| doubt.ask_at);
