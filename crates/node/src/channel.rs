@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use treecast_proto::{Ending, GroupId, Loss, MemberId, Offload, Refused, Sequence};
+use treecast_proto::{Ending, GroupId, MemberLoss, MemberId, Offload, Refused, Sequence};
 
 use crate::bell::{Bell, Notice};
 use crate::daemon::Line;
@@ -76,7 +76,7 @@ impl Side {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct State {
     pub is_ready: bool,
-    pub losses: Vec<(MemberId, Loss)>,
+    pub losses: Vec<(MemberId, MemberLoss)>,
     pub newcomers: Vec<MemberId>,
     pub ending: Option<Ending>,
     pub refused: Option<Refused>,
@@ -168,7 +168,7 @@ impl Channel {
         self.change(|state| state.newcomers.push(member));
     }
 
-    pub fn lost(&self, member: MemberId, loss: Loss) {
+    pub fn lost(&self, member: MemberId, loss: MemberLoss) {
         self.change(|state| state.losses.push((member, loss)));
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use thiserror::Error;
 use treecast_ebpf::EbpfError;
 use treecast_plan::PlanError;
-use treecast_proto::{Ending, GroupId, Loss, Refused};
+use treecast_proto::{Ending, GroupId, MemberLoss, Refused};
 
 use crate::JoinStatus;
 
@@ -138,7 +138,7 @@ pub struct Lost {
     /// Where its node was, if it was a member from the beginning.
     pub address: Option<SocketAddr>,
     /// Why.
-    pub loss: Loss,
+    pub loss: MemberLoss,
 }
 
 fn unanswered(all: &[Unanswered]) -> String {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use treecast_ebpf::Counts;
 use treecast_plan::Scheme;
 use treecast_proto::{
-    Eviction, Ending, GroupCounters, Input, Loss, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece,
+    Eviction, Ending, GroupCounters, Input, MemberLoss, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece,
     Refused, Sequence,
 };
 
@@ -453,7 +453,7 @@ impl Group {
     /// Who has been lost or has left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
         let losses = self.channel.state().losses.clone();
-        let named = losses.into_iter().map(|(member, loss): (MemberId, Loss)| Lost {
+        let named = losses.into_iter().map(|(member, loss): (MemberId, MemberLoss)| Lost {
             member: member.0,
             address: self.address_of(member),
             loss,

@@ -38,13 +38,13 @@ pub enum Event {
         start: Sequence,
     },
     /// At the root: somebody is no longer a member; the others go on.
-    Lost {
+    MemberLost {
         /// The group.
         group: GroupId,
         /// Who it is.
         member: MemberId,
         /// Why.
-        loss: Loss,
+        loss: MemberLoss,
     },
     /// The group is over at this node.
     Ended {
@@ -57,7 +57,7 @@ pub enum Event {
 
 /// Why somebody is no longer a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Loss {
+pub enum MemberLoss {
     /// It has never answered.
     #[error("it has not answered within {0}")]
     Unreachable(Nanoseconds),

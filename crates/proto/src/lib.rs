@@ -20,7 +20,7 @@ mod trace;
 mod window;
 
 pub use counters::{GroupCounters, StrayCounters};
-pub use event::{Ending, Event, Loss, Refused};
+pub use event::{Ending, Event, MemberLoss, Refused};
 pub use lent::{Expected, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow};
 pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
 pub use settings::{CreateGroup, Settings};

@@ -299,7 +299,7 @@ impl Host {
                     oracle.place(self.reader(group.0), member);
                 }
                 Event::Ready { .. } | Event::Joined { .. } => {}
-                Event::Lost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
+                Event::MemberLost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
                 Event::Ended { group, ending } => {
                     if let Some(application) = self.groups.get_mut(&group.0) {
                         application.ended = Some(ending);

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_proto::{Ending, Loss, MemberId, Piece};
+use treecast_proto::{Ending, MemberLoss, MemberId, Piece};
 
 use crate::scenario::Scenario;
 
@@ -134,7 +134,7 @@ impl Oracle {
         scenario: &Scenario,
         group: u32,
         member: MemberId,
-        loss: Loss,
+        loss: MemberLoss,
     ) -> Result<(), String> {
         let members = &scenario.groups[group as usize].hosts;
         let newcomer = self.newcomers.get(&(group, member));
@@ -143,7 +143,7 @@ impl Oracle {
             return Ok(());
         };
         self.lost.insert((group, host));
-        let has_reason = if loss == Loss::Left {
+        let has_reason = if loss == MemberLoss::Left {
             scenario.leaves(host, group)
         } else {
             scenario.may_lose(host) || scenario.may_mislead(scenario.root_host(group))

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Keyed;
-use treecast_proto::{Eviction, Ending, Loss, Nanoseconds, Sequence};
+use treecast_proto::{Eviction, Ending, MemberLoss, Nanoseconds, Sequence};
 
 use crate::{GroupSettings, NodeError};
 
@@ -168,7 +168,7 @@ pub struct PlacedWord {
     pub memory: Memory,
 }
 
-/// A [`Loss`].
+/// A [`MemberLoss`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossWord {
@@ -178,18 +178,18 @@ pub enum LossWord {
     Left,
 }
 
-impl From<Loss> for LossWord {
-    fn from(loss: Loss) -> Self {
+impl From<MemberLoss> for LossWord {
+    fn from(loss: MemberLoss) -> Self {
         match loss {
-            Loss::Unreachable(span) => Self::Unreachable(span.0),
-            Loss::Silent(span) => Self::Silent(span.0),
-            Loss::Restarted => Self::Restarted,
-            Loss::Left => Self::Left,
+            MemberLoss::Unreachable(span) => Self::Unreachable(span.0),
+            MemberLoss::Silent(span) => Self::Silent(span.0),
+            MemberLoss::Restarted => Self::Restarted,
+            MemberLoss::Left => Self::Left,
         }
     }
 }
 
-impl From<LossWord> for Loss {
+impl From<LossWord> for MemberLoss {
     fn from(word: LossWord) -> Self {
         match word {
             LossWord::Unreachable(span) => Self::Unreachable(Nanoseconds(span)),

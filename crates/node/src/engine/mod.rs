@@ -448,7 +448,7 @@ impl Engine {
             let (Event::Placed { group, .. }
             | Event::Ready { group }
             | Event::Joined { group, .. }
-            | Event::Lost { group, .. }
+            | Event::MemberLost { group, .. }
             | Event::Ended { group, .. }) = event;
             if let Event::Placed { member, start, slots, payload_bytes_max, offload, .. } = event {
                 self.place(group, member, RingTerms { slots, payload_bytes_max, start, offload });
@@ -459,7 +459,7 @@ impl Engine {
                 Event::Placed { .. } => {}
                 Event::Ready { .. } => channel.ready(),
                 Event::Joined { member, .. } => channel.joined(member),
-                Event::Lost { member, loss, .. } => channel.lost(member, loss),
+                Event::MemberLost { member, loss, .. } => channel.lost(member, loss),
                 Event::Ended { ending, .. } => {
                     channel.end(ending);
                     self.forget(group);

@@ -82,7 +82,7 @@ pub fn event(event: &Event) -> String {
         Event::Joined { group, member, start } => {
             format!("is told that member {member} has joined group {group} from packet {start}")
         }
-        Event::Lost { group, member, loss } => {
+        Event::MemberLost { group, member, loss } => {
             format!("is told that group {group} has lost member {member}: {loss}")
         }
         Event::Ended { group, ending } => format!("is told that group {group} has ended: {ending}"),

@@ -12,7 +12,7 @@ use treecast_wire::{Eviction, MemberId, Sequence, Table, Timestamp};
 use super::Name;
 use super::seat::{Doubt, Seat};
 use crate::flow::{ChildPlace, Flow, Trouble};
-use crate::{Ending, Event, CreateGroup, Loss, Nanoseconds, Settings};
+use crate::{Ending, Event, CreateGroup, MemberLoss, Nanoseconds, Settings};
 
 /// All members and their places.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(super) struct Roster {
     is_ready: bool,
     newcomer: Option<Newcomer>,
     /// Who has gone since the root's user was told.
-    losses: Vec<(MemberId, Loss)>,
+    losses: Vec<(MemberId, MemberLoss)>,
     /// Whom to tell once that it is not a member.
     evictions: Vec<(SocketAddr, Eviction)>,
     stage: Stage,
@@ -249,7 +249,7 @@ impl Roster {
             return;
         }
         match trouble {
-            Trouble::StateLost => self.remove(now, member, Loss::Restarted),
+            Trouble::StateLost => self.remove(now, member, MemberLoss::Restarted),
             Trouble::Silent => {
                 // The root has asked it itself, for long enough.
                 let doubt = Doubt {
@@ -270,7 +270,7 @@ impl Roster {
             self.is_at(by, from) && self.has(member) && self.seat(member).parent == Some(by);
         if is_told_by_parent {
             self.evictions.push((self.seat(member).address, Eviction::Silent));
-            self.remove(now, member, Loss::Restarted);
+            self.remove(now, member, MemberLoss::Restarted);
         }
         is_told_by_parent
     }
@@ -296,7 +296,7 @@ impl Roster {
                 // host, it will be missed under its old number, and asks again.
                 return;
             }
-            self.remove(now, member, Loss::Restarted);
+            self.remove(now, member, MemberLoss::Restarted);
         }
         if !self.admits || self.seats.len() >= CreateGroup::MEMBERS_MAX || self.is_closing() {
             self.evictions.push((from, Eviction::Refused));
@@ -312,7 +312,7 @@ impl Roster {
         let found = self.find(from);
         let is_unplaced = member == MemberId(u32::MAX);
         if let Some(found) = found.filter(|found| *found == member || is_unplaced) {
-            self.remove(now, found, Loss::Left);
+            self.remove(now, found, MemberLoss::Left);
         } else if found.is_none() && is_unplaced && self.is_newcomer(from) {
             self.newcomer = None;
         } else if found.is_some() || self.is_newcomer(from) {
@@ -328,7 +328,7 @@ impl Roster {
     }
 
     /// Takes a member out; its children are adopted by its parent, in its place.
-    fn remove(&mut self, now: Nanoseconds, member: MemberId, loss: Loss) {
+    fn remove(&mut self, now: Nanoseconds, member: MemberId, loss: MemberLoss) {
         self.losses.push((member, loss));
         let orphans = std::mem::take(&mut self.seat_mut(member).children);
         let parent = self.seat(member).parent.expect("the root is not taken out");
@@ -420,7 +420,7 @@ impl Roster {
         while let Some((member, loss)) = self.find_lost(now, settings) {
             self.remove(now, member, loss);
         }
-        events.extend(self.losses.drain(..).map(|(member, loss)| Event::Lost { group, member, loss }));
+        events.extend(self.losses.drain(..).map(|(member, loss)| Event::MemberLost { group, member, loss }));
         self.admit(now, flow);
         if name.epoch != self.epoch {
             name.epoch = self.epoch;
@@ -441,19 +441,19 @@ impl Roster {
         }
     }
 
-    fn find_lost(&self, now: Nanoseconds, settings: &Settings) -> Option<(MemberId, Loss)> {
+    fn find_lost(&self, now: Nanoseconds, settings: &Settings) -> Option<(MemberId, MemberLoss)> {
         self.others().find_map(|member| {
             let seat = self.seat(member);
             let quiet = now.since(seat.heard_at.max(seat.told_since));
             if seat.taken == 0 {
                 let patience = self.patience_with_absent(settings);
-                return (quiet > patience).then_some((member, Loss::Unreachable(patience)));
+                return (quiet > patience).then_some((member, MemberLoss::Unreachable(patience)));
             }
             let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
             let is_doubted =
                 doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.peer_timeout.0 / 2));
             let is_silent = seat.taken < self.epoch && quiet > settings.peer_timeout;
-            (is_doubted || is_silent).then_some((member, Loss::Silent(settings.peer_timeout)))
+            (is_doubted || is_silent).then_some((member, MemberLoss::Silent(settings.peer_timeout)))
         })
     }
 
