@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    Cookie, Event, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Sequence, Settings, Source,
+    Cookie, CreateGroup, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
+    Piece, Protocol, Sequence, Settings, Source,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Eviction, Header, Missing, Neighbour, Payload, Role, Table,
@@ -397,8 +397,7 @@ impl Trial {
     /// Keeps what children say of their slots, if it can be true.
     fn note_window(&mut self, to: usize, bytes: &[u8]) {
         let Ok(packet) = View::new(bytes).and_then(View::check) else { return };
-        let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body
-        else {
+        let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body else {
             return;
         };
         let Some((_, next)) = self.nodes[to].readable(GROUP) else { return };
@@ -557,13 +556,8 @@ impl Trial {
             AnyBody::Join => Control::Join,
             AnyBody::Leave => Control::Leave,
             AnyBody::Evicted(why) => Control::Evicted(
-                [
-                    Eviction::Silent,
-                    Eviction::Left,
-                    Eviction::Refused,
-                    Eviction::Aborted,
-                    Eviction::Closed,
-                ][usize::from(why) % 5],
+                [Eviction::Silent, Eviction::Left, Eviction::Refused, Eviction::Aborted, Eviction::Closed]
+                    [usize::from(why) % 5],
             ),
             _ => Control::TableAck,
         }

@@ -191,16 +191,7 @@ pub const fn slot_bytes(payload_bytes: u32) -> u32 {
 impl Counts {
     /// All of them, in their order.
     pub const fn values(&self) -> [u64; 8] {
-        let Self {
-            accepted,
-            sent,
-            acks_sent,
-            acks_received,
-            passed,
-            unsent,
-            deferred,
-            invalid,
-        } = *self;
+        let Self { accepted, sent, acks_sent, acks_received, passed, unsent, deferred, invalid } = *self;
         [accepted, sent, acks_sent, acks_received, passed, unsent, deferred, invalid]
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use treecast_proto::{Ending, GroupId, MemberLoss, MemberId, Offload, Refused, Sequence};
+use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, Refused, Sequence};
 
 use crate::bell::{Bell, Notice};
 use crate::daemon::Line;

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::SlotMemory;
-use treecast_proto::{Input, CreateGroup, MemberId, Sequence};
+use treecast_proto::{CreateGroup, Input, MemberId, Sequence};
 
 use crate::channel::{Channel, Placed, Side};
 use crate::engine::{NewRing, Request, RingTerms, Shared};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use treecast_ebpf::Counts;
 use treecast_plan::Scheme;
 use treecast_proto::{
-    Eviction, Ending, GroupCounters, Input, MemberLoss, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece,
-    Refused, Sequence,
+    Ending, Eviction, GroupCounters, Input, MemberId, MemberLoss, Nanoseconds, Offload, PayloadChecksum,
+    Piece, Refused, Sequence,
 };
 
 use crate::access::Access;

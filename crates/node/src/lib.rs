@@ -45,5 +45,5 @@ pub use treecast_ebpf::{Counts, HookTrouble};
 pub use treecast_fabric::Keyed;
 pub use treecast_plan::Scheme;
 pub use treecast_proto::{
-    Eviction, Ending, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,
+    Ending, Eviction, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,
 };

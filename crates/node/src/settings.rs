@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use treecast_plan::Scheme;
-use treecast_proto::{Cookie, GroupId, CreateGroup, Offload, Refused};
+use treecast_proto::{Cookie, CreateGroup, GroupId, Offload, Refused};
 use treecast_wire::{HEADER_BYTES, Table};
 
 use crate::NodeError;

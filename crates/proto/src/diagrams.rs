@@ -11,8 +11,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::{
-    Cookie, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
-    Sequence, Settings, Source,
+    Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
+    Protocol, Sequence, Settings, Source,
 };
 
 /// What has states.

@@ -7,7 +7,7 @@ use treecast_wire::{Cookie, Data, GroupId, HEADER_BYTES, MemberId, PayloadChecks
 
 use crate::group::Group;
 use crate::lent::{Lent, LentPacket};
-use crate::{Event, GroupCounters, CreateGroup, Nanoseconds, Refused, Settings, StrayCounters};
+use crate::{CreateGroup, Event, GroupCounters, Nanoseconds, Refused, Settings, StrayCounters};
 
 /// The protocol of one node.
 ///

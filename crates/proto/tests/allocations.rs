@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Cookie, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol,
-    Sequence, Settings, Source,
+    Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
+    Protocol, Sequence, Settings, Source,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -41,7 +41,8 @@ impl Chain {
             bytes_per_s_max: None,
         };
         for node in &mut nodes[1..] {
-            let follow = Input::JoinGroup { group: GROUP, cookie: Cookie(1), root: address(0), sends_join: false };
+            let follow =
+                Input::JoinGroup { group: GROUP, cookie: Cookie(1), root: address(0), sends_join: false };
             node.handle(now, follow).expect("there is no such group yet");
         }
         nodes[0].handle(now, Input::CreateGroup(Box::new(lead))).expect("the group is well formed");

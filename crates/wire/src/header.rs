@@ -174,7 +174,11 @@ impl Missing {
 impl Body {
     fn read(layout: &Layout, payload: &[u8]) -> Result<Self, Malformed> {
         let flags = layout.flags.get();
-        let known = if layout.kind == kind::DATA { flag::ACK_REQUESTED | flag::RETRANSMITTED | flag::CLOSE } else { 0 };
+        let known = if layout.kind == kind::DATA {
+            flag::ACK_REQUESTED | flag::RETRANSMITTED | flag::CLOSE
+        } else {
+            0
+        };
         if flags & !known != 0 {
             return Err(Malformed::Flags(flags));
         }

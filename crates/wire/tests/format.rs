@@ -116,13 +116,8 @@ fn controls() -> impl Strategy<Value = Control> {
         any::<u32>().prop_map(|member| Control::StateLost(MemberId(member))),
         Just(Control::Join),
         Just(Control::Leave),
-        prop::sample::select(vec![
-            Eviction::Silent,
-            Eviction::Left,
-            Eviction::Refused,
-            Eviction::Aborted
-        ])
-        .prop_map(Control::Evicted),
+        prop::sample::select(vec![Eviction::Silent, Eviction::Left, Eviction::Refused, Eviction::Aborted])
+            .prop_map(Control::Evicted),
     ]
 }
 
@@ -284,7 +279,15 @@ fn what_is_wrong_is_named() {
 fn pieces_lie_within_their_message() {
     let check = |offset, length: u32, message_length, close| {
         let payload = vec![1; length as usize];
-        let data = Data { message: 0, offset, length, message_length, ack_requested: false, retransmitted: false, close };
+        let data = Data {
+            message: 0,
+            offset,
+            length,
+            message_length,
+            ack_requested: false,
+            retransmitted: false,
+            close,
+        };
         View::new(&datagram(&header(Body::Data(data)), &payload)).and_then(View::check).map(|_| ())
     };
     assert_eq!(check(0, 0, 0, false), Ok(()));

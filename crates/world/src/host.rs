@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Cookie, Ending, Event, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
+    Cookie, CreateGroup, Ending, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output,
+    PayloadChecksum, Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
 };
 
 use crate::oracle::{Oracle, Participant, ReaderId};

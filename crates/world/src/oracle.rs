@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_proto::{Ending, MemberLoss, MemberId, Piece};
+use treecast_proto::{Ending, MemberId, MemberLoss, Piece};
 
 use crate::scenario::Scenario;
 

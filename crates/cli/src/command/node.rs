@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_fabric::{Key, Keyed};
 use treecast_node::{
-    Eviction, Ending, EngineChoice, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
+    Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
     Nanoseconds, Node, NodeError, NodeSettings, PORT, find_here, read_members, resolve,
 };
 

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_proto::{
-    Cookie, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece, Sequence, Settings,
-    Step,
+    Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece, Sequence,
+    Settings, Step,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Header, Missing, Neighbour, Role, Table, Timestamp,
@@ -290,7 +290,14 @@ impl<'a> Stage<'a> {
         self.pieces[place].clone()
     }
 
-    fn data(&mut self, ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, twist: &Twist) -> Result<(), String> {
+    fn data(
+        &mut self,
+        ahead: i8,
+        ack_requested: bool,
+        pieces: u8,
+        bytes: u16,
+        twist: &Twist,
+    ) -> Result<(), String> {
         let next = self.next();
         let begun = next.distance_from(Sequence(self.setting.start));
         let Ok(place) = usize::try_from(begun + i32::from(ahead)) else { return Ok(()) };
@@ -303,7 +310,15 @@ impl<'a> Stage<'a> {
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
         let Piece { message, offset, length, message_length, .. } = piece;
-        let data = Data { message, offset, length, message_length, ack_requested: ack_requested, retransmitted: false, close: false };
+        let data = Data {
+            message,
+            offset,
+            length,
+            message_length,
+            ack_requested: ack_requested,
+            retransmitted: false,
+            close: false,
+        };
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
         self.datagram(parent, &header, &payload, twist)
@@ -365,7 +380,15 @@ impl<'a> Stage<'a> {
         for (place, (piece, payload)) in cars.into_iter().enumerate() {
             let Piece { message, offset, length, message_length, .. } = piece;
             let ack_requested = ack_requested >> place & 1 == 1;
-            let data = Data { message, offset, length, message_length, ack_requested, retransmitted: false, close: false };
+            let data = Data {
+                message,
+                offset,
+                length,
+                message_length,
+                ack_requested,
+                retransmitted: false,
+                close: false,
+            };
             let mut header = self.header(parent, next + place as u32, Body::Data(data));
             // It is seen about which packet an answer is.
             header.timestamp.0 += place as u64;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Keyed;
-use treecast_proto::{Eviction, Ending, MemberLoss, Nanoseconds, Sequence};
+use treecast_proto::{Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
 use crate::{GroupSettings, NodeError};
 

@@ -316,8 +316,7 @@ impl Kernel {
         {
             let Counts { accepted, sent, acks_sent, acks_received, .. } = group.counts();
             (counters.accepted, counters.sent) = (accepted, sent);
-            (counters.acks_sent, counters.acks_received) =
-                (acks_sent, acks_received);
+            (counters.acks_sent, counters.acks_received) = (acks_sent, acks_received);
         }
     }
 

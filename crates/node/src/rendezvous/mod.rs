@@ -62,7 +62,8 @@ impl Listener {
     /// [`NodeError::Bind`]; [`NodeError::Members`] for an invalid number of members.
     pub fn bind(address: SocketAddr, members: u32) -> Result<Self, NodeError> {
         if !(1..=CreateGroup::MEMBERS_MAX as u32).contains(&members) {
-            let problem = format!("a group has from 1 to {} members, and not {members}", CreateGroup::MEMBERS_MAX);
+            let problem =
+                format!("a group has from 1 to {} members, and not {members}", CreateGroup::MEMBERS_MAX);
             return Err(NodeError::Members(problem));
         }
         let bind = |source| NodeError::Bind { address, source };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Sequence};
 
-use super::{ChildPlace, Timeouts, Terms, Trouble};
+use super::{ChildPlace, Terms, Timeouts, Trouble};
 use crate::Nanoseconds;
 use crate::marks::Marks;
 use crate::round_trip::RoundTrip;

@@ -18,7 +18,8 @@ impl Flow {
             self.counters.invalid += 1;
             return None;
         }
-        let slot = Slot { piece: Piece::of(data, checksum), ack_requested: data.ack_requested, close: data.close };
+        let slot =
+            Slot { piece: Piece::of(data, checksum), ack_requested: data.ack_requested, close: data.close };
         let wanted = if packet.is_before(self.next) {
             self.counters.duplicates += 1;
             None

@@ -223,7 +223,11 @@ impl Flow {
         let interval = (self.terms.slots / 8).max(1);
         let fills_window = child.in_flight() >= child.window.packets() || child.sent == child.end;
         let ends_burst = self.terms.is_root && is_end && piece.is_last();
-        let ack_requested = ack_requested || retransmitted || fills_window || ends_burst || packet.0 % interval == interval - 1;
+        let ack_requested = ack_requested
+            || retransmitted
+            || fills_window
+            || ends_burst
+            || packet.0 % interval == interval - 1;
         if ack_requested {
             child.asked(now, packet + 1);
         }

@@ -10,10 +10,10 @@ use treecast_wire::{
     Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
 };
 
-use crate::flow::{Copy, Flow, Timeouts, Terms, Told};
+use crate::flow::{Copy, Flow, Terms, Timeouts, Told};
 use crate::lent::{Lent, LentPacket};
 use crate::protocol::{Piece, Source, Transmit};
-use crate::{Ending, Event, GroupCounters, CreateGroup, Nanoseconds, Refused, Settings};
+use crate::{CreateGroup, Ending, Event, GroupCounters, Nanoseconds, Refused, Settings};
 
 use member::Membership;
 use root::Roster;
@@ -87,7 +87,13 @@ impl Group {
     }
 
     /// The group at a member that waits for its place.
-    pub fn join(now: Nanoseconds, group: GroupId, cookie: Cookie, root: SocketAddr, sends_join: bool) -> Self {
+    pub fn join(
+        now: Nanoseconds,
+        group: GroupId,
+        cookie: Cookie,
+        root: SocketAddr,
+        sends_join: bool,
+    ) -> Self {
         let name = Name { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
         Self::new(name, None, Place::Member(Box::new(Membership::new(now, root, sends_join))))
     }

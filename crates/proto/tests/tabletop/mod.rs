@@ -11,8 +11,8 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Cookie, Event, GroupId, Input, CreateGroup, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Refused, Sequence, Settings, Source, Store, Trace, Transmit,
+    Cookie, CreateGroup, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
+    Piece, Protocol, Refused, Sequence, Settings, Source, Store, Trace, Transmit,
 };
 use treecast_wire::{Header, Payload};
 

@@ -227,7 +227,15 @@ impl Tabletop {
                 let (ack_requested, retransmitted, close) = (true, false, false);
                 (
                     *packet,
-                    Body::Data(Data { message: 0, offset, length, message_length, ack_requested, retransmitted, close }),
+                    Body::Data(Data {
+                        message: 0,
+                        offset,
+                        length,
+                        message_length,
+                        ack_requested,
+                        retransmitted,
+                        close,
+                    }),
                 )
             }
             (_, Some(next), ..) => (*next, Body::Probe),

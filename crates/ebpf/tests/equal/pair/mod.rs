@@ -486,7 +486,15 @@ impl<'a> Pair<'a> {
 /// The datagram by which an application gives a packet to the program, which is in its slot.
 fn source(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
     let Piece { message, offset, length, message_length, checksum } = *piece;
-    let data = Data { message, offset, length, message_length, ack_requested: false, retransmitted: false, close: false };
+    let data = Data {
+        message,
+        offset,
+        length,
+        message_length,
+        ack_requested: false,
+        retransmitted: false,
+        close: false,
+    };
     let header = Header {
         group,
         cookie: Cookie(0),

@@ -12,7 +12,7 @@ use treecast_wire::{Eviction, MemberId, Sequence, Table, Timestamp};
 use super::Name;
 use super::seat::{Doubt, Seat};
 use crate::flow::{ChildPlace, Flow, Trouble};
-use crate::{Ending, Event, CreateGroup, MemberLoss, Nanoseconds, Settings};
+use crate::{CreateGroup, Ending, Event, MemberLoss, Nanoseconds, Settings};
 
 /// All members and their places.
 #[derive(Debug, Clone)]
@@ -68,7 +68,8 @@ const ANSWER_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
 
 impl Roster {
     pub fn new(now: Nanoseconds, lead: CreateGroup, parents: Vec<Option<MemberId>>) -> Self {
-        let CreateGroup { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } = lead;
+        let CreateGroup { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } =
+            lead;
         let places = members.into_iter().zip(parents).zip(children);
         let seats =
             places.map(|((address, parent), children)| Seat::new(now, address, parent, children)).collect();
@@ -265,7 +266,13 @@ impl Roster {
     }
 
     /// A member says that its child has forgotten what it had accepted.
-    pub fn on_state_lost(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) -> bool {
+    pub fn on_state_lost(
+        &mut self,
+        now: Nanoseconds,
+        by: MemberId,
+        member: MemberId,
+        from: SocketAddr,
+    ) -> bool {
         let is_told_by_parent =
             self.is_at(by, from) && self.has(member) && self.seat(member).parent == Some(by);
         if is_told_by_parent {
@@ -450,8 +457,8 @@ impl Roster {
                 return (quiet > patience).then_some((member, MemberLoss::Unreachable(patience)));
             }
             let doubted = seat.doubt.as_ref().filter(|doubt| doubt.answered_at.is_none());
-            let is_doubted =
-                doubted.is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.peer_timeout.0 / 2));
+            let is_doubted = doubted
+                .is_some_and(|doubt| now.since(doubt.since) > Nanoseconds(settings.peer_timeout.0 / 2));
             let is_silent = seat.taken < self.epoch && quiet > settings.peer_timeout;
             (is_doubted || is_silent).then_some((member, MemberLoss::Silent(settings.peer_timeout)))
         })
