@@ -16,7 +16,7 @@ use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, RootMessage, 
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
-use crate::bell::sleep;
+use crate::wait::waker::sleep;
 use crate::{GroupSettings, NodeError};
 
 /// A connection without a claim is dropped after this time.

@@ -1,5 +1,7 @@
 //! The tree of a group, as a plan makes it.
 
+pub(crate) mod measure;
+
 use std::net::SocketAddr;
 
 use treecast_fabric::{Fabric, FabricError, FabricSpec};

@@ -8,9 +8,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use treecast_ebpf::SlotMemory;
 use treecast_proto::GroupId;
 
-use super::passing;
+use super::messages::{Memory, Ring};
 use super::policy::bytes_as_text;
-use super::words::{Memory, Ring};
+use super::seqpacket;
 use crate::engine::RingTerms;
 
 /// What leads to a client, for one of its groups.
@@ -168,7 +168,7 @@ impl Drop for Line {
 impl Ear {
     fn ring(&self, ring: Ring) {
         // Whoever has so much to hear that nothing more fits looks at everything then.
-        let _ = passing::send(self.bell.as_fd(), &ring.write(), &[], false);
+        let _ = seqpacket::send(self.bell.as_fd(), &ring.write(), &[], false);
     }
 }
 
