@@ -30,8 +30,8 @@ pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stoppe
 pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 
 pub use treecast_ebpf::{Counts, HookTrouble};
-pub use treecast_fabric::Keyed;
 pub use treecast_plan::Scheme;
 pub use treecast_proto::{
     Dismissal, Ending, GroupCounters, GroupId, Loss, Nanoseconds, Offload, StrayCounters,
 };
+pub use treecast_terms::Keyed;

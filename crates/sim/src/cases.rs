@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, HostId, RoutingPolicy, VirtualChannels};
+use treecast_fabric::{Fabric, FabricSpec, HostId, RoutingPolicy, VirtualChannels};
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
+use treecast_terms::{Cycles, Flits};
 
 use crate::multicast::{Multicast, Occasion};
 use crate::observer::{Observer, Slice};

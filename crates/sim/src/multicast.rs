@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{Local, MemberId, PACKETS_MAX, Placement, Plan, Scheme, WormKind};
+use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::parameters::Parameters;

@@ -1,7 +1,8 @@
 //! One multicast on an idle fabric.
 
-use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{MemberId, Plan};
+use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::multicast::packet_count;

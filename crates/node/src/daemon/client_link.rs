@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use treecast_ebpf::SlotMemory;
 use treecast_proto::GroupId;
+use treecast_terms::format_size;
 
 use super::messages::{Memory, Ring};
-use super::policy::bytes_as_text;
 use super::seqpacket;
 use crate::engine::RingTerms;
 
@@ -181,9 +181,9 @@ impl Budget {
                 Err(format!(
                     "{} allows groups {} of memory: {} are taken, and this one takes {}",
                     self.rule,
-                    bytes_as_text(bytes_max),
-                    bytes_as_text(before),
-                    bytes_as_text(bytes)
+                    format_size(bytes_max),
+                    format_size(before),
+                    format_size(bytes)
                 ))
             }
             _ => Ok(()),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use rustix::event::{PollFd, PollFlags};
-use treecast_fabric::Keyed;
+use treecast_terms::Keyed;
 
 use super::connection::{Connection, ReadLine};
 use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, RootMessage, VERSION, Version};

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use treecast_fabric::{Cycles, HostId};
+use treecast_fabric::HostId;
 use treecast_plan::{MemberId, WormKind};
+use treecast_terms::Cycles;
 
 use super::{Multicasts, PacketId};
 use crate::multicast::Multicast;

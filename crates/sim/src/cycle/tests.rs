@@ -1,8 +1,9 @@
 //! What the reference simulator does by itself, above all with wormhole switching.
 
 use proptest::prelude::*;
-use treecast_fabric::{Channel, Cycles, Fabric, FabricSpec, Flits, HostId, RoutingPolicy};
+use treecast_fabric::{Channel, Fabric, FabricSpec, HostId, RoutingPolicy};
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
+use treecast_terms::{Cycles, Flits};
 
 use super::Simulation;
 use crate::cases::{Record, cases};

@@ -6,8 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use treecast_fabric::{Cycles, HostId};
+use treecast_fabric::HostId;
 use treecast_plan::{MemberId, WormKind};
+use treecast_terms::Cycles;
 
 use super::live::{Live, Slot};
 use super::{Event, EventQueue};

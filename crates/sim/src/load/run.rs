@@ -1,7 +1,8 @@
 //! Multicasts under load: many at once, at random times from random sources.
 
-use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{Group, MemberId, Order, Placement, PlanOptions, Planner, Scheme};
+use treecast_terms::{Cycles, Flits};
 
 use super::saturation::search;
 use super::{
