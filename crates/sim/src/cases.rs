@@ -12,7 +12,7 @@ use crate::multicast::{Multicast, Occasion};
 use crate::observer::{Observer, Slice};
 use crate::parameters::Parameters;
 use crate::setting::Setting;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// All that a simulation tells.
 #[derive(Debug, Default, PartialEq, Eq)]

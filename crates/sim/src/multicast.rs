@@ -9,7 +9,7 @@ use treecast_terms::{Cycles, Flits};
 use crate::error::SimError;
 use crate::parameters::Parameters;
 use crate::way::{Way, WayFinder};
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// What sets a multicast apart from others in the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

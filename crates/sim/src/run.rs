@@ -13,7 +13,7 @@ use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
 use crate::simulator::{Simulator, simulate};
 use crate::trace::Trace;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// One multicast to simulate. The root's process begins to send at cycle 0.
 #[derive(Debug, Clone, Copy)]

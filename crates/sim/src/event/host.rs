@@ -16,7 +16,7 @@ use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::Parameters;
 use crate::setting::Setting;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// When a piece of work gets its turn: the order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,7 +18,7 @@ use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
 use crate::simulator::{Simulator, simulate};
 use crate::trace::Trace;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// Multicasts under load: every host sends to sets of others, again and again.
 #[derive(Debug, Clone, Copy)]
