@@ -5,7 +5,7 @@
 # One seed for property tests, so that a run can be repeated; `make explore` draws others.
 export PROPTEST_RNG_SEED ?= 1
 
-PURE_CRATES := -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
+PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
 .PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz clean

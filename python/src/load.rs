@@ -1,12 +1,12 @@
 //! Many multicasts at once.
 
 use pyo3::prelude::*;
-use treecast_fabric::{Cycles, Flits};
 use treecast_plan::{Order, Placement, Scheme};
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadSetup, Offload, SaturationDocument, Simulator,
     Trace,
 };
+use treecast_terms::{Cycles, Flits};
 
 use crate::error::refused;
 use crate::fabric::Fabric;

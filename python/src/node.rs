@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
-use treecast_fabric::{Keyed as _, SpecError};
 use treecast_node::{
     Group, GroupSettings, JoinOptions, Listener, NodeError, NodeSettings, parse_members, resolve,
 };
+use treecast_terms::{Keyed as _, SpecError};
 
 use crate::error::{failed, read_text, refused};
 use crate::node_group::{Entered, NodeGroup};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
-use treecast_fabric::{Keyed as _, SpecError};
 use treecast_sim::Key;
+use treecast_terms::{Keyed as _, SpecError};
 
 use crate::error::refused;
 use crate::table::{Table, texts};

@@ -1,8 +1,8 @@
 //! Simulation.
 
 use pyo3::prelude::*;
-use treecast_fabric::Flits;
 use treecast_sim::{Offload, Run, RunContext, RunDocument, Trace};
+use treecast_terms::Flits;
 
 use crate::error::refused;
 use crate::fabric::Fabric;

@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard};
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use treecast_fabric::nearest_hint;
 use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
 use treecast_study::{FigureSpec, Row, builtin, chart, rows, run_all};
+use treecast_terms::nearest_hint;
 
 use crate::error::{TreecastError, read_text, refused};
 use crate::json;

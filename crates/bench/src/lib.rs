@@ -6,7 +6,6 @@
 mod chart;
 mod coordinator;
 mod order;
-mod parse;
 mod report;
 mod team;
 mod worker;
@@ -17,7 +16,6 @@ use treecast_node::{EngineChoice, Offload, Scheme};
 
 pub use chart::figure;
 pub use coordinator::{Bench, Hosts, Place, Program, Skew, Workload};
-pub use parse::{parse_size, parse_time};
 pub use report::{FORMAT, Killed, Report, Row};
 pub use worker::work;
 
@@ -38,16 +36,6 @@ pub struct Mode {
 /// What goes wrong.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// A word that means nothing.
-    #[error("there is no {what} {given}: known is {known}")]
-    Unknown {
-        /// What it should be.
-        what: &'static str,
-        /// What was given.
-        given: String,
-        /// What there is.
-        known: &'static str,
-    },
     /// A number out of bounds.
     #[error("{what} must be from {min} to {max}, and not {given}")]
     Bounds {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::output::complain;
 use anyhow::Context;
 use clap::Args;
-use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, SpecError, read};
+use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, plan,
 };
+use treecast_terms::SpecError;
 
 /// More processes than that do not fit any fabric.
 const PROCESSES_MAX: u64 = Placement::MEMBERS_MAX as u64;

@@ -2,9 +2,9 @@
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use treecast_fabric::{SpecError, nearest_hint};
 use treecast_lab::LabError;
 use treecast_sim::UnknownOffload;
+use treecast_terms::{SpecError, nearest_hint};
 
 /// One sentence that names the offending value. Clap's own messages take several lines, and wrap those of our readers.
 pub fn sentence(error: &Error) -> String {

@@ -138,10 +138,10 @@ fn what_was_measured_is_drawn() {
 #[test]
 fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
-        (&["--sizes", "many"], "there is no size many: known is bytes, or 16K, 4M, 1G"),
+        (&["--sizes", "many"], "--sizes many does not fit: a number of bytes, such as 65536, 16K, 4M or 1G"),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
         (&["--engine", "quantum"], "there is no engine quantum: known are auto, user and ebpf"),
-        (&["--skew", "long"], "there is no time long: known is 400us, 2ms, up to 60s"),
+        (&["--skew", "long"], "--skew long does not fit: a time up to 60s, such as 400us or 2ms"),
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),

@@ -2,7 +2,9 @@
 
 use thiserror::Error;
 
-use crate::{PortNumber, SpecError, SwitchId, Vertex};
+use treecast_terms::SpecError;
+
+use crate::{PortNumber, SwitchId, Vertex};
 
 /// Why a fabric could not be made, read or routed. Each names the value that offends.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

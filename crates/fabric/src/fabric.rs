@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use treecast_terms::{NameAndOptions, SpecError};
+
 use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine, star};
 use crate::{
-    DimensionOrder, FabricError, NameAndOptions, Routing, ShortestPath, SpecError, SwitchId, Topology,
-    UpDown, VirtualChannels,
+    DimensionOrder, FabricError, Routing, ShortestPath, SwitchId, Topology, UpDown, VirtualChannels,
 };
 
 /// A topology and the routing over it.

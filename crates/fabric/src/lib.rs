@@ -22,25 +22,19 @@ mod fabric;
 pub mod generate;
 mod grid;
 mod ids;
-mod key;
 pub mod read;
 mod routing;
-mod spec;
 mod summary;
 mod topology;
-mod units;
 mod write;
 
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId};
-pub use key::{Key, Keyed, PARAMETER_MAX, parameter, positive_parameter};
 pub use routing::{
     Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, UpDown,
     VirtualChannels,
 };
-pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint};
 pub use summary::Summary;
 pub use topology::{Link, Topology, TopologyBuilder, Vertex};
-pub use units::{Bytes, Cycles, Flits, Picoseconds};

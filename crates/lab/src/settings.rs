@@ -39,11 +39,7 @@ impl FromStr for Rate {
 
     /// A number with `bit`, `kbit`, `mbit` or `gbit`.
     fn from_str(text: &str) -> Result<Self, LabError> {
-        let lower = text.to_ascii_lowercase();
-        let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("bit", 1.0)];
-        let bits = units.iter().find_map(|(unit, bits)| Some((lower.strip_suffix(unit)?, bits)));
-        let bits = bits.and_then(|(number, bits)| Some(decimal(number)? * bits));
-        let rate = bits.and_then(|bits| Self::from_bits_per_s(bits.round() as u64).ok());
+        let rate = treecast_terms::parse_rate(text).ok().and_then(|rate| Self::from_bits_per_s(rate).ok());
         rate.ok_or_else(|| wrong("rate", &text, Self::FITS))
     }
 }

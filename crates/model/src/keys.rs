@@ -127,7 +127,7 @@ pub(crate) use {
 
 /// Sets parameters from the lines `key = value` below `[set]` of a testbed's file.
 #[cfg(test)]
-pub(crate) fn set_from_lines(parameters: &mut impl treecast_fabric::Keyed, text: &str) {
+pub(crate) fn set_from_lines(parameters: &mut impl treecast_terms::Keyed, text: &str) {
     let (_, values) = text.split_once("\n[set]\n").expect("a testbed's file sets parameters");
     for line in values.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (key, value) = line.split_once('=').expect("a line is a comment or key = value");

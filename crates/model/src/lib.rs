@@ -14,9 +14,10 @@ pub mod sci;
 pub mod smp;
 
 use thiserror::Error;
-use treecast_fabric::{Bytes, Fabric, FabricError, Picoseconds, SpecError};
+use treecast_fabric::{Fabric, FabricError};
 use treecast_plan::{Group, Order, PlanError, Scheme};
 use treecast_sim::{Offload, Status};
+use treecast_terms::{Bytes, Picoseconds, SpecError};
 
 pub use model::Model;
 

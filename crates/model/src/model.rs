@@ -1,6 +1,6 @@
 //! Which models there are.
 
-use treecast_fabric::{Key, Keyed, SpecError};
+use treecast_terms::{Key, Keyed, SpecError};
 
 use crate::{Measure, ModelError, Outcome, Task};
 

@@ -1,7 +1,8 @@
 //! What can be wrong with a group, a scheme or a plan.
 
 use thiserror::Error;
-use treecast_fabric::{FabricError, SpecError, SwitchId};
+use treecast_fabric::{FabricError, SwitchId};
+use treecast_terms::SpecError;
 
 use crate::MemberId;
 

@@ -9,28 +9,11 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{HostId, NameAndOptions, SpecError};
+use treecast_fabric::HostId;
+use treecast_terms::{MemberId, NameAndOptions, SpecError};
 
 use crate::PlanError;
 use crate::numbering::{Numbering, is_sparse};
-
-/// A member: a process on a host. With one process a host, its number is the host's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct MemberId(pub u32);
-
-impl MemberId {
-    /// The id as an index into a table with one entry a member.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for MemberId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
 
 /// How processes are numbered over hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -33,10 +33,12 @@ pub mod shape;
 
 pub use analysis::Analysis;
 pub use error::PlanError;
-pub use group::{Arrangement, Group, MemberId, MemberList, Order, Placement};
+pub use group::{Arrangement, Group, MemberList, Order, Placement};
 pub use plan::{Label, Plan, Sends, Worm, WormKind};
 pub use planner::{Planner, plan};
 pub use scheme::{Form, Local, PathPolicy, PlanOptions, Relay, Scheme, Share};
+
+pub use treecast_terms::MemberId;
 
 /// The most packets of a message.
 pub const PACKETS_MAX: u32 = 1 << 20;

@@ -15,7 +15,6 @@ mod marks;
 mod protocol;
 mod round_trip;
 mod settings;
-mod time;
 mod trace;
 mod window;
 
@@ -24,7 +23,7 @@ pub use event::{Ending, Event, MemberLoss, Refused};
 pub use lent::{Expected, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow};
 pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
 pub use settings::{CreateGroup, Settings};
-pub use time::Nanoseconds;
 pub use trace::{Step, Trace};
 
+pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{Cookie, Eviction, GroupId, MemberId, Offload, PayloadChecksum, Sequence};

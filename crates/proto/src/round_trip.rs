@@ -1,7 +1,7 @@
 //! How long an answer takes, and how long to wait for one.
 
+use crate::Nanoseconds;
 use crate::lent::LentTrip;
-use crate::time::Nanoseconds;
 
 /// The round trip to one neighbour, estimated as RFC 6298 says. Acknowledgments give back the time at which the packet was
 /// sent that asked for them, so that repeated packets do not spoil the estimate (RFC 7323, section 4).

@@ -3,9 +3,10 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, HostId, NextLinks};
+use treecast_fabric::{Fabric, FabricSpec, HostId, NextLinks};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, Planner, Scheme, plan};
 use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator};
+use treecast_terms::{Cycles, Flits};
 
 fn fabric(spec: &str) -> Fabric {
     Fabric::from_spec(&spec.parse::<FabricSpec>().expect("a fabric")).expect("a fabric")

@@ -8,9 +8,10 @@
 
 use std::error::Error;
 
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};
 use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator, Status};
+use treecast_terms::{Cycles, Flits};
 
 /// A run under load.
 struct Load<'a> {

@@ -8,9 +8,10 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};
 use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator};
+use treecast_terms::{Cycles, Flits};
 
 const RUNS: usize = 5;
 

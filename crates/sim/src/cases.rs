@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, HostId, RoutingPolicy, VirtualChannels};
+use treecast_fabric::{Fabric, FabricSpec, HostId, RoutingPolicy, VirtualChannels};
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
+use treecast_terms::{Cycles, Flits};
 
 use crate::multicast::{Multicast, Occasion};
 use crate::observer::{Observer, Slice};
 use crate::parameters::Parameters;
 use crate::setting::Setting;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// All that a simulation tells.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use treecast_fabric::{Channel, Cycles, Fabric};
+use treecast_fabric::{Channel, Fabric};
+use treecast_terms::Cycles;
 
 /// How often a run looks for worms that wait for one another, in cycles; and once more when it ends.
 pub const DEADLOCK_INTERVAL: Cycles = Cycles(10_000);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Fabric, Keyed as _};
+use treecast_fabric::Fabric;
 use treecast_plan::MemberId;
 use treecast_plan::render::PlacementDocument;
+use treecast_terms::Keyed as _;
 
 use crate::deadlock::channel_name;
 use crate::deadlock::{Deadlock, Wait};

@@ -2,7 +2,7 @@
 //! multicasts at once, over random fabrics, schemes, parameters and policies.
 
 use proptest::prelude::*;
-use treecast_fabric::{Cycles, Flits};
+use treecast_terms::{Cycles, Flits};
 
 use crate::cases::{Case, Record, Stage, cases};
 use crate::error::SimError;

@@ -1,8 +1,8 @@
 //! Why a run is not possible.
 
 use thiserror::Error;
-use treecast_fabric::{Cycles, Flits, SpecError};
 use treecast_plan::PlanError;
+use treecast_terms::{Cycles, Flits, SpecError};
 
 /// Why a run is not possible. Each names the value that offends.
 #[derive(Debug, Clone, PartialEq, Error)]

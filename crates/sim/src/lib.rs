@@ -6,7 +6,8 @@
 //! cycle. docs/simulation.md states the model and derives its closed forms.
 //!
 //! ```
-//! use treecast_fabric::{Fabric, FabricSpec, Flits};
+//! use treecast_fabric::{Fabric, FabricSpec};
+//! use treecast_terms::Flits;
 //! use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
 //! use treecast_sim::{Offload, Parameters, Run, Simulator, Status};
 //!
@@ -59,4 +60,4 @@ pub use parameters::{Adaptive, Arbitration, Headers, Key, Parameters, Replicatio
 pub use run::Run;
 pub use simulator::Simulator;
 pub use trace::Trace;
-pub use treecast_wire::{Offload, UnknownOffload};
+pub use treecast_terms::{Offload, UnknownOffload};

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{Local, MemberId, PACKETS_MAX, Placement, Plan, Scheme, WormKind};
+use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::parameters::Parameters;
 use crate::way::{Way, WayFinder};
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// What sets a multicast apart from others in the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

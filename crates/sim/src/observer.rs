@@ -1,7 +1,8 @@
 //! What can be seen of a run: who worked on what, from when to when.
 
-use treecast_fabric::{Channel, Cycles, Flits, HostId};
+use treecast_fabric::{Channel, HostId};
 use treecast_plan::MemberId;
+use treecast_terms::{Cycles, Flits};
 
 /// What works: it does one piece of work at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

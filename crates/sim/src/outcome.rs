@@ -2,8 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Cycles, HostId};
+use treecast_fabric::HostId;
 use treecast_plan::MemberId;
+use treecast_terms::Cycles;
 
 use crate::deadlock::Deadlock;
 

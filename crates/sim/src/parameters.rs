@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use treecast_fabric::{Cycles, Flits, Keyed, Overlap, Picoseconds, SpecError, parameter, positive_parameter};
+use treecast_fabric::Overlap;
+use treecast_terms::{Cycles, Flits, Keyed, Picoseconds, SpecError, parameter, positive_parameter};
 
 /// Which of several shortest legal next links a worm takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -149,7 +150,7 @@ impl Default for Parameters {
 }
 
 /// A key that a parameter of a simulation is known by.
-pub type Key = treecast_fabric::Key<Parameters>;
+pub type Key = treecast_terms::Key<Parameters>;
 
 const CYCLES: &str = "a number of cycles";
 const FLITS: &str = "a number of flits from 1";
@@ -330,7 +331,7 @@ impl Parameters {
     ///     parameters.set("nic_overhed", "500").unwrap_err().to_string(),
     ///     "--set has no key 'nic_overhed': did you mean nic_overhead, nic_send_overhead, nic_receive_overhead?"
     /// );
-    /// # Ok::<(), treecast_fabric::SpecError>(())
+    /// # Ok::<(), treecast_terms::SpecError>(())
     /// ```
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! One multicast on an idle fabric.
 
-use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{MemberId, Plan};
+use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::multicast::packet_count;
@@ -12,7 +13,7 @@ use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
 use crate::simulator::{Simulator, simulate};
 use crate::trace::Trace;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// One multicast to simulate. The root's process begins to send at cycle 0.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,8 @@
 //! What both simulators are given, and how their runs end.
 
-use treecast_fabric::{Cycles, Fabric};
+use treecast_fabric::Fabric;
 use treecast_plan::Placement;
+use treecast_terms::Cycles;
 
 use crate::deadlock::Deadlock;
 use crate::parameters::Parameters;

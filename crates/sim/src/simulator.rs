@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use treecast_fabric::SpecError;
+use treecast_terms::SpecError;
 
 use crate::error::SimError;
 use crate::multicast::Multicast;

@@ -6,10 +6,10 @@ use fixedbitset::FixedBitSet;
 use rand_pcg::Pcg64;
 use smallvec::SmallVec;
 use treecast_fabric::{
-    Channel, Fabric, Flits, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology, UpDown,
-    Vertex,
+    Channel, Fabric, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology, UpDown, Vertex,
 };
 use treecast_plan::{Placement, Plan, Worm, WormKind};
+use treecast_terms::Flits;
 
 use crate::parameters::{Adaptive, Headers, Parameters, RoutingStart};
 

@@ -1,9 +1,10 @@
 //! Unloaded latencies equal the closed forms that docs/simulation.md derives.
 
 use proptest::prelude::*;
-use treecast_fabric::{Fabric, FabricSpec, Flits, PortNumber, RoutingPolicy, SwitchId, TopologyBuilder};
+use treecast_fabric::{Fabric, FabricSpec, PortNumber, RoutingPolicy, SwitchId, TopologyBuilder};
 use treecast_plan::{Arrangement, Group, MemberId, Placement, Plan, PlanOptions, plan};
 use treecast_sim::{Offload, Outcome, Parameters, Run, Simulator, Status};
+use treecast_terms::Flits;
 
 /// A row of switches, each with so many hosts.
 fn row(switches: u32, hosts: u32) -> Fabric {

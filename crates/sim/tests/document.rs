@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use treecast_fabric::{Fabric, FabricSpec, Flits};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_sim::{
     LoadDocument, Offload, Parameters, Run, RunContext, RunDocument, SaturationDocument, Simulator,
 };
+use treecast_terms::Flits;
 
 /// The schemas in the docs, by the names of their files, as they follow from the types.
 fn schemas() -> [(&'static str, schemars::Schema); 3] {

@@ -3,11 +3,12 @@
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
+use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::Scheme;
 use treecast_sim::{
     Arrivals, DestinationSets, LoadOutcome, LoadRun, Offload, Parameters, SimError, Simulator, Status,
 };
+use treecast_terms::{Cycles, Flits};
 
 fn fabric(spec: &str, routing: &str) -> Fabric {
     let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();

@@ -1,11 +1,12 @@
 //! Every plan on every fabric runs to its end.
 
 use proptest::prelude::*;
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, RoutingPolicy};
+use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Placement, Plan, PlanError, PlanOptions, WormKind, plan,
 };
 use treecast_sim::{Offload, Outcome, Parameters, Run, SimError, Simulator, Status};
+use treecast_terms::{Cycles, Flits};
 
 const SCHEMES: [&str; 15] = [
     "separate",

@@ -1,7 +1,7 @@
 //! What can be wrong with a study.
 
 use thiserror::Error;
-use treecast_fabric::SpecError;
+use treecast_terms::SpecError;
 
 /// Why a study could not be read, run or written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use serde::Deserialize;
-use treecast_fabric::SpecError;
 use treecast_model::Model;
+use treecast_terms::SpecError;
 
 /// What latencies are shown in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

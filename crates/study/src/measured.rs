@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Cycles, Picoseconds};
 use treecast_plan::{Label, MemberId};
 use treecast_sim::{LoadFigures, Status};
+use treecast_terms::{Cycles, Picoseconds};
 
 /// What one run gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

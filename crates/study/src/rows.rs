@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use treecast_fabric::{Keyed as _, Picoseconds};
 use treecast_model::{Measure, Model};
 use treecast_plan::MemberId;
 use treecast_sim::{Key, LoadFigures, Parameters};
+use treecast_terms::{Keyed as _, Picoseconds};
 
 use crate::measured::{Measured, Multicast};
 use crate::run::Kind;

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use rand::{Rng, RngExt};
 use rand_pcg::Pcg64;
-use treecast_fabric::{Bytes, Cycles, Fabric, FabricSpec, Flits, Keyed as _};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::{Model, ModelError, Task};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptions, plan};
 use treecast_sim::{LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
+use treecast_terms::{Bytes, Cycles, Flits, Keyed as _};
 
 use crate::journal::digest;
 use crate::measured::{Measured, Modelled, Multicast, Quantities};

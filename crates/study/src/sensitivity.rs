@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use treecast_fabric::SpecError;
+use treecast_terms::SpecError;
 
 use crate::figure::Figure;
 use crate::journal::Journal;

@@ -5,10 +5,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use treecast_fabric::generate::Irregular;
-use treecast_fabric::{Cycles, FabricSpec, Flits, NameAndOptions, RoutingPolicy, SpecError};
+use treecast_fabric::{FabricSpec, RoutingPolicy};
 use treecast_model::Model;
 use treecast_plan::{Arrangement, MemberId, Placement};
 use treecast_sim::{Arrivals, DestinationSets, Parameters};
+use treecast_terms::{Cycles, Flits, NameAndOptions, SpecError};
 
 const FABRIC: &str = "a fabric such as irregular:switches=8,hosts=32";
 const DESTINATIONS: &str = "a whole number from 1, or all";

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-use treecast_fabric::{Fabric, SpecError};
+use treecast_fabric::Fabric;
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
+use treecast_terms::SpecError;
 
 use crate::figure::{Best, Scale};
 use crate::measure::{Measure, Unit};

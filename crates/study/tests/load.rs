@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, Keyed as _, RoutingPolicy};
+use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_sim::{LoadRun, Parameters, Simulator, Status};
 use treecast_study::figure::{Best, Figure};
 use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
 use treecast_study::{FigureSpec, Kind, Quantities, Row, RunSpec, Study, StudyError, chart, rows, run_all};
+use treecast_terms::{Cycles, Flits, Keyed as _};
 
 const STUDY: &str = r#"
 name = "small"

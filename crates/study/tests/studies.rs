@@ -6,11 +6,12 @@ use std::sync::Mutex;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use treecast_fabric::{Cycles, Fabric, FabricSpec, Flits, Keyed as _};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_sim::{Parameters, Run, Simulator, Status, packet_count};
 use treecast_study::journal::Journal;
 use treecast_study::{FigureSpec, Multicast, Quantities, Row, RunSpec, Study, StudyError, rows, run_all};
+use treecast_terms::{Cycles, Flits, Keyed as _};
 
 const STUDY: &str = r#"
 name = "small"

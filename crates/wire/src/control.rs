@@ -1,16 +1,13 @@
 //! Control messages: who is in the tree, who is lost, who comes and goes. Between the root and one member each; they are
 //! rare, and user space alone reads them.
 
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
-use core::str::FromStr;
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Malformed, MemberId, PAYLOAD_BYTES_MAX, Sequence};
+use crate::{Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence};
 
 /// A control message. The epoch in its header is that of the tree it speaks of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,17 +42,6 @@ pub enum Eviction {
     Aborted,
     /// The group is closed, and every member has everything.
     Closed,
-}
-
-/// Who forwards at a host in the middle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Offload {
-    /// The application process: it receives the whole message, and sends each copy as a message of its own.
-    Host,
-    /// The host asks, once it has received the whole message; the node makes the copies.
-    Assisted,
-    /// The node alone, packet by packet.
-    Nic,
 }
 
 /// A member's place in the tree: a line of the group table.
@@ -203,40 +189,6 @@ impl Eviction {
     /// All of them, in the order of their numbers.
     const ALL: [Self; 5] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted, Self::Closed];
 }
-
-impl Offload {
-    /// All of them with their names.
-    pub const NAMES: [(&str, Self); 3] =
-        [("host", Self::Host), ("assisted", Self::Assisted), ("nic", Self::Nic)];
-}
-
-impl fmt::Display for Offload {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = Self::NAMES.iter().find(|(_, offload)| offload == self);
-        formatter.pad(found.map_or("", |(name, _)| name))
-    }
-}
-
-impl FromStr for Offload {
-    type Err = UnknownOffload;
-
-    fn from_str(text: &str) -> Result<Self, UnknownOffload> {
-        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|&(_, offload)| offload).ok_or_else(|| UnknownOffload(text.into()))
-    }
-}
-
-/// A word that names no [`Offload`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownOffload(pub String);
-
-impl fmt::Display for UnknownOffload {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "unknown offload '{}': known are host, assisted, nic", self.0)
-    }
-}
-
-impl core::error::Error for UnknownOffload {}
 
 impl Table {
     fn read(payload: &[u8]) -> Option<Self> {

@@ -40,10 +40,11 @@ mod malformed;
 mod sequence;
 
 pub use checksum::{Payload, PayloadChecksum};
-pub use control::{Control, Eviction, Neighbour, Offload, Role, Table, UnknownOffload};
+pub use control::{Control, Eviction, Neighbour, Role, Table};
 pub use header::{Acknowledgment, Body, Data, Header, Missing, Packet, View};
 pub use malformed::Malformed;
 pub use sequence::Sequence;
+pub use treecast_terms::{GroupId, MemberId, Offload};
 
 use core::fmt;
 
@@ -59,34 +60,14 @@ pub const MESSAGE_BYTES_MAX: u64 = 1 << 32;
 /// The longest payload: a UDP datagram over IPv4 without options, less the header.
 pub const PAYLOAD_BYTES_MAX: usize = 65_507 - HEADER_BYTES;
 
-/// A group's number, unique among the groups of its members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub u32);
-
 /// What tells a group from every other one that has had its number; drawn at random by the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
-
-/// A member's position in the list of its group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberId(pub u32);
 
 /// A point in time of the clock of whoever sent the packet, in nanoseconds; an acknowledgment gives back that of the
 /// packet that asked for it. 0: none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
-
-impl fmt::Display for GroupId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-impl fmt::Display for MemberId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
 
 /// Cookies keep others out of a group, and so do not get into logs.
 impl fmt::Debug for Cookie {

@@ -8,12 +8,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
-use treecast_bench::{
-    Bench, Hosts, Killed, Mode, Place, Program, Report, Row, Skew, Workload, parse_size, parse_time,
-};
+use treecast_bench::{Bench, Hosts, Killed, Mode, Place, Program, Report, Row, Skew, Workload};
 use treecast_lab::{LabSettings, Rate, Share};
 use treecast_node::{EngineChoice, Offload, Scheme};
 use treecast_study::chart::{self, Ink};
+use treecast_terms::{parse_size, parse_time};
 
 use crate::arguments::whole_number;
 use crate::output::{emit, plain, progress_bar, width, write_file};
@@ -71,7 +70,7 @@ pub struct Arguments {
     scheme: Vec<Scheme>,
 
     /// Lengths of messages, such as 64,1K,16M
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = parse_size)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = size)]
     sizes: Vec<usize>,
 
     /// How many messages of each length each way sends
@@ -89,7 +88,7 @@ pub struct Arguments {
     stream: bool,
 
     /// Members come late by so much on average, such as 400us
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     skew: Option<Duration>,
 
     /// Seed of the skew
@@ -117,11 +116,11 @@ pub struct Arguments {
     mtu: u16,
 
     /// How fast the root sends at most, in bytes a second
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
     pace: Option<usize>,
 
     /// How long whoever waits looks again and again before it sleeps, such as 50us
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0us")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
     spin: Duration,
 
     /// Kill a member when it has half of the last message; there is one way and one length then
@@ -150,6 +149,17 @@ enum Format {
     Json,
     /// The last delivery by length, drawn for a terminal
     Chart,
+}
+
+/// Reads a length in bytes.
+fn size(text: &str) -> Result<usize, &'static str> {
+    parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
+}
+
+/// Reads a time of at most a minute.
+fn time(text: &str) -> Result<Duration, &'static str> {
+    let time = parse_time(text).ok().filter(|time| *time <= Duration::from_mins(1));
+    time.ok_or("a time up to 60s, such as 400us or 2ms")
 }
 
 fn picture_file(name: &str) -> Result<PathBuf, String> {

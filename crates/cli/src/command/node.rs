@@ -12,11 +12,11 @@ use std::{mem, process};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
-use treecast_fabric::{Key, Keyed};
 use treecast_node::{
     Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
     Nanoseconds, Node, NodeError, NodeSettings, PORT, find_here, read_members, resolve,
 };
+use treecast_terms::{Key, Keyed};
 
 use crate::arguments::whole_number;
 use crate::output::{NotWritten, OutFile, complain};

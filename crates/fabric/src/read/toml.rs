@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use ::toml::Spanned;
 use serde::Deserialize;
+use treecast_terms::nearest;
 
 use super::parts::{End, GridPart, Parts, Plug, SwitchPart};
 use super::{Read, Source, without_mark};
 use crate::generate::GridShape;
-use crate::{FabricError, FabricSpec, Topology, nearest};
+use crate::{FabricError, FabricSpec, Topology};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

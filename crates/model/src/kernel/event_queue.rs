@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use treecast_fabric::Picoseconds;
+use treecast_terms::Picoseconds;
 
 /// A run that reaches this time is ended: no earlier time can overflow.
 pub const LAST: Picoseconds = Picoseconds(1 << 61);
@@ -11,7 +11,7 @@ pub const LAST: Picoseconds = Picoseconds(1 << 61);
 /// Events in the order of their times; events of one time in the order in which they were scheduled.
 ///
 /// ```
-/// use treecast_fabric::Picoseconds;
+/// use treecast_terms::Picoseconds;
 /// use treecast_model::kernel::EventQueue;
 ///
 /// let mut events = EventQueue::default();

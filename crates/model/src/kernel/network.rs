@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use treecast_fabric::{Bytes, Channel, Fabric, HostId, Link, LinkId, Picoseconds, RouteFinder, Vertex};
+use treecast_fabric::{Channel, Fabric, HostId, Link, LinkId, RouteFinder, Vertex};
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Server;
 

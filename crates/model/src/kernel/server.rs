@@ -1,12 +1,12 @@
 //! A part of the hardware that does one thing at a time.
 
-use treecast_fabric::Picoseconds;
+use treecast_terms::Picoseconds;
 
 /// A processor, a DMA engine, a bus or a link: it does one piece of work at a time, first come, first served.
 ///
 /// ```
-/// use treecast_fabric::Picoseconds;
 /// use treecast_model::kernel::Server;
+/// use treecast_terms::Picoseconds;
 ///
 /// let mut bus = Server::default();
 /// assert_eq!(bus.serve(Picoseconds(100), Picoseconds(30)), Picoseconds(130));

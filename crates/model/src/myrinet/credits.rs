@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use treecast_fabric::Picoseconds;
+use treecast_terms::Picoseconds;
 
 use super::node::{Job, Transmission};
 use super::stream::Content;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::node::{Notice, Post};
 use super::policies::{EagerCopies, Layer, Operation};

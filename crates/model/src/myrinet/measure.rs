@@ -1,6 +1,6 @@
 //! What a run measures.
 
-use treecast_fabric::Picoseconds;
+use treecast_terms::Picoseconds;
 
 use super::node::Node;
 use super::world::World;

@@ -49,10 +49,11 @@ pub use measure::MEASURES;
 pub use parameters::Parameters;
 pub use policies::{EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas};
 
-use treecast_fabric::{Bytes, Fabric, Picoseconds};
+use treecast_fabric::Fabric;
 use treecast_plan::shape::Lambda;
 use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
 use treecast_sim::{Offload, Status};
+use treecast_terms::{Bytes, Picoseconds};
 
 use crate::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
@@ -61,10 +62,11 @@ use world::World;
 /// Carries a task out.
 ///
 /// ```
-/// use treecast_fabric::{Bytes, Fabric, FabricSpec};
+/// use treecast_fabric::{Fabric, FabricSpec};
 /// use treecast_model::{Task, myrinet};
 /// use treecast_plan::{Group, MemberId, Placement};
 /// use treecast_sim::{Offload, Status};
+/// use treecast_terms::Bytes;
 ///
 /// let fabric = Fabric::from_spec(&"star:16".parse::<FabricSpec>()?)?;
 /// let group = Group::new(Placement::one_per_host(16), MemberId(0), (1..16).map(MemberId).collect())?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use treecast_fabric::{Bytes, Picoseconds};
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::stream::Content;
 use crate::kernel::Server;

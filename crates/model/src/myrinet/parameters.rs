@@ -1,6 +1,6 @@
 //! What the parts cost and how many there are, each known by one key.
 
-use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
+use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policies::{
     EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,

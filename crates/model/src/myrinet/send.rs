@@ -1,7 +1,7 @@
 //! The sending half of a NIC: tokens, packets, copies, records, timers.
 
-use treecast_fabric::{Bytes, Picoseconds};
 use treecast_sim::Offload;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::node::{Job, Notice, Packet, Post, Transmission};
 use super::policies::{Flow, Replicas};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use treecast_fabric::{Bytes, Picoseconds};
+use treecast_terms::{Bytes, Picoseconds};
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

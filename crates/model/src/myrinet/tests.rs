@@ -1,7 +1,7 @@
 //! What a run must keep to, whatever the values.
 
 use proptest::prelude::*;
-use treecast_fabric::Keyed;
+use treecast_terms::Keyed;
 
 use super::*;
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use treecast_fabric::{Bytes, HostId, Picoseconds, RouteFinder};
+use treecast_fabric::{HostId, RouteFinder};
 use treecast_sim::Offload;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Parameters;
 use super::credits::{BufferCredits, Manager};

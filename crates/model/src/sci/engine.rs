@@ -1,8 +1,9 @@
 //! A multicast over ringlets, event by event.
 
-use treecast_fabric::{Bytes, Fabric, Grid, LinkId, Picoseconds, RouteFinder};
+use treecast_fabric::{Fabric, Grid, LinkId, RouteFinder};
 use treecast_plan::{Analysis, MemberId, Plan, Sends};
 use treecast_sim::Status;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Parameters;
 use super::links::{Links, PacketId};

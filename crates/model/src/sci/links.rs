@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use treecast_fabric::{LinkId, Picoseconds};
+use treecast_fabric::LinkId;
+use treecast_terms::Picoseconds;
 
 /// A packet, by its place in the table of those under way.
 pub(super) type PacketId = u32;

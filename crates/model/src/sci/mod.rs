@@ -27,9 +27,10 @@ mod process;
 mod tests;
 mod way;
 
-use treecast_fabric::{Bytes, Grid, Routing};
+use treecast_fabric::{Grid, Routing};
 use treecast_plan::{PACKETS_MAX, PlanOptions, WormKind, plan};
 use treecast_sim::Offload;
+use treecast_terms::Bytes;
 
 pub use parameters::Parameters;
 

@@ -1,6 +1,6 @@
 //! What the parts of an SCI torus cost.
 
-use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
+use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use crate::keys::{bytes_key, count_key, positive_rate_key, rate_key, span_key};
 

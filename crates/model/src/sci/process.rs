@@ -1,6 +1,6 @@
 //! The process of a node: its CPU copies, and stalls where too much is outstanding.
 
-use treecast_fabric::{Bytes, Picoseconds};
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Parameters;
 

@@ -1,6 +1,7 @@
-use treecast_fabric::{Bytes, Fabric, FabricSpec, Keyed, Picoseconds};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, Placement};
 use treecast_sim::{Offload, Status};
+use treecast_terms::{Bytes, Keyed, Picoseconds};
 
 use super::{MEASURES, Parameters, run};
 use crate::{ModelError, Outcome, Task};

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use treecast_fabric::{HostId, Picoseconds};
+use treecast_fabric::HostId;
 use treecast_plan::MemberId;
+use treecast_terms::Picoseconds;
 
 use super::engine::{Begin, Doing, Engine};
 use super::parameters::Method;

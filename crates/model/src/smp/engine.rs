@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand_pcg::Pcg64;
-use treecast_fabric::{Bytes, HostId, Overlap, Picoseconds, RouteFinder};
+use treecast_fabric::{HostId, Overlap, RouteFinder};
 use treecast_plan::{Group, MemberId, Placement, Plan, Sends};
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Parameters;
 use super::collect::{Inbox, Node};

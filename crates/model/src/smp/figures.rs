@@ -1,6 +1,6 @@
 //! What is counted in a run.
 
-use treecast_fabric::Picoseconds;
+use treecast_terms::Picoseconds;
 
 use super::policy::Average;
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use rand::RngExt;
-use treecast_fabric::{Bytes, Channel, HostId, Picoseconds};
+use treecast_fabric::{Channel, HostId};
 use treecast_plan::MemberId;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::engine::{Engine, Event};
 use super::script::{Part, Piece};

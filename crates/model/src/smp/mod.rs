@@ -37,9 +37,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use treecast_fabric::{Bytes, Picoseconds};
 use treecast_plan::{Group, MemberId, Plan, PlanOptions, WormKind, plan};
 use treecast_sim::{Offload, Status};
+use treecast_terms::{Bytes, Picoseconds};
 
 pub use parameters::{Method, Operation, Parameters, Turns};
 

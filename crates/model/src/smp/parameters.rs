@@ -1,6 +1,6 @@
 //! What nodes, network interfaces and the network cost, and what is carried out.
 
-use treecast_fabric::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
+use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policy::{Counted, Policy};
 use crate::keys::{

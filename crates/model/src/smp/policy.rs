@@ -5,7 +5,7 @@
 //! threshold it attaches; when it falls below, it detaches, lazily, after further broadcasts. It begins after a minimum
 //! number of broadcasts.
 
-use treecast_fabric::Picoseconds;
+use treecast_terms::Picoseconds;
 
 /// Which broadcasts count for the averages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What the root keeps track of: acknowledgments, repetition, and how long iterations take. And who does what in one.
 
-use treecast_fabric::{Bytes, Picoseconds};
 use treecast_plan::MemberId;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::engine::{Engine, Event, Job, Pending};
 use super::flight::{Content, Flight};

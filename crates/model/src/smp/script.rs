@@ -1,7 +1,7 @@
 //! What processes do, one thing after another.
 
-use treecast_fabric::{Bytes, Picoseconds};
 use treecast_plan::MemberId;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Parameters;
 

@@ -1,7 +1,7 @@
 //! What each step of a process does.
 
-use treecast_fabric::Bytes;
 use treecast_plan::MemberId;
+use treecast_terms::Bytes;
 
 use super::engine::{Begin, Doing, Engine, Event};
 use super::flight::{Content, Flight};

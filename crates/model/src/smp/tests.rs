@@ -1,7 +1,8 @@
 use proptest::prelude::*;
-use treecast_fabric::{Bytes, Fabric, FabricSpec, Keyed, Picoseconds};
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Arrangement, Group, MemberId, Placement, PlanOptions, plan};
 use treecast_sim::{Offload, Status};
+use treecast_terms::{Bytes, Keyed, Picoseconds};
 
 use super::{MEASURES, Parameters, broadcasts, run};
 use crate::{ModelError, Outcome, Task};

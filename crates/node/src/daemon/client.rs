@@ -17,14 +17,14 @@ use rustix::time::Timespec;
 use treecast_ebpf::{Counts, Program, SlotMemory};
 use treecast_proto::{Ending, GroupCounters, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
 
-use super::passing::{self, Received};
-use super::words::{Answer, Ask, MESSAGE_BYTES_MAX, Memory, News, PlacedWord, Ring, Terms, VERSION};
-use crate::bell::{Bell, Notice};
-use crate::channel::{Channel, Placed, Side};
-use crate::enter;
-use crate::ring::{RingReader, RingWriter, joined_ring};
-use crate::seat::{Arrivals, Seat};
-use crate::source::Source;
+use super::messages::{Answer, Ask, MESSAGE_BYTES_MAX, Memory, News, PlacedWord, Ring, Terms, VERSION};
+use super::seqpacket::{self, Received};
+use crate::engine::enter;
+use crate::engine::root_socket::Source;
+use crate::memory::ring::{RingReader, RingWriter, joined_ring};
+use crate::memory::shared_group::{Channel, Placed, Side};
+use crate::wait::leader::{Arrivals, Seat};
+use crate::wait::waker::{Bell, Notice};
 use crate::{GroupSettings, NodeError};
 
 /// The connection of a process to a daemon.
@@ -186,7 +186,7 @@ impl Client {
     }
 
     fn say(&self, ask: &Ask, may_wait: bool) -> io::Result<()> {
-        passing::send(&self.socket, &serde_json::to_vec(ask)?, &[], may_wait)
+        seqpacket::send(&self.socket, &serde_json::to_vec(ask)?, &[], may_wait)
     }
 
     /// Makes a group at its root; the answer is the way into the kernel's packet path, where there is one.
@@ -308,7 +308,7 @@ impl Client {
         let mut bytes = [0; 64];
         let (mut heard, mut has_news) = (0, false);
         while heard < BATCH
-            && let Ok(Received::Message(length)) = passing::receive(&self.bell, &mut bytes, None, false)
+            && let Ok(Received::Message(length)) = seqpacket::receive(&self.bell, &mut bytes, None, false)
         {
             heard += 1;
             match Ring::read(&bytes[..length]) {
@@ -474,12 +474,12 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
 
 fn ask(socket: &OwnedFd, question: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
     // Who is sent away may find the connection closed, and what the daemon has said before.
-    let sent = passing::send(socket, &serde_json::to_vec(question)?, &[], true);
+    let sent = seqpacket::send(socket, &serde_json::to_vec(question)?, &[], true);
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
-    let mut received = passing::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
+    let mut received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
     if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
-        received = passing::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
+        received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
     }
     match received? {
         Received::Message(length) => Ok((serde_json::from_slice(&bytes[..length])?, descriptors)),

@@ -5,17 +5,17 @@
 //! reads it (`ring.rs`, and the program in bpf/).
 
 mod client;
-mod door;
-mod line;
-mod passing;
+mod client_link;
+mod messages;
 mod policy;
+mod seqpacket;
+mod server;
 mod session;
-mod words;
 
 pub(crate) use client::{Client, Found};
-pub use door::{Daemon, DaemonCounters, Stopper};
-pub(crate) use line::Line;
+pub(crate) use client_link::Line;
 pub use policy::Policy;
+pub use server::{Daemon, DaemonCounters, Stopper};
 
 use std::path::PathBuf;
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
+use treecast_terms::parse_size;
 
 use crate::NodeError;
 
@@ -195,8 +196,7 @@ impl Rule {
             let (at, memory) = (memory.span().start, memory.into_inner());
             match memory {
                 BytesOrText::Bytes(bytes) => Ok(bytes),
-                BytesOrText::Text(text) => bytes_of_text(&text)
-                    .ok_or_else(|| (at, format!("{text} is no number of bytes such as 65536, 64M or 2G"))),
+                BytesOrText::Text(text) => parse_size(&text).map_err(|error| (at, error.to_string())),
             }
         });
         let numbers = file.numbers.map(|numbers| {
@@ -266,20 +266,6 @@ fn range_of_text(text: &str) -> Option<RangeInclusive<u32>> {
     (first <= last).then_some(first..=last)
 }
 
-const UNITS: [(char, u64); 3] = [('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
-
-fn bytes_of_text(text: &str) -> Option<u64> {
-    let unit = UNITS.iter().find_map(|&(letter, bytes)| Some((text.strip_suffix(letter)?, bytes)));
-    let (number, bytes) = unit.unwrap_or((text, 1));
-    number.trim().parse::<u64>().ok()?.checked_mul(bytes)
-}
-
-/// Bytes in the largest unit that leaves no fraction.
-pub(super) fn bytes_as_text(bytes: u64) -> String {
-    let unit = UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit));
-    unit.map_or_else(|| format!("{bytes} bytes"), |(letter, unit)| format!("{}{letter}", bytes / unit))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,7 +327,7 @@ mod tests {
             (
                 "[[rule]]\nname = \"a\"\neverybody = true\nmemory_max = \"64 apples\"\n",
                 4,
-                "no number of bytes",
+                "invalid size '64 apples'",
             ),
             ("[[rule]]\nname = \"a\"\neverybody = true\nnumbers = [\"9-1\"]\n", 4, "no range"),
             ("[[rule]]\nname = \"a\"\n", 2, "about nobody"),

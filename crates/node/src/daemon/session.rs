@@ -8,16 +8,16 @@ use std::sync::{Arc, Weak};
 
 use treecast_proto::{GroupId, Input, MemberId, Refused, Sequence};
 
-use super::line::{Budget, Ear, Line, Share};
-use super::passing::{self, DESCRIPTORS_MAX};
-use super::policy::{Person, Policy};
-use super::words::{
+use super::client_link::{Budget, Ear, Line, Share};
+use super::messages::{
     Answer, Ask, LOSSES_AT_ONCE, LossWord, MEMBERS_AT_ONCE, News, PlacedWord, Terms, VERSION,
 };
-use crate::addresses::find_own;
-use crate::channel::{Channel, State};
+use super::policy::{Person, Policy};
+use super::seqpacket::{self, DESCRIPTORS_MAX};
+use crate::api::addresses::find_own;
+use crate::engine::enter;
 use crate::engine::{Request, Shared};
-use crate::enter;
+use crate::memory::shared_group::{Channel, State};
 use crate::{GroupSettings, NodeError};
 
 /// What all clients have in common.
@@ -109,7 +109,7 @@ impl Session {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         debug_assert!(descriptors.len() <= DESCRIPTORS_MAX, "there is room for them");
         // Whoever asks without taking answers is not waited for.
-        passing::send(&self.socket, &text, &descriptors, false)
+        seqpacket::send(&self.socket, &text, &descriptors, false)
             .map_err(|error| format!("it does not take its answers: {error}"))
     }
 

@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
-mod names;
+mod addresses;
 pub mod options;
 mod outgoing;
 
@@ -136,7 +136,7 @@ impl Datagrams {
 
     /// A datagram of an arrival, and who sent it.
     pub fn received(&self, arrival: usize, part: usize) -> Option<(SocketAddr, &[u8])> {
-        let from = names::read(&self.receive.addresses[arrival])?;
+        let from = addresses::read(&self.receive.addresses[arrival])?;
         let (bytes, each_bytes) = self.lengths(arrival);
         let first = arrival * DATAGRAM_BYTES_MAX;
         let (start, end) = (part * each_bytes, ((part + 1) * each_bytes).min(bytes));

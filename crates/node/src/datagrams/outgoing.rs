@@ -7,7 +7,7 @@ use std::ptr;
 
 use treecast_wire::HEADER_BYTES;
 
-use super::{BATCH, Note, names, zeroed};
+use super::{BATCH, Note, addresses, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {
@@ -144,7 +144,7 @@ impl Outgoing {
         let send = &mut *self.batch;
         for place in 0..send.trains {
             let Train { to, first, count, each_bytes, .. } = send.made[place];
-            let name_length = names::write(&mut send.addresses[place], to, is_v6);
+            let name_length = addresses::write(&mut send.addresses[place], to, is_v6);
             let message = &mut send.headers[place].msg_hdr;
             message.msg_name = (&raw mut send.addresses[place]).cast();
             message.msg_namelen = name_length;

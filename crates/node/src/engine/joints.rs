@@ -6,9 +6,9 @@ use std::sync::Arc;
 use treecast_proto::{GroupId, Input, Protocol, Sequence};
 
 use super::kernel::{Kernel, Onward, Returned};
-use crate::channel::{Channel, Side};
 use crate::clock;
-use crate::left::Left;
+use crate::engine::delegation::Left;
+use crate::memory::shared_group::{Channel, Side};
 
 /// A group here: the node's side of the ring, and what leads to the application.
 #[derive(Debug)]

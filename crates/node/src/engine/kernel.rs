@@ -14,7 +14,7 @@ use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol,
 
 use crate::clock;
 use crate::datagrams::Datagrams;
-use crate::source::{Source, takes_trains};
+use crate::engine::root_socket::{Source, takes_trains};
 
 /// The kernel's packet path, with the groups that are in its tables.
 #[derive(Debug)]

@@ -6,9 +6,12 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
 
+pub(crate) mod delegation;
+pub(crate) mod enter;
+mod handle;
 mod joints;
 mod kernel;
-mod shared;
+pub(crate) mod root_socket;
 mod stop;
 
 use std::io;
@@ -24,15 +27,15 @@ use treecast_proto::{
 use treecast_wire::View;
 
 use crate::NodeSettings;
-use crate::channel::{Channel, Placed, Side};
 use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::ring::{RingReader, RingWriter, ring, shared_ring};
+use crate::memory::ring::{RingReader, RingWriter, ring, shared_ring};
+use crate::memory::shared_group::{Channel, Placed, Side};
 
+pub(crate) use handle::Shared;
 use joints::{Joint, Joints, end};
 pub(crate) use kernel::Kernel;
 use kernel::Look;
-pub(crate) use shared::Shared;
 
 /// What an application asks for. What is asked for often goes by the ring instead.
 #[derive(Debug)]
@@ -186,7 +189,7 @@ impl Engine {
     }
 
     /// Says which socket's datagrams are packets of a group's root; here they are sent on that the application leaves to the node.
-    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: crate::source::Source) {
+    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: crate::engine::root_socket::Source) {
         if let Some(kernel) = &mut self.kernel {
             kernel.set_source(group, cookie, source);
         }

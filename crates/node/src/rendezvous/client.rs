@@ -12,7 +12,7 @@ use treecast_proto::CreateGroup;
 use super::connection::{Connection, ReadLine};
 use super::messages::{Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, VERSION, Version};
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
-use crate::bell::sleep;
+use crate::wait::waker::sleep;
 use crate::{GroupSettings, Keyed, NodeError};
 
 /// How a node joins the group of a root that listens.

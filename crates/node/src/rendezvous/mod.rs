@@ -17,7 +17,8 @@ use treecast_proto::CreateGroup;
 pub use client::JoinOptions;
 pub use status::{JoinStatus, JoinedMember};
 
-use crate::{Group, GroupSettings, Node, NodeError, probe, tree};
+use crate::tree::{self, measure};
+use crate::{Group, GroupSettings, Node, NodeError};
 
 /// A TCP address at which the root listens for the other members. Connections queue from the moment it is bound.
 ///
@@ -115,7 +116,7 @@ impl Node {
         let mut server = server::Server::new(self.address(), listener, settings)?;
         server.wait_until_complete(goes_on)?;
         let (settings, own) = server.group();
-        if probe::is_wanted(&settings) {
+        if measure::is_wanted(&settings) {
             // The root measures the network with all members, so they have to start first.
             server.start(&settings);
             return self.enter(&settings, own);

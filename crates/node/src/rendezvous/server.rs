@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use rustix::event::{PollFd, PollFlags};
-use treecast_fabric::Keyed;
+use treecast_terms::Keyed;
 
 use super::connection::{Connection, ReadLine};
 use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, RootMessage, VERSION, Version};
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
-use crate::bell::sleep;
+use crate::wait::waker::sleep;
 use crate::{GroupSettings, NodeError};
 
 /// A connection without a claim is dropped after this time.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use treecast_fabric::{Fabric, NameAndOptions, SpecError};
+use treecast_fabric::Fabric;
+use treecast_terms::{NameAndOptions, SpecError};
 
 use super::{Form, Local, PathPolicy, Relay, Scheme, Share};
 use crate::shape::Lambda;

@@ -3,7 +3,8 @@
 //! How far each packet can get is counted in flits, from what has happened upwards: nothing is believed to go on unless
 //! something else that does is the reason. What lies behind a packet that leaves its buffer is believed to leave as well.
 
-use treecast_fabric::{Channel, Cycles};
+use treecast_fabric::Channel;
+use treecast_terms::Cycles;
 
 use super::PacketId;
 use super::network::{Buffer, Head, Network, Sender};

@@ -1,7 +1,8 @@
 //! What switches do at the end of a cycle: they grant outputs, then flits go.
 
 use rand::RngExt;
-use treecast_fabric::{Channel, Cycles, LinkId, SwitchId};
+use treecast_fabric::{Channel, LinkId, SwitchId};
+use treecast_terms::Cycles;
 
 use super::network::{Buffer, Flit, Head, Network, Packet, Sender, tell};
 use crate::observer::Observer;

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use treecast_fabric::{Cycles, HostId};
+use treecast_fabric::HostId;
 use treecast_plan::{MemberId, WormKind};
+use treecast_terms::Cycles;
 
 use super::{Multicasts, PacketId};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::setting::Setting;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// In which order jobs are served: first come, first served; the rest decides between those that came in one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

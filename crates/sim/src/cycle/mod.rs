@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::Deref;
 
-use treecast_fabric::Cycles;
+use treecast_terms::Cycles;
 
 use crate::deadlock::DEADLOCK_INTERVAL;
 use crate::error::SimError;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use rand_pcg::Pcg64;
-use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology, Vertex};
+use treecast_fabric::{Channel, HostId, LinkId, SwitchId, Topology, Vertex};
+use treecast_terms::{Cycles, Flits};
 
 use super::{Multicasts, PacketId};
 use crate::observer::{Observer, Slice, Track, Work};

@@ -1,8 +1,9 @@
 //! What the reference simulator does by itself, above all with wormhole switching.
 
 use proptest::prelude::*;
-use treecast_fabric::{Channel, Cycles, Fabric, FabricSpec, Flits, HostId, RoutingPolicy};
+use treecast_fabric::{Channel, Fabric, FabricSpec, HostId, RoutingPolicy};
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
+use treecast_terms::{Cycles, Flits};
 
 use super::Simulation;
 use crate::cases::{Record, cases};
@@ -13,7 +14,7 @@ use crate::observer::Track;
 use crate::parameters::{Parameters, Switching};
 use crate::setting::{Ending, Setting};
 use crate::{cycle, event};
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// Hosts whose work takes no time, so that only the network does.
 const IDLE_HOSTS: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0";

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use treecast_fabric::Cycles;
+use treecast_terms::Cycles;
 
 use super::Event;
 

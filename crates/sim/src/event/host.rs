@@ -6,8 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use treecast_fabric::{Cycles, HostId};
+use treecast_fabric::HostId;
 use treecast_plan::{MemberId, WormKind};
+use treecast_terms::Cycles;
 
 use super::live::{Live, Slot};
 use super::{Event, EventQueue};
@@ -15,7 +16,7 @@ use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::Parameters;
 use crate::setting::Setting;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// When a piece of work gets its turn: the order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

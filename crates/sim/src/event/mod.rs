@@ -10,8 +10,9 @@ mod network;
 
 use std::iter::Peekable;
 
-use treecast_fabric::{Cycles, HostId, LinkId};
+use treecast_fabric::{HostId, LinkId};
 use treecast_plan::MemberId;
+use treecast_terms::Cycles;
 
 use crate::deadlock::DEADLOCK_INTERVAL;
 use crate::error::SimError;

@@ -6,8 +6,9 @@ use std::ops::Range;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Cycles, Flits, HostId, LinkId, Topology};
+use treecast_fabric::{HostId, LinkId, Topology};
 use treecast_plan::MemberId;
+use treecast_terms::{Cycles, Flits};
 
 use super::statistics::{BATCHES, backlog_grows, confidence_95};
 use crate::observer::{Observer, Slice, Track};

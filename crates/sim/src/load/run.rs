@@ -1,7 +1,8 @@
 //! Multicasts under load: many at once, at random times from random sources.
 
-use treecast_fabric::{Cycles, Fabric, Flits, HostId};
+use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{Group, MemberId, Order, Placement, PlanOptions, Planner, Scheme};
+use treecast_terms::{Cycles, Flits};
 
 use super::saturation::search;
 use super::{
@@ -17,7 +18,7 @@ use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
 use crate::simulator::{Simulator, simulate};
 use crate::trace::Trace;
-use treecast_wire::Offload;
+use treecast_terms::Offload;
 
 /// Multicasts under load: every host sends to sets of others, again and again.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use treecast_fabric::{Cycles, HostId, NameAndOptions, SpecError};
+use treecast_fabric::HostId;
+use treecast_terms::{Cycles, NameAndOptions, SpecError};
 
 /// When a host sends. Whatever the process, its mean gap is the message's flits over the applied load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

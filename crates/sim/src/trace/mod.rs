@@ -15,8 +15,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use prost::Message;
-use treecast_fabric::{Cycles, Flits, HostId, Picoseconds, Topology};
+use treecast_fabric::{HostId, Topology};
 use treecast_plan::{MemberId, Placement};
+use treecast_terms::{Cycles, Flits, Picoseconds};
 
 use crate::observer::{Observer, Slice, Work};
 use messages::{
@@ -42,7 +43,8 @@ const TIMESTAMP_MAX: u64 = i64::MAX as u64;
 /// nanosecond may have no length.
 ///
 /// ```
-/// use treecast_fabric::{Cycles, Fabric, FabricSpec, HostId, Picoseconds};
+/// use treecast_fabric::{Fabric, FabricSpec, HostId};
+/// use treecast_terms::{Cycles, Picoseconds};
 /// use treecast_plan::Placement;
 /// use treecast_sim::{Slice, Trace, Track, Work};
 ///

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
-use treecast_fabric::SpecError;
 use treecast_model::Model;
 use treecast_plan::PlanError;
+use treecast_terms::SpecError;
 
 use crate::setup::{Draft, Testbed};
 use crate::spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};

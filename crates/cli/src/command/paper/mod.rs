@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use treecast_fabric::nearest_hint;
 use treecast_sim::Status;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::Figure;
 use treecast_study::table::{Rows, deadlocks, table};
 use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
+use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
 use crate::output::{complain, emit, make_folder, width, write_file};

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use treecast_fabric::{Cycles, Flits};
 use treecast_plan::Placement;
 use treecast_plan::render::counted;
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadOutcome, LoadRun, Parameters, Saturation,
     SaturationDocument, Status, Trace,
 };
+use treecast_terms::{Cycles, Flits};
 
 use super::{Arguments, Format, write_trace};
 use crate::arguments::{fabric, number, whole_number};

@@ -6,8 +6,8 @@ mod single;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use treecast_fabric::Keyed as _;
 use treecast_sim::{Offload, Parameters, Simulator, Trace};
+use treecast_terms::Keyed as _;
 
 use crate::arguments::{FabricArguments, PlanArguments, whole_number};
 use crate::output::{OutArguments, complain, write_file};

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use treecast_fabric::Flits;
 use treecast_plan::render::counted;
 use treecast_sim::{Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace, packet_count};
+use treecast_terms::Flits;
 
 use super::{Arguments, Format, write_trace};
 use crate::output::{emit, plain};

@@ -6,7 +6,8 @@
 //! happens, none of them goes on.
 
 use fixedbitset::FixedBitSet;
-use treecast_fabric::{Channel, Cycles, Flits, LinkId};
+use treecast_fabric::{Channel, LinkId};
+use treecast_terms::{Cycles, Flits};
 
 use super::{Copy, HELD, Input, InputId, Live, Network, Packet};
 use crate::deadlock::{Deadlock, Stuck, Wait};

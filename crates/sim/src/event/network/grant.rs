@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use rand::RngExt;
 use smallvec::SmallVec;
-use treecast_fabric::{Channel, Cycles, HostId, LinkId};
+use treecast_fabric::{Channel, HostId, LinkId};
+use treecast_terms::Cycles;
 
 use super::{Copy, EventQueue, HELD, Live, Network, Output, Packet, Place};
 use crate::event::Event;

@@ -12,7 +12,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use rand_pcg::Pcg64;
-use treecast_fabric::{Channel, Cycles, Flits, HostId, LinkId, SwitchId, Topology, Vertex};
+use treecast_fabric::{Channel, HostId, LinkId, SwitchId, Topology, Vertex};
+use treecast_terms::{Cycles, Flits};
 
 use super::host::PacketCopy;
 use super::live::{Live, Slot};

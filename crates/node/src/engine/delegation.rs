@@ -59,7 +59,7 @@ impl<'a> Left<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::bell::{Bell, sleep};
+    use crate::wait::waker::{Bell, sleep};
     use rustix::event::{PollFd, PollFlags};
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicBool;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use treecast_ebpf::HookTrouble;
 use treecast_proto::StrayCounters;
 
-use crate::access::{Access, RunningEngine};
-use crate::addresses::find_own;
-use crate::channel::Channel;
+use crate::api::access::{Access, RunningEngine};
+use crate::api::addresses::find_own;
+use crate::api::group::Group;
 use crate::engine::Shared;
-use crate::group::Group;
+use crate::memory::shared_group::Channel;
+use crate::tree::{self, measure};
 use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
-use crate::{probe, tree};
 
 /// A running node: a thread and a socket of this process, or the daemon's, which serves others too.
 ///
@@ -116,9 +116,9 @@ impl Node {
     /// Takes part in a group as this one of its members.
     pub(crate) fn enter(&self, settings: &GroupSettings, own: usize) -> Result<Group, NodeError> {
         if own == settings.root {
-            return self.lead(&probe::measured(self, settings)?);
+            return self.lead(&measure::measured(self, settings)?);
         }
-        let probes = probe::follow(self, settings, own)?;
+        let probes = measure::follow(self, settings, own)?;
         Ok(self.follow(settings, Some(own))?.with_probes(probes))
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, Refused, Sequence};
 
-use crate::bell::{Bell, Notice};
 use crate::daemon::Line;
-use crate::ring::{RingReader, RingWriter};
+use crate::memory::ring::{RingReader, RingWriter};
+use crate::wait::waker::{Bell, Notice};
 
 /// What an application and its node know together of a group.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use treecast_fabric::Keyed;
 use treecast_proto::{Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
+use treecast_terms::Keyed;
 
 use crate::{GroupSettings, NodeError};
 

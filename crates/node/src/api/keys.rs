@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use treecast_fabric::{Key, Keyed};
 use treecast_proto::{GroupId, Nanoseconds};
+use treecast_terms::{Key, Keyed};
 
 use crate::{GroupSettings, NodeSettings};
 

@@ -1,10 +1,12 @@
 //! The tree of a group, as a plan makes it.
 
+pub(crate) mod measure;
+
 use std::net::SocketAddr;
 
 use treecast_fabric::{Fabric, FabricError, FabricSpec};
-use treecast_plan::{Group, MemberId as Member, Placement, PlanError, PlanOptions, Scheme, plan};
-use treecast_proto::{MemberId, Offload};
+use treecast_plan::{Group, MemberId, Placement, PlanError, PlanOptions, Scheme, plan};
+use treecast_proto::Offload;
 
 use crate::{GroupSettings, NodeError};
 
@@ -44,8 +46,8 @@ pub(crate) fn shape(
     let star: FabricSpec =
         format!("star:{count}").parse().map_err(FabricError::from).map_err(PlanError::from)?;
     let fabric = Fabric::from_spec(&star).map_err(PlanError::from)?;
-    let root = Member(settings.root as u32);
-    let others = (0..count as u32).map(Member).filter(|&member| member != root).collect();
+    let root = MemberId(settings.root as u32);
+    let others = (0..count as u32).map(MemberId).filter(|&member| member != root).collect();
     let group = Group::new(Placement::one_per_host(count as u32), root, others)?;
     let options = PlanOptions {
         packets: packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
@@ -53,7 +55,7 @@ pub(crate) fn shape(
     };
     let plan = plan(&fabric, &group, &scheme, &options)?;
     for worm in plan.worms() {
-        children[worm.from.index()].extend(worm.to.iter().map(|to| MemberId(to.0)));
+        children[worm.from.index()].extend_from_slice(&worm.to);
     }
     Ok(children)
 }

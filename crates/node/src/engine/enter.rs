@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{CreateGroup, Input, MemberId, Sequence};
 
-use crate::channel::{Channel, Placed, Side};
+use crate::engine::root_socket::Source;
 use crate::engine::{NewRing, Request, RingTerms, Shared};
-use crate::source::Source;
+use crate::memory::shared_group::{Channel, Placed, Side};
 use crate::{GroupSettings, NodeError, tree};
 
 /// Makes a group at its root. Where the kernel's packet path forwards, the answer is the socket that is its way in.

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use treecast_ebpf::SlotMemory;
 use treecast_proto::GroupId;
+use treecast_terms::format_size;
 
-use super::passing;
-use super::policy::bytes_as_text;
-use super::words::{Memory, Ring};
+use super::messages::{Memory, Ring};
+use super::seqpacket;
 use crate::engine::RingTerms;
 
 /// What leads to a client, for one of its groups.
@@ -168,7 +168,7 @@ impl Drop for Line {
 impl Ear {
     fn ring(&self, ring: Ring) {
         // Whoever has so much to hear that nothing more fits looks at everything then.
-        let _ = passing::send(self.bell.as_fd(), &ring.write(), &[], false);
+        let _ = seqpacket::send(self.bell.as_fd(), &ring.write(), &[], false);
     }
 }
 
@@ -181,9 +181,9 @@ impl Budget {
                 Err(format!(
                     "{} allows groups {} of memory: {} are taken, and this one takes {}",
                     self.rule,
-                    bytes_as_text(bytes_max),
-                    bytes_as_text(before),
-                    bytes_as_text(bytes)
+                    format_size(bytes_max),
+                    format_size(before),
+                    format_size(bytes)
                 ))
             }
             _ => Ok(()),

@@ -64,7 +64,7 @@ pub enum SpecError {
 /// The known names nearest to one that was mistyped, best first, at most three.
 ///
 /// ```
-/// assert_eq!(treecast_fabric::nearest("binomal", &["binary", "binomial", "serial"]), ["binomial", "binary"]);
+/// assert_eq!(treecast_terms::nearest("binomal", &["binary", "binomial", "serial"]), ["binomial", "binary"]);
 /// ```
 pub fn nearest<'a, S: AsRef<str>>(given: &str, known: &'a [S]) -> Vec<&'a str> {
     let given = given.to_lowercase();
@@ -81,8 +81,8 @@ pub fn nearest<'a, S: AsRef<str>>(given: &str, known: &'a [S]) -> Vec<&'a str> {
 /// What a message about a mistyped name ends with: the known names that are near, or all if none is.
 ///
 /// ```
-/// assert_eq!(treecast_fabric::nearest_hint("jsn", &["json", "svg"]), ": did you mean json?");
-/// assert_eq!(treecast_fabric::nearest_hint("xyz", &["json", "svg"]), ": known are json, svg");
+/// assert_eq!(treecast_terms::nearest_hint("jsn", &["json", "svg"]), ": did you mean json?");
+/// assert_eq!(treecast_terms::nearest_hint("xyz", &["json", "svg"]), ": known are json, svg");
 /// ```
 pub fn nearest_hint<S: AsRef<str>>(given: &str, known: &[S]) -> String {
     let near = nearest(given, known);
@@ -99,14 +99,14 @@ pub fn nearest_hint<S: AsRef<str>>(given: &str, known: &[S]) -> String {
 /// A parsed one-line description: a name, and keys with values in the order given. A flag is a key without value.
 ///
 /// ```
-/// use treecast_fabric::NameAndOptions;
+/// use treecast_terms::NameAndOptions;
 ///
 /// let spec: NameAndOptions = "torus:k=4,n=2,uni".parse()?;
 /// assert_eq!(spec.name(), "torus");
 /// assert_eq!(spec.get("k"), Some("4"));
 /// assert!(spec.flag("uni")?);
 /// assert_eq!(spec.to_string(), "torus:k=4,n=2,uni");
-/// # Ok::<(), treecast_fabric::SpecError>(())
+/// # Ok::<(), treecast_terms::SpecError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameAndOptions {

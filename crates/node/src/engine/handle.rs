@@ -12,9 +12,9 @@ use rustix::time::{TimerfdClockId, TimerfdFlags};
 
 use super::stop::{self, Stop};
 use super::{Engine, Kernel, Progress, Request};
-use crate::bell::{Bell, Notice};
 use crate::datagrams::Datagrams;
-use crate::seat::{Arrivals, Seat};
+use crate::wait::leader::{Arrivals, Seat};
+use crate::wait::waker::{Bell, Notice};
 use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// An engine and what others need to reach it.

@@ -10,7 +10,7 @@ use treecast_proto::{Cookie, GroupId, Nanoseconds, Sequence};
 use treecast_wire::{Body, Data, HEADER_BYTES, Header, MemberId, Timestamp};
 
 use crate::datagrams::{BATCH, Outgoing, options};
-use crate::left::Left;
+use crate::engine::delegation::Left;
 use crate::{GroupSettings, clock};
 
 /// Where datagrams go that are packets of a root: groups of addresses, as bpf/find.h has them. Under these they never

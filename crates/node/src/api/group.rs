@@ -13,12 +13,13 @@ use treecast_proto::{
     Piece, Refused, Sequence,
 };
 
-use crate::access::Access;
-use crate::channel::{Channel, Placed, Side};
-use crate::error::{Lost, Unanswered};
-use crate::ring::{RingReader, RingWriter};
-use crate::source::{Handed, Source};
-use crate::{GroupSettings, NodeError, probe, tree};
+use crate::api::access::Access;
+use crate::api::error::{Lost, Unanswered};
+use crate::engine::root_socket::{Handed, Source};
+use crate::memory::ring::{RingReader, RingWriter};
+use crate::memory::shared_group::{Channel, Placed, Side};
+use crate::tree::{self, measure};
+use crate::{GroupSettings, NodeError};
 
 /// A group at one of its members. It may be used by several threads; whole messages follow one another.
 ///
@@ -474,7 +475,7 @@ impl Group {
     /// How the tree is made, also where the settings leave it open. None where the root alone knows it: at other members if it
     /// has measured a lambda for `postal`, and at those that have joined later.
     pub fn scheme(&self) -> Option<Scheme> {
-        let is_known = self.is_root() || self.own.is_some() && !probe::is_wanted(&self.settings);
+        let is_known = self.is_root() || self.own.is_some() && !measure::is_wanted(&self.settings);
         is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings, self.access.has_kernel()))
     }
 

@@ -10,12 +10,12 @@ use std::time::Instant;
 use treecast_ebpf::{Counts, HookTrouble};
 use treecast_proto::{GroupCounters, GroupId, Input, MemberId, StrayCounters};
 
-use crate::bell::{Bell, Notice};
-use crate::channel::Channel;
 use crate::daemon::{Client, Found, socket_path};
+use crate::engine::enter;
+use crate::engine::root_socket::Source;
 use crate::engine::{Engine, Request, Shared};
-use crate::enter;
-use crate::source::Source;
+use crate::memory::shared_group::Channel;
+use crate::wait::waker::{Bell, Notice};
 use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
 
 /// What plays the NIC of a node that is open.

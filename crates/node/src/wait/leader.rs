@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::time::Timespec;
 
-use crate::bell::{Bell, Notice, sleep};
+use crate::wait::waker::{Bell, Notice, sleep};
 
 /// The seat, and what whoever has it looks after.
 #[derive(Debug)]

@@ -21,12 +21,12 @@ use rustix::net::{
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
-use super::line::Ear;
-use super::passing::{self, Received};
+use super::client_link::Ear;
+use super::messages::{Answer, MESSAGE_BYTES_MAX};
 use super::policy::{Person, Policy};
+use super::seqpacket::{self, Received};
 use super::session::{Desk, Session, User};
-use super::words::{Answer, MESSAGE_BYTES_MAX};
-use crate::node::Node;
+use crate::api::node::Node;
 use crate::{NodeError, NodeSettings};
 
 /// As many clients are there at once, and as many of one user.
@@ -195,7 +195,7 @@ impl Daemon {
     fn serve_client(&mut self, number: u64, buffer: &mut [u8]) {
         for _ in 0..TURN_MESSAGES {
             let Some(session) = self.sessions.get_mut(&number) else { return };
-            let handled = match passing::receive(&session.socket, buffer, None, false) {
+            let handled = match seqpacket::receive(&session.socket, buffer, None, false) {
                 Ok(Received::Message(length)) => session.handle(&mut self.desk, &buffer[..length]),
                 Ok(Received::TooLong) => {
                     Err(format!("a message of more than {MESSAGE_BYTES_MAX} bytes is none"))
@@ -239,7 +239,7 @@ impl Daemon {
             Err(why) => {
                 self.counters.refused += 1;
                 let text = serde_json::to_vec(&Answer::Refused { why }).unwrap_or_default();
-                let _ = passing::send(&socket, &text, &[], false);
+                let _ = seqpacket::send(&socket, &text, &[], false);
             }
         }
     }

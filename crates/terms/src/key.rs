@@ -87,7 +87,7 @@ impl Picoseconds {
     /// A time from a number of microseconds with at most six decimals, up to 2^40 picoseconds (1.1 s).
     ///
     /// ```
-    /// # use treecast_fabric::Picoseconds;
+    /// # use treecast_terms::Picoseconds;
     /// assert_eq!(Picoseconds::from_us("0.95"), Some(Picoseconds(950_000)));
     /// assert_eq!(Picoseconds::from_us("-1"), None);
     /// assert_eq!(Picoseconds(950_000).us().to_string(), "0.95");
@@ -108,7 +108,7 @@ impl Bytes {
     /// is not in the way.
     ///
     /// ```
-    /// # use treecast_fabric::{Bytes, Picoseconds};
+    /// # use treecast_terms::{Bytes, Picoseconds};
     /// assert_eq!(Bytes(4096).time_at(250), Picoseconds(16_384_000));
     /// assert_eq!(Bytes(4096).time_at(0), Picoseconds::ZERO);
     /// ```
