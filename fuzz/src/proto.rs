@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
     Cookie, CreateGroup, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Sequence, Settings, Source,
+    Piece, Protocol, Sequence, Settings, Store, TransmitPayload,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Eviction, Header, Missing, Neighbour, Payload, Role, Table,
@@ -143,7 +143,7 @@ enum AnyBody {
     Probe,
     Table {
         member: u8,
-        taken: u8,
+        acked_epoch: u8,
         start: Number,
         slots: u8,
         part: u8,
@@ -179,7 +179,7 @@ struct Trial {
     slots: [u32; NODES],
     start: Sequence,
     nodes: [Protocol; NODES],
-    under_way: VecDeque<(usize, usize, Vec<u8>)>,
+    in_flight: VecDeque<(usize, usize, Vec<u8>)>,
     /// At the root, the message that is being queued: its number, how much of it is, and its length.
     queued: (u32, u64, u64),
     /// What each node has read last.
@@ -208,7 +208,7 @@ impl Trial {
             slots: [slots, 0, 0],
             start: Sequence(start),
             nodes: std::array::from_fn(|_| Protocol::new(settings())),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             queued: (0, 0, 0),
             read: [None; NODES],
             ends: [None; NODES],
@@ -249,20 +249,20 @@ impl Trial {
         match *step {
             Step::Deliver { count } => self.deliver(1 + usize::from(count % 32)),
             Step::Overtake => {
-                if let Some((from, to, bytes)) = self.under_way.pop_back() {
+                if let Some((from, to, bytes)) = self.in_flight.pop_back() {
                     self.arrive(from, to, &bytes);
                 }
             }
             Step::Lose => {
-                self.under_way.pop_front();
+                self.in_flight.pop_front();
             }
             Step::Double => {
-                if let Some((from, to, bytes)) = self.under_way.front().cloned() {
+                if let Some((from, to, bytes)) = self.in_flight.front().cloned() {
                     self.arrive(from, to, &bytes);
                 }
             }
             Step::Spoil { place, change } => {
-                if let Some((_, _, bytes)) = self.under_way.front_mut() {
+                if let Some((_, _, bytes)) = self.in_flight.front_mut() {
                     let place = usize::from(place) % bytes.len();
                     bytes[place] ^= change;
                 }
@@ -368,13 +368,13 @@ impl Trial {
     fn wait(&mut self, span: Nanoseconds) {
         self.now += span;
         for node in 0..NODES {
-            self.ask(node, Input::Elapsed);
+            self.ask(node, Input::Timeout);
         }
     }
 
     fn deliver(&mut self, count: usize) {
         for _ in 0..count {
-            let Some((from, to, bytes)) = self.under_way.pop_front() else { return };
+            let Some((from, to, bytes)) = self.in_flight.pop_front() else { return };
             self.now += Nanoseconds::from_us(10);
             self.arrive(from, to, &bytes);
         }
@@ -386,11 +386,7 @@ impl Trial {
         }
         self.note_window(to, bytes);
         let input = Input::Datagram { from: address(from), bytes };
-        let store = self.nodes[to].handle(self.now, input).expect("no datagram is refused");
-        if let Some(store) = store {
-            assert!(store.slot < self.slots[to], "a payload goes beyond the slots");
-            assert_eq!(store.group, GROUP);
-        }
+        self.nodes[to].handle(self.now, input).expect("no datagram is refused");
         self.drain(to);
     }
 
@@ -405,39 +401,47 @@ impl Trial {
         let slots = self.slots[to];
         let is_possible = !(next + 1).is_before(said)
             && next.distance_from(said) <= 2 * slots as i32
-            && acknowledgment.window <= slots;
+            && acknowledgment.receive_window <= slots;
         if is_possible {
-            let end = said + acknowledgment.window;
+            let end = said + acknowledgment.receive_window;
             self.ends[to] = Some(self.ends[to].map_or(end, |known| known.max(end)));
         }
     }
 
     fn drain(&mut self, node: usize) {
         for _ in 0..TRANSMITS_MAX {
-            self.take_events(node);
             match self.nodes[node].poll(self.now) {
+                Output::Store(Store { group, slot, .. }) => {
+                    assert_eq!(group, GROUP);
+                    assert!(slot < self.slots[node], "a payload is stored beyond the slots");
+                }
+                Output::Event(Event::Placed { slots, .. }) => {
+                    // In another place it begins anew.
+                    self.slots[node] = slots;
+                    self.read[node] = None;
+                }
+                Output::Event(_) => {}
                 Output::Transmit(transmit) => {
                     let mut bytes = transmit.header.to_vec();
                     match transmit.payload {
-                        Source::Slot { group, slot, length } => {
+                        TransmitPayload::Slot { group, slot, length } => {
                             assert_eq!((group, slot < self.slots[node]), (GROUP, true));
                             let payload = self.check_data(node, &transmit.header);
                             assert_eq!(length as usize, payload.len());
                             bytes.extend(payload);
                         }
-                        Source::Bytes(payload) => bytes.extend(payload),
+                        TransmitPayload::Bytes(payload) => bytes.extend(payload),
                     }
                     let to = match transmit.to {
                         SocketAddr::V4(to) => usize::from(to.ip().octets()[3]),
                         SocketAddr::V6(_) => 9,
                     };
-                    if self.under_way.len() < 1_000 {
-                        self.under_way.push_back((node, to, bytes));
+                    if self.in_flight.len() < 1_000 {
+                        self.in_flight.push_back((node, to, bytes));
                     }
                 }
-                Output::Wait(deadline) => {
-                    self.take_events(node);
-                    assert!(deadline.is_none_or(|at| at > self.now), "a node waits for what is over");
+                Output::Timeout(timeout) => {
+                    assert!(timeout.is_none_or(|at| at > self.now), "a node waits for a time that has passed");
                     return;
                 }
             }
@@ -452,15 +456,6 @@ impl Trial {
         let end = self.ends[node].expect("a child has said how far it is");
         assert!(packet.is_before(end), "packet {packet} is sent, and slots end before {end}");
         payload_of(piece.message, piece.length)
-    }
-
-    fn take_events(&mut self, node: usize) {
-        while let Some(event) = self.nodes[node].take_event() {
-            if let Event::Placed { slots, .. } = event {
-                // In another place it begins anew.
-                (self.slots[node], self.read[node]) = (slots, None);
-            }
-        }
     }
 
     /// What holds after every step.
@@ -496,11 +491,11 @@ impl Trial {
                 (Body::Data(data), payload_of(data.message, length))
             }
             AnyBody::Acknowledgment { stable, window } => {
-                let acknowledgment = Acknowledgment { stable: number(stable), window: window.into() };
+                let acknowledgment = Acknowledgment { stable: number(stable), receive_window: window.into() };
                 (Body::Acknowledgment(acknowledgment), vec![])
             }
             AnyBody::Nak { stable, window, first, bits } => {
-                let acknowledgment = Acknowledgment { stable: number(stable), window: window.into() };
+                let acknowledgment = Acknowledgment { stable: number(stable), receive_window: window.into() };
                 let missing = Missing { first: number(first), bits: bits | 1 };
                 (Body::Nak(acknowledgment, missing), vec![])
             }
@@ -532,7 +527,7 @@ impl Trial {
     fn control(&self, body: &AnyBody) -> Control {
         let member = |member: u8| MemberId(u32::from(member % 6));
         match *body {
-            AnyBody::Table { member: own, taken, start, slots, part, parts, neighbours } => {
+            AnyBody::Table { member: own, acked_epoch, start, slots, part, parts, neighbours } => {
                 let parts = u16::from(parts % 4) + 1;
                 let neighbours = neighbours.map(|(number, is_child)| Neighbour {
                     member: member(number),
@@ -541,7 +536,7 @@ impl Trial {
                 });
                 Control::Table(Table {
                     member: member(own),
-                    taken: u32::from(taken % 4),
+                    acked_epoch: u32::from(acked_epoch % 4),
                     start: self.number(start),
                     slots: 1 << (slots % 8),
                     payload_bytes_max: PAYLOAD_BYTES,

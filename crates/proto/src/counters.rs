@@ -1,20 +1,27 @@
-//! What is counted. Nothing that is dropped is dropped without a number here.
+//! Counters. Every datagram that is dropped is counted by one of them.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        #[repr(C)]
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: u64,)*
         }
 
         impl $name {
-            /// All of them with their names.
+            /// The names of its fields and their offsets in bytes, for comparison with the structure in C.
+            pub const FIELDS: &[(&str, usize)] =
+                &[$((stringify!($field), std::mem::offset_of!($name, $field)),)*];
+
+            /// All counters with their names.
             pub fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field),)*].into_iter()
             }
 
-            /// As many numbers in the same order; what is missing is 0.
+            /// Counters from their values in the same order; missing values are 0.
             pub fn from_values(values: impl IntoIterator<Item = u64>) -> Self {
                 let mut values = values.into_iter();
                 Self { $($field: values.next().unwrap_or_default(),)* }
@@ -24,45 +31,45 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets of one group at one node.
+    /// Counters of one group at one node, in packets but for `timeouts`.
     GroupCounters {
         /// Data accepted in order.
         accepted,
-        /// Data that came before its turn, and was kept.
+        /// Data that arrived before its turn and was held.
         held,
         /// Data that was there already.
         duplicates,
-        /// Data for which there was no slot.
+        /// Data beyond the receive window.
         no_slot,
-        /// Data sent for the first time to a child.
+        /// Data sent for the first time, each child counted.
         sent,
-        /// Data sent again.
+        /// Data retransmitted.
         retransmitted,
-        /// Acknowledgments sent, both kinds.
+        /// Acknowledgments sent, NAKs among them.
         acks_sent,
-        /// Of these, negative ones.
+        /// NAKs sent.
         naks_sent,
-        /// Acknowledgments taken in, both kinds.
+        /// Acknowledgments received, NAKs among them.
         acks_received,
-        /// Times that an answer was missed.
+        /// Expired retransmission timers.
         timeouts,
-        /// Questions sent.
+        /// Probes sent.
         probes_sent,
-        /// Packets of somebody who is no neighbour.
+        /// Packets of a sender that is no neighbour.
         unknown_sender,
-        /// Packets with a number, a length or a piece that cannot be.
+        /// Packets with an invalid number, length or piece.
         invalid,
     }
 }
 
 counters! {
-    /// Datagrams that belong to no group of the node.
+    /// Counters of datagrams that belong to no group of the node.
     StrayCounters {
-        /// No packet of this protocol, or a spoilt one.
+        /// Not a packet of this protocol, or a corrupt one.
         malformed,
-        /// Of a group that is not here.
+        /// Of a group that is not at this node.
         unknown_group,
-        /// Of a group that has the number of one that is here.
+        /// Of another group with the number of one of this node.
         wrong_cookie,
     }
 }

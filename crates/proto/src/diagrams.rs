@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 
 use crate::{
     Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Sequence, Settings, Source,
+    Protocol, Sequence, Settings, TransmitPayload,
 };
 
 /// What has states.
@@ -25,7 +25,7 @@ pub(crate) enum Diagram {
     /// A member as it sees itself.
     Member,
     /// A member as the root sees it.
-    Seat,
+    MemberRecord,
     /// The group as the root sees it.
     Group,
 }
@@ -37,103 +37,103 @@ const DIAGRAMS: [(Diagram, &[Edge]); 5] = [
     (Diagram::Packet, &PACKET),
     (Diagram::Child, &CHILD),
     (Diagram::Member, &MEMBER),
-    (Diagram::Seat, &SEAT),
+    (Diagram::MemberRecord, &MEMBER_RECORD),
     (Diagram::Group, &GROUP_AT_ROOT),
 ];
 
 const PACKET: [Edge; 9] = [
-    ("awaited", "held", "it comes before its turn"),
-    ("awaited", "accepted", "it comes in its turn"),
-    ("awaited", "stable", "it comes, and there are no children"),
-    ("held", "accepted", "what was missing has come"),
-    ("held", "stable", "what was missing has come, and there are no children"),
-    ("accepted", "read", "readers need it no more"),
-    ("accepted", "stable", "the whole subtree has it"),
-    ("read", "gone", "the whole subtree has it"),
-    ("stable", "gone", "readers need it no more"),
+    ("expected", "held", "it arrives before its turn"),
+    ("expected", "accepted", "it arrives in its turn"),
+    ("expected", "stable", "it arrives in its turn, and there are no children"),
+    ("held", "accepted", "the missing packets arrive"),
+    ("held", "stable", "the missing packets arrive, and there are no children"),
+    ("accepted", "read", "the readers have read it"),
+    ("accepted", "stable", "the whole subtree has accepted it"),
+    ("read", "freed", "the whole subtree has accepted it"),
+    ("stable", "freed", "the readers have read it"),
 ];
 
 const CHILD: [Edge; 28] = [
-    ("new", "idle", "it says how far it is"),
-    ("new", "relaying", "it is further than its subtree"),
-    ("new", "full", "it has no room"),
+    ("new", "idle", "it acknowledges"),
+    ("new", "relaying", "it acknowledges more than its subtree"),
+    ("new", "full", "its receive window is full"),
     ("new", "silent", "it never answers"),
-    ("idle", "sent to", "a packet goes to it"),
+    ("idle", "sent to", "a packet is sent to it"),
     ("sent to", "idle", "its whole subtree has everything"),
-    ("sent to", "relaying", "it has everything, its subtree not"),
-    ("sent to", "full", "it has everything, and no room"),
-    ("relaying", "sent to", "a packet goes to it"),
+    ("sent to", "relaying", "it has everything, its subtree has not"),
+    ("sent to", "full", "it has everything, and its receive window is full"),
+    ("relaying", "sent to", "a packet is sent to it"),
     ("relaying", "idle", "its whole subtree has everything"),
-    ("relaying", "full", "it has no room"),
-    ("full", "idle", "it has room"),
-    ("idle", "missed", "no answer"),
-    ("sent to", "missed", "no answer"),
-    ("relaying", "missed", "no answer"),
-    ("full", "missed", "no answer"),
-    ("missed", "idle", "an answer"),
-    ("missed", "sent to", "an answer"),
-    ("missed", "relaying", "an answer"),
-    ("missed", "full", "an answer"),
-    ("missed", "silent", "no answer for 0.8 s"),
-    ("idle", "state lost", "it has less than it had said"),
-    ("sent to", "state lost", "it has less than it had said"),
-    ("relaying", "state lost", "it has less than it had said"),
-    ("full", "state lost", "it has less than it had said"),
-    ("missed", "state lost", "it has less than it had said"),
-    ("silent", "idle", "an answer, before it is cut off"),
-    ("silent", "sent to", "an answer, before it is cut off"),
+    ("relaying", "full", "its receive window is full"),
+    ("full", "idle", "its receive window opens"),
+    ("idle", "timed out", "its timer expires"),
+    ("sent to", "timed out", "its timer expires"),
+    ("relaying", "timed out", "its timer expires"),
+    ("full", "timed out", "its timer expires"),
+    ("timed out", "idle", "it acknowledges"),
+    ("timed out", "sent to", "it acknowledges"),
+    ("timed out", "relaying", "it acknowledges"),
+    ("timed out", "full", "it acknowledges"),
+    ("timed out", "silent", "silent for 0.8 s"),
+    ("idle", "state lost", "it acknowledges less than before"),
+    ("sent to", "state lost", "it acknowledges less than before"),
+    ("relaying", "state lost", "it acknowledges less than before"),
+    ("full", "state lost", "it acknowledges less than before"),
+    ("timed out", "state lost", "it acknowledges less than before"),
+    ("silent", "idle", "it acknowledges before it is evicted"),
+    ("silent", "sent to", "it acknowledges before it is evicted"),
 ];
 
 const MEMBER: [Edge; 19] = [
-    ("waiting", "placed", "a table comes"),
-    ("waiting", "asking", "a table speaks of one before"),
-    ("waiting", "leaving", "its user asks"),
-    ("waiting", "ended", "evicted, or nothing from the root"),
-    ("asking", "placed", "a table comes"),
-    ("asking", "leaving", "its user asks"),
-    ("asking", "ended", "evicted, or nothing from the root"),
+    ("waiting", "placed", "a table arrives"),
+    ("waiting", "joining", "a table refers to an earlier one"),
+    ("waiting", "leaving", "its user leaves"),
+    ("waiting", "ended", "evicted, or the root is silent"),
+    ("joining", "placed", "a table arrives"),
+    ("joining", "leaving", "its user leaves"),
+    ("joining", "ended", "evicted, or the root is silent"),
     ("placed", "suspecting", "a neighbour is silent"),
-    ("suspecting", "placed", "it is heard, or there is a new table"),
-    ("suspecting", "leaving", "its user asks"),
-    ("suspecting", "ended", "evicted, or nothing from the root"),
-    ("placed", "leaving", "its user asks"),
-    ("placed", "ended", "evicted, or given up here"),
-    ("leaving", "ended", "evicted, or nobody lets it go"),
-    ("placed", "done", "its subtree has the closing packet"),
-    ("leaving", "done", "its subtree has the closing packet"),
-    ("done", "released", "farewell"),
+    ("suspecting", "placed", "the neighbour is heard, or a new table arrives"),
+    ("suspecting", "leaving", "its user leaves"),
+    ("suspecting", "ended", "evicted, or the root is silent"),
+    ("placed", "leaving", "its user leaves"),
+    ("placed", "ended", "evicted, or aborted here"),
+    ("leaving", "ended", "evicted, or the root is silent"),
+    ("placed", "complete", "its subtree has accepted the closing packet"),
+    ("leaving", "complete", "its subtree has accepted the closing packet"),
+    ("complete", "released", "the root says that all members have everything"),
     ("released", "ended", "everything is read"),
-    ("done", "ended", "nothing from the root, and everything is read"),
+    ("complete", "ended", "the root is silent, and everything is read"),
 ];
 
-const SEAT: [Edge; 12] = [
-    ("called", "settled", "it has taken its place"),
-    ("called", "moved", "there is a new tree"),
-    ("called", "gone", "it has never answered"),
-    ("settled", "moved", "there is a new tree"),
-    ("moved", "settled", "it has taken its place"),
-    ("settled", "doubted", "a neighbour finds it silent"),
-    ("moved", "doubted", "a neighbour finds it silent"),
-    ("moved", "gone", "it does not take its place, or leaves"),
-    ("doubted", "settled", "it answers the root"),
-    ("doubted", "moved", "there is a new tree"),
-    ("doubted", "gone", "it does not answer the root"),
-    ("settled", "gone", "it leaves, or has been started again"),
+const MEMBER_RECORD: [Edge; 12] = [
+    ("invited", "settled", "it acknowledges its table"),
+    ("invited", "moved", "the tree changes"),
+    ("invited", "gone", "it never answers"),
+    ("settled", "moved", "the tree changes"),
+    ("moved", "settled", "it acknowledges its table"),
+    ("settled", "suspected", "a neighbour reports it silent"),
+    ("moved", "suspected", "a neighbour reports it silent"),
+    ("moved", "gone", "it does not acknowledge its table, or leaves"),
+    ("suspected", "settled", "it answers the root's probe"),
+    ("suspected", "moved", "the tree changes"),
+    ("suspected", "gone", "it does not answer the root's probes"),
+    ("settled", "gone", "it leaves, or was restarted"),
 ];
 
 const GROUP_AT_ROOT: [Edge; 12] = [
-    ("starting", "open", "all that can be reached have their places"),
+    ("starting", "open", "every member that can be reached has its place"),
     ("starting", "closing", "the user closes it"),
-    ("starting", "over", "the user gives it up"),
-    ("open", "admitting", "somebody asks to join"),
-    ("admitting", "open", "all know the new tree"),
+    ("starting", "over", "the user aborts it"),
+    ("open", "admitting", "a host joins"),
+    ("admitting", "open", "all members know the new tree"),
     ("open", "closing", "the user closes it"),
     ("admitting", "closing", "the user closes it"),
     ("closing", "closed", "the closing packet has a slot"),
     ("closed", "over", "all members have everything"),
-    ("open", "over", "the user gives it up"),
-    ("admitting", "over", "the user gives it up"),
-    ("closing", "over", "the user gives it up"),
+    ("open", "over", "the user aborts it"),
+    ("admitting", "over", "the user aborts it"),
+    ("closing", "over", "the user aborts it"),
 ];
 
 /// A Mermaid picture of a table.
@@ -191,7 +191,7 @@ struct Life {
     random: Pcg64,
     now: Nanoseconds,
     nodes: [Option<Protocol>; NODES],
-    under_way: VecDeque<(usize, usize, Vec<u8>)>,
+    in_flight: VecDeque<(usize, usize, Vec<u8>)>,
     message: u32,
     is_lossy: bool,
     reads: [bool; NODES],
@@ -213,7 +213,7 @@ impl Life {
         let mut life = Self {
             now: Nanoseconds::from_ms(1),
             nodes: std::array::from_fn(|_| Some(Protocol::new(Settings::default()))),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             message: 0,
             is_lossy: random.random_bool(0.5),
             reads: [true; NODES],
@@ -288,8 +288,8 @@ impl Life {
             990 => self.handle(node, Input::Abort { group: GROUP }),
             991 if self.random.random_bool(0.1) => self.handle(0, Input::Abort { group: GROUP }),
             _ => {
-                // Nothing is left of what is under way: a short break of the network.
-                self.under_way.clear();
+                // Everything in flight is lost: a short outage of the network.
+                self.in_flight.clear();
             }
         }
     }
@@ -308,15 +308,15 @@ impl Life {
     fn handle(&mut self, node: usize, input: Input<'_>) {
         if let Some(protocol) = &mut self.nodes[node] {
             self.is_touched[node] = true;
-            // Much of what is asked for here makes no sense, and is refused.
+            // Many of these requests are invalid, and are refused.
             _ = protocol.handle(self.now, input);
         }
     }
 
     fn deliver(&mut self) {
         for _ in 0..self.random.random_range(1..6) {
-            let place = self.random.random_range(0..3.min(self.under_way.len().max(1)));
-            let Some((from, to, bytes)) = self.under_way.remove(place) else { return };
+            let place = self.random.random_range(0..3.min(self.in_flight.len().max(1)));
+            let Some((from, to, bytes)) = self.in_flight.remove(place) else { return };
             self.now += Nanoseconds::from_us(5);
             if !(self.is_lossy && self.random.random_bool(0.1)) {
                 self.handle(to, Input::Datagram { from: address(from), bytes: &bytes });
@@ -327,7 +327,7 @@ impl Life {
     fn pass_time(&mut self) {
         let us = [50, 500, 5_000, 50_000][self.random.random_range(0..4)];
         self.now += Nanoseconds::from_us(us);
-        (0..NODES).for_each(|node| self.handle(node, Input::Elapsed));
+        (0..NODES).for_each(|node| self.handle(node, Input::Timeout));
     }
 
     fn queue(&mut self) {
@@ -356,14 +356,17 @@ impl Life {
         loop {
             self.note(node, seen);
             let Some(protocol) = &mut self.nodes[node] else { return };
-            while protocol.take_event().is_some() {}
-            let Output::Transmit(transmit) = protocol.poll(self.now) else { break };
+            let transmit = match protocol.poll(self.now) {
+                Output::Transmit(transmit) => transmit,
+                Output::Store(_) | Output::Event(_) => continue,
+                Output::Timeout(_) => break,
+            };
             let mut bytes = transmit.header.to_vec();
-            if let Source::Bytes(payload) = transmit.payload {
+            if let TransmitPayload::Bytes(payload) = transmit.payload {
                 bytes.extend(payload);
             }
             let to = (0..NODES).find(|&to| address(to) == transmit.to).expect("it goes to a node");
-            self.under_way.push_back((node, to, bytes));
+            self.in_flight.push_back((node, to, bytes));
         }
         self.note(node, seen);
     }

@@ -1,28 +1,37 @@
 //! Reliable multicast: the protocol of one node, a state machine without I/O.
 //!
-//! A [`Protocol`] is given the time and what happens ([`Protocol::handle`]), and is then asked what to do
-//! ([`Protocol::poll`]) until it answers with a time to wait for. It knows no clock and no socket, and payloads only as places:
-//! [`Store`] says into which slot one goes, [`Source`] out of which slot one is sent. docs/protocol.md tells the rules.
+//! A [`Protocol`] takes the time and an input ([`Protocol::handle`]), and is then polled for outputs ([`Protocol::poll`]) until it
+//! returns a timeout. It has no clock and no socket, and does not hold payloads: [`Output::Store`] names the slot that one goes into,
+//! [`TransmitPayload::Slot`] the slot that one is sent from. docs/protocol.md describes the rules.
 
+mod bitmap;
+mod c_layout;
+mod congestion_window;
 mod counters;
 #[cfg(test)]
 mod diagrams;
+mod error;
 mod event;
 mod flow;
 mod group;
-mod lent;
-mod marks;
+mod hand_off;
+mod io;
 mod protocol;
-mod round_trip;
+mod rtt;
 mod settings;
+mod state;
 mod trace;
-mod window;
 
+pub use congestion_window::CongestionWindow;
 pub use counters::{GroupCounters, StrayCounters};
-pub use event::{Ending, Event, MemberLoss, Refused};
-pub use lent::{Expected, Lent, LentChild, LentCounts, LentPacket, LentTrip, LentWindow};
-pub use protocol::{Input, Output, Piece, Protocol, Source, Store, Transmit};
+pub use error::Refused;
+pub use event::{Ending, Event, MemberLoss};
+pub use hand_off::{HandOff, HandOffChild, HandOffPacket};
+pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
+pub use protocol::Protocol;
+pub use rtt::Rtt;
 pub use settings::{CreateGroup, Settings};
+pub use state::{ChildState, Expected, FlowState};
 pub use trace::{Step, Trace};
 
 pub use treecast_terms::Nanoseconds;

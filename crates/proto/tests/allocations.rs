@@ -1,20 +1,20 @@
-//! In the data path nothing allocates: a packet that is taken in, forwarded, acknowledged, read, lost or repeated costs no
-//! memory that was not there before.
+//! Nothing in the data path allocates: neither for a packet that is received, forwarded, acknowledged or read, nor for one that is lost
+//! or retransmitted.
 
 use std::net::SocketAddr;
 
 use treecast_proto::{
     Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Sequence, Settings, Source,
+    Protocol, Sequence, Settings, TransmitPayload,
 };
 
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 4;
 
-/// A root, a relay and its two children, and room for what is under way.
+/// A root, a relay and its two children, and the datagrams in flight.
 struct Chain {
     nodes: [Protocol; NODES],
-    under_way: Vec<(usize, usize, [u8; 64 + 512], usize)>,
+    in_flight: Vec<(usize, usize, [u8; 64 + 512], usize)>,
     now: Nanoseconds,
     sent: u32,
 }
@@ -27,7 +27,7 @@ impl Chain {
     fn new() -> Self {
         let mut nodes = std::array::from_fn(|_| Protocol::new(Settings::default()));
         let now = Nanoseconds::from_ms(1);
-        let lead = CreateGroup {
+        let create = CreateGroup {
             group: GROUP,
             cookie: Cookie(1),
             root: MemberId(0),
@@ -41,39 +41,42 @@ impl Chain {
             bytes_per_s_max: None,
         };
         for node in &mut nodes[1..] {
-            let follow =
+            let join =
                 Input::JoinGroup { group: GROUP, cookie: Cookie(1), root: address(0), sends_join: false };
-            node.handle(now, follow).expect("there is no such group yet");
+            node.handle(now, join).expect("there is no such group yet");
         }
-        nodes[0].handle(now, Input::CreateGroup(Box::new(lead))).expect("the group is well formed");
-        let mut chain = Self { nodes, under_way: Vec::with_capacity(1_000), now, sent: 0 };
+        nodes[0].handle(now, Input::CreateGroup(Box::new(create))).expect("the group is well formed");
+        let mut chain = Self { nodes, in_flight: Vec::with_capacity(1_000), now, sent: 0 };
         (0..NODES).for_each(|node| chain.drain(node));
         chain
     }
 
     fn drain(&mut self, node: usize) {
         loop {
-            while self.nodes[node].take_event().is_some() {}
-            let Output::Transmit(transmit) = self.nodes[node].poll(self.now) else { return };
+            let transmit = match self.nodes[node].poll(self.now) {
+                Output::Transmit(transmit) => transmit,
+                Output::Store(_) | Output::Event(_) => continue,
+                Output::Timeout(_) => return,
+            };
             let to = (0..NODES).find(|&to| address(to) == transmit.to).expect("it goes to a node");
             let mut bytes = [0; 64 + 512];
             bytes[..64].copy_from_slice(&transmit.header);
             let length = match transmit.payload {
-                Source::Slot { length, .. } => length as usize,
-                Source::Bytes(payload) => {
+                TransmitPayload::Slot { length, .. } => length as usize,
+                TransmitPayload::Bytes(payload) => {
                     bytes[64..64 + payload.len()].copy_from_slice(&payload);
                     payload.len()
                 }
             };
-            self.under_way.push((node, to, bytes, 64 + length));
+            self.in_flight.push((node, to, bytes, 64 + length));
         }
     }
 
-    /// What is under way arrives, but for every `lost`th datagram, and readers read.
+    /// Datagrams in flight arrive, but for every `lost`th datagram, and readers read.
     fn step(&mut self, lost: usize) {
-        for _ in 0..self.under_way.len() {
+        for _ in 0..self.in_flight.len() {
             self.now += Nanoseconds::from_us(3);
-            let (from, to, bytes, length) = self.under_way.remove(0);
+            let (from, to, bytes, length) = self.in_flight.remove(0);
             self.sent += 1;
             if (self.sent as usize).is_multiple_of(lost) {
                 continue;
@@ -91,7 +94,7 @@ impl Chain {
         }
         self.now += Nanoseconds::from_us(400);
         for node in 0..NODES {
-            self.nodes[node].handle(self.now, Input::Elapsed).expect("time passes");
+            self.nodes[node].handle(self.now, Input::Timeout).expect("time passes");
             self.drain(node);
         }
     }
@@ -107,7 +110,7 @@ impl Chain {
 }
 
 #[test]
-fn packets_cost_no_memory() {
+fn packets_cost_no_allocation() {
     let mut chain = Chain::new();
     (0..20).for_each(|_| chain.step(usize::MAX));
     let mut message = 0;

@@ -4,6 +4,8 @@ use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Sub};
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident, $suffix:literal) => {
         $(#[$doc])*
@@ -70,6 +72,8 @@ unit!(
 /// A point in time of one node's own clock, or a span of it, in nanoseconds. The clock is monotonic, with any origin. Sums and
 /// differences saturate.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(transparent)]
 pub struct Nanoseconds(pub u64);
 
 impl Nanoseconds {

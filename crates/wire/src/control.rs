@@ -52,7 +52,7 @@ pub struct Table {
     /// The receiver's own number.
     pub member: MemberId,
     /// The epoch of the last table that this member has taken; 0: none. Whoever knows nothing of it has lost its memory.
-    pub taken: u32,
+    pub acked_epoch: u32,
     /// The first packet that the receiver is to have, if it has none yet.
     pub start: Sequence,
     /// How many packets a member holds at most: a power of two up to [`Table::SLOTS_MAX`].
@@ -108,7 +108,7 @@ pub enum Role {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(crate) struct TableLayout {
     pub member: U32,
-    pub taken: U32,
+    pub acked_epoch: U32,
     pub start: U32,
     pub slots: U32,
     pub payload_bytes_max: U16,
@@ -196,7 +196,7 @@ impl Table {
         let neighbours = <[NeighbourLayout]>::ref_from_bytes(rest).ok()?;
         let table = Self {
             member: MemberId(fixed.member.get()),
-            taken: fixed.taken.get(),
+            acked_epoch: fixed.acked_epoch.get(),
             start: Sequence(fixed.start.get()),
             slots: fixed.slots.get(),
             payload_bytes_max: fixed.payload_bytes_max.get(),
@@ -219,7 +219,7 @@ impl Table {
     fn write(&self) -> Vec<u8> {
         let fixed = TableLayout {
             member: self.member.0.into(),
-            taken: self.taken.into(),
+            acked_epoch: self.acked_epoch.into(),
             start: self.start.0.into(),
             slots: self.slots.into(),
             payload_bytes_max: self.payload_bytes_max.into(),

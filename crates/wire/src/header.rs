@@ -152,7 +152,7 @@ pub struct Acknowledgment {
     /// All before this number are accepted by every member of the sender's subtree.
     pub stable: Sequence,
     /// How many packets more would find a slot, from the next expected one on. Advice, not a credit.
-    pub window: u32,
+    pub receive_window: u32,
 }
 
 /// Packets that are missing: a bit a packet.
@@ -273,7 +273,7 @@ fn read_acknowledgment(
 ) -> Result<(Acknowledgment, Option<Missing>), Malformed> {
     expect_length(0, payload)?;
     let body = AcknowledgmentLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
-    let acknowledgment = Acknowledgment { stable: Sequence(body.stable.get()), window: body.window.get() };
+    let acknowledgment = Acknowledgment { stable: Sequence(body.stable.get()), receive_window: body.receive_window.get() };
     let missing = Missing { first: Sequence(body.missing_first.get()), bits: body.missing.get() };
     let is_well_formed = missing.bits & 1 == 1 || (missing.bits == 0 && missing.first == Sequence(0));
     if body.reserved.get() != 0 || !is_well_formed {
@@ -285,7 +285,7 @@ fn read_acknowledgment(
 fn write_acknowledgment(acknowledgment: Acknowledgment, missing: Missing) -> [u8; 24] {
     zerocopy::transmute!(AcknowledgmentLayout {
         stable: acknowledgment.stable.0.into(),
-        window: acknowledgment.window.into(),
+        receive_window: acknowledgment.receive_window.into(),
         missing_first: missing.first.0.into(),
         reserved: 0.into(),
         missing: missing.bits.into(),

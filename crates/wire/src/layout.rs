@@ -48,7 +48,7 @@ pub struct DataLayout {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct AcknowledgmentLayout {
     pub stable: U32,
-    pub window: U32,
+    pub receive_window: U32,
     pub missing_first: U32,
     pub reserved: U32,
     pub missing: U64,
@@ -102,9 +102,9 @@ mod tests {
     fn the_page_has_every_field_in_its_place() {
         assert_documented!(Layout, 0, version kind flags checksum cookie group epoch sender sequence timestamp body);
         assert_documented!(DataLayout, 40, message length offset message_length);
-        assert_documented!(AcknowledgmentLayout, 40, stable window missing_first reserved missing);
+        assert_documented!(AcknowledgmentLayout, 40, stable receive_window missing_first reserved missing);
         assert_documented!(ControlLayout, 40, operation length reserved);
-        assert_documented!(TableLayout, 0, member taken start slots payload_bytes_max offload reserved part parts);
+        assert_documented!(TableLayout, 0, member acked_epoch start slots payload_bytes_max offload reserved part parts);
         assert_documented!(NeighbourLayout, 0, member role port address);
     }
 }

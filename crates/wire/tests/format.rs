@@ -32,7 +32,7 @@ fn piece(payload: &[u8], offset: u64, behind: u64, message: u32, bits: u8) -> Bo
 
 prop_compose! {
     fn acknowledgments()(stable: u32, window: u32) -> Acknowledgment {
-        Acknowledgment { stable: Sequence(stable), window }
+        Acknowledgment { stable: Sequence(stable), receive_window: window }
     }
 }
 
@@ -97,7 +97,7 @@ fn tables() -> impl Strategy<Value = Table> {
     (neighbours, any::<(u32, u32)>(), 0..=16_u32, 512..=60_000_u16, 0..3_usize, 1..=Table::PARTS_MAX)
         .prop_map(|(neighbours, (member, start), slots, payload_bytes_max, offload, parts)| Table {
             member: MemberId(member),
-            taken: member / 2,
+            acked_epoch: member / 2,
             start: Sequence(start),
             slots: 1 << slots,
             payload_bytes_max,
@@ -208,7 +208,7 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 /// Test vectors of docs/wire.md.
 #[test]
 fn the_bytes_of_each_type_stay_what_they_are() {
-    let acknowledgment = Acknowledgment { stable: Sequence(0x4142_4340), window: 60 };
+    let acknowledgment = Acknowledgment { stable: Sequence(0x4142_4340), receive_window: 60 };
     let missing = Missing { first: Sequence(0x4142_4344), bits: 0b1001 };
     let data = Data {
         message: 7,
@@ -221,7 +221,7 @@ fn the_bytes_of_each_type_stay_what_they_are() {
     };
     let table = Table {
         member: MemberId(3),
-        taken: 0,
+        acked_epoch: 0,
         start: Sequence(9),
         slots: 256,
         payload_bytes_max: 1_408,

@@ -2,159 +2,135 @@
 
 use std::net::SocketAddr;
 
+use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts};
+use crate::Nanoseconds;
+use crate::bitmap::Bitmap;
+use crate::state::ChildState;
 use treecast_wire::{MemberId, Sequence};
 
-use super::{ChildPlace, Terms, Timeouts, Trouble};
-use crate::Nanoseconds;
-use crate::marks::Marks;
-use crate::round_trip::RoundTrip;
-use crate::window::Window;
-
-/// A child, and how far it has come.
-///
-/// `stable <= acked <= sent`, once it is open.
+/// A child: the state that a fast path carries on, and what only the slow path needs.
 #[derive(Debug, Clone)]
 pub(super) struct Child {
-    pub member: MemberId,
+    pub state: ChildState,
     pub address: SocketAddr,
-    /// The epoch in which it has become a child.
-    pub since: u32,
-    /// Whether it has said how far it has come.
-    pub is_open: bool,
-    /// The next packet to be sent to it for the first time.
-    pub sent: Sequence,
-    /// It has accepted all before this one.
-    pub acked: Sequence,
-    /// When it said so.
-    pub acked_at: Nanoseconds,
-    /// Whether it has forgotten that.
+    /// The epoch in which it became a child.
+    pub since_epoch: u32,
+    /// Whether it has said how far it is, so that packets may be sent to it.
+    pub is_established: bool,
+    /// Whether it has lost what it had accepted: it was restarted.
     pub has_lost_state: bool,
-    /// Its whole subtree has accepted all before this one.
-    pub stable: Sequence,
-    /// It has slots for packets before this one.
-    pub end: Sequence,
     /// With offload `host` or `assisted`, packets before this one may be sent to it.
-    pub gate: Sequence,
-    /// Packets that it misses, from `acked` to before `sent`.
-    pub missing: Marks,
-    /// When each packet under way was sent last, by slot: the send records.
+    pub forward_limit: Sequence,
+    /// Packets from `acked` to before `sent` that are to be retransmitted.
+    pub missing: Bitmap,
+    /// When each packet in flight was sent last, by slot.
     pub sent_at: Box<[Nanoseconds]>,
-    pub trip: RoundTrip,
-    pub window: Window,
-    /// Whether it is to be asked by a probe.
-    pub is_to_be_probed: bool,
-    /// When it was heard last.
-    pub heard_at: Nanoseconds,
-    /// Since when it has been asked and not been heard, and how often.
-    pub unanswered: Option<(Nanoseconds, u32)>,
-    /// It has been asked about all packets before this one.
-    pub asked: Sequence,
-    /// When it last moved on, was given something after it had everything, or was missed.
-    pub quiet_since: Nanoseconds,
-    /// How often in turn it has been missed.
-    pub misses: u32,
-    /// How often in turn it has been asked whether its subtree has everything, or whether it has room.
-    pub looks: u32,
+    /// Whether a probe is to be sent to it.
+    pub is_probe_due: bool,
 }
 
-/// A child is not dead before it has left so many questions without an answer.
-const QUESTIONS_MIN: u32 = 4;
+/// A child is declared unresponsive only after this number of unanswered requests, however long that takes.
+const UNANSWERED_MIN: u32 = 4;
+
+/// The backoff doubles the RTO at most this number of times.
+const BACKOFF_MAX: u32 = 16;
+
+/// The first persist probe waits four RTOs: what is awaited comes from further down the tree.
+const PERSIST_BACKOFF: u32 = 2;
 
 impl Child {
-    /// A new child has all that is stable here: it has been in this node's subtree before, or begins later.
-    pub fn new(now: Nanoseconds, place: &ChildPlace, terms: &Terms, stable: Sequence) -> Self {
-        let Terms { slots, timeouts, .. } = *terms;
+    /// A new child has all packets that are stable here: it was in this node's subtree before, or begins later.
+    pub fn new(
+        now: Nanoseconds,
+        place: &ChildAddress,
+        config: &FlowConfig,
+        stable: Sequence,
+        epoch: u32,
+        forward_limit: Sequence,
+    ) -> Self {
         Self {
-            member: place.member,
+            state: ChildState::new(now, place.member, stable, config.slots),
             address: place.address,
-            since: 0,
-            is_open: false,
-            sent: stable,
-            acked: stable,
-            acked_at: now,
+            since_epoch: epoch,
+            is_established: false,
             has_lost_state: false,
-            stable,
-            end: stable,
-            gate: stable,
-            missing: Marks::new(slots),
-            sent_at: vec![Nanoseconds::ZERO; slots as usize].into(),
-            trip: RoundTrip::new(timeouts.min_rto),
-            window: Window::new(slots, stable),
-            is_to_be_probed: true,
-            heard_at: now,
-            unanswered: None,
-            asked: stable,
-            quiet_since: now,
-            misses: 0,
-            looks: 0,
+            forward_limit,
+            missing: Bitmap::new(config.slots),
+            sent_at: vec![Nanoseconds::ZERO; config.slots as usize].into(),
+            is_probe_due: true,
         }
     }
 
-    /// How many packets are under way to it.
+    pub const fn member(&self) -> MemberId {
+        self.state.member
+    }
+
+    /// The number of packets in flight to it.
     pub const fn in_flight(&self) -> u32 {
-        self.sent.distance_from(self.acked) as u32
+        self.state.in_flight()
     }
 
-    /// Whether it is to answer: it has been asked, and has not said that it has what it was asked about.
-    pub const fn owes_answer(&self) -> bool {
-        !self.is_open || self.unanswered.is_some() || self.acked.is_before(self.asked)
+    /// Whether an acknowledgment of it is awaited.
+    pub const fn owes_ack(&self) -> bool {
+        !self.is_established || self.state.owes_ack()
     }
 
-    /// The child has been asked how much it has of the packets before `upto`.
-    pub fn asked(&mut self, now: Nanoseconds, upto: Sequence) {
-        if !self.owes_answer() {
-            self.quiet_since = now;
+    /// An acknowledgment of the packets before `upto` is requested.
+    pub fn request_ack(&mut self, now: Nanoseconds, upto: Sequence) {
+        if !self.owes_ack() {
+            self.state.timer_started_at = now;
         }
-        self.asked = self.asked.max(upto);
-        let (since, times) = self.unanswered.unwrap_or((now, 0));
-        self.unanswered = Some((since, times.saturating_add(1)));
+        let state = &mut self.state;
+        state.ack_requested = state.ack_requested.max(upto);
+        if state.unanswered == 0 {
+            state.unanswered_since = now;
+        }
+        state.unanswered = state.unanswered.saturating_add(1);
     }
 
-    /// What is wrong with it, if something is.
-    pub fn trouble(&self, now: Nanoseconds, timeouts: Timeouts) -> Option<Trouble> {
+    /// Why the child has failed, if it has.
+    pub fn failure(&self, now: Nanoseconds, timeouts: Timeouts) -> Option<PeerFailure> {
         if self.has_lost_state {
-            return Some(Trouble::StateLost);
+            return Some(PeerFailure::StateLost);
         }
-        let (since, times) = self.unanswered?;
-        (times >= QUESTIONS_MIN && now.since(since) > timeouts.peer_timeout).then_some(Trouble::Silent)
+        let ChildState { unanswered, unanswered_since, .. } = self.state;
+        let is_silent = unanswered >= UNANSWERED_MIN && now.since(unanswered_since) > timeouts.peer_timeout;
+        is_silent.then_some(PeerFailure::Silent)
     }
 
-    /// This node has been asleep: what the child has not answered since says nothing.
-    pub fn overslept(&mut self) {
-        self.unanswered = None;
-    }
-
-    /// When it is to be missed, or to be asked for a sign of life.
-    pub fn deadline(&self, timeouts: Timeouts) -> Nanoseconds {
-        let wait = self.trip.wait();
-        let wait = if self.owes_answer() {
-            Nanoseconds(wait.0 << self.misses.min(16))
-        } else if self.stable.is_before(self.sent) || self.sent == self.end {
-            // It has not been asked about the last packets, its subtree does not have everything, or it has no room: what is
-            // awaited has a longer way, and may have been lost.
-            Nanoseconds(wait.0 << (2 + self.looks).min(16))
+    /// When its timer expires: the RTO, the persist timer or the keepalive timer.
+    pub fn timer(&self, timeouts: Timeouts) -> Nanoseconds {
+        let state = &self.state;
+        let rto = state.rtt.rto(timeouts.min_rto);
+        let doublings = if self.owes_ack() {
+            state.backoff.min(BACKOFF_MAX)
+        } else if state.stable.is_before(state.sent) || state.sent == state.window_end {
+            // Acknowledgments of the last packets were not requested, its subtree lacks packets, or its receive window is full
+            // (the persist timer of RFC 9293, section 3.8.6.1).
+            state.persist_probes.saturating_add(PERSIST_BACKOFF).min(BACKOFF_MAX)
         } else {
-            return self.quiet_since.max(self.heard_at) + timeouts.keepalive;
+            return state.timer_started_at.max(state.heard_at) + timeouts.keepalive;
         };
-        self.quiet_since + Nanoseconds(timeouts.keepalive.0 / 4).min(wait)
+        let wait = Nanoseconds(rto.0 << doublings);
+        state.timer_started_at + Nanoseconds(timeouts.keepalive.0 / 4).min(wait)
     }
 
-    /// Its time has come.
-    pub fn missed(&mut self, now: Nanoseconds) {
-        self.quiet_since = now;
-        self.is_to_be_probed = true;
-        if !self.owes_answer() {
-            self.looks = self.looks.saturating_add(1);
+    /// Its timer has expired.
+    pub fn on_timer(&mut self, now: Nanoseconds, slots: u32) {
+        self.state.timer_started_at = now;
+        self.is_probe_due = true;
+        if !self.owes_ack() {
+            self.state.persist_probes = self.state.persist_probes.saturating_add(1);
             return;
         }
-        self.misses += 1;
-        if self.misses > 1 {
-            self.window.silent(self.sent);
+        self.state.backoff += 1;
+        if self.state.backoff > 1 {
+            self.state.congestion_window.on_timeout(self.state.sent, slots);
         }
-        // The first question may have come late, or its answer: of many packets a probe learns which are to be repeated. One
-        // packet is a probe as good as any (RFC 8985, section 7, for the tail of what is sent).
-        if self.in_flight() == 1 || self.misses > 1 && self.in_flight() > 0 {
-            self.missing.set(self.acked);
+        // The first request or its acknowledgment may only be late: where many packets are in flight, a probe finds out which are
+        // lost. A single packet is as good a probe (tail loss probe, RFC 8985, section 7).
+        if self.in_flight() == 1 || self.state.backoff > 1 && self.in_flight() > 0 {
+            self.missing.insert(self.state.acked);
         }
     }
 }

@@ -1,29 +1,30 @@
 //! The packets of one group at one node: from its parent, into slots, to its children.
 //!
-//! This is what a programmable NIC does, and what the kernel's packet path does in its place; all that is rare (who is in
-//! the tree, who is dead) is not here.
+//! This is the part of a programmable NIC, and of the kernel's packet path where that takes it over. What is rare (the members of the
+//! tree, their failures) is in `group/`.
 
 mod child;
-mod lend;
+mod hand_off;
 mod receive;
 mod send;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
+use treecast_wire::{MemberId, Missing, Offload, Sequence, Timestamp};
 
-use crate::lent::Expected;
-use crate::marks::Marks;
-use crate::protocol::Piece;
-use crate::{GroupCounters, Nanoseconds, Refused, Settings};
+use crate::bitmap::Bitmap;
+use crate::state::{Expected, FlowState};
+use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
 
-pub(crate) use send::Copy;
+pub(crate) use receive::PendingAck;
+pub(crate) use send::Segment;
 
 use child::Child;
+use receive::AckRequest;
 
-/// What a flow is set to.
+/// What stays the same while a flow lives.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct FlowConfig {
     pub slots: u32,
     pub payload_bytes_max: u16,
     pub offload: Offload,
@@ -35,161 +36,109 @@ pub(crate) struct Terms {
 }
 
 /// The packets of one group at one node.
-///
-/// Numbers only grow, and `freed <= stable <= next <= freed + slots` as well as `freed <= consumed <= next`.
 #[derive(Debug, Clone)]
 pub(crate) struct Flow {
-    terms: Terms,
-    /// What is in each slot.
+    config: FlowConfig,
+    /// What a fast path carries on.
+    state: FlowState,
     slots: Box<[Slot]>,
-    /// All before it are accepted; at the root, queued.
-    next: Sequence,
-    /// All before it have been sent, as far as is known; those from `next` on are held or missing.
-    highest: Sequence,
-    /// Packets that have come before their turn.
-    held: Marks,
-    /// What the piece in `next` has to go on from.
-    expected: Expected,
+    /// All packets before it are known to have been sent; those from `next` on are held or missing.
+    highest_sent: Sequence,
+    /// Packets that arrived before their turn.
+    held: Bitmap,
     /// The number of the packet with which the root closes the group.
     closed: Option<Sequence>,
-    /// The readers of this node need none before it.
-    consumed: Sequence,
-    /// All before it are accepted by every member of this node's subtree.
-    stable: Sequence,
-    /// All before it have left their slots.
-    freed: Sequence,
-    answer: Answer,
+    ack_request: AckRequest,
     children: Vec<Child>,
-    /// The places of children by their numbers, in order.
-    places: Vec<(MemberId, usize)>,
-    /// The next child in turn, and the packet that this round of turns is about.
+    /// The indices of children by their numbers, sorted.
+    child_indices: Vec<(MemberId, usize)>,
+    /// The child whose turn it is in the round robin, and the first packet of this round.
     turn: usize,
     round: Sequence,
-    /// Children that have something to be repeated, and children that are to be asked.
-    repeating: usize,
+    /// The number of children with packets to be retransmitted, and with a probe to be sent.
+    retransmitting: usize,
     probing: usize,
-    /// All before it are accepted by every child's subtree, and so many have no more; none without children.
-    least: Option<(Sequence, usize)>,
-    /// With offload `host` or `assisted`, the application has sent packets before this one on to some child at least.
+    /// With offload `host` or `assisted`, the application has forwarded packets before this one to some child at least.
     forwarded: Sequence,
-    /// At the root, no child is sent this packet or later ones: a newcomer is to begin with it.
-    hold: Option<Sequence>,
-    /// When the rate allows another packet.
+    /// At the root, no child is sent this packet or later ones: a late member is to begin with it.
+    barrier: Option<Sequence>,
+    /// When the pacing rate allows another packet.
     paced_until: Nanoseconds,
-    /// When to look after the children.
-    look_at: Nanoseconds,
-    pub counters: GroupCounters,
 }
 
 /// What is in a slot.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     piece: Piece,
-    /// Whether the root asked for an acknowledgment.
+    /// Whether the root requested an acknowledgment.
     ack_requested: bool,
     close: bool,
 }
 
-/// What is in a slot without a payload.
-const NO_PIECE: Piece =
-    Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
-
-/// What the parent is to be told, and what it has been told.
-#[derive(Debug, Clone)]
-struct Answer {
-    /// Whether something is to be told now.
-    is_due: bool,
-    /// When the packet was sent that asked, by the parent's clock.
-    timestamp: Timestamp,
-    /// The parent has asked about all packets before this one.
-    asked: Sequence,
-    /// The first packet of a gap that the parent has not been told of.
-    gap: Option<Sequence>,
-    told_stable: Sequence,
-    /// The parent knows that there are slots for packets before this one.
-    told_end: Sequence,
-}
-
 impl Flow {
-    /// Nothing has come yet.
-    pub fn new(terms: Terms) -> Self {
-        let Terms { slots, start, .. } = terms;
+    /// A flow before its first packet, without children.
+    pub fn new(config: FlowConfig) -> Self {
+        let FlowConfig { slots, start, .. } = config;
+        let empty = Slot { piece: Piece::EMPTY, ack_requested: false, close: false };
         Self {
-            terms,
-            slots: vec![Slot { piece: NO_PIECE, ack_requested: false, close: false }; slots as usize].into(),
-            next: start,
-            highest: start,
-            held: Marks::new(slots),
-            expected: Expected::Beginning,
+            config,
+            state: FlowState::new(start),
+            slots: vec![empty; slots as usize].into(),
+            highest_sent: start,
+            held: Bitmap::new(slots),
             closed: None,
-            consumed: start,
-            stable: start,
-            freed: start,
-            answer: Answer {
-                is_due: false,
-                timestamp: Timestamp(0),
-                asked: start,
-                gap: None,
-                told_stable: start,
-                told_end: start,
-            },
+            ack_request: AckRequest::NONE,
             children: Vec::new(),
-            places: Vec::new(),
+            child_indices: Vec::new(),
             turn: 0,
             round: start,
-            repeating: 0,
+            retransmitting: 0,
             probing: 0,
-            least: None,
             forwarded: start,
-            hold: None,
+            barrier: None,
             paced_until: Nanoseconds::ZERO,
-            look_at: Nanoseconds::ZERO,
-            counters: GroupCounters::default(),
         }
     }
 
-    /// How many packets may be queued.
+    /// The number of packets that may be queued.
     pub fn room(&self) -> u32 {
-        if self.closed.is_some() { 0 } else { self.end().distance_from(self.next).max(0) as u32 }
+        if self.closed.is_some() { 0 } else { self.window_end().distance_from(self.state.next).max(0) as u32 }
     }
 
     /// Takes the piece that the root has put into the next slot.
     pub fn queue(&mut self, piece: Piece) -> Result<(), Refused> {
         if self.room() == 0 {
-            return Err(Refused::Full(self.terms.slots));
+            return Err(Refused::Full(self.config.slots));
         }
-        if !self.is_possible(&piece) || !self.expected.fits(&piece) {
+        if !self.is_valid(&piece) || !self.state.expected.fits(&piece) {
             let Piece { message, offset, length, .. } = piece;
             return Err(Refused::Piece { message, offset, length });
         }
-        self.keep(self.next, Slot { piece, ack_requested: false, close: false });
+        self.keep(self.state.next, Slot { piece, ack_requested: false, close: false });
         self.advance();
         Ok(())
     }
 
-    /// Whether a piece lies within its message, and in a slot.
-    fn is_possible(&self, piece: &Piece) -> bool {
+    /// Whether a piece lies within its message and fits into a slot.
+    fn is_valid(&self, piece: &Piece) -> bool {
         let &Piece { offset, length, message_length, .. } = piece;
         offset.checked_add(u64::from(length)).is_some_and(|end| end <= message_length)
             && message_length <= treecast_wire::MESSAGE_BYTES_MAX
-            && length <= u32::from(self.terms.payload_bytes_max)
+            && length <= u32::from(self.config.payload_bytes_max)
             && (length > 0 || message_length == 0)
     }
 
-    /// The message of which a part has been queued or accepted, and how much.
+    /// The message of which a part is queued or accepted, and how many bytes of it.
     pub const fn unfinished(&self) -> Option<(u32, u64)> {
-        match self.expected {
-            Expected::Rest { message, offset, .. } => Some((message, offset)),
-            _ => None,
-        }
+        self.state.expected.unfinished()
     }
 
-    /// Queues the packet with which the root closes the group. It waits for a slot, since members take it as any other.
+    /// Queues the packet with which the root closes the group; false while all slots are in use, since members take it as any other.
     pub fn queue_close(&mut self) -> bool {
         if self.room() == 0 {
             return false;
         }
-        self.keep(self.next, Slot { piece: NO_PIECE, ack_requested: true, close: true });
+        self.keep(self.state.next, Slot { piece: Piece::EMPTY, ack_requested: true, close: true });
         self.advance();
         true
     }
@@ -200,60 +149,61 @@ impl Flow {
         if upto.is_before(from) || end.is_before(upto) {
             return Err(Refused::Packet { given: upto, from, end });
         }
-        self.consumed = upto;
-        self.settle();
+        self.state.consumed = upto;
+        self.update_watermarks();
         Ok(())
     }
 
-    /// Packets from the first that readers need to before the next one expected. The closing packet is not for readers.
+    /// Packets from the first one that readers need to before the next one expected. The closing packet is not for readers.
     pub fn readable(&self) -> (Sequence, Sequence) {
-        (self.consumed, self.closed.unwrap_or(self.next))
+        (self.state.consumed, self.closed.unwrap_or(self.state.next))
     }
 
-    /// What is in the slot of a packet that has not left it.
+    /// What is in the slot of an accepted packet that has not left it.
     pub fn piece(&self, packet: Sequence) -> Option<&Piece> {
-        let is_there = !packet.is_before(self.freed) && packet.is_before(self.next);
+        let is_there = !packet.is_before(self.state.freed) && packet.is_before(self.state.next);
         is_there.then(|| &self.slot(packet).piece)
     }
 
-    /// All before it are accepted by every member of this node's subtree.
     pub const fn stable(&self) -> Sequence {
-        self.stable
+        self.state.stable
     }
 
-    /// All before it have left their slots.
     pub const fn freed(&self) -> Sequence {
-        self.freed
+        self.state.freed
     }
 
-    /// Whether the closing packet has been accepted.
+    pub const fn counters(&self) -> &GroupCounters {
+        &self.state.counters
+    }
+
+    pub const fn counters_mut(&mut self) -> &mut GroupCounters {
+        &mut self.state.counters
+    }
+
+    /// Whether the closing packet is accepted.
     pub const fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// Whether the group is closed, and every member of the subtree has all packets.
+    /// Whether the group is closed and every member of the subtree has all packets.
     pub fn is_finished(&self) -> bool {
-        self.closed.is_some_and(|close| close.is_before(self.stable))
+        self.closed.is_some_and(|close| close.is_before(self.state.stable))
     }
 
-    /// Whether the readers need nothing more of what is here.
+    /// Whether the readers have read all packets.
     pub fn is_read(&self) -> bool {
         let (from, end) = self.readable();
         from == end
     }
 
-    /// Whether the parent has been told of everything that it has asked for.
-    pub fn has_told_all(&self) -> bool {
-        !self.answer.is_due && self.answer.told_stable == self.next
-    }
-
-    /// The first number beyond the slots.
-    fn end(&self) -> Sequence {
-        self.freed + self.terms.slots
+    /// The first packet beyond the slots: the end of the receive window.
+    fn window_end(&self) -> Sequence {
+        self.state.freed + self.config.slots
     }
 
     const fn index(&self, packet: Sequence) -> usize {
-        (packet.0 & (self.terms.slots - 1)) as usize
+        (packet.0 & (self.config.slots - 1)) as usize
     }
 
     fn slot(&self, packet: Sequence) -> &Slot {
@@ -267,69 +217,67 @@ impl Flow {
 
     /// Accepts the packet in the slot of `next`.
     fn advance(&mut self) {
-        let Slot { piece, close, .. } = *self.slot(self.next);
+        let next = self.state.next;
+        let Slot { piece, close, .. } = *self.slot(next);
         if close {
-            self.closed = Some(self.next);
-            self.expected = Expected::Nothing;
+            self.closed = Some(next);
+            self.state.expected = Expected::nothing();
         } else {
-            self.expected = Expected::after(&piece);
+            self.state.expected = Expected::after(&piece);
         }
-        self.next += 1;
-        self.highest = self.highest.max(self.next);
-        if self.terms.is_root && !close {
-            self.consumed = self.next;
+        self.state.next += 1;
+        self.highest_sent = self.highest_sent.max(self.state.next);
+        if self.config.is_root && !close {
+            self.state.consumed = self.state.next;
         }
-        self.settle();
+        self.update_watermarks();
     }
 
-    /// Works out what is stable and what leaves its slot, after something has moved on.
-    fn settle(&mut self) {
-        let accepted_below = self.least.map_or(self.next, |(least, _)| least);
-        self.stable = self.stable.max(accepted_below.min(self.next));
-        self.freed = self.freed.max(self.consumed.min(accepted_below));
-        let answer = &mut self.answer;
-        let has_reached = answer.told_stable.is_before(answer.asked) && !self.stable.is_before(answer.asked);
-        let step = (self.terms.slots / 8).max(1) as i32;
-        let has_grown = self.stable.distance_from(answer.told_stable) >= step;
-        let has_room = (self.freed + self.terms.slots).distance_from(answer.told_end) >= 2 * step;
-        answer.is_due |= !self.terms.is_root && (has_reached || has_grown || has_room);
-        debug_assert!(!self.stable.is_before(self.freed) && !self.next.is_before(self.stable));
-        debug_assert!(!self.consumed.is_before(self.freed) && !self.next.is_before(self.consumed));
-        debug_assert!(self.next.distance_from(self.freed) <= self.terms.slots as i32);
+    /// Computes `stable` and `freed` anew, and whether the parent is to be told, after another number has grown.
+    fn update_watermarks(&mut self) {
+        let state = &mut self.state;
+        let accepted_below = if state.min_stable_children == 0 { state.next } else { state.min_stable };
+        state.stable = state.stable.max(accepted_below.min(state.next));
+        state.freed = state.freed.max(state.consumed.min(accepted_below));
+        self.ack_request.is_due |= !self.config.is_root && self.has_news();
+        let state = &self.state;
+        debug_assert!(!state.stable.is_before(state.freed) && !state.next.is_before(state.stable));
+        debug_assert!(!state.consumed.is_before(state.freed) && !state.next.is_before(state.consumed));
+        debug_assert!(state.next.distance_from(state.freed) <= self.config.slots as i32);
     }
 }
 
-/// A neighbour that a flow sends to.
+/// A child as the table names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChildPlace {
+pub(crate) struct ChildAddress {
     pub member: MemberId,
     pub address: SocketAddr,
 }
 
-/// What is wrong with a child.
+/// Why a child has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum PeerFailure {
     /// It does not answer.
     Silent,
-    /// It has forgotten what it had accepted.
+    /// It has lost what it had accepted.
     StateLost,
 }
 
-/// What an acknowledgment says.
+/// An acknowledgment as it was received.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct Ack {
     pub epoch: u32,
     pub next: Sequence,
     pub stable: Sequence,
-    pub window: u32,
+    pub receive_window: u32,
     pub missing: Option<Missing>,
     pub timestamp: Timestamp,
 }
 
-/// No wait is shorter, whatever is set.
-const MIN_RTO_FLOOR: Nanoseconds = Nanoseconds::from_us(4);
+/// No RTO or keepalive interval is shorter, whatever the settings say: one of no length would have passed before anything happens.
+const TIMEOUT_MIN: Nanoseconds = Nanoseconds::from_us(4);
 
-/// Bounds of time that a flow works with.
+/// The timeouts of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
     pub peer_timeout: Nanoseconds,
@@ -340,32 +288,32 @@ pub(crate) struct Timeouts {
 impl From<&Settings> for Timeouts {
     fn from(settings: &Settings) -> Self {
         let Settings { peer_timeout, keepalive, min_rto, .. } = *settings;
-        // A wait of no time would be over before anything happens.
-        Self { peer_timeout, keepalive: keepalive.max(MIN_RTO_FLOOR), min_rto: min_rto.max(MIN_RTO_FLOOR) }
+        Self { peer_timeout, keepalive: keepalive.max(TIMEOUT_MIN), min_rto: min_rto.max(TIMEOUT_MIN) }
     }
 }
 
 /// States of docs/protocol.md.
 #[cfg(test)]
 impl Flow {
-    /// Tells of each packet and of each child in which of a diagram's states it is.
-    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+    /// Reports the state of each packet and of each child in its diagram.
+    pub fn states(&self, report: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
         use crate::diagrams::Diagram;
-        let first = self.freed - self.terms.slots;
-        for packet in first.until(self.end()).filter(|_| !self.terms.is_root) {
-            let is_stable = packet.is_before(self.stable);
-            let state = match packet.is_before(self.consumed) {
-                _ if packet.is_before(self.freed) => "gone",
-                _ if !packet.is_before(self.next) && self.held.has(packet) => "held",
-                _ if !packet.is_before(self.next) => "awaited",
+        let state = &self.state;
+        let first = state.freed - self.config.slots;
+        for packet in first.until(self.window_end()).filter(|_| !self.config.is_root) {
+            let is_stable = packet.is_before(state.stable);
+            let name = match packet.is_before(state.consumed) {
+                _ if packet.is_before(state.freed) => "freed",
+                _ if !packet.is_before(state.next) && self.held.contains(packet) => "held",
+                _ if !packet.is_before(state.next) => "expected",
                 true => "read",
                 false if is_stable => "stable",
                 false => "accepted",
             };
-            tell(Diagram::Packet, packet.0, state);
+            report(Diagram::Packet, packet.0, name);
         }
         for child in &self.children {
-            tell(Diagram::Child, child.member.0, child.state(self.terms.timeouts));
+            report(Diagram::Child, child.member().0, child.state_name(self.config.timeouts));
         }
     }
 }
@@ -373,21 +321,23 @@ impl Flow {
 #[cfg(test)]
 impl Child {
     /// A state of docs/protocol.md.
-    fn state(&self, timeouts: Timeouts) -> &'static str {
-        let silence = self.unanswered.map_or(Nanoseconds::ZERO, |(since, _)| self.quiet_since.since(since));
+    fn state_name(&self, timeouts: Timeouts) -> &'static str {
+        let state = &self.state;
+        let is_silent = state.unanswered > 0
+            && state.timer_started_at.since(state.unanswered_since) > timeouts.peer_timeout;
         if self.has_lost_state {
             "state lost"
-        } else if silence > timeouts.peer_timeout {
+        } else if is_silent {
             "silent"
-        } else if !self.is_open {
+        } else if !self.is_established {
             "new"
-        } else if self.misses > 0 {
-            "missed"
+        } else if state.backoff > 0 {
+            "timed out"
         } else if self.in_flight() > 0 {
             "sent to"
-        } else if self.stable.is_before(self.sent) {
+        } else if state.stable.is_before(state.sent) {
             "relaying"
-        } else if self.sent == self.end {
+        } else if state.sent == state.window_end {
             "full"
         } else {
             "idle"

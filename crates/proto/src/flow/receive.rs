@@ -1,132 +1,167 @@
-//! From the parent: in order, into slots, and what the parent is told.
+//! From the parent: packets in order into slots, and acknowledgments back.
 
 use treecast_wire::{Acknowledgment, Body, Data, Missing, PayloadChecksum, Sequence, Timestamp};
 
-use super::{Expected, Flow, Slot};
-use crate::protocol::Piece;
+use super::{Flow, Slot};
+use crate::Piece;
+
+/// An acknowledgment that the parent is to be sent.
+#[derive(Debug, Clone)]
+pub(super) struct AckRequest {
+    pub is_due: bool,
+    /// The timestamp of the packet that requested it; 0 if none did.
+    pub timestamp: Timestamp,
+    /// The first packet of a gap that the parent has not been sent a NAK for.
+    pub gap: Option<Sequence>,
+}
+
+impl AckRequest {
+    pub const NONE: Self = Self { is_due: false, timestamp: Timestamp(0), gap: None };
+}
+
+/// An acknowledgment to be sent to the parent now.
+#[derive(Debug)]
+pub(crate) struct PendingAck {
+    pub next: Sequence,
+    pub timestamp: Timestamp,
+    pub body: Body,
+}
 
 impl Flow {
-    /// Takes data from the parent. The answer is the slot that its payload is to be put into, if it is wanted.
-    pub fn data(
+    /// Takes data from the parent; returns the slot for its payload if that is to be stored.
+    pub fn handle_data(
         &mut self,
         packet: Sequence,
         data: &Data,
         checksum: PayloadChecksum,
         sent_at: Timestamp,
     ) -> Option<u32> {
-        if data.length > u32::from(self.terms.payload_bytes_max) {
-            self.counters.invalid += 1;
+        if data.length > u32::from(self.config.payload_bytes_max) {
+            self.state.counters.invalid += 1;
             return None;
         }
         let slot =
             Slot { piece: Piece::of(data, checksum), ack_requested: data.ack_requested, close: data.close };
-        let wanted = if packet.is_before(self.next) {
-            self.counters.duplicates += 1;
+        let stored = if packet.is_before(self.state.next) {
+            self.state.counters.duplicates += 1;
             None
-        } else if !packet.is_before(self.end()) {
-            self.counters.no_slot += 1;
+        } else if !packet.is_before(self.window_end()) {
+            self.state.counters.no_slot += 1;
             None
-        } else if packet == self.next {
+        } else if packet == self.state.next {
             self.accept(packet, slot)
         } else {
-            self.hold_back(packet, slot)
+            self.hold(packet, slot)
         };
         if data.ack_requested {
-            self.asked(packet + 1, sent_at);
+            self.request_ack(packet + 1, sent_at);
         }
-        wanted
+        stored
     }
 
-    /// The parent asks how far this node has come, and says which packet it will send next.
-    pub fn probed(&mut self, parent_sent: Sequence, sent_at: Timestamp) {
-        // A parent never sends beyond the slots of its child; one that says so is wrong, and is told no more than this.
-        if !self.end().is_before(parent_sent) {
-            self.highest = self.highest.max(parent_sent);
+    /// The parent requests an acknowledgment, and says which packet it will send next.
+    pub fn handle_probe(&mut self, parent_sent: Sequence, sent_at: Timestamp) {
+        // A parent never sends beyond its child's receive window: a number beyond it is invalid, and is clamped.
+        if !self.window_end().is_before(parent_sent) {
+            self.highest_sent = self.highest_sent.max(parent_sent);
         }
-        self.asked(parent_sent.min(self.end()), sent_at);
+        self.request_ack(parent_sent.min(self.window_end()), sent_at);
     }
 
-    fn asked(&mut self, upto: Sequence, sent_at: Timestamp) {
-        if (0..=self.terms.slots as i32).contains(&upto.distance_from(self.freed)) {
-            self.answer.asked = self.answer.asked.max(upto);
+    fn request_ack(&mut self, upto: Sequence, sent_at: Timestamp) {
+        if (0..=self.config.slots as i32).contains(&upto.distance_from(self.state.freed)) {
+            self.state.ack_requested = self.state.ack_requested.max(upto);
         }
-        self.answer.timestamp = sent_at;
-        self.answer.is_due = true;
+        self.ack_request.timestamp = sent_at;
+        self.ack_request.is_due = true;
+    }
+
+    /// Whether the parent is to be told without having requested it: its request can be met now, the subtree has advanced by an eighth
+    /// of the slots, or a quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2).
+    pub(super) fn has_news(&self) -> bool {
+        let state = &self.state;
+        let step = (self.config.slots / 8).max(1) as i32;
+        let is_met =
+            state.advertised_stable.is_before(state.ack_requested) && !state.stable.is_before(state.ack_requested);
+        is_met
+            || state.stable.distance_from(state.advertised_stable) >= step
+            || self.window_end().distance_from(state.advertised_window_end) >= 2 * step
     }
 
     fn accept(&mut self, packet: Sequence, slot: Slot) -> Option<u32> {
         if !self.fits(&slot) {
-            self.counters.invalid += 1;
+            self.state.counters.invalid += 1;
             return None;
         }
         self.keep(packet, slot);
-        self.counters.accepted += 1;
+        self.state.counters.accepted += 1;
         self.advance();
-        while self.held.clear(self.next) {
-            if !self.fits(self.slot(self.next)) {
-                self.counters.invalid += 1;
+        while self.held.remove(self.state.next) {
+            if !self.fits(self.slot(self.state.next)) {
+                self.state.counters.invalid += 1;
                 break;
             }
-            self.counters.accepted += 1;
+            self.state.counters.accepted += 1;
             self.advance();
         }
         Some(self.index(packet) as u32)
     }
 
-    fn hold_back(&mut self, packet: Sequence, slot: Slot) -> Option<u32> {
-        if !self.held.set(packet) {
-            self.counters.duplicates += 1;
+    /// Keeps a packet that arrived before its turn.
+    fn hold(&mut self, packet: Sequence, slot: Slot) -> Option<u32> {
+        if !self.held.insert(packet) {
+            self.state.counters.duplicates += 1;
             return None;
         }
-        self.counters.held += 1;
+        self.state.counters.held += 1;
         self.keep(packet, slot);
-        if self.highest.is_before(packet) {
-            let gap = self.highest.max(self.next);
-            self.answer.gap = Some(self.answer.gap.map_or(gap, |known| known.min(gap)));
-            self.answer.is_due = true;
+        if self.highest_sent.is_before(packet) {
+            let gap = self.highest_sent.max(self.state.next);
+            let request = &mut self.ack_request;
+            request.gap = Some(request.gap.map_or(gap, |known| known.min(gap)));
+            request.is_due = true;
         }
-        self.highest = self.highest.max(packet + 1);
+        self.highest_sent = self.highest_sent.max(packet + 1);
         Some(self.index(packet) as u32)
     }
 
     fn fits(&self, slot: &Slot) -> bool {
-        if slot.close {
-            !matches!(self.expected, Expected::Rest { .. } | Expected::Nothing)
-        } else {
-            self.expected.fits(&slot.piece)
-        }
+        let expected = &self.state.expected;
+        if slot.close { expected.is_boundary() } else { expected.fits(&slot.piece) }
     }
 
-    /// What the parent is to be told now, if anything.
-    pub fn take_answer(&mut self) -> Option<(Sequence, Timestamp, Body)> {
-        let answer = &mut self.answer;
-        if !answer.is_due {
+    /// Whether the parent has been sent every acknowledgment that it requested.
+    pub fn has_acked_all(&self) -> bool {
+        !self.ack_request.is_due && self.state.advertised_stable == self.state.next
+    }
+
+    /// The acknowledgment to be sent to the parent now, if one is due.
+    pub fn poll_ack(&mut self) -> Option<PendingAck> {
+        if !self.ack_request.is_due {
             return None;
         }
-        answer.is_due = false;
-        let timestamp = std::mem::take(&mut answer.timestamp);
-        // Whoever has asked hears of every gap, and else the parent hears of the one that is new.
-        let gap = answer.gap.take();
-        let from = if timestamp == Timestamp(0) { gap } else { Some(self.next) };
-        answer.told_stable = self.stable;
-        answer.told_end = self.freed + self.terms.slots;
-        let window = self.end().distance_from(self.next).max(0) as u32;
-        let acknowledgment = Acknowledgment { stable: self.stable, window };
-        let missing = from.and_then(|from| self.missing(from.max(self.next)));
-        self.counters.acks_sent += 1;
-        self.counters.naks_sent += u64::from(missing.is_some());
+        let AckRequest { timestamp, gap, .. } = std::mem::replace(&mut self.ack_request, AckRequest::NONE);
+        // A requested acknowledgment names all gaps, an unsolicited one only the new gap.
+        let from = if timestamp == Timestamp(0) { gap } else { Some(self.state.next) };
+        self.state.advertised_stable = self.state.stable;
+        self.state.advertised_window_end = self.window_end();
+        let receive_window = self.window_end().distance_from(self.state.next).max(0) as u32;
+        let acknowledgment = Acknowledgment { stable: self.state.stable, receive_window };
+        let missing = from.and_then(|from| self.missing(from.max(self.state.next)));
+        self.state.counters.acks_sent += 1;
+        self.state.counters.naks_sent += u64::from(missing.is_some());
         let body = match missing {
             Some(missing) => Body::Nak(acknowledgment, missing),
             None => Body::Acknowledgment(acknowledgment),
         };
-        Some((self.next, timestamp, body))
+        Some(PendingAck { next: self.state.next, timestamp, body })
     }
 
-    /// The packets that are known to have been sent and are not here, from the first such at or behind `from` on.
+    /// The packets that are known to have been sent and have not arrived, from the first such packet at or behind `from` on.
     fn missing(&self, from: Sequence) -> Option<Missing> {
-        let first = from.until(self.highest).find(|packet| !self.held.has(*packet))?;
-        let last = self.highest.min(first + 64);
-        let bits = first.until(last).filter(|packet| !self.held.has(*packet));
+        let first = from.until(self.highest_sent).find(|packet| !self.held.contains(*packet))?;
+        let last = self.highest_sent.min(first + 64);
+        let bits = first.until(last).filter(|packet| !self.held.contains(*packet));
         let bits = bits.fold(0, |bits, packet| bits | 1 << packet.distance_from(first));
         Some(Missing { first, bits })
     }

@@ -1,247 +1,259 @@
-//! To the children: a few packets to each in turn, and again to those that miss them.
+//! To the children: new packets in round robin, and retransmissions.
 
-use treecast_wire::{Data, MemberId, Offload, Sequence};
+use std::net::SocketAddr;
+
+use treecast_wire::{Data, MemberId, Offload, PayloadChecksum, Sequence};
 
 use super::child::Child;
-use super::{ChildPlace, Expected, Flow, Slot, Told, Trouble};
+use super::{Ack, ChildAddress, Flow, PeerFailure, Slot};
 use crate::{Nanoseconds, Refused};
 
-/// A copy of a packet that is to be sent now.
+/// A packet that is to be sent to one child now.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Copy {
-    pub to: std::net::SocketAddr,
+pub(crate) struct Segment {
+    pub to: SocketAddr,
     pub packet: Sequence,
     pub data: Data,
-    pub checksum: treecast_wire::PayloadChecksum,
+    pub checksum: PayloadChecksum,
     pub slot: u32,
 }
 
-/// What a sent packet costs beside header and payload: Ethernet, IP and UDP.
+/// What pacing counts for a packet beside header and payload, in bytes: Ethernet, IP and UDP.
 const FRAME_BYTES: u64 = 66;
 
-/// What an acknowledgment says may be old, but not by so many packets that it could as well be about those to come.
-const LATE_MAX: u32 = 1 << 29;
+/// An acknowledgment that lags by more packets is invalid: beyond half of this range, old and new numbers could be confused.
+const ACK_LAG_PACKETS_MAX: u32 = 1 << 29;
 
-/// A child in turn is sent so many packets at most before the next child is: one wake-up of its host then does for all of them,
-/// and the next child does not wait long.
-const TURN_PACKETS: u32 = 32;
+/// The number of packets that one child is sent before the next child is: one wake-up of its host then serves all of them, and the
+/// next child does not wait long.
+const BURST_PACKETS_MAX: u32 = 32;
 
-/// As much may be sent at once where a rate is given, in time.
-const BURST: Nanoseconds = Nanoseconds::from_us(500);
+/// The time's worth of packets that pacing lets go at once.
+const PACING_BURST: Nanoseconds = Nanoseconds::from_us(500);
 
 impl Flow {
-    /// Takes new children, in their order. What is known of those that stay is kept.
-    pub fn set_children(&mut self, now: Nanoseconds, epoch: u32, places: &[ChildPlace]) {
+    /// Takes new children, in their order. The state of those that stay is kept.
+    pub fn set_children(&mut self, now: Nanoseconds, epoch: u32, places: &[ChildAddress]) {
         let mut kept: Vec<Option<Child>> = std::mem::take(&mut self.children).into_iter().map(Some).collect();
         for place in places {
-            let found = self.place(place.member).and_then(|known| kept[known].take());
-            let child = match found {
-                Some(child) if child.address == place.address => child,
-                _ => {
-                    let mut child = Child::new(now, place, &self.terms, self.stable);
-                    (child.since, child.gate) = (epoch, self.forwarded.max(self.consumed));
-                    child
-                }
-            };
+            let known = self.child_index(place.member).and_then(|index| kept[index].take());
+            let child = known.filter(|child| child.address == place.address).unwrap_or_else(|| {
+                let forward_limit = self.forwarded.max(self.state.consumed);
+                Child::new(now, place, &self.config, self.state.stable, epoch, forward_limit)
+            });
             self.children.push(child);
         }
-        self.places = self.children.iter().enumerate().map(|(index, child)| (child.member, index)).collect();
-        self.places.sort_unstable();
-        self.repeating = self.children.iter().filter(|child| !child.missing.is_empty()).count();
-        self.probing = self.children.iter().filter(|child| child.is_to_be_probed).count();
-        self.find_least();
+        self.child_indices =
+            self.children.iter().enumerate().map(|(index, child)| (child.member(), index)).collect();
+        self.child_indices.sort_unstable();
+        self.retransmitting = self.children.iter().filter(|child| !child.missing.is_empty()).count();
+        self.probing = self.children.iter().filter(|child| child.is_probe_due).count();
+        self.find_min_stable();
         self.turn = self.children.len();
-        self.look_at = Nanoseconds::ZERO;
-        self.settle();
+        self.state.timer_at = Nanoseconds::ZERO;
+        self.update_watermarks();
     }
 
-    /// The children, in their order.
+    /// The numbers of the children, in their order.
     pub fn children(&self) -> impl Iterator<Item = MemberId> {
-        self.children.iter().map(|child| child.member)
+        self.children.iter().map(Child::member)
     }
 
-    /// Whether that member is a child.
+    /// The addresses of the children, in their order.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.children.iter().map(|child| child.address)
+    }
+
     pub fn has_child(&self, member: MemberId) -> bool {
-        self.place(member).is_some()
+        self.child_index(member).is_some()
     }
 
-    fn place(&self, member: MemberId) -> Option<usize> {
-        let found = self.places.binary_search_by_key(&member, |&(member, _)| member).ok()?;
-        Some(self.places[found].1)
+    fn child_index(&self, member: MemberId) -> Option<usize> {
+        let found = self.child_indices.binary_search_by_key(&member, |&(member, _)| member).ok()?;
+        Some(self.child_indices[found].1)
     }
 
-    /// With offload `host` or `assisted`: packets before this one may go to that child, or to all.
-    /// A child that has gone meanwhile is none of them any more.
+    /// With offload `host` or `assisted`: packets before this one may go to that child, or to all. A child that has gone meanwhile is
+    /// ignored.
     pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
-        if upto.is_before(self.freed) || self.next.is_before(upto) {
-            return Err(Refused::Packet { given: upto, from: self.freed, end: self.next });
+        let (from, end) = (self.state.freed, self.state.next);
+        if upto.is_before(from) || end.is_before(upto) {
+            return Err(Refused::Packet { given: upto, from, end });
         }
         self.forwarded = self.forwarded.max(upto);
         let children = match child {
             None => &mut self.children[..],
-            Some(member) => self.place(member).map_or(&mut [][..], |place| &mut self.children[place..=place]),
+            Some(member) => match self.child_index(member) {
+                Some(index) => &mut self.children[index..=index],
+                None => &mut [],
+            },
         };
         for child in children {
-            child.gate = child.gate.max(upto);
+            child.forward_limit = child.forward_limit.max(upto);
         }
         Ok(())
     }
 
-    /// A child says how far it has come.
-    pub fn told(&mut self, now: Nanoseconds, member: MemberId, told: &Told) {
-        let Some(place) = self.place(member) else { return };
-        let (next, end, slots) = (self.next, self.end(), self.terms.slots);
-        let child = &mut self.children[place];
-        let is_ahead = next.is_before(told.next) && !end.is_before(told.next);
-        if !child.is_open && (told.epoch < child.since || is_ahead) {
-            // It does not know yet that this node is its parent, and may still accept packets from another; or it begins with
-            // a packet that has not come here yet.
-            child.alive(now);
+    /// Takes an acknowledgment from a child.
+    pub fn handle_ack(&mut self, now: Nanoseconds, member: MemberId, ack: &Ack) {
+        let Some(index) = self.child_index(member) else { return };
+        let (next, window_end, slots) = (self.state.next, self.window_end(), self.config.slots);
+        let child = &mut self.children[index];
+        let is_ahead = next.is_before(ack.next) && !window_end.is_before(ack.next);
+        if !child.is_established && (ack.epoch < child.since_epoch || is_ahead) {
+            // It does not know yet that this node is its parent, and may still accept packets from another one; or it begins with a
+            // packet that has not arrived here yet.
+            child.on_heard(now);
             return;
         }
-        let has_repeats = !child.missing.is_empty();
-        // It may have more than this node has sent it: what it holds from an earlier parent counts when a gap is filled.
-        let least = if child.is_open { child.sent - LATE_MAX } else { child.stable };
-        let is_possible = !told.next.is_before(least)
-            && !next.is_before(told.next)
-            && (0..=LATE_MAX as i32).contains(&told.next.distance_from(told.stable))
-            && told.window <= slots;
-        if !is_possible {
-            self.counters.invalid += 1;
+        let had_missing = !child.missing.is_empty();
+        // It may have more than this node has sent it: packets that it holds from an earlier parent count once a gap is filled.
+        let least =
+            if child.is_established { child.state.sent - ACK_LAG_PACKETS_MAX } else { child.state.stable };
+        let is_valid = !ack.next.is_before(least)
+            && !next.is_before(ack.next)
+            && (0..=ACK_LAG_PACKETS_MAX as i32).contains(&ack.next.distance_from(ack.stable))
+            && ack.receive_window <= slots;
+        if !is_valid {
+            self.state.counters.invalid += 1;
             return;
         }
-        self.counters.acks_received += 1;
-        child.heard(now, told);
-        if !child.is_open {
-            child.is_open = true;
-            (child.sent, child.acked, child.acked_at) = (told.next, told.next, now);
+        self.state.counters.acks_received += 1;
+        child.on_heard(now);
+        child.on_rtt_sample(now, ack);
+        if !child.is_established {
+            child.is_established = true;
+            child.state.sent = ack.next;
+            child.state.acked = ack.next;
+            child.state.acked_at = now;
         }
-        child.sent = child.sent.max(told.next);
-        let was_least = self.least.is_some_and(|(least, _)| child.stable == least);
-        child.progress(now, told);
-        let has_left = was_least && self.least.is_some_and(|(least, _)| child.stable != least);
-        if let Some(missing) = told.missing {
-            for packet in missing.numbers() {
-                let is_under_way = !packet.is_before(child.acked) && packet.is_before(child.sent);
-                let slot = (packet.0 & (slots - 1)) as usize;
-                if is_under_way
-                    && child.may_know_of(now, child.sent_at[slot], told)
-                    && child.missing.set(packet)
-                {
-                    child.window.lost(packet, child.sent);
-                }
+        child.state.sent = child.state.sent.max(ack.next);
+        let min_stable = (self.state.min_stable_children > 0).then_some(self.state.min_stable);
+        let was_at_min = min_stable == Some(child.state.stable);
+        child.on_progress(now, ack, slots);
+        let has_left_min = was_at_min && min_stable != Some(child.state.stable);
+        if let Some(missing) = ack.missing {
+            child.on_nak(now, ack, missing.numbers(), slots);
+        }
+        self.retransmitting =
+            self.retransmitting - usize::from(had_missing) + usize::from(!child.missing.is_empty());
+        if has_left_min {
+            if self.state.min_stable_children > 1 {
+                self.state.min_stable_children -= 1;
+            } else {
+                self.find_min_stable();
             }
         }
-        self.repeating = self.repeating - usize::from(has_repeats) + usize::from(!child.missing.is_empty());
-        if has_left {
-            match &mut self.least {
-                Some((_, children)) if *children > 1 => *children -= 1,
-                _ => self.find_least(),
-            }
+        self.update_watermarks();
+    }
+
+    /// Finds the least `stable` of all children, and how many children have it.
+    fn find_min_stable(&mut self) {
+        let min = self.children.iter().map(|child| child.state.stable).reduce(Sequence::min);
+        self.state.min_stable_children = 0;
+        if let Some(min) = min {
+            let at_min = self.children.iter().filter(|child| child.state.stable == min);
+            self.state.min_stable_children = at_min.count() as u32;
+            self.state.min_stable = min;
         }
-        self.settle();
     }
 
-    /// Works out which of the children's subtrees have least.
-    fn find_least(&mut self) {
-        let least = self.children.iter().map(|child| child.stable).reduce(Sequence::min);
-        self.least =
-            least.map(|least| (least, self.children.iter().filter(|child| child.stable == least).count()));
-    }
-
-    /// Looks after children whose time has come; says what is wrong with whom.
-    pub fn elapse(&mut self, now: Nanoseconds) -> Vec<(MemberId, Trouble)> {
-        if now < self.look_at {
+    /// Handles expired timers of children; returns the children that have failed.
+    pub fn handle_timeout(&mut self, now: Nanoseconds) -> Vec<(MemberId, PeerFailure)> {
+        if now < self.state.timer_at {
             return Vec::new();
         }
-        let timeouts = self.terms.timeouts;
+        let timeouts = self.config.timeouts;
         for child in &mut self.children {
-            if child.deadline(timeouts) <= now {
-                let had_repeats = !child.missing.is_empty();
-                self.counters.timeouts += u64::from(child.owes_answer());
-                self.probing += usize::from(!child.is_to_be_probed);
-                child.missed(now);
-                self.repeating += usize::from(!had_repeats && !child.missing.is_empty());
+            if child.timer(timeouts) <= now {
+                let had_missing = !child.missing.is_empty();
+                self.state.counters.timeouts += u64::from(child.owes_ack());
+                self.probing += usize::from(!child.is_probe_due);
+                child.on_timer(now, self.config.slots);
+                self.retransmitting += usize::from(!had_missing && !child.missing.is_empty());
             }
         }
-        let deadlines = self.children.iter().map(|child| child.deadline(timeouts));
-        self.look_at = deadlines.min().unwrap_or(Nanoseconds(u64::MAX));
-        let troubles =
-            self.children.iter().filter_map(|child| Some((child.member, child.trouble(now, timeouts)?)));
-        troubles.collect()
+        let timers = self.children.iter().map(|child| child.timer(timeouts));
+        self.state.timer_at = timers.min().unwrap_or(Nanoseconds(u64::MAX));
+        let failures =
+            self.children.iter().filter_map(|child| Some((child.member(), child.failure(now, timeouts)?)));
+        failures.collect()
     }
 
-    /// This node has been asleep.
-    pub fn overslept(&mut self) {
+    /// This node was suspended: that children were not heard meanwhile means nothing.
+    pub fn handle_suspend(&mut self) {
         for child in &mut self.children {
-            child.overslept();
+            child.state.unanswered = 0;
         }
-        self.look_at = Nanoseconds::ZERO;
+        self.state.timer_at = Nanoseconds::ZERO;
     }
 
-    /// When to look after children next, and when the rate allows another packet.
-    pub fn deadline(&self) -> Option<Nanoseconds> {
-        let paced = (self.terms.bytes_per_s_max.is_some() && self.has_copy()).then_some(self.paced_until);
-        let look = (!self.children.is_empty()).then_some(self.look_at);
-        [paced, look].into_iter().flatten().min()
+    /// When the next timer of a child expires, or pacing allows another packet.
+    pub fn timeout(&self) -> Option<Nanoseconds> {
+        let paced = (self.config.bytes_per_s_max.is_some() && self.has_segment()).then_some(self.paced_until);
+        let timer = (!self.children.is_empty()).then_some(self.state.timer_at);
+        [paced, timer].into_iter().flatten().min()
     }
 
-    /// A child that is to be asked how far it has come, and the packet that it will be sent next.
-    pub fn take_probe(&mut self, now: Nanoseconds) -> Option<(std::net::SocketAddr, Sequence)> {
-        // What misses its time is rare, so that a look at all of them is.
+    /// The address of a child that a probe is to be sent to, and the packet that it will be sent next.
+    pub fn poll_probe(&mut self, now: Nanoseconds) -> Option<(SocketAddr, Sequence)> {
+        // Timeouts are rare, so that all children may be searched.
         if self.probing == 0 {
             return None;
         }
-        let child =
-            self.children.iter_mut().find(|child| child.is_to_be_probed && child.missing.is_empty())?;
-        child.is_to_be_probed = false;
+        let child = self.children.iter_mut().find(|child| child.is_probe_due && child.missing.is_empty())?;
+        child.is_probe_due = false;
         self.probing -= 1;
-        child.asked(now, child.sent);
-        self.look_at = self.look_at.min(child.deadline(self.terms.timeouts));
-        self.counters.probes_sent += 1;
-        Some((child.address, child.sent))
+        let sent = child.state.sent;
+        child.request_ack(now, sent);
+        self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
+        self.state.counters.probes_sent += 1;
+        Some((child.address, sent))
     }
 
-    /// The next copy to be sent, if windows, slots and rate let one go: first what is missing, then a few packets to each child
-    /// in turn.
-    pub fn take_copy(&mut self, now: Nanoseconds) -> Option<Copy> {
-        if self.terms.bytes_per_s_max.is_some() && now < self.paced_until {
+    /// The next packet to be sent, if windows, slots and pacing allow one: retransmissions first, then new packets.
+    pub fn poll_segment(&mut self, now: Nanoseconds) -> Option<Segment> {
+        if self.config.bytes_per_s_max.is_some() && now < self.paced_until {
             return None;
         }
-        let (place, packet, retransmitted) = self.next_repeat().or_else(|| self.next_in_turn())?;
+        let retransmission = self.next_retransmission();
+        let retransmitted = retransmission.is_some();
+        let (place, packet) = retransmission.or_else(|| self.next_new())?;
         let Slot { piece, ack_requested, close } = *self.slot(packet);
-        let is_end = packet + 1 == self.next;
+        let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
         let child = &mut self.children[place];
         if child.in_flight() == 0 {
-            child.quiet_since = now;
+            child.state.timer_started_at = now;
         }
         if !retransmitted {
-            child.sent = packet + 1;
+            child.state.sent = packet + 1;
         }
         child.sent_at[index] = now;
-        let interval = (self.terms.slots / 8).max(1);
-        let fills_window = child.in_flight() >= child.window.packets() || child.sent == child.end;
-        let ends_burst = self.terms.is_root && is_end && piece.is_last();
+        let interval = (self.config.slots / 8).max(1);
+        let fills_window = child.in_flight() >= child.state.congestion_window.packets
+            || child.state.sent == child.state.window_end;
+        let ends_burst = self.config.is_root && is_last_queued && piece.is_last();
         let ack_requested = ack_requested
             || retransmitted
             || fills_window
             || ends_burst
             || packet.0 % interval == interval - 1;
         if ack_requested {
-            child.asked(now, packet + 1);
+            child.request_ack(now, packet + 1);
         }
         if ack_requested || child.in_flight() == 1 {
-            self.look_at = self.look_at.min(child.deadline(self.terms.timeouts));
+            self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
         }
+        let to = child.address;
         if retransmitted {
-            self.counters.retransmitted += 1;
+            self.state.counters.retransmitted += 1;
         } else {
-            self.counters.sent += 1;
+            self.state.counters.sent += 1;
         }
-        if let Some(rate) = self.terms.bytes_per_s_max {
+        if let Some(rate) = self.config.bytes_per_s_max {
             let bytes = FRAME_BYTES + treecast_wire::HEADER_BYTES as u64 + u64::from(piece.length);
-            let from = self.paced_until.max(now - BURST);
+            let from = self.paced_until.max(now - PACING_BURST);
             self.paced_until = from + Nanoseconds(bytes * 1_000_000_000 / rate.max(1));
         }
         let data = Data {
@@ -253,126 +265,137 @@ impl Flow {
             retransmitted,
             close,
         };
-        Some(Copy {
-            to: self.children[place].address,
-            packet,
-            data,
-            checksum: piece.checksum,
-            slot: index as u32,
-        })
+        Some(Segment { to, packet, data, checksum: piece.checksum, slot: index as u32 })
     }
 
-    /// Lets no packet go that is not of a message which has begun, for the sake of a newcomer: what it is to begin with, once
-    /// that is known.
-    pub fn hold(&mut self) -> Option<Sequence> {
-        if self.hold.is_none() {
-            let sent =
-                self.children.iter().map(|child| child.sent).reduce(Sequence::max).unwrap_or(self.next);
-            let is_boundary = if sent == self.next {
-                !matches!(self.expected, Expected::Rest { .. })
+    /// Sends nothing beyond the message that has begun, for the sake of a late member; returns the packet that it begins with, once that
+    /// is known.
+    pub fn set_barrier(&mut self) -> Option<Sequence> {
+        if self.barrier.is_none() {
+            let next = self.state.next;
+            let sent = self.children.iter().map(|child| child.state.sent).reduce(Sequence::max).unwrap_or(next);
+            let is_boundary = if sent == next {
+                self.unfinished().is_none()
             } else {
                 self.slot(sent).piece.offset == 0
             };
             if is_boundary {
-                self.hold = Some(sent);
+                self.barrier = Some(sent);
             }
         }
-        self.hold
+        self.barrier
     }
 
-    /// Lets packets go again.
-    pub fn release(&mut self) {
-        self.hold = None;
+    /// Lifts the barrier.
+    pub fn lift_barrier(&mut self) {
+        self.barrier = None;
     }
 
-    fn next_repeat(&mut self) -> Option<(usize, Sequence, bool)> {
-        if self.repeating == 0 {
+    fn next_retransmission(&mut self) -> Option<(usize, Sequence)> {
+        if self.retransmitting == 0 {
             return None;
         }
-        for (place, child) in self.children.iter_mut().enumerate() {
-            if let Some(packet) = child.missing.first(child.acked, child.sent) {
-                child.missing.clear(packet);
-                self.repeating -= usize::from(child.missing.is_empty());
-                return Some((place, packet, true));
+        for (index, child) in self.children.iter_mut().enumerate() {
+            if let Some(packet) = child.missing.first(child.state.acked, child.state.sent) {
+                child.missing.remove(packet);
+                self.retransmitting -= usize::from(child.missing.is_empty());
+                return Some((index, packet));
             }
         }
-        unreachable!("a child that has something to be repeated misses a packet under way to it")
+        unreachable!("the missing packets of a child are in flight to it")
     }
 
-    /// A few packets go to each child that may have them before the next few do.
-    fn next_in_turn(&mut self) -> Option<(usize, Sequence, bool)> {
+    /// Each child that may be sent packets is sent a burst before the next child is.
+    fn next_new(&mut self) -> Option<(usize, Sequence)> {
         loop {
             while let Some(child) = self.children.get(self.turn) {
-                if self.may_send(child) && child.sent.is_before(self.round + TURN_PACKETS) {
-                    return Some((self.turn, child.sent, false));
+                if self.may_send(child) && child.state.sent.is_before(self.round + BURST_PACKETS_MAX) {
+                    return Some((self.turn, child.state.sent));
                 }
                 self.turn += 1;
             }
-            let sendable = self.children.iter().filter(|child| self.may_send(child)).map(|child| child.sent);
-            self.round = sendable.reduce(Sequence::min)?;
+            let sendable = self.children.iter().filter(|child| self.may_send(child));
+            self.round = sendable.map(|child| child.state.sent).reduce(Sequence::min)?;
             self.turn = 0;
         }
     }
 
-    fn has_copy(&self) -> bool {
-        self.repeating > 0 || self.children.iter().any(|child| self.may_send(child))
+    fn has_segment(&self) -> bool {
+        self.retransmitting > 0 || self.children.iter().any(|child| self.may_send(child))
     }
 
     /// Whether the child may be sent its next packet.
     fn may_send(&self, child: &Child) -> bool {
-        // The closing packet follows by itself what the application has sent on.
-        let is_open = self.terms.offload == Offload::Nic || self.closed == Some(child.gate);
-        let gate = if is_open { self.next } else { child.gate.min(self.next) };
-        let gate = self.hold.map_or(gate, |hold| gate.min(hold));
-        child.is_open
-            && child.sent.is_before(gate)
-            && child.sent.is_before(child.end)
-            && child.in_flight() < child.window.packets()
+        // The closing packet follows what the application has forwarded without being forwarded itself.
+        let is_unlimited = self.config.offload == Offload::Nic || self.closed == Some(child.forward_limit);
+        let next = self.state.next;
+        let limit = if is_unlimited { next } else { child.forward_limit.min(next) };
+        let limit = self.barrier.map_or(limit, |barrier| limit.min(barrier));
+        let sent = child.state.sent;
+        child.is_established
+            && sent.is_before(limit)
+            && sent.is_before(child.state.window_end)
+            && child.in_flight() < child.state.congestion_window.packets
     }
 }
 
 impl Child {
-    /// Whether what is told may be about a packet that was sent at that time: an answer is about what was sent before the
-    /// question, and no word comes quicker than the quickest answer.
-    fn may_know_of(&self, now: Nanoseconds, sent_at: Nanoseconds, told: &Told) -> bool {
-        match told.timestamp.0 {
-            0 => self.trip.may_have_passed(now.since(sent_at)),
-            asked_at => sent_at.0 <= asked_at,
+    /// Whether an acknowledgment may be about a packet that was sent at that time: it is about what was sent before it was requested,
+    /// and an unsolicited one takes the shortest RTT at least.
+    fn may_be_about(&self, now: Nanoseconds, sent_at: Nanoseconds, ack: &Ack) -> bool {
+        match ack.timestamp.0 {
+            0 => self.state.rtt.is_plausible(now.since(sent_at)),
+            requested_at => sent_at.0 <= requested_at,
         }
     }
 
-    fn alive(&mut self, now: Nanoseconds) {
-        self.heard_at = now;
-        self.unanswered = None;
-        self.misses = 0;
+    fn on_heard(&mut self, now: Nanoseconds) {
+        self.state.heard_at = now;
+        self.state.unanswered = 0;
+        self.state.backoff = 0;
     }
 
-    fn heard(&mut self, now: Nanoseconds, told: &Told) {
-        self.alive(now);
-        let sent_at = Nanoseconds(told.timestamp.0);
-        if told.timestamp.0 != 0 && sent_at <= now {
-            self.trip.measured(now - sent_at);
+    fn on_rtt_sample(&mut self, now: Nanoseconds, ack: &Ack) {
+        let sent_at = Nanoseconds(ack.timestamp.0);
+        if ack.timestamp.0 != 0 && sent_at <= now {
+            self.state.rtt.on_sample(now - sent_at);
         }
     }
 
-    fn progress(&mut self, now: Nanoseconds, told: &Told) {
-        let arrived = told.next.distance_from(self.acked);
-        if arrived > 0 {
-            let wants_more = self.in_flight() >= self.window.packets() && !self.trip.is_queueing();
-            self.window.arrived(arrived as u32, wants_more);
-            for packet in self.acked.until(told.next) {
-                self.missing.clear(packet);
+    fn on_progress(&mut self, now: Nanoseconds, ack: &Ack, slots: u32) {
+        let acknowledged = ack.next.distance_from(self.state.acked);
+        if acknowledged > 0 {
+            let is_window_limited = self.in_flight() >= self.state.congestion_window.packets;
+            let may_grow = is_window_limited && !self.state.rtt.has_standing_queue();
+            self.state.congestion_window.on_ack(acknowledged as u32, may_grow, slots);
+            for packet in self.state.acked.until(ack.next) {
+                self.missing.remove(packet);
             }
-            (self.acked, self.acked_at) = (told.next, now);
-            self.quiet_since = now;
+            self.state.acked = ack.next;
+            self.state.acked_at = now;
+            self.state.timer_started_at = now;
         }
-        // An answer to what was asked after the child had said that it has more: that is no old packet.
-        self.has_lost_state |= arrived < 0 && Nanoseconds(told.timestamp.0) > self.acked_at;
-        let (stable, end) = (self.stable, self.end);
-        self.stable = stable.max(told.stable);
-        self.end = end.max(told.next + told.window);
-        if (stable, end) != (self.stable, self.end) {
-            self.looks = 0;
+        // It acknowledges less than before, in reply to a request that was sent later: the packet is not an old one.
+        self.has_lost_state |= acknowledged < 0 && Nanoseconds(ack.timestamp.0) > self.state.acked_at;
+        let (stable, window_end) = (self.state.stable, self.state.window_end);
+        self.state.stable = stable.max(ack.stable);
+        self.state.window_end = window_end.max(ack.next + ack.receive_window);
+        if stable != self.state.stable || window_end != self.state.window_end {
+            self.state.persist_probes = 0;
+        }
+    }
+
+    /// Marks packets as missing that a NAK names and that are in flight.
+    fn on_nak(&mut self, now: Nanoseconds, ack: &Ack, missing: impl Iterator<Item = Sequence>, slots: u32) {
+        for packet in missing {
+            let is_in_flight = !packet.is_before(self.state.acked) && packet.is_before(self.state.sent);
+            let slot = (packet.0 & (slots - 1)) as usize;
+            if is_in_flight
+                && self.may_be_about(now, self.sent_at[slot], ack)
+                && self.missing.insert(packet)
+            {
+                self.state.congestion_window.on_loss(packet, self.state.sent, slots);
+            }
         }
     }
 }

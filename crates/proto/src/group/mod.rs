@@ -1,141 +1,197 @@
-//! A group at one node: its packets, its place in the tree, and what it says to others.
+//! A group at one node: its packets, its place in the tree, and what it sends to others.
 
-mod member;
-mod root;
-mod seat;
+mod header;
+mod member_table;
+mod membership;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{
-    Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, PayloadChecksum, Sequence, Timestamp,
-};
+use treecast_wire::{Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, Sequence, Timestamp};
 
-use crate::flow::{Copy, Flow, Terms, Timeouts, Told};
-use crate::lent::{Lent, LentPacket};
-use crate::protocol::{Piece, Source, Transmit};
-use crate::{CreateGroup, Ending, Event, GroupCounters, Nanoseconds, Refused, Settings};
+use crate::flow::{Ack, Flow, FlowConfig, Timeouts};
+use crate::hand_off::{HandOff, HandOffPacket};
+use crate::{CreateGroup, Ending, Event, GroupCounters, Nanoseconds, Piece, Refused, Settings, Transmit};
 
-use member::Membership;
-use root::Roster;
+use header::HeaderTemplate;
+use member_table::{MemberTable, TableChange};
+use membership::{Membership, NewPlace};
 
 /// A group at one node.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
-    name: Name,
+    header: HeaderTemplate,
     /// Its packets, once it has a place in the tree.
     flow: Option<Flow>,
-    place: Place,
+    role: Role,
     events: Vec<Event>,
-    /// Counters of what comes before there is a place.
-    early: GroupCounters,
+    /// Counters of what arrives before there is a place.
+    early_counters: GroupCounters,
     has_ended: bool,
 }
 
-/// How a group is called at this node, and what every packet of it says.
-#[derive(Debug, Clone, Copy)]
-struct Name {
-    group: GroupId,
-    cookie: Cookie,
-    member: MemberId,
-    epoch: u32,
-}
-
-/// What the node has to do with the tree.
+/// The part of this node in the tree.
 #[derive(Debug, Clone)]
-enum Place {
-    Root(Box<Roster>),
+enum Role {
+    Root(Box<MemberTable>),
     Member(Box<Membership>),
 }
 
-impl Name {
-    fn packet(&self, now: Nanoseconds, to: SocketAddr, sequence: Sequence, body: Body) -> Transmit {
-        let header = self.header(Timestamp(now.0.max(1)), sequence, body);
-        Transmit { to, header: header.write(PayloadChecksum::EMPTY), payload: Source::Bytes(Vec::new()) }
-    }
-
-    fn control(&self, now: Nanoseconds, to: SocketAddr, control: &Control) -> Transmit {
-        let payload = control.write();
-        let body = Body::Control { operation: control.operation(), length: payload.len() as u32 };
-        let header = self.header(Timestamp(now.0.max(1)), Sequence(0), body);
-        Transmit { to, header: header.write(PayloadChecksum::of(&payload)), payload: Source::Bytes(payload) }
-    }
-
-    fn header(&self, timestamp: Timestamp, sequence: Sequence, body: Body) -> Header {
-        let Self { group, cookie, member, epoch } = *self;
-        Header { group, cookie, epoch, sender: member, sequence, timestamp, body }
-    }
-}
-
+/// Commands of this node's user.
 impl Group {
-    /// The group at its root.
-    pub fn create(now: Nanoseconds, settings: &Settings, lead: CreateGroup) -> Result<Self, Refused> {
-        let parents = lead.parents()?;
-        let terms = Terms {
-            slots: lead.slots,
-            payload_bytes_max: lead.payload_bytes_max,
-            offload: lead.offload,
-            start: lead.start,
-            bytes_per_s_max: lead.bytes_per_s_max,
+    /// Creates a group at its root.
+    pub fn create(now: Nanoseconds, settings: &Settings, create: CreateGroup) -> Result<Self, Refused> {
+        let parents = create.parents()?;
+        let config = FlowConfig {
+            slots: create.slots,
+            payload_bytes_max: create.payload_bytes_max,
+            offload: create.offload,
+            start: create.start,
+            bytes_per_s_max: create.bytes_per_s_max,
             is_root: true,
             timeouts: Timeouts::from(settings),
         };
-        let name = Name { group: lead.group, cookie: lead.cookie, member: lead.root, epoch: 1 };
-        let mut flow = Flow::new(terms);
-        let roster = Roster::new(now, lead, parents);
-        flow.set_children(now, name.epoch, &roster.own_children());
-        Ok(Self::new(name, Some(flow), Place::Root(Box::new(roster))))
+        let header =
+            HeaderTemplate { group: create.group, cookie: create.cookie, member: create.root, epoch: 1 };
+        let mut flow = Flow::new(config);
+        let table = MemberTable::new(now, create, parents);
+        flow.set_children(now, header.epoch, &table.own_children());
+        Ok(Self::new(header, Some(flow), Role::Root(Box::new(table))))
     }
 
-    /// The group at a member that waits for its place.
-    pub fn join(
-        now: Nanoseconds,
-        group: GroupId,
-        cookie: Cookie,
-        root: SocketAddr,
-        sends_join: bool,
-    ) -> Self {
-        let name = Name { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
-        Self::new(name, None, Place::Member(Box::new(Membership::new(now, root, sends_join))))
+    /// Joins a group at a member, which waits for its place.
+    pub fn join(now: Nanoseconds, group: GroupId, cookie: Cookie, root: SocketAddr, sends_join: bool) -> Self {
+        let header = HeaderTemplate { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
+        Self::new(header, None, Role::Member(Box::new(Membership::new(now, root, sends_join))))
     }
 
-    const fn new(name: Name, flow: Option<Flow>, place: Place) -> Self {
-        let early = GroupCounters {
-            accepted: 0,
-            held: 0,
-            duplicates: 0,
-            no_slot: 0,
-            sent: 0,
-            retransmitted: 0,
-            acks_sent: 0,
-            naks_sent: 0,
-            acks_received: 0,
-            timeouts: 0,
-            probes_sent: 0,
-            unknown_sender: 0,
-            invalid: 0,
+    fn new(header: HeaderTemplate, flow: Option<Flow>, role: Role) -> Self {
+        let early_counters = GroupCounters::default();
+        Self { header, flow, role, events: Vec::new(), early_counters, has_ended: false }
+    }
+
+    /// At the root: the next packet is in its slot.
+    pub fn queue(&mut self, piece: Piece) -> Result<(), Refused> {
+        match (&self.role, &mut self.flow) {
+            (Role::Root(table), Some(flow)) => {
+                if table.is_closing() {
+                    Err(Refused::Closed(self.header.group))
+                } else {
+                    flow.queue(piece)
+                }
+            }
+            _ => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
+    /// The readers need no packet before this one.
+    pub fn consume(&mut self, upto: Sequence) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.consume(upto)
+    }
+
+    /// Packets before this one may be forwarded.
+    pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.forward(upto, child)
+    }
+
+    /// At the root: nothing more will be queued.
+    pub fn close(&mut self) -> Result<(), Refused> {
+        match &mut self.role {
+            Role::Root(table) if table.is_closing() => Err(Refused::Closed(self.header.group)),
+            Role::Root(table) => {
+                // Members would wait for the rest, and never accept the closing packet.
+                if let Some((message, offset)) = self.flow.as_ref().and_then(Flow::unfinished) {
+                    return Err(Refused::Unfinished { message, offset });
+                }
+                table.close();
+                Ok(())
+            }
+            Role::Member(_) => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
+    /// At another member: asks the root to let it go.
+    pub fn leave(&mut self, now: Nanoseconds) -> Result<(), Refused> {
+        match &mut self.role {
+            Role::Root(_) => Err(Refused::IsTheRoot(self.header.group)),
+            Role::Member(membership) => {
+                membership.leave(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the group at once.
+    pub fn abort(&mut self, now: Nanoseconds) {
+        if let Role::Root(table) = &mut self.role {
+            table.end(now, Eviction::Aborted);
+        }
+        self.end(Ending::Aborted);
+    }
+
+    fn end(&mut self, ending: Ending) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.events.push(Event::Ended { group: self.header.group, ending });
+        }
+    }
+
+    /// Copies the state for a fast path, if nothing needs the slow path; false if something does.
+    pub fn hand_off(&self, to: &mut HandOff) -> bool {
+        let Some(flow) = self.flow.as_ref().filter(|flow| !self.has_ended && flow.may_be_handed_off()) else {
+            return false;
         };
-        Self { name, flow, place, events: Vec::new(), early, has_ended: false }
+        let parent = match &self.role {
+            Role::Root(table) if table.is_settled() => None,
+            Role::Member(membership) => match membership.settled_parent() {
+                Some(parent) => Some(parent),
+                None => return false,
+            },
+            Role::Root(_) => return false,
+        };
+        let HeaderTemplate { group, cookie, member, epoch } = self.header;
+        to.group = group;
+        to.cookie = cookie;
+        to.member = member;
+        to.epoch = epoch;
+        to.parent = parent.map(|(parent, _)| (parent.member, parent.address));
+        to.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
+        flow.hand_off(to);
+        true
     }
 
+    /// Takes the state back from a fast path; false if it is invalid.
+    pub fn reclaim(&mut self, from: &HandOff, packet: impl FnMut(Sequence) -> HandOffPacket) -> bool {
+        let Some(flow) = &mut self.flow else { return true };
+        let is_valid = flow.reclaim(from, packet);
+        match &mut self.role {
+            Role::Root(table) => {
+                for (child, address) in from.children.iter().zip(flow.addresses()) {
+                    table.handle_heard(child.state.heard_at, child.state.member, address);
+                }
+            }
+            Role::Member(membership) => membership.reclaim(from.parent_heard_at),
+        }
+        is_valid
+    }
+}
+
+/// What the node asks about a group.
+impl Group {
     pub const fn id(&self) -> GroupId {
-        self.name.group
+        self.header.group
     }
 
     pub const fn cookie(&self) -> Cookie {
-        self.name.cookie
+        self.header.cookie
     }
 
-    /// Whether the group has ended here, and has nothing left to say.
+    /// Whether the group has ended here and has nothing more to send.
     pub fn is_over(&self) -> bool {
         self.has_ended
-            && match &self.place {
-                Place::Root(roster) => roster.is_over(),
-                Place::Member(_) => true,
+            && match &self.role {
+                Role::Root(table) => table.is_finished(),
+                Role::Member(_) => true,
             }
-    }
-
-    pub fn take_events(&mut self) -> impl Iterator<Item = Event> {
-        self.events.drain(..)
     }
 
     pub fn readable(&self) -> Option<(Sequence, Sequence)> {
@@ -159,28 +215,28 @@ impl Group {
     }
 
     pub fn room(&self) -> u32 {
-        match (&self.place, &self.flow) {
-            (Place::Root(roster), Some(flow)) if !roster.is_closing() => flow.room(),
+        match (&self.role, &self.flow) {
+            (Role::Root(table), Some(flow)) if !table.is_closing() => flow.room(),
             _ => 0,
         }
     }
 
     pub fn epoch(&self) -> Option<u32> {
-        self.flow.as_ref().map(|_| self.name.epoch)
+        self.flow.as_ref().map(|_| self.header.epoch)
     }
 
     pub fn neighbours(&self) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
-        let parent = match &self.place {
-            Place::Root(_) => None,
-            Place::Member(membership) => Some(membership.parent_address()?),
+        let parent = match &self.role {
+            Role::Root(_) => None,
+            Role::Member(membership) => Some(membership.parent_address()?),
         };
         Some((parent, self.flow.as_ref()?.addresses().collect()))
     }
 
     pub fn awaited(&self) -> Vec<MemberId> {
-        match &self.place {
-            Place::Root(roster) => roster.awaited(),
-            Place::Member(_) => Vec::new(),
+        match &self.role {
+            Role::Root(table) => table.awaited(),
+            Role::Member(_) => Vec::new(),
         }
     }
 
@@ -189,75 +245,14 @@ impl Group {
     }
 
     pub fn counters(&self) -> &GroupCounters {
-        self.flow.as_ref().map_or(&self.early, |flow| &flow.counters)
+        self.flow.as_ref().map_or(&self.early_counters, Flow::counters)
     }
+}
 
-    /// At the root: the next packet is in its slot.
-    pub fn queue(&mut self, piece: Piece) -> Result<(), Refused> {
-        match (&self.place, &mut self.flow) {
-            (Place::Root(roster), Some(flow)) => {
-                if roster.is_closing() {
-                    Err(Refused::Closed(self.name.group))
-                } else {
-                    flow.queue(piece)
-                }
-            }
-            _ => Err(Refused::NotTheRoot(self.name.group)),
-        }
-    }
-
-    pub fn consumed(&mut self, upto: Sequence) -> Result<(), Refused> {
-        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.name.group))?.consume(upto)
-    }
-
-    pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
-        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.name.group))?.forward(upto, child)
-    }
-
-    /// At the root: nothing more will be queued.
-    pub fn close(&mut self) -> Result<(), Refused> {
-        match &mut self.place {
-            Place::Root(roster) if roster.is_closing() => Err(Refused::Closed(self.name.group)),
-            Place::Root(roster) => {
-                // Members would wait for the rest, and never take the closing packet.
-                if let Some((message, offset)) = self.flow.as_ref().and_then(Flow::unfinished) {
-                    return Err(Refused::Unfinished { message, offset });
-                }
-                roster.close();
-                Ok(())
-            }
-            Place::Member(_) => Err(Refused::NotTheRoot(self.name.group)),
-        }
-    }
-
-    /// At another member: asks the root to go on without it.
-    pub fn leave(&mut self, now: Nanoseconds) -> Result<(), Refused> {
-        match &mut self.place {
-            Place::Root(_) => Err(Refused::IsTheRoot(self.name.group)),
-            Place::Member(membership) => {
-                membership.leave(now);
-                Ok(())
-            }
-        }
-    }
-
-    /// Gives the group up.
-    pub fn abort(&mut self, now: Nanoseconds) {
-        if let Place::Root(roster) = &mut self.place {
-            roster.end(now, Eviction::Aborted);
-        }
-        self.end(Ending::GivenUp);
-    }
-
-    fn end(&mut self, ending: Ending) {
-        if !self.has_ended {
-            self.has_ended = true;
-            self.events.push(Event::Ended { group: self.name.group, ending });
-        }
-    }
-
-    /// Takes in a packet of this group. The answer is the slot for its payload, if it is wanted.
-    pub fn packet(
+/// What arrives, and what time brings.
+impl Group {
+    /// Handles a packet of this group; returns the slot for its payload if that is to be stored.
+    pub fn handle_packet(
         &mut self,
         now: Nanoseconds,
         settings: &Settings,
@@ -265,66 +260,69 @@ impl Group {
         packet: &Packet<'_>,
     ) -> Option<u32> {
         let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
-        match &mut self.place {
-            Place::Root(roster) => roster.heard(now, sender, from),
-            Place::Member(membership) => membership.heard(now, sender, from),
+        match &mut self.role {
+            Role::Root(table) => table.handle_heard(now, sender, from),
+            Role::Member(membership) => membership.handle_heard(now, sender, from),
         }
         match body {
             Body::Data(data) => {
                 if self.is_parent(sender) {
-                    return self.flow.as_mut()?.data(sequence, &data, packet.payload.checksum(), timestamp);
+                    let checksum = packet.payload.checksum();
+                    return self.flow.as_mut()?.handle_data(sequence, &data, checksum, timestamp);
                 }
                 self.count_unknown_sender();
             }
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
                 let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
-                let told = Told {
+                let ack = Ack {
                     epoch,
                     next: sequence,
                     stable: acknowledgment.stable,
-                    window: acknowledgment.window,
+                    receive_window: acknowledgment.receive_window,
                     missing,
                     timestamp,
                 };
                 match &mut self.flow {
-                    Some(flow) if flow.has_child(sender) => flow.told(now, sender, &told),
-                    // The root has asked members for a sign of life that are not its children.
-                    _ if matches!(&self.place, Place::Root(roster) if roster.has(sender)) => {}
+                    Some(flow) if flow.has_child(sender) => flow.handle_ack(now, sender, &ack),
+                    // The root has probed a suspect that is not its child.
+                    _ if matches!(&self.role, Role::Root(table) if table.has(sender)) => {}
                     _ => self.count_unknown_sender(),
                 }
             }
-            Body::Probe => self.probed(sender, from, sequence, timestamp),
+            Body::Probe => self.handle_probe(sender, from, sequence, timestamp),
             Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
-                Ok(control) => self.control(now, settings, from, &packet.header, control),
-                Err(_) => self.count(|counters| counters.invalid += 1),
+                Ok(control) => self.handle_control(now, settings, from, &packet.header, control),
+                Err(_) => self.counters_mut().invalid += 1,
             },
         }
         None
     }
 
-    fn probed(&mut self, sender: MemberId, from: SocketAddr, sequence: Sequence, timestamp: Timestamp) {
-        match (&mut self.flow, &mut self.place) {
-            (Some(flow), Place::Member(membership)) if membership.is_parent(sender) => {
-                flow.probed(sequence, timestamp);
+    fn handle_probe(&mut self, sender: MemberId, from: SocketAddr, sequence: Sequence, timestamp: Timestamp) {
+        match (&mut self.flow, &mut self.role) {
+            (Some(flow), Role::Member(membership)) if membership.is_parent(sender) => {
+                flow.handle_probe(sequence, timestamp);
             }
-            (Some(_), Place::Member(membership)) if membership.is_root(from) => membership.asked(timestamp),
+            (Some(_), Role::Member(membership)) if membership.is_root(from) => {
+                membership.handle_root_probe(timestamp);
+            }
             _ => self.count_unknown_sender(),
         }
     }
 
     fn is_parent(&self, member: MemberId) -> bool {
-        matches!(&self.place, Place::Member(membership) if membership.is_parent(member))
+        matches!(&self.role, Role::Member(membership) if membership.is_parent(member))
     }
 
     fn count_unknown_sender(&mut self) {
-        self.count(|counters| counters.unknown_sender += 1);
+        self.counters_mut().unknown_sender += 1;
     }
 
-    fn count(&mut self, count: impl FnOnce(&mut GroupCounters)) {
-        count(self.flow.as_mut().map_or(&mut self.early, |flow| &mut flow.counters));
+    fn counters_mut(&mut self) -> &mut GroupCounters {
+        self.flow.as_mut().map_or(&mut self.early_counters, Flow::counters_mut)
     }
 
-    fn control(
+    fn handle_control(
         &mut self,
         now: Nanoseconds,
         settings: &Settings,
@@ -333,55 +331,66 @@ impl Group {
         control: Control,
     ) {
         let Header { sender, epoch, timestamp, .. } = *header;
-        match (&mut self.place, control) {
-            (Place::Root(roster), Control::TableAck) => {
-                if !roster.taken(now, sender, from, epoch, timestamp) {
-                    self.count_unknown_sender();
-                }
+        let is_known = match (&mut self.role, control) {
+            (Role::Root(table), Control::TableAck) => {
+                table.handle_table_ack(now, sender, from, epoch, timestamp)
             }
-            (Place::Root(roster), Control::Suspect(member)) => roster.suspect(now, sender, member, from),
-            (Place::Root(roster), Control::StateLost(member)) => {
-                if !roster.on_state_lost(now, sender, member, from) {
-                    self.count_unknown_sender();
-                }
+            (Role::Root(table), Control::Suspect(member)) => {
+                table.handle_suspect(now, sender, member, from);
+                true
             }
-            (Place::Root(roster), Control::Join) => roster.join(now, from, timestamp),
-            (Place::Root(roster), Control::Leave) => roster.leave(now, sender, from),
-            (Place::Member(membership), Control::Table(table)) if membership.is_root(from) => {
-                if membership.table(now, epoch, table) {
+            (Role::Root(table), Control::StateLost(member)) => {
+                table.handle_state_lost(now, sender, member, from)
+            }
+            (Role::Root(table), Control::Join) => {
+                table.handle_join(now, from, timestamp);
+                true
+            }
+            (Role::Root(table), Control::Leave) => {
+                table.handle_leave(now, sender, from);
+                true
+            }
+            (Role::Member(membership), Control::Table(table)) if membership.is_root(from) => {
+                if membership.handle_table(now, epoch, table) {
                     self.take_place(now, settings);
                 }
+                true
             }
-            (Place::Member(membership), Control::Evicted(why)) if membership.is_root(from) => {
-                // Who has no place has nothing left to read.
+            (Role::Member(membership), Control::Evicted(why)) if membership.is_root(from) => {
+                // A member without a place has nothing left to read.
                 if why == Eviction::Closed && self.flow.is_some() {
                     membership.release();
                 } else {
                     self.end(Ending::Evicted(why));
                 }
+                true
             }
-            _ => self.count_unknown_sender(),
+            _ => false,
+        };
+        if !is_known {
+            self.count_unknown_sender();
         }
     }
 
-    /// Takes the place that a whole table gives.
+    /// Takes the place that a complete table gives.
     fn take_place(&mut self, now: Nanoseconds, settings: &Settings) {
-        let Place::Member(membership) = &mut self.place else { return };
-        let Some((epoch, table, children)) = membership.take_place(now) else {
-            self.count(|counters| counters.invalid += 1);
+        let Role::Member(membership) = &mut self.role else { return };
+        let Some(NewPlace { epoch, table, children }) = membership.take_place(now) else {
+            self.counters_mut().invalid += 1;
             return;
         };
-        let group = self.name.group;
+        let group = self.header.group;
         let asked_bytes = u64::from(table.slots) * u64::from(table.payload_bytes_max);
         if asked_bytes > settings.slot_bytes_max {
             self.end(Ending::TooMuchMemory { asked_bytes, bytes_max: settings.slot_bytes_max });
             return;
         }
-        if table.member != self.name.member {
-            // Nothing is kept of a place that this host had before.
+        if table.member != self.header.member {
+            // Nothing is kept of a place that this host had under another number.
             self.flow = None;
         }
-        (self.name.epoch, self.name.member) = (epoch, table.member);
+        self.header.epoch = epoch;
+        self.header.member = table.member;
         let flow = self.flow.get_or_insert_with(|| {
             self.events.push(Event::Placed {
                 group,
@@ -391,7 +400,7 @@ impl Group {
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
             });
-            Flow::new(Terms {
+            Flow::new(FlowConfig {
                 slots: table.slots,
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
@@ -404,110 +413,100 @@ impl Group {
         flow.set_children(now, epoch, &children);
     }
 
-    /// This node has been asleep: whoever has been silent meanwhile may not have been.
-    pub fn overslept(&mut self, now: Nanoseconds) {
+    /// This node was suspended: that others were not heard meanwhile means nothing.
+    pub fn handle_suspend(&mut self, now: Nanoseconds) {
         if let Some(flow) = &mut self.flow {
-            flow.overslept();
+            flow.handle_suspend();
         }
-        match &mut self.place {
-            Place::Root(roster) => roster.overslept(now),
-            Place::Member(membership) => membership.overslept(now),
+        match &mut self.role {
+            Role::Root(table) => table.handle_suspend(now),
+            Role::Member(membership) => membership.handle_suspend(now),
         }
     }
 
-    /// Writes down what goes on in the group, if nothing is out of the ordinary.
-    pub fn lend(&self, lent: &mut Lent) -> bool {
-        let Some(flow) = self.flow.as_ref().filter(|flow| !self.has_ended && flow.is_lendable()) else {
-            return false;
-        };
-        let parent = match &self.place {
-            Place::Root(roster) if roster.is_at_ease() => None,
-            Place::Member(membership) => match membership.parent_at_ease() {
-                Some(parent) => Some(parent),
-                None => return false,
-            },
-            Place::Root(_) => return false,
-        };
-        let Name { group, cookie, member, epoch } = self.name;
-        (lent.group, lent.cookie, lent.member, lent.epoch) = (group, cookie, member, epoch);
-        lent.parent = parent.map(|(parent, _)| (parent.member, parent.address));
-        lent.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
-        flow.lend(lent);
-        true
-    }
-
-    /// Goes on where whoever had the group stands; says whether what is in its slots can be.
-    pub fn take_back(&mut self, lent: &Lent, packet: impl FnMut(Sequence) -> LentPacket) -> bool {
-        let Some(flow) = &mut self.flow else { return true };
-        let is_possible = flow.take_back(lent, packet);
-        match &mut self.place {
-            Place::Root(roster) => {
-                for (child, address) in lent.children.iter().zip(flow.addresses()) {
-                    roster.heard(child.heard_at, child.member, address);
-                }
-            }
-            Place::Member(membership) => membership.take_back(lent.parent_heard_at),
-        }
-        is_possible
-    }
-
-    /// The next packet to be sent.
-    pub fn poll(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
-        self.elapse(now, settings);
-        let Self { name, flow, place, has_ended, .. } = self;
-        let spoken = match place {
-            Place::Root(roster) => roster.poll(now, settings, name),
-            Place::Member(_) if *has_ended => return None,
-            Place::Member(membership) => membership.poll(now, name, flow.as_mut()),
-        };
-        spoken.or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| name.next_of(now, flow)))
-    }
-
-    /// When there is something to do next, if nothing happens.
-    pub fn deadline(&self, settings: &Settings) -> Option<Nanoseconds> {
-        let own = match &self.place {
-            Place::Root(roster) => roster.deadline(),
-            Place::Member(membership) => membership.deadline(settings),
-        };
-        let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::deadline);
-        [own, flow].into_iter().flatten().min()
-    }
-
-    fn elapse(&mut self, now: Nanoseconds, settings: &Settings) {
-        let mut ending = None;
+    /// Handles the timeouts that have passed.
+    fn handle_timeout(&mut self, now: Nanoseconds, settings: &Settings) {
         if let Some(flow) = &mut self.flow
             && !self.has_ended
         {
-            for (member, trouble) in flow.elapse(now) {
-                match &mut self.place {
-                    Place::Root(roster) => roster.trouble(now, member, trouble, settings),
-                    Place::Member(membership) => membership.suspects(now, member, trouble),
+            for (member, failure) in flow.handle_timeout(now) {
+                match &mut self.role {
+                    Role::Root(table) => table.handle_failure(now, member, failure, settings),
+                    Role::Member(membership) => membership.suspect(now, member, failure),
                 }
             }
         }
-        match &mut self.place {
-            Place::Root(roster) => {
-                if let Some(flow) = &mut self.flow {
-                    ending = roster.elapse(now, settings, &mut self.name, flow, &mut self.events);
-                }
-            }
-            Place::Member(membership) => ending = membership.elapse(now, settings, self.flow.as_ref()),
-        }
+        let ending = match &mut self.role {
+            Role::Root(_) => self.handle_root_timeout(now, settings),
+            Role::Member(membership) => membership.handle_timeout(now, settings, self.flow.as_ref()),
+        };
         if let Some(ending) = ending {
             self.end(ending);
         }
     }
+
+    /// At the root: applies what has changed in the member table, and brings the group to its end.
+    fn handle_root_timeout(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Ending> {
+        let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
+        let barrier = if table.wants_barrier(now) { flow.set_barrier() } else { None };
+        let group = self.header.group;
+        let TableChange { losses, tree, is_ready, admitted } = table.handle_timeout(now, settings, barrier);
+        let losses = losses.into_iter();
+        self.events.extend(losses.map(|(member, loss)| Event::MemberLost { group, member, loss }));
+        if let Some((epoch, children)) = tree {
+            self.header.epoch = epoch;
+            flow.set_children(now, epoch, &children);
+        }
+        if is_ready {
+            self.events.push(Event::Ready { group });
+        }
+        if let Some(newcomer) = admitted {
+            flow.lift_barrier();
+            self.events.extend(newcomer.map(|(member, start)| Event::Joined { group, member, start }));
+        }
+        if table.is_close_due() && flow.queue_close() {
+            table.on_close_queued();
+        }
+        let is_finished = table.is_closed() && flow.is_finished();
+        if is_finished {
+            table.end(now, Eviction::Closed);
+        }
+        table.announce_end(now);
+        is_finished.then_some(Ending::Closed)
+    }
 }
 
-impl Name {
-    /// The next packet of a flow: questions first, since they are small and rare.
-    fn next_of(&self, now: Nanoseconds, flow: &mut Flow) -> Option<Transmit> {
-        if let Some((to, sent)) = flow.take_probe(now) {
-            return Some(self.packet(now, to, sent, Body::Probe));
-        }
-        let Copy { to, packet, data, checksum, slot } = flow.take_copy(now)?;
-        let header = self.header(Timestamp(now.0.max(1)), packet, Body::Data(data)).write(checksum);
-        Some(Transmit { to, header, payload: Source::Slot { group: self.group, slot, length: data.length } })
+/// What comes out.
+impl Group {
+    pub fn poll_events(&mut self) -> impl Iterator<Item = Event> {
+        self.events.drain(..)
+    }
+
+    /// The next packet to be sent.
+    pub fn poll_transmit(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
+        self.handle_timeout(now, settings);
+        let Self { header, flow, role, has_ended, .. } = self;
+        let transmit = match role {
+            Role::Root(table) => table.poll_transmit(now, settings, header),
+            Role::Member(_) if *has_ended => return None,
+            Role::Member(membership) => {
+                let parent = membership.parent_address();
+                let ack = parent.zip(flow.as_mut()).and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack()?)));
+                ack.or_else(|| membership.poll_transmit(now, header, flow.as_ref()))
+            }
+        };
+        transmit
+            .or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| header.next_of(now, flow)))
+    }
+
+    /// When the next timeout is to be handled.
+    pub fn timeout(&self, settings: &Settings) -> Option<Nanoseconds> {
+        let own = match &self.role {
+            Role::Root(table) => table.timeout(),
+            Role::Member(membership) => membership.timeout(settings),
+        };
+        let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::timeout);
+        [own, flow].into_iter().flatten().min()
     }
 }
 
@@ -515,19 +514,19 @@ impl Name {
 #[cfg(test)]
 impl Group {
     pub const fn member(&self) -> MemberId {
-        self.name.member
+        self.header.member
     }
 
-    /// Tells of each thing in which of a diagram's states it is.
-    pub fn states(&self, tell: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+    /// Reports the state of each thing in its diagram.
+    pub fn states(&self, report: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
         use crate::diagrams::Diagram;
-        match &self.place {
-            Place::Root(roster) => roster.states(tell),
-            Place::Member(_) if self.has_ended => tell(Diagram::Member, 0, "ended"),
-            Place::Member(membership) => tell(Diagram::Member, 0, membership.state()),
+        match &self.role {
+            Role::Root(table) => table.states(report),
+            Role::Member(_) if self.has_ended => report(Diagram::Member, 0, "ended"),
+            Role::Member(membership) => report(Diagram::Member, 0, membership.state()),
         }
         if let Some(flow) = self.flow.as_ref().filter(|_| !self.has_ended) {
-            flow.states(tell);
+            flow.states(report);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     Cookie, CreateGroup, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Refused, Sequence, Settings, Source, Store, Trace, Transmit,
+    Piece, Protocol, Refused, Sequence, Settings, Store, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::{Header, Payload};
 
@@ -30,7 +30,7 @@ pub struct Tabletop {
     /// Those that have crashed.
     gone: Vec<Node>,
     /// When and in which order datagrams arrive.
-    under_way: BTreeMap<(Nanoseconds, u64), Datagram>,
+    in_flight: BTreeMap<(Nanoseconds, u64), Datagram>,
     sent: u64,
     losses: Vec<Loss>,
     is_silent: bool,
@@ -118,15 +118,10 @@ impl Node {
     /// Does what a user asks for, with the payload of a packet that is queued.
     fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
         self.trace.request(now, &input, payload);
-        self.protocol.handle(now, input).map(|_| ()).map_err(|refused: Refused| refused.to_string())
+        self.protocol.handle(now, input).map_err(|refused: Refused| refused.to_string())
     }
 
-    fn datagram<'a>(
-        &mut self,
-        now: Nanoseconds,
-        from: SocketAddr,
-        bytes: &'a [u8],
-    ) -> Result<Option<Store<'a>>, String> {
+    fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         self.trace.datagram(now, from, bytes);
         self.protocol.handle(now, Input::Datagram { from, bytes }).map_err(|refused| refused.to_string())
     }
@@ -314,7 +309,7 @@ impl Tabletop {
     pub fn run(&mut self, span: Nanoseconds) -> Result<(), String> {
         let end = self.now + span;
         loop {
-            let arrival = self.under_way.keys().next().map(|&(at, _)| at);
+            let arrival = self.in_flight.keys().next().map(|&(at, _)| at);
             let wake = self.nodes.iter().filter_map(|(&name, node)| Some((node.wake_at?, name))).min();
             let Some(next) = arrival.into_iter().chain(wake.map(|(at, _)| at)).min().filter(|&at| at <= end)
             else {
@@ -322,7 +317,7 @@ impl Tabletop {
             };
             self.now = self.now.max(next);
             if arrival == Some(next) {
-                let (_, datagram) = self.under_way.pop_first().expect("one arrives");
+                let (_, datagram) = self.in_flight.pop_first().expect("one arrives");
                 self.arrive(datagram)?;
             } else if let Some((_, name)) = wake {
                 self.wake(name)?;
@@ -337,13 +332,12 @@ impl Tabletop {
         let Some(node) = self.nodes.get_mut(&datagram.to) else { return Ok(()) };
         if now < node.asleep_until {
             self.sent += 1;
-            self.under_way.insert((node.asleep_until, self.sent), datagram);
+            self.in_flight.insert((node.asleep_until, self.sent), datagram);
             return Ok(());
         }
-        let store = node.datagram(now, address(datagram.from), &datagram.bytes)?;
-        if let Some(store) = store {
-            let slots = node.slots.get_mut(&store.group.0).ok_or("a packet is stored without slots")?;
-            slots[store.slot as usize] = store.payload.to_vec();
+        node.datagram(now, address(datagram.from), &datagram.bytes)?;
+        while let Some(output) = self.node(datagram.to)?.protocol.poll_local() {
+            self.carry_out(datagram.to, output, &datagram.bytes)?;
         }
         self.drain(datagram.to)
     }
@@ -356,7 +350,7 @@ impl Tabletop {
             return Ok(());
         }
         node.wake_at = None;
-        node.ask(now, Input::Elapsed, &[])?;
+        node.ask(now, Input::Timeout, &[])?;
         self.drain(name)
     }
 
@@ -364,30 +358,40 @@ impl Tabletop {
     fn drain(&mut self, name: char) -> Result<(), String> {
         let now = self.now;
         loop {
-            self.take_events(name)?;
-            match self.node(name)?.protocol.poll(now) {
-                Output::Transmit(transmit) => self.transmit(name, transmit)?,
-                Output::Wait(deadline) => {
-                    self.take_events(name)?;
-                    if deadline.is_some_and(|at| at <= now) {
-                        return Err(format!("{name} waits for what is over"));
-                    }
-                    if !self.read_one(name)? {
-                        let asleep_until = self.node(name)?.asleep_until;
-                        self.node(name)?.wake_at = deadline.map(|at| at.max(now).max(asleep_until));
-                        return Ok(());
-                    }
+            let timeout = match self.node(name)?.protocol.poll(now) {
+                Output::Timeout(timeout) => timeout,
+                output => {
+                    self.carry_out(name, output, &[])?;
+                    continue;
                 }
+            };
+            if timeout.is_some_and(|at| at <= now) {
+                return Err(format!("{name} waits for a time that has passed"));
+            }
+            if !self.read_one(name)? {
+                let asleep_until = self.node(name)?.asleep_until;
+                self.node(name)?.wake_at = timeout.map(|at| at.max(now).max(asleep_until));
+                return Ok(());
             }
         }
     }
 
-    fn take_events(&mut self, name: char) -> Result<(), String> {
-        while let Some(event) = self.node(name)?.protocol.take_event() {
-            if let Event::Placed { group, slots, .. } = event {
-                self.node(name)?.slots.insert(group.0, vec![Vec::new(); slots as usize]);
+    /// Carries out an output; `datagram` is what was handled last.
+    fn carry_out(&mut self, name: char, output: Output, datagram: &[u8]) -> Result<(), String> {
+        match output {
+            Output::Store(Store { group, slot, payload, .. }) => {
+                let slots =
+                    self.node(name)?.slots.get_mut(&group.0).ok_or("a packet is stored without slots")?;
+                slots[slot as usize] = datagram[payload].to_vec();
             }
-            self.tell(&format!("{name}       {}", words::event(&event)));
+            Output::Event(event) => {
+                if let Event::Placed { group, slots, .. } = event {
+                    self.node(name)?.slots.insert(group.0, vec![Vec::new(); slots as usize]);
+                }
+                self.tell(&format!("{name}       {}", words::event(&event)));
+            }
+            Output::Transmit(transmit) => self.transmit(name, transmit)?,
+            Output::Timeout(_) => {}
         }
         Ok(())
     }
@@ -396,8 +400,8 @@ impl Tabletop {
         let Transmit { to, header, payload } = transmit;
         let mut bytes = header.to_vec();
         match payload {
-            Source::Bytes(payload) => bytes.extend(payload),
-            Source::Slot { group, slot, length } => {
+            TransmitPayload::Bytes(payload) => bytes.extend(payload),
+            TransmitPayload::Slot { group, slot, length } => {
                 let slots = self.node(from)?.slots.get(&group.0).ok_or("a packet is sent without slots")?;
                 bytes.extend(&slots[slot as usize][..length as usize]);
             }
@@ -419,7 +423,7 @@ impl Tabletop {
         }
         if !is_lost {
             self.sent += 1;
-            self.under_way.insert((self.now + WAY, self.sent), Datagram { from, to, bytes });
+            self.in_flight.insert((self.now + WAY, self.sent), Datagram { from, to, bytes });
         }
     }
 

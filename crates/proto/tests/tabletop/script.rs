@@ -241,7 +241,7 @@ impl Tabletop {
             (_, Some(next), ..) => (*next, Body::Probe),
             (_, _, Some(next), _) => {
                 let stable = Sequence(stable.unwrap_or(*next));
-                (*next, Body::Acknowledgment(Acknowledgment { stable, window: window.unwrap_or(0) }))
+                (*next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window.unwrap_or(0) }))
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {

@@ -40,8 +40,8 @@ fn data_of(sequence: Sequence, data: &Data) -> String {
 }
 
 fn acknowledged(next: Sequence, acknowledgment: Acknowledgment) -> String {
-    let Acknowledgment { stable, window } = acknowledgment;
-    format!("has all before {next}, its subtree before {stable}, slots for {window} more")
+    let Acknowledgment { stable, receive_window } = acknowledgment;
+    format!("has all before {next}, its subtree before {stable}, slots for {receive_window} more")
 }
 
 fn control(epoch: u32, control: &Control) -> String {

@@ -1,0 +1,110 @@
+//! How many packets may be in flight to one child.
+
+use treecast_wire::Sequence;
+
+use crate::c_layout::c_layout;
+
+c_layout! {
+    /// A congestion window in packets (RFC 5681, with other factors).
+    ///
+    /// In slow start it doubles each round trip; after the first loss it grows by an eighth each round trip. A round trip with losses
+    /// reduces it by a quarter, a retransmission timeout by half. Growth in proportion tolerates losses that have nothing to do with
+    /// congestion, which growth by one packet does not (Mathis et al., 1997: at 1 % loss such a window has 12 packets).
+    pub struct CongestionWindow {
+        /// The number of packets that may be in flight.
+        pub packets: u32,
+        /// Growth in eighths of a packet that is not yet part of `packets`; below 8.
+        pub growth_eighths: u32,
+        /// 1 in slow start, 0 after the first loss.
+        pub is_slow_start: u32,
+        /// Losses of packets before this one belong to a round trip for which the window was reduced already.
+        pub recovery_point: Sequence,
+    }
+}
+
+impl CongestionWindow {
+    /// The initial window, in packets.
+    pub(crate) const INITIAL_PACKETS: u32 = 64;
+    /// The window is never reduced below this number of packets, except by `packets_max`.
+    pub(crate) const MIN_PACKETS: u32 = 8;
+
+    /// The initial window of at most `packets_max` packets, to a child whose next packet is `next`.
+    pub(crate) const fn new(packets_max: u32, next: Sequence) -> Self {
+        let packets = if packets_max < Self::INITIAL_PACKETS { packets_max } else { Self::INITIAL_PACKETS };
+        Self { packets, growth_eighths: 0, is_slow_start: 1, recovery_point: next }
+    }
+
+    /// That many packets were acknowledged. The window grows only if the sender is limited by it and the network has no standing
+    /// queue.
+    pub(crate) fn on_ack(&mut self, packets: u32, may_grow: bool, packets_max: u32) {
+        if !may_grow {
+            return;
+        }
+        self.growth_eighths += if self.is_slow_start != 0 { 8 * packets } else { packets };
+        self.packets = packets_max.min(self.packets + self.growth_eighths / 8);
+        self.growth_eighths %= 8;
+    }
+
+    /// A packet was lost when all packets before `sent` had been sent. All losses of one round trip reduce the window once
+    /// (RFC 6582, `recover`).
+    pub(crate) fn on_loss(&mut self, packet: Sequence, sent: Sequence, packets_max: u32) {
+        if packet.is_before(self.recovery_point) {
+            return;
+        }
+        self.reduce_to(self.packets / 4 * 3, packets_max);
+        self.recovery_point = sent;
+    }
+
+    /// The retransmission timer expired.
+    pub(crate) fn on_timeout(&mut self, sent: Sequence, packets_max: u32) {
+        self.reduce_to(self.packets / 2, packets_max);
+        self.recovery_point = sent;
+    }
+
+    fn reduce_to(&mut self, packets: u32, packets_max: u32) {
+        self.packets = packets.max(Self::MIN_PACKETS).min(packets_max);
+        self.is_slow_start = 0;
+        self.growth_eighths = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: u32 = 1_000;
+
+    #[test]
+    fn a_window_doubles_in_slow_start_and_then_grows_by_an_eighth() {
+        let mut window = CongestionWindow::new(MAX, Sequence(0));
+        window.on_ack(64, true, MAX);
+        assert_eq!(window.packets, 128);
+        window.on_loss(Sequence(100), Sequence(192), MAX);
+        assert_eq!(window.packets, 96);
+        window.on_ack(96, true, MAX);
+        assert_eq!(window.packets, 108);
+    }
+
+    #[test]
+    fn losses_of_one_round_trip_reduce_the_window_once() {
+        let mut window = CongestionWindow::new(MAX, Sequence(0));
+        window.on_loss(Sequence(5), Sequence(64), MAX);
+        window.on_loss(Sequence(9), Sequence(64), MAX);
+        assert_eq!(window.packets, 48);
+        window.on_loss(Sequence(64), Sequence(112), MAX);
+        assert_eq!(window.packets, 36);
+    }
+
+    #[test]
+    fn a_window_has_bounds() {
+        let mut window = CongestionWindow::new(100, Sequence(0));
+        window.on_ack(1_000, true, 100);
+        assert_eq!(window.packets, 100);
+        window.on_ack(1_000, false, 100);
+        for round in 1..50 {
+            window.on_timeout(Sequence(round), 100);
+        }
+        assert_eq!(window.packets, CongestionWindow::MIN_PACKETS);
+        assert_eq!(CongestionWindow::new(2, Sequence(0)).packets, 2);
+    }
+}

@@ -1,0 +1,96 @@
+//! Handing a flow off to a fast path, and reclaiming it.
+
+use treecast_wire::{Offload, Sequence, Timestamp};
+
+use super::child::Child;
+use super::{Flow, Slot};
+use crate::hand_off::{HandOff, HandOffChild, HandOffPacket};
+use crate::{Nanoseconds, Piece};
+
+impl Flow {
+    /// Whether nothing needs the slow path.
+    pub fn may_be_handed_off(&self) -> bool {
+        let request = &self.ack_request;
+        let has_no_gap = self.highest_sent == self.state.next && self.held.is_empty() && request.gap.is_none();
+        let has_acked = !request.is_due && request.timestamp == Timestamp(0);
+        let is_unlimited = self.barrier.is_none() && self.config.bytes_per_s_max.is_none();
+        let is_open = self.config.offload == Offload::Nic && !self.state.expected.is_nothing();
+        let is_in_step = |child: &Child| {
+            child.is_established
+                && child.state.sent == self.state.next
+                && !child.has_lost_state
+                && !child.is_probe_due
+        };
+        is_open
+            && has_no_gap
+            && has_acked
+            && is_unlimited
+            && self.retransmitting == 0
+            && self.probing == 0
+            && self.children.iter().all(is_in_step)
+    }
+
+    /// Copies the state of a flow that may be handed off.
+    pub fn hand_off(&self, to: &mut HandOff) {
+        to.slots = self.config.slots;
+        to.payload_bytes_max = self.config.payload_bytes_max;
+        to.min_rto = self.config.timeouts.min_rto;
+        to.keepalive = self.config.timeouts.keepalive;
+        to.flow = self.state;
+        if self.children.is_empty() {
+            to.flow.timer_at = Nanoseconds(u64::MAX);
+        }
+        to.children.clear();
+        let children = self.children.iter();
+        to.children.extend(children.map(|child| HandOffChild { address: child.address, state: child.state }));
+    }
+
+    /// Takes the state back from a fast path; `packet` tells what it has put into slots. False if that is invalid, which applications
+    /// may cause that write to slots: an invalid piece is then taken for an empty one, and with invalid numbers nothing has changed.
+    pub fn reclaim(&mut self, from: &HandOff, mut packet: impl FnMut(Sequence) -> HandOffPacket) -> bool {
+        if !self.may_become(from) {
+            return false;
+        }
+        let mut is_valid = true;
+        // Packets that have left their slots are not read: others may be writing there.
+        let first = self.state.next.max(from.flow.freed);
+        for number in first.until(from.flow.next) {
+            let HandOffPacket { piece, ack_requested, sent_at } = packet(number);
+            let piece = Some(piece).filter(|piece| self.is_valid(piece));
+            is_valid &= piece.is_some();
+            self.keep(number, Slot { piece: piece.unwrap_or(Piece::EMPTY), ack_requested, close: false });
+            let index = self.index(number);
+            for child in &mut self.children {
+                child.sent_at[index] = sent_at;
+            }
+        }
+        self.state = from.flow;
+        self.highest_sent = self.state.next;
+        for (child, handed_off) in self.children.iter_mut().zip(&from.children) {
+            child.state = handed_off.state;
+        }
+        self.turn = self.children.len();
+        // Readers may have freed slots since the parent was told last.
+        self.update_watermarks();
+        is_valid
+    }
+
+    /// Whether the numbers have grown from this flow's, and are in their order.
+    fn may_become(&self, from: &HandOff) -> bool {
+        let rises = |numbers: &[Sequence]| numbers.windows(2).all(|pair| !pair[1].is_before(pair[0]));
+        let (own, flow) = (&self.state, &from.flow);
+        let child_rises = |(child, handed_off): (&Child, &HandOffChild)| {
+            let state = &handed_off.state;
+            state.member == child.state.member
+                && rises(&[child.state.stable, state.stable, state.acked, state.sent, flow.next])
+                && flow.min_stable_children > 0
+                && rises(&[flow.freed, flow.min_stable, state.stable])
+        };
+        rises(&[own.next, flow.next, flow.freed + self.config.slots])
+            && rises(&[own.freed, flow.freed, flow.stable, flow.next])
+            && rises(&[own.consumed, flow.consumed, flow.next])
+            && rises(&[flow.freed, flow.consumed])
+            && self.children.len() == from.children.len()
+            && self.children.iter().zip(&from.children).all(child_rises)
+    }
+}

@@ -1,0 +1,91 @@
+//! A member as the root sees it.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{MemberId, Timestamp};
+
+use crate::Nanoseconds;
+
+/// A member as the root sees it.
+#[derive(Debug, Clone)]
+pub(super) struct MemberRecord {
+    pub address: SocketAddr,
+    pub is_present: bool,
+    pub parent: Option<MemberId>,
+    pub children: Vec<MemberId>,
+    /// The epoch of the last table that it has acknowledged; 0: none.
+    pub acked_epoch: u32,
+    /// When it acknowledged that table, by its own clock.
+    pub acked_at: Timestamp,
+    pub heard_at: Nanoseconds,
+    /// Since when a table that it has not acknowledged is sent to it.
+    pub table_since: Nanoseconds,
+    /// When its table is sent next.
+    pub table_at: Nanoseconds,
+    /// The interval until its table is sent again.
+    pub table_interval: Nanoseconds,
+    /// The part of its table to be sent next.
+    pub table_part: u16,
+    /// Whether it is to be sent its table even if it has acknowledged that.
+    pub is_table_requested: bool,
+    pub suspicion: Option<Suspicion>,
+}
+
+/// A member reported another one to be silent (the suspect state of SWIM).
+#[derive(Debug, Clone)]
+pub(super) struct Suspicion {
+    /// The member that reported it.
+    pub by: MemberId,
+    pub since: Nanoseconds,
+    /// When the root probes the suspect next.
+    pub probe_at: Nanoseconds,
+    /// When the suspect was heard by the root, which refutes the suspicion.
+    pub refuted_at: Option<Nanoseconds>,
+}
+
+/// The interval until a table is sent again, the first time; it doubles each time.
+const TABLE_INTERVAL_MIN: Nanoseconds = Nanoseconds::from_ms(5);
+
+impl MemberRecord {
+    pub fn new(
+        now: Nanoseconds,
+        address: SocketAddr,
+        parent: Option<MemberId>,
+        children: Vec<MemberId>,
+    ) -> Self {
+        Self {
+            address,
+            is_present: true,
+            parent,
+            children,
+            acked_epoch: 0,
+            acked_at: Timestamp(0),
+            heard_at: now,
+            table_since: now,
+            table_at: now,
+            table_interval: TABLE_INTERVAL_MIN,
+            table_part: 0,
+            is_table_requested: false,
+            suspicion: None,
+        }
+    }
+
+    /// It is to be sent the table of a new tree.
+    pub fn announce(&mut self, now: Nanoseconds) {
+        self.table_at = now;
+        self.table_interval = TABLE_INTERVAL_MIN;
+        self.table_since = now;
+        self.table_part = 0;
+    }
+
+    /// It is to be sent its table once more.
+    pub fn announce_again(&mut self, now: Nanoseconds) {
+        self.table_at = now;
+        self.is_table_requested = true;
+    }
+
+    /// A suspicion that it has not refuted.
+    pub fn open_suspicion(&self) -> Option<&Suspicion> {
+        self.suspicion.as_ref().filter(|suspicion| suspicion.refuted_at.is_none())
+    }
+}

@@ -1,0 +1,353 @@
+//! The part of a member other than the root in the tree.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{Acknowledgment, Body, Control, MemberId, Neighbour, Role, Table, Timestamp};
+
+use super::header::HeaderTemplate;
+use crate::flow::{ChildAddress, Flow, PeerFailure, PendingAck};
+use crate::{Ending, Nanoseconds, Settings, Transmit};
+
+/// What a member knows of its place in the tree.
+#[derive(Debug, Clone)]
+pub(super) struct Membership {
+    root: SocketAddr,
+    root_heard_at: Nanoseconds,
+    has_place: bool,
+    epoch: u32,
+    parent: Option<Neighbour>,
+    parent_heard_at: Nanoseconds,
+    incoming: Option<IncomingTable>,
+    is_table_ack_due: bool,
+    /// When the next join or leave is to be sent to the root.
+    join_at: Option<Nanoseconds>,
+    leave_at: Option<Nanoseconds>,
+    leaving_since: Option<Nanoseconds>,
+    suspected: Vec<SuspectedNeighbour>,
+    /// The timestamp of the root's probe that is to be answered.
+    root_probe: Option<Timestamp>,
+    completion: Option<Completion>,
+}
+
+/// A member of a closed group has everything, and its children have. It stays, since others may not have its last acknowledgment or
+/// may need another parent.
+#[derive(Debug, Clone, Copy)]
+struct Completion {
+    /// Whether the root has said that all members have everything, or is dead. Only the readers are waited for.
+    is_released: bool,
+}
+
+/// A table of which some parts have arrived.
+#[derive(Debug, Clone)]
+struct IncomingTable {
+    epoch: u32,
+    parts: Vec<Option<Table>>,
+}
+
+/// A neighbour that the root is told has failed.
+#[derive(Debug, Clone)]
+struct SuspectedNeighbour {
+    member: MemberId,
+    failure: PeerFailure,
+    since: Nanoseconds,
+    report_at: Nanoseconds,
+}
+
+/// What a complete table says.
+#[derive(Debug)]
+pub(super) struct NewPlace {
+    pub epoch: u32,
+    /// The first part of the table with the settings of the group.
+    pub table: Table,
+    pub children: Vec<ChildAddress>,
+}
+
+/// The interval at which requests to the root and reports are repeated until it answers.
+const REQUEST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
+
+impl Membership {
+    pub fn new(now: Nanoseconds, root: SocketAddr, sends_join: bool) -> Self {
+        Self {
+            root,
+            root_heard_at: now,
+            has_place: false,
+            epoch: 0,
+            parent: None,
+            parent_heard_at: now,
+            incoming: None,
+            is_table_ack_due: false,
+            join_at: sends_join.then_some(now),
+            leave_at: None,
+            leaving_since: None,
+            suspected: Vec::new(),
+            root_probe: None,
+            completion: None,
+        }
+    }
+
+    pub fn is_parent(&self, member: MemberId) -> bool {
+        self.parent.is_some_and(|parent| parent.member == member)
+    }
+
+    pub fn parent_address(&self) -> Option<SocketAddr> {
+        self.parent.map(|parent| parent.address)
+    }
+
+    pub fn is_root(&self, address: SocketAddr) -> bool {
+        self.root == address
+    }
+
+    pub fn handle_heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
+        if from == self.root {
+            self.root_heard_at = now;
+        }
+        if self.is_parent(member) {
+            self.parent_heard_at = now;
+        }
+        self.suspected
+            .retain(|suspected| suspected.member != member || suspected.failure == PeerFailure::StateLost);
+    }
+
+    /// The parent and when it was heard last, if nothing needs the slow path.
+    pub fn settled_parent(&self) -> Option<(Neighbour, Nanoseconds)> {
+        let is_settled = self.has_place
+            && self.incoming.is_none()
+            && !self.is_table_ack_due
+            && self.suspected.is_empty()
+            && self.join_at.is_none()
+            && self.leave_at.is_none()
+            && self.root_probe.is_none()
+            && self.completion.is_none();
+        self.parent.filter(|_| is_settled).map(|parent| (parent, self.parent_heard_at))
+    }
+
+    /// The parent was heard while the group was handed off.
+    pub fn reclaim(&mut self, parent_heard_at: Nanoseconds) {
+        self.parent_heard_at = self.parent_heard_at.max(parent_heard_at);
+        if self.parent.is_some_and(|parent| parent.address == self.root) {
+            self.root_heard_at = self.root_heard_at.max(parent_heard_at);
+        }
+    }
+
+    /// Takes a part of a table; true once all parts of a new table are there.
+    pub fn handle_table(&mut self, now: Nanoseconds, epoch: u32, table: Table) -> bool {
+        if table.acked_epoch > 0 && !self.has_place {
+            // This host acknowledged a table before it was restarted; what it had accepted is lost.
+            self.join_at = self.join_at.or(Some(now));
+            return false;
+        }
+        if epoch <= self.epoch {
+            // The root has not received the acknowledgment of this table.
+            self.is_table_ack_due = true;
+            return false;
+        }
+        let parts = usize::from(table.parts);
+        let incoming = match &mut self.incoming {
+            Some(incoming) if incoming.epoch > epoch => return false,
+            Some(incoming) if incoming.epoch == epoch && incoming.parts.len() == parts => incoming,
+            _ => self.incoming.insert(IncomingTable { epoch, parts: vec![None; parts] }),
+        };
+        let part = usize::from(table.part);
+        incoming.parts[part] = Some(table);
+        incoming.parts.iter().all(Option::is_some)
+    }
+
+    /// Takes the place that the complete table gives; `None` if that names no parent.
+    pub fn take_place(&mut self, now: Nanoseconds) -> Option<NewPlace> {
+        let IncomingTable { epoch, parts } = self.incoming.take()?;
+        let mut parts = parts.into_iter().flatten();
+        let mut table = parts.next()?;
+        table.neighbours.extend(parts.flat_map(|part| part.neighbours));
+        let parent = *table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent)?;
+        if self.parent != Some(parent) {
+            self.parent = Some(parent);
+            self.parent_heard_at = now;
+        }
+        let children = table.neighbours.iter().filter(|neighbour| neighbour.role == Role::Child);
+        let children: Vec<ChildAddress> =
+            children.map(|&Neighbour { member, address, .. }| ChildAddress { member, address }).collect();
+        self.suspected.retain(|suspected| {
+            parent.member == suspected.member || children.iter().any(|child| child.member == suspected.member)
+        });
+        self.epoch = epoch;
+        self.has_place = true;
+        self.is_table_ack_due = true;
+        self.join_at = None;
+        Some(NewPlace { epoch, table, children })
+    }
+
+    /// The root asks for a sign of life.
+    pub const fn handle_root_probe(&mut self, timestamp: Timestamp) {
+        self.root_probe = Some(timestamp);
+    }
+
+    pub fn leave(&mut self, now: Nanoseconds) {
+        self.leave_at = self.leave_at.or(Some(now));
+        self.leaving_since = self.leaving_since.or(Some(now));
+    }
+
+    /// A neighbour has failed.
+    pub fn suspect(&mut self, now: Nanoseconds, member: MemberId, failure: PeerFailure) {
+        if self.suspected.iter().all(|suspected| suspected.member != member) {
+            self.suspected.push(SuspectedNeighbour { member, failure, since: now, report_at: now });
+        }
+    }
+
+    /// Handles timeouts; returns how the group has ended at this member, if it has.
+    pub fn handle_timeout(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        flow: Option<&Flow>,
+    ) -> Option<Ending> {
+        if self.leaving_since.is_some_and(|since| now.since(since) > settings.peer_timeout) {
+            // The root does not answer, so that it need not agree.
+            return Some(Ending::Aborted);
+        }
+        let Some(flow) = flow else {
+            let waited = now.since(self.root_heard_at);
+            return (waited > settings.join_timeout).then_some(Ending::RootSilent(settings.join_timeout));
+        };
+        if flow.is_finished() && flow.has_acked_all() {
+            self.complete();
+        }
+        if self.is_released() {
+            return flow.is_read().then_some(Ending::Closed);
+        }
+        let parent = self.parent.filter(|_| now.since(self.parent_heard_at) > parent_timeout(settings));
+        if let Some(parent) = parent {
+            self.suspect(now, parent.member, PeerFailure::Silent);
+        }
+        let root_timeout = root_timeout(settings);
+        let is_root_dead = now.since(self.root_heard_at) > root_timeout
+            && self.suspected.iter().any(|suspected| now.since(suspected.since) > root_timeout);
+        if !is_root_dead {
+            return None;
+        }
+        match &mut self.completion {
+            // This member has everything, and no other can be told of it.
+            Some(completion) => {
+                completion.is_released = true;
+                flow.is_read().then_some(Ending::Closed)
+            }
+            None => Some(Ending::RootSilent(root_timeout)),
+        }
+    }
+
+    /// This node was suspended: that others were not heard meanwhile means nothing.
+    pub fn handle_suspend(&mut self, now: Nanoseconds) {
+        self.root_heard_at = now;
+        self.parent_heard_at = now;
+        self.suspected.clear();
+    }
+
+    fn is_released(&self) -> bool {
+        self.completion.is_some_and(|completion| completion.is_released)
+    }
+
+    fn complete(&mut self) -> &mut Completion {
+        self.completion.get_or_insert(Completion { is_released: false })
+    }
+
+    /// The root says that all members have everything.
+    pub fn release(&mut self) {
+        self.complete().is_released = true;
+    }
+
+    /// When the next timeout is to be handled.
+    pub fn timeout(&self, settings: &Settings) -> Option<Nanoseconds> {
+        if !self.has_place {
+            return self
+                .join_at
+                .into_iter()
+                .chain(self.leave_at)
+                .chain([self.root_heard_at + settings.join_timeout + Nanoseconds(1)])
+                .min();
+        }
+        if self.is_released() {
+            return None;
+        }
+        let reports = self.suspected.iter().map(|suspected| suspected.report_at);
+        // Once a neighbour is suspected, the reports to the root come next.
+        let parent = self.parent.filter(|_| self.suspected.is_empty());
+        let parent = parent.map(|_| self.parent_heard_at + parent_timeout(settings) + Nanoseconds(1));
+        reports.chain(parent).chain(self.leave_at).chain(self.join_at).min()
+    }
+
+    /// The next packet to be sent to the root.
+    pub fn poll_transmit(
+        &mut self,
+        now: Nanoseconds,
+        header: &HeaderTemplate,
+        flow: Option<&Flow>,
+    ) -> Option<Transmit> {
+        if let Some(flow) = flow
+            && let Some(timestamp) = self.root_probe.take()
+        {
+            let (_, next) = flow.readable();
+            let acknowledgment = Acknowledgment { stable: flow.stable(), receive_window: 0 };
+            let ack = PendingAck { next, timestamp, body: Body::Acknowledgment(acknowledgment) };
+            return Some(header.ack(self.root, &ack));
+        }
+        if std::mem::take(&mut self.is_table_ack_due) {
+            return Some(header.control(now, self.root, &Control::TableAck));
+        }
+        if take_due(&mut self.join_at, now) {
+            return Some(header.control(now, self.root, &Control::Join));
+        }
+        if take_due(&mut self.leave_at, now) {
+            return Some(header.control(now, self.root, &Control::Leave));
+        }
+        if self.is_released() {
+            return None;
+        }
+        let suspected = self.suspected.iter_mut().find(|suspected| suspected.report_at <= now)?;
+        suspected.report_at = now + REQUEST_INTERVAL;
+        let control = match suspected.failure {
+            PeerFailure::Silent => Control::Suspect(suspected.member),
+            PeerFailure::StateLost => Control::StateLost(suspected.member),
+        };
+        Some(header.control(now, self.root, &control))
+    }
+}
+
+/// A parent probes its children at every keepalive interval, and so is heard; it may meanwhile be busy finding out that another of its
+/// children is dead.
+fn parent_timeout(settings: &Settings) -> Nanoseconds {
+    Nanoseconds((settings.peer_timeout.0 / 2).saturating_mul(3))
+}
+
+/// A root that is silent for this time, although a failure was reported to it, is dead.
+fn root_timeout(settings: &Settings) -> Nanoseconds {
+    Nanoseconds(settings.peer_timeout.0.saturating_mul(2))
+}
+
+fn take_due(time: &mut Option<Nanoseconds>, now: Nanoseconds) -> bool {
+    let is_due = time.is_some_and(|time| time <= now);
+    if is_due {
+        *time = Some(now + REQUEST_INTERVAL);
+    }
+    is_due
+}
+
+#[cfg(test)]
+impl Membership {
+    /// A state of docs/protocol.md.
+    pub fn state(&self) -> &'static str {
+        if self.is_released() {
+            "released"
+        } else if self.completion.is_some() {
+            "complete"
+        } else if self.leave_at.is_some() {
+            "leaving"
+        } else if self.join_at.is_some() {
+            "joining"
+        } else if !self.has_place {
+            "waiting"
+        } else if self.suspected.is_empty() {
+            "placed"
+        } else {
+            "suspecting"
+        }
+    }
+}

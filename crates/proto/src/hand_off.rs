@@ -1,0 +1,89 @@
+//! A group that is handed off to a fast path (a NIC, or the kernel's packet path) while nothing in it needs the slow path.
+//!
+//! The fast path accepts packets in order, forwards them to all children, takes in acknowledgments and acknowledges to the parent, by
+//! the rules of `flow/`. For everything else the group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in
+//! which it would be had it done the work itself.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{Cookie, GroupId, MemberId, Sequence};
+
+use crate::state::{ChildState, FlowState};
+use crate::{Nanoseconds, Piece};
+
+/// A group while it is handed off: what the fast path has to know, and the state that it carries on.
+///
+/// Nothing is missing, held or to be retransmitted; every child is established and has been sent every packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOff {
+    /// The group's number.
+    pub group: GroupId,
+    /// The group's cookie.
+    pub cookie: Cookie,
+    /// The epoch that packets of this member carry.
+    pub epoch: u32,
+    /// This member's number.
+    pub member: MemberId,
+    /// The parent's number and address; `None` at the root.
+    pub parent: Option<(MemberId, SocketAddr)>,
+    /// The number of slots, a power of two.
+    pub slots: u32,
+    /// The longest payload in bytes.
+    pub payload_bytes_max: u16,
+    /// The minimum RTO.
+    pub min_rto: Nanoseconds,
+    /// The interval of keepalive probes. No RTO is longer than a quarter of it.
+    pub keepalive: Nanoseconds,
+    /// When the parent was heard last; 0 at the root.
+    pub parent_heard_at: Nanoseconds,
+    /// How far the packets are.
+    pub flow: FlowState,
+    /// The children in the order in which they are sent to.
+    pub children: Vec<HandOffChild>,
+}
+
+/// A child of a group that is handed off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandOffChild {
+    /// The address of its node.
+    pub address: SocketAddr,
+    /// How far it is.
+    pub state: ChildState,
+}
+
+/// A packet that was accepted, or queued, while the group was handed off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandOffPacket {
+    /// What is in its slot.
+    pub piece: Piece,
+    /// Whether the root requested an acknowledgment.
+    pub ack_requested: bool,
+    /// When it was forwarded to the children.
+    pub sent_at: Nanoseconds,
+}
+
+impl HandOff {
+    /// Memory for [`crate::Protocol::hand_off`] to write to: no group.
+    pub fn new() -> Self {
+        Self {
+            group: GroupId(0),
+            cookie: Cookie(0),
+            epoch: 0,
+            member: MemberId(0),
+            parent: None,
+            slots: 0,
+            payload_bytes_max: 0,
+            min_rto: Nanoseconds::ZERO,
+            keepalive: Nanoseconds::ZERO,
+            parent_heard_at: Nanoseconds::ZERO,
+            flow: FlowState::new(Sequence(0)),
+            children: Vec::new(),
+        }
+    }
+}
+
+impl Default for HandOff {
+    fn default() -> Self {
+        Self::new()
+    }
+}

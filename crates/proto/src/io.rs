@@ -1,0 +1,172 @@
+//! What goes into a node's protocol and what comes out of it.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use treecast_wire::{Cookie, Data, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
+
+use crate::{CreateGroup, Event, Nanoseconds};
+
+/// Something that happens to a node, or that its user requests.
+#[derive(Debug, Clone)]
+pub enum Input<'a> {
+    /// A datagram was received.
+    Datagram {
+        /// Its source address.
+        from: SocketAddr,
+        /// Its bytes. They stay until every [`Output::Store`] that follows has been carried out.
+        bytes: &'a [u8],
+    },
+    /// The time of [`Output::Timeout`] has come.
+    Timeout,
+    /// Create a group here, at its root.
+    CreateGroup(Box<CreateGroup>),
+    /// Become a member of a group. Its root sends the table.
+    JoinGroup {
+        /// The group's number.
+        group: GroupId,
+        /// The group's cookie.
+        cookie: Cookie,
+        /// The address of the root's node.
+        root: SocketAddr,
+        /// Whether to send a join to the root, which does not know of this host.
+        sends_join: bool,
+    },
+    /// At the root: the next packet is in its slot, to be sent.
+    Queue {
+        /// The group.
+        group: GroupId,
+        /// What is in the slot.
+        piece: Piece,
+    },
+    /// The readers of this node need no packet before this one.
+    Consumed {
+        /// The group.
+        group: GroupId,
+        /// The first packet that they need.
+        upto: Sequence,
+    },
+    /// With offload `host` or `assisted`: packets before this one may be forwarded.
+    Forward {
+        /// The group.
+        group: GroupId,
+        /// The first packet that may not be forwarded.
+        upto: Sequence,
+        /// To this child only; `None`: to all children.
+        child: Option<MemberId>,
+    },
+    /// At the root: everything is queued; the group ends when all members have it.
+    Close {
+        /// The group.
+        group: GroupId,
+    },
+    /// At another member: leave the group.
+    Leave {
+        /// The group.
+        group: GroupId,
+    },
+    /// End the group at once. The root evicts its members; another member just stops.
+    Abort {
+        /// The group.
+        group: GroupId,
+    },
+}
+
+impl Input<'_> {
+    /// The group of a request about a group that exists.
+    pub const fn group(&self) -> Option<GroupId> {
+        match self {
+            Self::Datagram { .. } | Self::Timeout | Self::CreateGroup(_) | Self::JoinGroup { .. } => None,
+            Self::Queue { group, .. }
+            | Self::Consumed { group, .. }
+            | Self::Forward { group, .. }
+            | Self::Close { group }
+            | Self::Leave { group }
+            | Self::Abort { group } => Some(*group),
+        }
+    }
+}
+
+/// What a node has to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Store the payload of the datagram that was handled last.
+    Store(Store),
+    /// Something has happened to a group.
+    Event(Event),
+    /// Send a datagram.
+    Transmit(Transmit),
+    /// Nothing, until there is an input or this time comes; `None`: until there is an input.
+    Timeout(Option<Nanoseconds>),
+}
+
+/// Where to store the payload of a datagram.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// The group.
+    pub group: GroupId,
+    /// The packet's number.
+    pub packet: Sequence,
+    /// The slot to store it in.
+    pub slot: u32,
+    /// Where the payload lies in the datagram, in bytes.
+    pub payload: Range<usize>,
+}
+
+/// A datagram to be sent: a header, and the place of its payload.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The destination address.
+    pub to: SocketAddr,
+    /// The header.
+    pub header: [u8; HEADER_BYTES],
+    /// The payload.
+    pub payload: TransmitPayload,
+}
+
+/// The payload of a datagram to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TransmitPayload {
+    /// The first bytes of a slot, which keeps them until the next call of [`crate::Protocol::handle`] at least.
+    Slot {
+        /// The group.
+        group: GroupId,
+        /// The slot.
+        slot: u32,
+        /// The payload's length in bytes.
+        length: u32,
+    },
+    /// These bytes; empty except for control messages.
+    Bytes(Vec<u8>),
+}
+
+/// A piece of a message in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The message's number in its group.
+    pub message: u32,
+    /// Where the piece begins in the message, in bytes.
+    pub offset: u64,
+    /// The length of the piece in bytes.
+    pub length: u32,
+    /// The length of the message in bytes.
+    pub message_length: u64,
+    /// The checksum of the piece as the root computed it.
+    pub checksum: PayloadChecksum,
+}
+
+impl Piece {
+    /// The piece of a slot without payload.
+    pub(crate) const EMPTY: Self =
+        Self { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
+
+    /// Whether the message ends with this piece.
+    pub const fn is_last(&self) -> bool {
+        self.offset + self.length as u64 == self.message_length
+    }
+
+    pub(crate) const fn of(data: &Data, checksum: PayloadChecksum) -> Self {
+        let Data { message, offset, length, message_length, .. } = *data;
+        Self { message, offset, length, message_length, checksum }
+    }
+}

@@ -1,0 +1,214 @@
+//! The state of a group's packets at one node, as plain data.
+//!
+//! The structures are integers in C layout, so that handing a group off to a fast path is a copy, and reclaiming it is a check and a
+//! copy. bpf/group.h has the same structures; a test of `treecast-ebpf` compares their fields.
+
+use treecast_wire::{MemberId, Sequence};
+
+use crate::c_layout::c_layout;
+use crate::congestion_window::CongestionWindow;
+use crate::rtt::Rtt;
+use crate::{GroupCounters, Nanoseconds, Piece};
+
+c_layout! {
+    /// How far the packets of a group are at one node.
+    ///
+    /// Sequence numbers only grow: `freed <= stable <= next <= freed + slots` and `freed <= consumed <= next`.
+    pub struct FlowState {
+        /// All packets before it are accepted; at the root, queued.
+        pub next: Sequence,
+        /// The readers of this node need no packet before it.
+        pub consumed: Sequence,
+        /// All packets before it are accepted by every member of this node's subtree.
+        pub stable: Sequence,
+        /// All packets before it have left their slots.
+        pub freed: Sequence,
+        /// The parent has requested acknowledgments of all packets before it.
+        pub ack_requested: Sequence,
+        /// `stable` as the parent was told last.
+        pub advertised_stable: Sequence,
+        /// The end of the receive window as the parent was told last.
+        pub advertised_window_end: Sequence,
+        /// The least `stable` of all children.
+        pub min_stable: Sequence,
+        /// The number of children at `min_stable`; 0 without children.
+        pub min_stable_children: u32,
+        /// Padding.
+        pub reserved: u32,
+        /// What the piece in packet `next` has to be.
+        pub expected: Expected,
+        /// The earliest time at which a child's timer may expire; `u64::MAX` without children.
+        pub timer_at: Nanoseconds,
+        /// What is counted.
+        pub counters: GroupCounters,
+    }
+}
+
+c_layout! {
+    /// How far a child is. `stable <= acked <= sent` once it is established.
+    pub struct ChildState {
+        /// The child's number.
+        pub member: MemberId,
+        /// The next packet to be sent to it for the first time (SND.NXT of RFC 9293).
+        pub sent: Sequence,
+        /// It has accepted all packets before this one (SND.UNA of RFC 9293).
+        pub acked: Sequence,
+        /// Its whole subtree has accepted all packets before this one.
+        pub stable: Sequence,
+        /// The end of its receive window: it has slots for packets before this one.
+        pub window_end: Sequence,
+        /// Acknowledgments of all packets before this one have been requested.
+        pub ack_requested: Sequence,
+        /// The number of requests for an acknowledgment since the child was heard last.
+        pub unanswered: u32,
+        /// The number of consecutive retransmission timeouts; each doubles the RTO (RFC 6298, 5.5).
+        pub backoff: u32,
+        /// The number of consecutive persist probes (RFC 9293, 3.8.6.1) without progress of the child's subtree or window.
+        pub persist_probes: u32,
+        /// Padding.
+        pub reserved: u32,
+        /// When `acked` last grew.
+        pub acked_at: Nanoseconds,
+        /// When it was heard last.
+        pub heard_at: Nanoseconds,
+        /// The start of its timer: when it last made progress, was sent a packet after it had acknowledged all, or timed out.
+        pub timer_started_at: Nanoseconds,
+        /// When the first unanswered request was sent; meaningless without one.
+        pub unanswered_since: Nanoseconds,
+        /// The round trip to it.
+        pub rtt: Rtt,
+        /// How many packets may be in flight to it.
+        pub congestion_window: CongestionWindow,
+    }
+}
+
+c_layout! {
+    /// What the piece in the next packet has to be.
+    pub struct Expected {
+        /// One of [`Expected::ANY_MESSAGE`], [`Expected::MESSAGE`], [`Expected::REST`], [`Expected::NOTHING`].
+        pub kind: u32,
+        /// The message's number.
+        pub message: u32,
+        /// Where the piece begins in the message, in bytes.
+        pub offset: u64,
+        /// The length of the message in bytes.
+        pub message_length: u64,
+    }
+}
+
+impl Expected {
+    /// The first piece of any message.
+    pub const ANY_MESSAGE: u32 = 0;
+    /// The first piece of this message.
+    pub const MESSAGE: u32 = 1;
+    /// The piece of this message that begins at this offset.
+    pub const REST: u32 = 2;
+    /// No piece: the group is closed.
+    pub const NOTHING: u32 = 3;
+
+    /// The first piece of any message.
+    pub const fn any_message() -> Self {
+        Self { kind: Self::ANY_MESSAGE, message: 0, offset: 0, message_length: 0 }
+    }
+
+    /// No piece: the group is closed.
+    pub const fn nothing() -> Self {
+        Self { kind: Self::NOTHING, message: 0, offset: 0, message_length: 0 }
+    }
+
+    /// What follows a piece.
+    pub const fn after(piece: &Piece) -> Self {
+        let Piece { message, offset, length, message_length, .. } = *piece;
+        if piece.is_last() {
+            Self { kind: Self::MESSAGE, message: message.wrapping_add(1), offset: 0, message_length: 0 }
+        } else {
+            Self { kind: Self::REST, message, offset: offset + length as u64, message_length }
+        }
+    }
+
+    /// Whether a piece is the expected one.
+    pub const fn fits(&self, piece: &Piece) -> bool {
+        match self.kind {
+            Self::ANY_MESSAGE => piece.offset == 0,
+            Self::MESSAGE => piece.message == self.message && piece.offset == 0,
+            Self::REST => {
+                piece.message == self.message
+                    && piece.offset == self.offset
+                    && piece.message_length == self.message_length
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the group may be closed here: no message has begun that is not whole, and the group is open.
+    pub const fn is_boundary(&self) -> bool {
+        matches!(self.kind, Self::ANY_MESSAGE | Self::MESSAGE)
+    }
+
+    /// Whether the group is closed.
+    pub const fn is_nothing(&self) -> bool {
+        self.kind == Self::NOTHING
+    }
+
+    /// The message that has begun and is not whole, and how many bytes of it are there.
+    pub const fn unfinished(&self) -> Option<(u32, u64)> {
+        if self.kind == Self::REST { Some((self.message, self.offset)) } else { None }
+    }
+}
+
+impl FlowState {
+    /// The state before the first packet, which is `start`.
+    pub fn new(start: Sequence) -> Self {
+        Self {
+            next: start,
+            consumed: start,
+            stable: start,
+            freed: start,
+            ack_requested: start,
+            advertised_stable: start,
+            advertised_window_end: start,
+            min_stable: start,
+            min_stable_children: 0,
+            reserved: 0,
+            expected: Expected::any_message(),
+            timer_at: Nanoseconds::ZERO,
+            counters: GroupCounters::default(),
+        }
+    }
+}
+
+impl ChildState {
+    /// The state of a new child that is taken to have all packets before `stable`.
+    pub const fn new(now: Nanoseconds, member: MemberId, stable: Sequence, slots: u32) -> Self {
+        Self {
+            member,
+            sent: stable,
+            acked: stable,
+            stable,
+            window_end: stable,
+            ack_requested: stable,
+            unanswered: 0,
+            backoff: 0,
+            persist_probes: 0,
+            reserved: 0,
+            acked_at: now,
+            heard_at: now,
+            timer_started_at: now,
+            unanswered_since: Nanoseconds::ZERO,
+            rtt: Rtt::UNKNOWN,
+            congestion_window: CongestionWindow::new(slots, stable),
+        }
+    }
+}
+
+impl ChildState {
+    /// The number of packets in flight.
+    pub const fn in_flight(&self) -> u32 {
+        self.sent.distance_from(self.acked) as u32
+    }
+
+    /// Whether an acknowledgment was requested and has not come.
+    pub const fn owes_ack(&self) -> bool {
+        self.unanswered > 0 || self.acked.is_before(self.ack_requested)
+    }
+}
