@@ -1,9 +1,17 @@
 /* CRC-32C (RFC 9260, appendix A), eight bytes at a time. */
 #pragma once
 
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "group.h"
+#include "maps.h"
+#include "packet.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read with their first byte lowest");
 
-/* Where the tables are, in one register: left to itself, the compiler makes an address of each table. */
+/* The address of the tables in one register: otherwise the compiler loads the address of each table. */
 static __always_inline const __u8 *crc_tables(void)
 {
 	const __u8 *tables = (const __u8 *)CRC_TABLES;
@@ -12,11 +20,11 @@ static __always_inline const __u8 *crc_tables(void)
 	return tables;
 }
 
-/* An entry of one of them, by its place in bytes, in the fewest instructions there are for it: half of the program's time is spent
- * here. The mask keeps the place within the table. */
-#define CRC_ENTRY(tables, table, place)                                                                               \
+/* An entry of a table by its offset in bytes, in as few instructions as possible: half of the program's time is spent here. The mask
+ * keeps the offset within the table. */
+#define CRC_ENTRY(tables, table, offset)                                                                              \
 	({                                                                                                            \
-		__u64 entry = (place);                                                                                \
+		__u64 entry = (offset);                                                                               \
 		asm volatile("%0 &= 0x3fc\n\t"                                                                        \
 			     "%0 += %1\n\t"                                                                           \
 			     "%0 = *(u32 *)(%0 + %2)"                                                                 \
@@ -27,7 +35,7 @@ static __always_inline const __u8 *crc_tables(void)
 
 static __always_inline __u32 crc_word(const __u8 *tables, __u32 crc, __u64 word)
 {
-	/* What does not wait for the sum so far comes first, and nothing waits for more than it has to. */
+	/* Loads that do not depend on the CRC so far come first, so that they overlap with it. */
 	__u32 rest = CRC_ENTRY(tables, 3, word >> 30), first, second;
 
 	rest ^= CRC_ENTRY(tables, 2, word >> 38);
@@ -41,7 +49,7 @@ static __always_inline __u32 crc_word(const __u8 *tables, __u32 crc, __u64 word)
 	return rest ^ (first ^ second);
 }
 
-/* So many bytes at a time are one step of a loop, which the verifier looks at once. */
+/* The bytes of one iteration of a loop, whose body the verifier examines once. */
 #define BLOCK_BYTES 64
 
 struct summing {
@@ -50,11 +58,11 @@ struct summing {
 	__u32 reserved;
 };
 
-static long crc_block(__u32 place, void *context)
+static long crc_block(__u32 index, void *context)
 {
 	struct summing *summing = context;
 	const __u8 *tables = crc_tables();
-	__u32 at = place * BLOCK_BYTES, word, crc = summing->crc;
+	__u32 at = index * BLOCK_BYTES, word, crc = summing->crc;
 
 	asm volatile("" : "+r"(at));
 	if (at > SLOT_BYTES - BLOCK_BYTES)
@@ -71,21 +79,21 @@ static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
 {
 	struct summing summing = { slot, ~0u, 0 };
 	const __u8 *tables = crc_tables();
-	__u32 at = length & ~(BLOCK_BYTES - 1), place;
+	__u32 at = length & ~(BLOCK_BYTES - 1), index;
 	__u32 crc;
 
 	bpf_loop(length / BLOCK_BYTES, crc_block, &summing, 0);
 	crc = summing.crc;
-	for (place = 0; place < BLOCK_BYTES / 8 - 1; place++, at += 8) {
+	for (index = 0; index < BLOCK_BYTES / 8 - 1; index++, at += 8) {
 		__u32 word = at;
 
-		/* What is checked is what is used, and not something that the compiler has made of it. */
+		/* The value that is checked is the value that is used: the barrier keeps the compiler from deriving another one. */
 		asm volatile("" : "+r"(word));
 		if (word + 8 > length || word > SLOT_BYTES - 8)
 			break;
 		crc = crc_word(tables, crc, *(__u64 *)(slot->payload + word));
 	}
-	for (place = 0; place < 7; place++, at++) {
+	for (index = 0; index < 7; index++, at++) {
 		__u32 byte = at;
 
 		asm volatile("" : "+r"(byte));
@@ -96,14 +104,14 @@ static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
 	return ~crc;
 }
 
-/* The checksum of a packet whose header says 0 there, from its payload's part. */
+/* The checksum of a packet from its payload's part; the header's checksum field is 0. */
 static __noinline __u32 packet_checksum(struct header *header, __u32 payload)
 {
 	const __u8 *tables = crc_tables();
 	__u32 crc = ~payload;
-	__u32 place;
+	__u32 index;
 
-	for (place = 0; place < HEADER_BYTES / 8; place++)
-		crc = crc_word(tables, crc, ((__u64 *)header)[place]);
+	for (index = 0; index < HEADER_BYTES / 8; index++)
+		crc = crc_word(tables, crc, ((__u64 *)header)[index]);
 	return ~crc;
 }

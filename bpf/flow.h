@@ -1,12 +1,25 @@
-/* What happens to a group, as in crates/proto/src/flow: the same rules for what is in the ordinary. Whatever is not is for user
- * space, and nothing has changed then. The caller owns the group. */
+/* The rules of crates/proto/src/flow for what the fast path handles. What it does not handle is left to the slow path in user space,
+ * and then nothing has changed. The caller owns the group. */
 #pragma once
 
-#define FIRST_WAIT_NS 10000000ULL
-#define QUEUE_MAX_NS 5000000ULL
-#define SAMPLE_MAX_NS 60000000000ULL
-#define LATE_MAX (1 << 29)
+#include <stdbool.h>
 
+#include <linux/bpf.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "group.h"
+#include "maps.h"
+#include "packet.h"
+
+/* As in crates/proto/src/rtt.rs and flow/send.rs. */
+#define INITIAL_RTO_NS 10000000ULL
+#define QUEUEING_DELAY_MAX_NS 5000000ULL
+#define RTT_SAMPLE_MAX_NS 60000000000ULL
+#define ACK_LAG_PACKETS_MAX (1 << 29)
+
+/* Sequence numbers wrap (RFC 1982). */
 static __always_inline __s32 distance(__u32 packet, __u32 from)
 {
 	return (__s32)(packet - from);
@@ -27,159 +40,166 @@ static __always_inline __u32 later(__u32 one, __u32 other)
 	return is_before(one, other) ? other : one;
 }
 
-/* An eighth of the slots, as which the parent is told of progress. */
-static __always_inline __u32 step_of(struct group *group)
+/* An eighth of the slots: one packet in so many requests an acknowledgment. */
+static __always_inline __u32 ack_interval(struct group *group)
 {
 	return group->slots < 8 ? 1 : group->slots / 8;
 }
 
-static __always_inline void settle(struct group *group)
+static __always_inline void update_watermarks(struct group *group)
 {
-	__u32 below = group->child_count ? group->least : group->next;
+	struct flow_state *flow = &group->flow;
+	__u32 accepted_below = group->child_count ? flow->min_stable : flow->next;
 
-	group->stable = later(group->stable, earlier(below, group->next));
-	group->freed = later(group->freed, earlier(group->consumed, below));
+	flow->stable = later(flow->stable, earlier(accepted_below, flow->next));
+	flow->freed = later(flow->freed, earlier(flow->consumed, accepted_below));
 }
 
-/* Whether the parent is to be told without having asked. */
+/* Whether the parent is to be sent an acknowledgment that it has not requested. */
 static __always_inline bool has_news(struct group *group)
 {
-	__s32 step = step_of(group);
+	struct flow_state *flow = &group->flow;
+	__s32 step = ack_interval(group);
 
 	if (group->is_root)
 		return false;
-	return (is_before(group->told_stable, group->asked) && !is_before(group->stable, group->asked)) ||
-	       distance(group->stable, group->told_stable) >= step ||
-	       distance(group->freed + group->slots, group->told_end) >= 2 * step;
+	if (is_before(flow->advertised_stable, flow->ack_requested) && !is_before(flow->stable, flow->ack_requested))
+		return true;
+	return distance(flow->stable, flow->advertised_stable) >= step ||
+	       distance(flow->freed + group->slots, flow->advertised_window_end) >= 2 * step;
 }
 
-/* Takes over what the reader has read, if that can be. */
+/* Takes over how far the reader has read; an invalid number is counted and ignored. */
 static __always_inline void consume(struct group *group, struct page *page)
 {
 	__u32 read = *(volatile __u32 *)&page->read;
+	struct flow_state *flow = &group->flow;
 
-	if (group->is_root || read == group->consumed)
+	if (group->is_root || read == flow->consumed)
 		return;
-	if (is_before(read, group->consumed) || is_before(group->next, read)) {
-		group->counts.invalid++;
+	if (is_before(read, flow->consumed) || is_before(flow->next, read)) {
+		group->counters.invalid++;
 		return;
 	}
-	group->consumed = read;
-	settle(group);
+	flow->consumed = read;
+	update_watermarks(group);
 }
 
-static __always_inline bool fits(struct group *group, struct record *piece)
+static __always_inline bool is_expected(struct expected *expected, struct descriptor *piece)
 {
-	switch (group->expected) {
-	case EXPECTED_BEGINNING:
+	switch (expected->kind) {
+	case EXPECTED_ANY_MESSAGE:
 		return piece->offset == 0;
 	case EXPECTED_MESSAGE:
-		return piece->offset == 0 && piece->message == group->expected_message;
+		return piece->offset == 0 && piece->message == expected->message;
 	case EXPECTED_REST:
-		return piece->message == group->expected_message && piece->offset == group->expected_offset &&
-		       piece->message_length == group->expected_message_length;
+		return piece->message == expected->message && piece->offset == expected->offset &&
+		       piece->message_length == expected->message_length;
 	default:
 		return false;
 	}
 }
 
-static __always_inline bool is_last(struct record *piece)
+static __always_inline bool is_last(struct descriptor *piece)
 {
 	return piece->offset + piece->length == piece->message_length;
 }
 
-static __always_inline bool owes_answer(struct child *child)
+static __always_inline bool owes_ack(struct child_state *child)
 {
-	return child->questions || is_before(child->acked, child->asked);
+	return child->unanswered || is_before(child->acked, child->ack_requested);
 }
 
-/* When a child is to be missed, or to be asked for a sign of life. */
-static __always_inline __u64 deadline(struct group *group, struct child *child)
+/* When a child's timer expires: the RTO, the persist timer or the keepalive timer. */
+static __always_inline __u64 child_timer(struct group *group, struct child_state *child)
 {
-	struct trip *trip = &child->trip;
-	__u64 wait = FIRST_WAIT_NS, wait_max = group->keepalive / 4;
+	__u64 wait = INITIAL_RTO_NS, wait_max = group->keepalive / 4;
+	struct rtt *rtt = &child->rtt;
 	__u32 doublings;
 
-	if (owes_answer(child))
-		doublings = child->misses;
-	else if (is_before(child->stable, child->sent) || child->sent == child->end)
-		doublings = 2 + child->looks;
+	if (owes_ack(child))
+		doublings = child->backoff;
+	else if (is_before(child->stable, child->sent) || child->sent == child->window_end)
+		doublings = 2 + child->persist_probes;
+	else if (child->timer_started_at > child->heard_at)
+		return child->timer_started_at + group->keepalive;
 	else
-		return (child->quiet_since > child->heard_at ? child->quiet_since : child->heard_at) + group->keepalive;
-	if (trip->is_measured) {
-		wait = trip->smoothed + 4 * trip->variation;
+		return child->heard_at + group->keepalive;
+	if (rtt->is_measured) {
+		wait = rtt->smoothed + 4 * rtt->variation;
 		if (wait < group->min_rto)
 			wait = group->min_rto;
 	}
 	wait <<= doublings < 16 ? doublings : 16;
-	return child->quiet_since + (wait < wait_max ? wait : wait_max);
+	return child->timer_started_at + (wait < wait_max ? wait : wait_max);
 }
 
-static __always_inline bool may_send(struct group *group, struct child *child, __u32 packets)
+/* Whether receive window and congestion window allow that number of packets. */
+static __always_inline bool may_send(struct group *group, struct child_state *child, __u32 packets)
 {
-	return child->sent == group->next && distance(child->end, child->sent) >= (__s32)packets &&
-	       child->sent - child->acked + packets <= child->window.packets;
+	return child->sent == group->flow.next && distance(child->window_end, child->sent) >= (__s32)packets &&
+	       child->sent - child->acked + packets <= child->congestion_window.packets;
 }
 
 struct readiness {
 	struct group *group;
 	__u64 now;
 	__u32 packets;
-	__u32 is_waiting;
+	__u32 is_blocked;
 };
 
-/* What is done with each child in turn is a function of its own, which the verifier looks at once and not once a child. */
-static long look_for_child_that_waits(__u32 place, void *context)
+/* The body of a loop over children is a function of its own, which the verifier examines once and not once per child. */
+static long check_child_ready(__u32 index, void *context)
 {
 	struct readiness *readiness = context;
 	struct group *group = readiness->group;
 
-	if (place < CHILDREN_MAX && may_send(group, &group->children[place], readiness->packets) &&
-	    deadline(group, &group->children[place]) > readiness->now)
+	if (index < CHILDREN_MAX && may_send(group, &group->children[index].state, readiness->packets) &&
+	    child_timer(group, &group->children[index].state) > readiness->now)
 		return 0;
-	readiness->is_waiting = 1;
+	readiness->is_blocked = 1;
 	return 1;
 }
 
-/* Whether so many packets can go to every child now, and none of them is to be looked after first: acknowledgments shorten waits,
- * so that a child may be late before the time that is set. */
-static __always_inline bool may_send_all(struct group *group, __u64 now, __u32 packets)
+/* Whether that number of packets may be sent to every child, and no child's timer has expired. An acknowledgment may shorten the RTO, so
+ * that the timer of a child expires before `timer_at`. */
+static __always_inline bool may_send_to_all(struct group *group, __u64 now, __u32 packets)
 {
 	struct readiness readiness = { group, now, packets, 0 };
 
-	bpf_loop(group->child_count, look_for_child_that_waits, &readiness, 0);
-	return !readiness.is_waiting;
+	bpf_loop(group->child_count, check_child_ready, &readiness, 0);
+	return !readiness.is_blocked;
 }
 
-/* The place of the last bit of some, without an instruction for it. */
+/* The index of the last bit set, without an instruction for it. */
 static __always_inline __u32 last_bit(__u64 bits)
 {
-	__u32 place = 0;
+	__u32 index = 0;
 
 	if (bits >> 32) {
-		place += 32;
+		index += 32;
 		bits >>= 32;
 	}
 	if (bits >> 16) {
-		place += 16;
+		index += 16;
 		bits >>= 16;
 	}
 	if (bits >> 8) {
-		place += 8;
+		index += 8;
 		bits >>= 8;
 	}
 	if (bits >> 4) {
-		place += 4;
+		index += 4;
 		bits >>= 4;
 	}
 	if (bits >> 2) {
-		place += 2;
+		index += 2;
 		bits >>= 2;
 	}
-	return place + (bits >> 1);
+	return index + (bits >> 1);
 }
 
-static __always_inline __u32 bits_set(__u64 bits)
+static __always_inline __u32 count_bits(__u64 bits)
 {
 	bits -= bits >> 1 & 0x5555555555555555ULL;
 	bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
@@ -187,223 +207,230 @@ static __always_inline __u32 bits_set(__u64 bits)
 	return bits * 0x0101010101010101ULL >> 56;
 }
 
+/* The bits from an index on. */
+static __always_inline __u64 bits_from(__s32 index)
+{
+	if (index <= 0)
+		return ~0ULL;
+	return index < SEGMENTS_MAX ? ~0ULL << index : 0;
+}
+
+/* The bits of the packets that end an acknowledgment interval. */
+static __always_inline __u64 interval_bits(struct group *group, __u32 first)
+{
+	__u32 interval = ack_interval(group), index = (interval - 1 - first) & (interval - 1);
+	__u64 bits = 1;
+
+	if (index >= SEGMENTS_MAX)
+		return 0;
+	if (interval <= 1)
+		bits |= bits << 1;
+	if (interval <= 2)
+		bits |= bits << 2;
+	if (interval <= 4)
+		bits |= bits << 4;
+	if (interval <= 8)
+		bits |= bits << 8;
+	if (interval <= 16)
+		bits |= bits << 16;
+	if (interval <= 32)
+		bits |= bits << 32;
+	return bits << index;
+}
+
 struct sending {
 	struct group *group;
 	struct work *work;
-	/* The first of the packets, and which of them there are, and ask whoever they are sent to; a bit a packet. */
 	__u32 first;
+	/* One bit per packet: all of them, and those that request an acknowledgment of every child. */
 	__u64 all;
-	__u64 ack_requested;
+	__u64 ack_requests;
 };
 
-/* The bits from one place on. */
-static __always_inline __u64 bits_from(__s32 place)
-{
-	if (place <= 0)
-		return ~0ULL;
-	return place < PACKETS_MAX ? ~0ULL << place : 0;
-}
-
-/* The bits of the packets that are the last of a step. */
-static __always_inline __u64 last_of_steps(struct group *group, __u32 first)
-{
-	__u32 step = step_of(group), place = (step - 1 - first) & (step - 1);
-	__u64 bits = 1;
-
-	if (place >= PACKETS_MAX)
-		return 0;
-	if (step <= 1)
-		bits |= bits << 1;
-	if (step <= 2)
-		bits |= bits << 2;
-	if (step <= 4)
-		bits |= bits << 4;
-	if (step <= 8)
-		bits |= bits << 8;
-	if (step <= 16)
-		bits |= bits << 16;
-	if (step <= 32)
-		bits |= bits << 32;
-	return bits << place;
-}
-
-static long send_to(__u32 place, void *context)
+static long send_to_child(__u32 index, void *context)
 {
 	struct sending *sending = context;
 	struct group *group = sending->group;
 	struct work *work = sending->work;
-	__u32 packet = sending->first, questions;
-	struct child *child;
-	bool is_looked_at;
-	__u64 asked, look_at;
+	__u32 packet = sending->first, unanswered;
+	struct child_state *child;
+	bool starts_timer;
+	__u64 requests, timer;
 
-	if (place >= CHILDREN_MAX)
+	if (index >= CHILDREN_MAX)
 		return 1;
-	child = &group->children[place];
-	/* It is asked where nothing more can be sent to it: as far as its window is open, and it has slots. */
-	asked = sending->ack_requested | bits_from((__s32)(child->window.packets - (packet + 1 - child->acked))) |
-		bits_from(distance(child->end, packet) - 1);
-	asked &= sending->all;
-	/* Kept in memory, where the verifier does not tell every set of packets from every other. */
-	work->asked[place] = asked;
-	is_looked_at = child->sent == child->acked;
-	if (is_looked_at)
-		child->quiet_since = work->now;
-	child->sent = packet + work->packets;
-	if (asked) {
-		is_looked_at = true;
-		if (!owes_answer(child))
-			child->quiet_since = work->now;
-		child->asked = later(child->asked, packet + last_bit(asked) + 1);
-		if (!child->questions)
+	child = &group->children[index].state;
+	/* Packets that fill the congestion window or the receive window request an acknowledgment. */
+	requests = sending->ack_requests |
+		   bits_from((__s32)(child->congestion_window.packets - (packet + 1 - child->acked))) |
+		   bits_from(distance(child->window_end, packet) - 1);
+	requests &= sending->all;
+	/* Kept in memory, where the verifier does not distinguish sets of packets. */
+	work->ack_requests[index] = requests;
+	starts_timer = child->sent == child->acked;
+	if (starts_timer)
+		child->timer_started_at = work->now;
+	child->sent = packet + work->segments;
+	if (requests) {
+		starts_timer = true;
+		if (!owes_ack(child))
+			child->timer_started_at = work->now;
+		child->ack_requested = later(child->ack_requested, packet + last_bit(requests) + 1);
+		if (!child->unanswered)
 			child->unanswered_since = work->now;
-		questions = child->questions + bits_set(asked);
-		child->questions = questions < child->questions ? ~0u : questions;
+		unanswered = child->unanswered + count_bits(requests);
+		child->unanswered = unanswered < child->unanswered ? ~0u : unanswered;
 	}
-	if (!is_looked_at)
+	if (!starts_timer)
 		return 0;
-	look_at = deadline(group, child);
-	if (look_at < group->look_at)
-		group->look_at = look_at;
+	timer = child_timer(group, child);
+	if (timer < group->flow.timer_at)
+		group->flow.timer_at = timer;
 	return 0;
 }
 
-/* Notes that the packets are sent to every child, and of which each is asked for an answer. */
-static __always_inline void send_all(struct group *group, struct work *work, __u32 first, __u64 ack_requested)
+/* Records that the packets are sent to every child, and which of them request an acknowledgment of which child. */
+static __always_inline void send_to_children(struct group *group, struct work *work, __u32 first, __u64 ack_requests)
 {
 	struct sending sending = { .group = group, .work = work, .first = first };
 
-	sending.all = ~bits_from(work->packets);
-	sending.ack_requested = ack_requested | last_of_steps(group, first);
-	bpf_loop(group->child_count, send_to, &sending, 0);
-	group->counts.sent += (__u64)group->child_count * work->packets;
+	sending.all = ~bits_from(work->segments);
+	sending.ack_requests = ack_requests | interval_bits(group, first);
+	bpf_loop(group->child_count, send_to_child, &sending, 0);
+	group->flow.counters.sent += (__u64)group->child_count * work->segments;
 }
 
-/* Accepts the next packet, whose piece fits and whose payload is in its slot. */
-static __always_inline void accept(struct group *group, struct record *piece)
+/* Accepts the next packet, whose piece is the expected one and whose payload is in its slot. */
+static __always_inline void accept(struct group *group, struct descriptor *piece)
 {
+	struct flow_state *flow = &group->flow;
+
 	if (is_last(piece)) {
-		group->expected = EXPECTED_MESSAGE;
-		group->expected_message = piece->message + 1;
+		flow->expected.kind = EXPECTED_MESSAGE;
+		flow->expected.message = piece->message + 1;
+		flow->expected.offset = 0;
+		flow->expected.message_length = 0;
 	} else {
-		group->expected = EXPECTED_REST;
-		group->expected_message = piece->message;
-		group->expected_offset = piece->offset + piece->length;
-		group->expected_message_length = piece->message_length;
+		flow->expected.kind = EXPECTED_REST;
+		flow->expected.message = piece->message;
+		flow->expected.offset = piece->offset + piece->length;
+		flow->expected.message_length = piece->message_length;
 	}
-	group->next++;
+	flow->next++;
 	if (group->is_root)
-		group->consumed = group->next;
+		flow->consumed = flow->next;
 	else
-		group->counts.accepted++;
-	settle(group);
+		flow->counters.accepted++;
+	update_watermarks(group);
 }
 
-static __always_inline void measured(struct trip *trip, __u64 sample)
+static __always_inline void on_rtt_sample(struct rtt *rtt, __u64 sample)
 {
-	if (sample > SAMPLE_MAX_NS)
-		sample = SAMPLE_MAX_NS;
-	if (sample < trip->shortest)
-		trip->shortest = sample;
-	trip->last = sample;
-	if (trip->is_measured) {
-		__u64 apart = trip->smoothed > sample ? trip->smoothed - sample : sample - trip->smoothed;
+	if (sample > RTT_SAMPLE_MAX_NS)
+		sample = RTT_SAMPLE_MAX_NS;
+	if (sample < rtt->min)
+		rtt->min = sample;
+	rtt->latest = sample;
+	if (rtt->is_measured) {
+		__u64 deviation = rtt->smoothed > sample ? rtt->smoothed - sample : sample - rtt->smoothed;
 
-		trip->variation = (3 * trip->variation + apart) / 4;
-		trip->smoothed = (7 * trip->smoothed + sample) / 8;
+		rtt->variation = (3 * rtt->variation + deviation) / 4;
+		rtt->smoothed = (7 * rtt->smoothed + sample) / 8;
 	} else {
-		trip->is_measured = 1;
-		trip->smoothed = sample;
-		trip->variation = sample / 2;
+		rtt->is_measured = 1;
+		rtt->smoothed = sample;
+		rtt->variation = sample / 2;
 	}
 }
 
-static __always_inline bool is_queueing(struct trip *trip)
+static __always_inline bool has_standing_queue(struct rtt *rtt)
 {
-	return trip->last > trip->shortest && trip->last - trip->shortest > QUEUE_MAX_NS;
+	return rtt->latest > rtt->min && rtt->latest - rtt->min > QUEUEING_DELAY_MAX_NS;
 }
 
-static __always_inline void open_window(struct group *group, struct window *window, __u32 packets)
+static __always_inline void grow_window(struct congestion_window *window, __u32 acknowledged, __u32 packets_max)
 {
-	__u32 opened;
+	__u32 packets;
 
-	window->eighths += window->is_opening ? 8 * packets : packets;
-	opened = window->packets + window->eighths / 8;
-	window->packets = opened < group->slots ? opened : group->slots;
-	window->eighths %= 8;
+	window->growth_eighths += window->is_slow_start ? 8 * acknowledged : acknowledged;
+	packets = window->packets + window->growth_eighths / 8;
+	window->packets = packets < packets_max ? packets : packets_max;
+	window->growth_eighths %= 8;
 }
 
-static long look_for_least(__u32 place, void *context)
+static long compare_min_stable(__u32 index, void *context)
 {
 	struct group *group = *(struct group **)context;
+	struct flow_state *flow = &group->flow;
 	__u32 stable;
 
-	if (place >= CHILDREN_MAX)
+	if (index >= CHILDREN_MAX)
 		return 1;
-	stable = group->children[place].stable;
-	if (!group->least_count || is_before(stable, group->least)) {
-		group->least = stable;
-		group->least_count = 1;
-	} else if (stable == group->least) {
-		group->least_count++;
+	stable = group->children[index].state.stable;
+	if (!flow->min_stable_children || is_before(stable, flow->min_stable)) {
+		flow->min_stable = stable;
+		flow->min_stable_children = 1;
+	} else if (stable == flow->min_stable) {
+		flow->min_stable_children++;
 	}
 	return 0;
 }
 
-static __always_inline void find_least(struct group *group)
+static __always_inline void find_min_stable(struct group *group)
 {
-	group->least_count = 0;
-	bpf_loop(group->child_count, look_for_least, &group, 0);
+	group->flow.min_stable_children = 0;
+	bpf_loop(group->child_count, compare_min_stable, &group, 0);
 }
 
-/* Takes in an acknowledgment of a child; false if that is out of the ordinary. */
-static __always_inline bool told(struct group *group, struct child *child, struct header *header, __u64 now)
+/* Takes an acknowledgment of a child; false if the slow path has to handle it. */
+static __always_inline bool handle_ack(struct group *group, struct child_state *child, struct header *header, __u64 now)
 {
 	__u32 next = bpf_ntohl(header->sequence), stable = bpf_ntohl(header->acknowledgment.stable);
-	__u32 window = bpf_ntohl(header->acknowledgment.window), end = next + window;
-	__u64 sent_at = bpf_be64_to_cpu(header->timestamp);
-	__s32 arrived = distance(next, child->acked);
-	bool was_least = child->stable == group->least;
+	__u32 receive_window = bpf_ntohl(header->acknowledgment.receive_window), window_end = next + receive_window;
+	__u64 requested_at = bpf_be64_to_cpu(header->timestamp);
+	__s32 acknowledged = distance(next, child->acked);
+	bool was_at_min = child->stable == group->flow.min_stable;
 
-	if (is_before(next, child->sent - LATE_MAX) || is_before(group->next, next) || distance(next, stable) < 0 ||
-	    distance(next, stable) > LATE_MAX || window > group->slots)
+	if (is_before(next, child->sent - ACK_LAG_PACKETS_MAX) || is_before(group->flow.next, next) ||
+	    distance(next, stable) < 0 || distance(next, stable) > ACK_LAG_PACKETS_MAX || receive_window > group->slots)
 		return false;
-	/* It has less than it had when that was asked: it has forgotten what it had accepted. */
-	if (arrived < 0 && sent_at > child->acked_at)
+	/* It acknowledges less than before, in reply to a later request: it has lost its state. */
+	if (acknowledged < 0 && requested_at > child->acked_at)
 		return false;
-	group->counts.acks_received++;
+	group->flow.counters.acks_received++;
 	child->heard_at = now;
-	child->questions = 0;
-	child->misses = 0;
-	if (sent_at && sent_at <= now)
-		measured(&child->trip, now - sent_at);
+	child->unanswered = 0;
+	child->backoff = 0;
+	if (requested_at && requested_at <= now)
+		on_rtt_sample(&child->rtt, now - requested_at);
 	child->sent = later(child->sent, next);
-	if (arrived > 0) {
-		if (child->sent - child->acked >= child->window.packets && !is_queueing(&child->trip))
-			open_window(group, &child->window, arrived);
+	if (acknowledged > 0) {
+		if (child->sent - child->acked >= child->congestion_window.packets && !has_standing_queue(&child->rtt))
+			grow_window(&child->congestion_window, acknowledged, group->slots);
 		child->acked = next;
 		child->acked_at = now;
-		child->quiet_since = now;
+		child->timer_started_at = now;
 	}
-	if (is_before(child->stable, stable) || is_before(child->end, end))
-		child->looks = 0;
+	if (is_before(child->stable, stable) || is_before(child->window_end, window_end))
+		child->persist_probes = 0;
 	child->stable = later(child->stable, stable);
-	child->end = later(child->end, end);
-	if (was_least && child->stable != group->least) {
-		if (group->least_count > 1)
-			group->least_count--;
+	child->window_end = later(child->window_end, window_end);
+	if (was_at_min && child->stable != group->flow.min_stable) {
+		if (group->flow.min_stable_children > 1)
+			group->flow.min_stable_children--;
 		else
-			find_least(group);
+			find_min_stable(group);
 	}
-	settle(group);
+	update_watermarks(group);
 	return true;
 }
 
-/* Makes the answer to the parent, which has been told of everything then. */
-static __always_inline void answer(struct group *group, struct header *header, __be64 timestamp)
+/* Makes the acknowledgment to the parent, and records what it advertises. */
+static __always_inline void make_ack(struct group *group, struct header *header, __be64 timestamp)
 {
-	__u32 end = group->freed + group->slots;
-	__s32 window = distance(end, group->next);
+	struct flow_state *flow = &group->flow;
+	__u32 window_end = flow->freed + group->slots;
+	__s32 receive_window = distance(window_end, flow->next);
 
 	header->version = VERSION;
 	header->kind = KIND_ACKNOWLEDGMENT;
@@ -413,14 +440,14 @@ static __always_inline void answer(struct group *group, struct header *header, _
 	header->group = bpf_htonl(group->number);
 	header->epoch = bpf_htonl(group->epoch);
 	header->sender = bpf_htonl(group->member);
-	header->sequence = bpf_htonl(group->next);
+	header->sequence = bpf_htonl(flow->next);
 	header->timestamp = timestamp;
-	header->acknowledgment.stable = bpf_htonl(group->stable);
-	header->acknowledgment.window = bpf_htonl(window > 0 ? window : 0);
+	header->acknowledgment.stable = bpf_htonl(flow->stable);
+	header->acknowledgment.receive_window = bpf_htonl(receive_window > 0 ? receive_window : 0);
 	header->acknowledgment.missing_first = 0;
 	header->acknowledgment.reserved = 0;
 	header->acknowledgment.missing = 0;
-	group->told_stable = group->stable;
-	group->told_end = end;
-	group->counts.acks_sent++;
+	flow->advertised_stable = flow->stable;
+	flow->advertised_window_end = window_end;
+	flow->counters.acks_sent++;
 }

@@ -1,118 +1,138 @@
-/* What a packet that was taken becomes: copies, an answer, what wakes a sleeper. */
+/* What an accepted packet becomes: copies to the children, an acknowledgment to the parent, and a datagram that wakes a reader. */
 #pragma once
 
-/* The number of a host's loopback interface (LOOPBACK_IFINDEX in Linux). */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "group.h"
+#include "maps.h"
+#include "owner.h"
+#include "packet.h"
+#include "send.h"
+
+/* The verdict for a datagram that wakes a reader: programs of others do not see it. */
+#define DELIVER TC_ACT_OK
+
+/* The index of a host's loopback interface (LOOPBACK_IFINDEX in Linux). */
 #define LOOPBACK 1
 
-/* Packets that are sent on to the children. */
+/* The forwarding of a GSO batch, or of one packet, to the children. */
 struct forwarding {
 	struct __sk_buff *buffer;
 	struct work *work;
 	struct group *group;
 	void *slots;
 	__u32 first;
-	/* About which packets the headers ask as they are now, a bit a packet, and which are to be written anew. */
-	__u64 asked;
+	/* One bit per segment: those whose header in the buffer requests an acknowledgment, and those whose header is to be rewritten. */
+	__u64 ack_requests;
 	__u64 changed;
 	__u32 has_failed;
-	/* Whether the packets themselves are the last copy, and then by which interface they leave. */
+	/* Whether the buffer itself is the last copy, and the interface by which it then leaves. */
 	__u32 may_leave;
 	__u32 interface;
 };
 
-/* Writes the header of another packet than the first. */
-static long rewrite(__u32 place, void *context)
+/* Rewrites the header of a segment that is not the first. */
+static long rewrite_segment(__u32 index, void *context)
 {
 	struct forwarding *forwarding = context;
 	struct work *work = forwarding->work;
 	struct group *group = forwarding->group;
-	__u32 at = work->headers_bytes + place * work->each_bytes;
-	__u32 number = (forwarding->first + place) & (group->slots - 1);
+	__u32 at = work->headers_bytes + index * work->segment_bytes;
+	__u32 number = (forwarding->first + index) & (group->slots - 1);
 	struct slot *slot;
 
-	if (place >= PACKETS_MAX)
+	if (index >= SEGMENTS_MAX)
 		return 1;
-	if (!place || !(forwarding->changed >> place & 1))
+	if (!index || !(forwarding->changed >> index & 1))
 		return 0;
 	slot = bpf_map_lookup_elem(forwarding->slots, &number);
-	if (!slot || bpf_skb_load_bytes(forwarding->buffer, at, &work->other, HEADER_BYTES))
+	if (!slot || bpf_skb_load_bytes(forwarding->buffer, at, &work->segment_header, HEADER_BYTES))
 		goto failed;
-	/* The slot is the packet's until all children have acknowledged it, which they have not been sent yet. */
-	make_data(&work->other, &work->other, work, group, forwarding->asked >> place & 1, slot->record.checksum);
-	if (!bpf_skb_store_bytes(forwarding->buffer, at, &work->other, HEADER_BYTES, 0))
+	/* The slot keeps the packet until all children have acknowledged it, and they have not been sent it yet. */
+	make_data(&work->segment_header, &work->segment_header, work, group, forwarding->ack_requests >> index & 1,
+		  slot->descriptor.checksum);
+	if (!bpf_skb_store_bytes(forwarding->buffer, at, &work->segment_header, HEADER_BYTES, 0))
 		return 0;
 failed:
 	forwarding->has_failed = 1;
 	return 1;
 }
 
-static long forward_to(__u32 place, void *context)
+static long forward_to_child(__u32 index, void *context)
 {
 	struct forwarding *forwarding = context;
 	struct work *work = forwarding->work;
 	struct group *group = forwarding->group;
-	struct way *way;
-	__u64 asked;
+	struct path *path;
+	__u64 requests;
 
-	if (place >= CHILDREN_MAX)
+	if (index >= CHILDREN_MAX)
 		return 1;
-	way = &group->children[place].way;
-	asked = work->asked[place];
-	forwarding->changed = place ? asked ^ forwarding->asked : ~0ULL;
-	forwarding->asked = asked;
+	path = &group->children[index].path;
+	requests = work->ack_requests[index];
+	forwarding->changed = index ? requests ^ forwarding->ack_requests : ~0ULL;
+	forwarding->ack_requests = requests;
 	if (forwarding->changed & 1)
-		make_data(&work->data, &work->header, work, group, asked & 1, work->checksum);
-	if (work->packets > 1 && forwarding->changed > 1)
-		bpf_loop(work->packets, rewrite, forwarding, 0);
-	if (forwarding->has_failed || readdress(forwarding->buffer, work, way, &work->data, work->length))
-		count(&group->counts.unsent);
-	else if (forwarding->may_leave && place + 1 == group->child_count)
-		forwarding->interface = way->interface;
-	else if (bpf_clone_redirect(forwarding->buffer, way->interface, 0))
-		count(&group->counts.unsent);
+		make_data(&work->data, &work->header, work, group, requests & 1, work->checksum);
+	if (work->segments > 1 && forwarding->changed > 1)
+		bpf_loop(work->segments, rewrite_segment, forwarding, 0);
+	if (forwarding->has_failed || rewrite_headers(forwarding->buffer, work, path, &work->data, work->length))
+		count(&group->counters.transmit_errors);
+	else if (forwarding->may_leave && index + 1 == group->child_count)
+		forwarding->interface = path->interface;
+	else if (bpf_clone_redirect(forwarding->buffer, path->interface, 0))
+		count(&group->counters.transmit_errors);
 	return 0;
 }
 
-/* Sends the copies; says by which interface the packets themselves leave, which are the last of them if `may_leave`. */
+/* Sends the copies. With `may_leave` the buffer itself is the last of them; returns the interface by which it leaves, or 0. */
 static __always_inline __u32 forward(struct __sk_buff *buffer, struct work *work, struct group *group, bool may_leave)
 {
 	struct forwarding forwarding = { .buffer = buffer, .work = work, .group = group, .may_leave = may_leave };
-	__u32 place = work->place;
+	__u32 index = work->group_index;
 
 	forwarding.first = bpf_ntohl(work->header.sequence);
-	forwarding.slots = bpf_map_lookup_elem(&SLOTS, &place);
+	forwarding.slots = bpf_map_lookup_elem(&SLOTS, &index);
 	if (forwarding.slots)
-		bpf_loop(group->child_count, forward_to, &forwarding, 0);
+		bpf_loop(group->child_count, forward_to_child, &forwarding, 0);
 	return forwarding.interface;
 }
 
-/* Wakes who sleeps by the packet itself, or what is left of it: it goes up to the socket that is waited on, under a version that no
- * packet of ours has. A bell would have to interrupt this processor, which takes longer than all else together. Packets that have
- * come already go first, since waking takes longer than they do: it comes in once more, behind them. But over loopback a packet has
- * its route from where it was sent, and would lose it on the way: the host's own addresses are taken from nowhere else. */
-static __noinline int wake(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
+/* Wakes a reader by the packet itself: its header goes up to the socket on which the reader sleeps, with a version that no packet of ours
+ * has. A ring buffer would wake user space by an interrupt of this processor, which takes longer than everything else together. The
+ * datagram enters the interface once more, behind packets that have arrived already, since waking takes longer than forwarding them.
+ * Over loopback it goes up at once: redirected, it would lose the route that it got when it was sent, and the kernel drops datagrams from
+ * its own addresses without one. */
+static __noinline int wake_reader(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
 {
-	struct way *sleeper = &work->sleeper;
+	struct path *reader = &work->reader_path;
 
-	sleeper->bytes = work->headers_bytes;
-	__builtin_memcpy(sleeper->frame, work->came, sizeof(sleeper->frame));
-	udp_of(sleeper->frame, sleeper->bytes == IPV6_HEADER_AT)->to = group->wake_port;
+	reader->bytes = work->headers_bytes;
+	__builtin_memcpy(reader->frame, work->received, sizeof(reader->frame));
+	udp_of(reader->frame, reader->bytes == IPV6_HEADER_AT)->to = group->wake_port;
 	work->data = work->header;
-	work->data.version = VERSION_OF_WAKING;
-	if (!readdress(buffer, work, sleeper, &work->data, length))
-		return buffer->ifindex == LOOPBACK ? GO_UP : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
-	ring(work->place, WOKEN_BY_TIME);
+	work->data.version = WAKE_VERSION;
+	if (!rewrite_headers(buffer, work, reader, &work->data, length))
+		return buffer->ifindex == LOOPBACK ? DELIVER : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
+	wake_node(work->group_index, WAKE_FOR_TIMER);
 	return TC_ACT_SHOT;
 }
 
-/* Sends the answer that the packet has become, and wakes who sleeps by what is left. */
-static __always_inline int answer_parent(struct __sk_buff *buffer, struct work *work, struct group *group)
+/* Sends the acknowledgment that the packet has become, and wakes a reader by the same buffer. */
+static __always_inline int send_ack(struct __sk_buff *buffer, struct work *work, struct group *group)
 {
-	__u32 interface = group->parent_way.interface;
+	__u32 interface = group->parent_path.interface;
 
-	if (!work->wakes)
+	if (!work->wakes_reader)
 		return bpf_redirect(interface, 0);
 	if (bpf_clone_redirect(buffer, interface, 0))
-		count(&group->counts.unsent);
-	return wake(buffer, work, group, HEADER_BYTES);
+		count(&group->counters.transmit_errors);
+	return wake_reader(buffer, work, group, HEADER_BYTES);
 }

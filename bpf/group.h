@@ -1,110 +1,159 @@
-/* Memory that the program shares with the node's user-space half, and with applications. crates/ebpf/src/layout.rs mirrors it;
- * a test holds the mirror to this. Numbers are the host's own. */
+/* Memory that the program shares with the slow path in user space, and with applications. crates/ebpf/src/layout.rs mirrors it, and
+ * flow_state, child_state and what they contain are structures of crates/proto (state.rs, rtt.rs, congestion_window.rs,
+ * counters.rs); a test compares all fields. Integers are in the host's byte order unless their type says otherwise. */
 #pragma once
 
-/* As many children a group has at most where the program forwards. */
+#include <linux/types.h>
+
+/* The longest payload in bytes. */
+#ifndef SLOT_BYTES
+#define SLOT_BYTES 1408
+#endif
+
+/* The greatest number of children of a group that the program forwards. */
 #define CHILDREN_MAX 64
 
-/* As many packets pass as one at most: a bit each in a word. */
-#define PACKETS_MAX 64
+/* The greatest number of segments of a GSO batch: one bit each in a word. */
+#define SEGMENTS_MAX 64
 
-/* Whose a group is now. Only the owner touches what is in a group but for `owner` itself, `awaits_room` and the ways: the
- * program takes it from nobody for one packet, user space for as long as it has something to do that is out of the ordinary. */
-#define OWNER_NOBODY 0
+/* The owner of a group. Only the owner accesses the fields of the group, except `owner`, `room_wanted` and the paths. The program
+ * acquires a group that has no owner, for one packet; user space acquires it for as long as the slow path works on it. */
+#define OWNER_NONE 0
 #define OWNER_PROGRAM 1
 #define OWNER_USER 2
 
-/* What the user-space half is woken for. */
-#define WOKEN_BY_NOTE 1
-#define WOKEN_BY_TIME 2
-#define WOKEN_BY_ROOM 3
+/* Why user space is woken. */
+#define WAKE_FOR_NAK 1
+#define WAKE_FOR_TIMER 2
+#define WAKE_FOR_ROOM 3
 
-/* What the next piece has to be, as in proto's `Expected`. */
-#define EXPECTED_BEGINNING 0
+/* The kinds of `struct expected`. */
+#define EXPECTED_ANY_MESSAGE 0
 #define EXPECTED_MESSAGE 1
 #define EXPECTED_REST 2
 
-/* The headers below ours of whatever goes to one neighbour, as user space's last packet there had them. 0 bytes: none was sent. */
-struct way {
+/* The headers below ours of packets to a neighbour, as they were in the last packet that user space sent there. `bytes` is their length;
+ * `interface` is 0 as long as none was sent. */
+struct path {
 	__u32 interface;
 	__u32 bytes;
 	__u8 frame[64];
 };
 
-/* The round trip to a child, as proto's `RoundTrip`; times in nanoseconds. */
-struct trip {
+/* proto's `Rtt`: times in nanoseconds. */
+struct rtt {
 	__u64 smoothed;
 	__u64 variation;
-	__u64 shortest;
-	__u64 last;
+	__u64 min;
+	__u64 latest;
 	__u32 is_measured;
 	__u32 reserved;
 };
 
-/* How many packets may be under way to a child, as proto's `Window`. */
-struct window {
+/* proto's `CongestionWindow`. */
+struct congestion_window {
 	__u32 packets;
-	__u32 eighths;
-	__u32 is_opening;
-	__u32 answered;
+	__u32 growth_eighths;
+	__u32 is_slow_start;
+	__u32 recovery_point;
 };
 
-/* A NAK that user space is to act on. */
-struct note {
-	__u32 is_there;
+/* proto's `Expected`: what the piece in the next packet has to be. */
+struct expected {
+	__u32 kind;
+	__u32 message;
+	__u64 offset;
+	__u64 message_length;
+};
+
+/* proto's `GroupCounters`. */
+struct counters {
+	__u64 accepted;
+	__u64 held;
+	__u64 duplicates;
+	__u64 no_slot;
+	__u64 sent;
+	__u64 retransmitted;
+	__u64 acks_sent;
+	__u64 naks_sent;
+	__u64 acks_received;
+	__u64 timeouts;
+	__u64 probes_sent;
+	__u64 unknown_sender;
+	__u64 invalid;
+};
+
+/* proto's `FlowState`: how far the packets of a group are. */
+struct flow_state {
+	__u32 next;
+	__u32 consumed;
+	__u32 stable;
+	__u32 freed;
+	__u32 ack_requested;
+	__u32 advertised_stable;
+	__u32 advertised_window_end;
+	__u32 min_stable;
+	__u32 min_stable_children;
+	__u32 reserved;
+	struct expected expected;
+	__u64 timer_at;
+	struct counters counters;
+};
+
+/* proto's `ChildState`: how far a child is. */
+struct child_state {
+	__u32 member;
+	__u32 sent;
+	__u32 acked;
+	__u32 stable;
+	__u32 window_end;
+	__u32 ack_requested;
+	__u32 unanswered;
+	__u32 backoff;
+	__u32 persist_probes;
+	__u32 reserved;
+	__u64 acked_at;
+	__u64 heard_at;
+	__u64 timer_started_at;
+	__u64 unanswered_since;
+	struct rtt rtt;
+	struct congestion_window congestion_window;
+};
+
+/* A NAK that the slow path is to handle. */
+struct nak {
+	__u32 is_pending;
 	__u32 reserved;
 	__u64 arrived_at;
 	__u8 header[64];
 };
 
-/* A child, as proto's `Child` is while it is open and misses nothing. */
 struct child {
-	__u32 member;
-	__u32 sent;
-	__u32 acked;
-	__u32 stable;
-	__u32 end;
-	__u32 asked;
-	__u32 questions;
-	__u32 misses;
-	__u32 looks;
-	__u32 reserved;
-	__u64 acked_at;
-	__u64 heard_at;
-	__u64 quiet_since;
-	/* Since when it has been asked and not been heard; with no questions, of no meaning. */
-	__u64 unanswered_since;
-	struct trip trip;
-	struct window window;
-	struct way way;
-	struct note note;
+	struct child_state state;
+	struct path path;
+	struct nak nak;
 };
 
-/* What the program counts of a group; the first four are proto's counters of the same names. */
-struct counts {
-	__u64 accepted;
-	__u64 sent;
-	__u64 acks_sent;
-	__u64 acks_received;
-	/* Packets that were given to user space, since it had the group or the packet was out of the ordinary. */
-	__u64 passed;
-	/* Copies that no interface took. */
-	__u64 unsent;
-	/* Datagrams of applications that the program could not send on at once. */
+/* What the program counts beside proto's counters. */
+struct fast_path_counters {
+	/* Packets that were left to the slow path. */
+	__u64 slow_path;
+	/* Copies that no interface accepted. */
+	__u64 transmit_errors;
+	/* Datagrams of a root's application that could not be sent at once. */
 	__u64 deferred;
-	/* Numbers in an application's page that cannot be. */
+	/* Invalid numbers in an application's page. */
 	__u64 invalid;
 };
 
-/* A group, as proto's `Flow` is while nothing in it is out of the ordinary. */
 struct group {
 	__u32 owner;
-	/* The port of the socket on which whoever sleeps waits. */
+	/* The port of the socket on which a sleeping reader waits. */
 	__be16 wake_port;
-	__u16 reserved2;
-	/* For when the timer is set, or before which user space is not told again that its time has come; 0: neither. */
-	__u64 timed_at;
-	/* What user space posts. */
+	__u16 reserved;
+	/* The time for which the timer is set, or before which user space is not woken again by the timer; 0: neither. */
+	__u64 timer_set_for;
+	/* What user space posts before it hands the group off. */
 	__u64 cookie;
 	__u32 number;
 	__u32 epoch;
@@ -116,36 +165,21 @@ struct group {
 	__u32 child_count;
 	__u64 min_rto;
 	__u64 keepalive;
-	/* The socket whose datagrams are packets of this group's root. */
-	__u64 source;
-	/* What goes on. */
-	__u32 next;
-	__u32 consumed;
-	__u32 stable;
-	__u32 freed;
-	__u32 asked;
-	__u32 told_stable;
-	__u32 told_end;
-	/* All before it are accepted by every child's subtree, and so many have no more. */
-	__u32 least;
-	__u32 least_count;
-	__u32 expected;
-	__u32 expected_message;
-	/* At the root, user space is told when every child may be sent so many packets, or has everything; 0: it does not wait. User
-	 * space writes it at any time, and the program 0. */
-	__u32 awaits_room;
-	__u64 expected_offset;
-	__u64 expected_message_length;
+	/* The cookie (SO_COOKIE) of the socket whose datagrams are packets of this group's root; 0: none. */
+	__u64 root_socket;
+	/* At the root, user space is woken when this number of packets may be sent to every child, or all packets are freed; 0: not. User
+	 * space writes it at any time, and the program resets it to 0. */
+	__u32 room_wanted;
+	__u32 reserved2;
 	__u64 parent_heard_at;
-	/* When a child is to be looked after, at the earliest. */
-	__u64 look_at;
-	struct counts counts;
-	struct way parent_way;
+	struct flow_state flow;
+	struct fast_path_counters counters;
+	struct path parent_path;
 	struct child children[CHILDREN_MAX];
 };
 
-/* What is in a slot: proto's `Slot`, and when it came. */
-struct record {
+/* What a slot holds. */
+struct descriptor {
 	__u32 message;
 	__u32 length;
 	__u64 offset;
@@ -153,58 +187,57 @@ struct record {
 	/* The payload's part of the packet's checksum. */
 	__u32 checksum;
 	__u32 ack_requested;
-	/* When the packet was accepted here, and when its copies were sent on. */
+	/* When the packet was accepted here, and when its copies were forwarded. */
 	__u64 arrived_at;
 	__u64 sent_at;
 	__u64 reserved[2];
 };
 
-/* A slot. Behind the longest payload there is room to end it with zeroes. */
 struct slot {
-	struct record record;
+	struct descriptor descriptor;
 	__u8 payload[SLOT_BYTES];
 };
 
-_Static_assert(SLOT_BYTES % 8 == 0, "payloads are read in words");
+_Static_assert(SLOT_BYTES % 8 == 0, "payloads are read in words of 8 bytes");
 
-/* What an application and its node share beside slots. Each writes its own lines; the program believes nothing that an
- * application writes, and reads nothing of what it has written itself. */
+/* What an application and its node share beside slots. Each side writes cache lines of its own. The program checks every number that an
+ * application writes, and does not read numbers that it has written itself. */
 struct page {
-	/* Slots from `read` to before `written` are the reader's: at the root the application writes `written`, and the node and its
-	 * program `read`; at another member it is the other way round. */
+	/* Slots from `read` to before `written` belong to the reader: at the root the application writes `written`, and the node and the
+	 * program write `read`; at another member it is the other way round. */
 	__u32 written;
 	__u32 fill_written[15];
 	__u32 read;
 	__u32 fill_read[15];
-	/* Whether somebody sleeps who is to be woken. */
-	__u32 sleeps;
-	__u32 fill_sleeps[15];
-	/* At the root, all before it are sent on, or user space will do so. */
-	__u32 taken;
-	/* Whether the program has the group, as far as is known. */
-	__u32 is_lent;
-	/* At the root, whether the application leaves it to the node to send on what is written. */
-	__u32 is_left;
+	/* Whether a sleeping reader or writer is to be woken. */
+	__u32 is_waiting;
+	__u32 fill_is_waiting[15];
+	/* At the root, packets before it are forwarded, or will be by user space. */
+	__u32 forwarded;
+	/* Whether the group is handed off to the program, as far as is known. */
+	__u32 is_handed_off;
+	/* At the root, whether the application delegates sending to the node. */
+	__u32 is_delegated;
 	__u32 fill[13];
 	__u8 rest[3840];
 };
 
 _Static_assert(sizeof(struct page) == 4096, "an application maps one page");
 
-/* What holds for all groups. */
+/* What all groups have in common. */
 struct node {
-	/* The socket of the user-space half, and where it listens. */
+	/* The cookie of the slow path's socket, and its port. */
 	__u64 socket;
 	__be16 port;
 	__u16 reserved;
-	/* The number of what was last sent by that socket and seen here, in turn; and of what came for it. */
-	__u32 seen_out;
-	__u32 seen_in;
+	/* The number of packets that passed the program from that socket, and to it. */
+	__u32 egress_count;
+	__u32 ingress_count;
 	__u32 reserved2;
 };
 
-/* What is put on the bell. */
-struct ring {
+/* What is put into the ring buffer that wakes user space. */
+struct wakeup {
 	__u32 group;
-	__u32 woken_by;
+	__u32 reason;
 };

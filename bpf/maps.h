@@ -1,10 +1,17 @@
-/* What the program keeps. Sizes that a node chooses are set when the program is loaded. */
+/* The maps of the program. Their sizes are set when the program is loaded. */
 #pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "group.h"
+#include "packet.h"
 
 /* CRC-32C of one byte followed by 0 to 7 others, computed when the program is loaded. */
 const volatile __u32 CRC_TABLES[8][256] = {};
 
-/* In tests time is told by `TEST_CLOCK`; the verifier removes what is not used. */
+/* In tests `TEST_CLOCK` replaces the clock; the verifier removes unused code. */
 const volatile __u32 HAS_TEST_CLOCK = 0;
 
 struct {
@@ -23,13 +30,13 @@ struct {
 	__type(value, struct group);
 } GROUPS SEC(".maps");
 
-/* From a group's number to its place. */
+/* From a group's number to its index in `GROUPS`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} PLACES SEC(".maps");
+} GROUP_INDICES SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -57,15 +64,15 @@ struct {
 	});
 } PAGES SEC(".maps");
 
-/* What wakes the user-space half for what is out of the ordinary. */
+/* Wakes user space for the slow path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
-} BELL SEC(".maps");
+} WAKEUPS SEC(".maps");
 
 struct timer {
 	struct bpf_timer timer;
-	__u32 is_made;
+	__u32 is_initialized;
 };
 
 struct {
@@ -83,47 +90,38 @@ struct {
 	__type(value, __u64);
 } TEST_CLOCK SEC(".maps");
 
-/* A packet while it is worked on. One a processor does: a program is not interrupted by another packet of the same processor, and
- * copies that pass the hook again leave it before it is touched. */
+/* The work area of a packet. One per processor suffices: another packet of the same processor does not interrupt the program, and
+ * copies that pass the hook again leave the program before they touch it. */
 struct work {
-	/* The headers below ours, and ours, as the packet came; and those that are written. */
-	__u8 came[FRAME_BYTES_MAX + 2];
+	/* The headers below ours, and ours, as they were received, and as they are rewritten. */
+	__u8 received[FRAME_BYTES_MAX + 2];
 	struct header header;
-	__u8 frame[FRAME_BYTES_MAX + 2];
-	/* The way back up, to who sleeps. */
-	struct way sleeper;
+	__u8 rewritten[FRAME_BYTES_MAX + 2];
+	/* The path to a sleeping reader of this host. */
+	struct path reader_path;
 	struct header data;
-	struct header acknowledgment;
-	/* Where our header begins, and how long UDP's payload is, in bytes. */
+	struct header ack;
+	/* The offset of our header, and the length of UDP's payload, in bytes. */
 	__u32 headers_bytes;
 	__u32 length;
-	/* Of which group by its place, what the payload's part of the checksum is, and when it came. */
-	__u32 place;
+	/* The group's index, the payload's part of the checksum, and the time of arrival. */
+	__u32 group_index;
 	__u32 checksum;
 	__u64 now;
-	/* The sum of what the packet had behind our header and has no longer. */
-	__u32 removed;
-	/* How many packets there are, how long each is but the last, and the header of one that is not the first. */
-	__u32 packets;
-	__u32 each_bytes;
-	struct header other;
-	/* Of which packets each child is asked for an answer, a bit a packet; whether the parent is answered, and who is woken. */
-	__u64 asked[CHILDREN_MAX];
-	/* How a group was before packets were taken of which one cannot be. */
-	struct before {
-		__u64 expected_offset;
-		__u64 expected_message_length;
-		__u64 accepted;
-		__u32 next;
-		__u32 consumed;
-		__u32 stable;
-		__u32 freed;
-		__u32 expected;
-		__u32 expected_message;
-	} before;
-	__u32 answers;
-	__u32 wakes;
-	__u32 wakes_node;
+	/* The Internet checksum's sum of the payload that was removed behind our header. */
+	__u32 removed_sum;
+	/* The number of segments, the length of each but the last, and the header of a segment that is not the first. */
+	__u32 segments;
+	__u32 segment_bytes;
+	struct header segment_header;
+	/* The packets of which each child is requested an acknowledgment, one bit per packet. */
+	__u64 ack_requests[CHILDREN_MAX];
+	/* The state of the group before a batch, which is restored if one of its segments is left to the slow path. */
+	struct flow_state saved;
+	/* Whether an acknowledgment is sent to the parent, whether a reader is woken, and why the node is woken (0: it is not). */
+	__u32 sends_ack;
+	__u32 wakes_reader;
+	__u32 wakes_node_for;
 };
 
 struct {

@@ -1,9 +1,13 @@
-/* Packets as crates/wire writes them, behind Ethernet, IP and UDP. docs/wire.md has the table; a test holds this to it. */
+/* Packets as crates/wire writes them, behind Ethernet, IP and UDP (docs/wire.md; a test compares the two). */
 #pragma once
 
+#include <stdbool.h>
+
+#include <linux/types.h>
+
 #define VERSION 1
-/* What the kernel wakes a process with is no packet. */
-#define VERSION_OF_WAKING 0
+/* The version of the datagram that wakes a reader, which is no packet of the protocol. */
+#define WAKE_VERSION 0
 
 #define KIND_DATA 1
 #define KIND_ACKNOWLEDGMENT 2
@@ -13,7 +17,7 @@
 
 #define MESSAGE_BYTES_MAX (1ULL << 32)
 
-/* Network byte order throughout. */
+/* In network byte order. */
 struct header {
 	__u8 version;
 	__u8 kind;
@@ -34,7 +38,7 @@ struct header {
 		} data;
 		struct {
 			__be32 stable;
-			__be32 window;
+			__be32 receive_window;
 			__be32 missing_first;
 			__be32 reserved;
 			__be64 missing;
@@ -46,7 +50,7 @@ struct header {
 
 _Static_assert(HEADER_BYTES == 64, "docs/wire.md");
 
-/* Where the parts of a frame begin, in bytes: no options, no fragments. */
+/* The lengths of headers without options, in bytes. */
 #define ETHERNET_BYTES 14
 #define IPV4_BYTES 20
 #define IPV6_BYTES 40
@@ -87,3 +91,15 @@ struct udp {
 	__be16 length;
 	__be16 checksum;
 };
+
+/* The offsets of headers in a frame, in bytes. */
+#define IP_AT ETHERNET_BYTES
+#define IPV4_UDP_AT (ETHERNET_BYTES + IPV4_BYTES)
+#define IPV6_UDP_AT (ETHERNET_BYTES + IPV6_BYTES)
+#define IPV4_HEADER_AT (IPV4_UDP_AT + UDP_BYTES)
+#define IPV6_HEADER_AT (IPV6_UDP_AT + UDP_BYTES)
+
+static __always_inline struct udp *udp_of(__u8 *frame, bool is_v6)
+{
+	return (struct udp *)(is_v6 ? frame + IPV6_UDP_AT : frame + IPV4_UDP_AT);
+}

@@ -441,7 +441,10 @@ impl Trial {
                     }
                 }
                 Output::Timeout(timeout) => {
-                    assert!(timeout.is_none_or(|at| at > self.now), "a node waits for a time that has passed");
+                    assert!(
+                        timeout.is_none_or(|at| at > self.now),
+                        "a node waits for a time that has passed"
+                    );
                     return;
                 }
             }

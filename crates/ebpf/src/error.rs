@@ -88,3 +88,9 @@ fn is_forbidden(why: &str) -> bool {
 fn advice(why: &str) -> &'static str {
     if is_forbidden(why) { ": it is for root, or for who has CAP_BPF and CAP_NET_ADMIN" } else { "" }
 }
+
+/// An error with its causes: the outermost says least.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -13,29 +13,29 @@ use aya::{Ebpf, EbpfLoader};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use treecast_proto::GroupId;
 
-use crate::EbpfError;
-use crate::attach::{Attachment, Hook};
+use crate::attach::{Attachment, Hook, HookTrouble, Interface, classifier};
+use crate::error::{EbpfError, chain};
 use crate::group::KernelGroup;
 use crate::layout::{self, Group, Node, Page};
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
 
-/// The program as it was compiled, for each length of slots; empty if it could not be.
+/// The compiled program for each length of payloads; empty if it could not be compiled.
 static VARIANTS: [(u32, &[u8]); 2] = [
     (1_408, aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/standard.o"))),
     (8_912, aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/jumbo.o"))),
 ];
 
-/// What the program is loaded with.
+/// The settings of a program that is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramSettings {
-    /// The most groups: 1 to 65,536. Each takes some 24 KiB of the kernel's memory.
+    /// The greatest number of groups: 1 to 65,536. Each takes about 24 KiB of the kernel's memory.
     pub groups_max: u32,
-    /// The longest payload of a packet, in bytes, up to 8,912.
+    /// The longest payload of a packet in bytes, up to 8,912.
     pub payload_bytes_max: u32,
-    /// Whether time is what [`Program::set_time`] says: for tests.
+    /// Whether [`Program::set_time`] replaces the clock, for tests.
     pub has_test_clock: bool,
-    /// How it is attached; none: by TCX, and where the kernel does not have that by clsact.
+    /// How the program is attached; `None`: by TCX, and where the kernel lacks that by clsact.
     pub hook: Option<Hook>,
 }
 
@@ -47,23 +47,23 @@ impl Default for ProgramSettings {
 
 /// The program, loaded.
 pub struct Program {
-    /// First: nothing comes any more when the rest is dropped.
-    pub(crate) attachment: Option<Attachment>,
+    /// The first field: no packet reaches the program when the others are dropped.
+    attachment: Option<Attachment>,
     ebpf: Ebpf,
     settings: ProgramSettings,
     slot_bytes: u32,
     node: Mapping,
     groups: Arc<Mapping>,
     test_clock: Mapping,
-    /// Where the user-space half listens.
+    /// The port of the slow path's socket.
     port: u16,
-    places: HashMap<MapData, u32, u32>,
+    group_indices: HashMap<MapData, u32, u32>,
     slots: ArrayOfMaps<MapData, MapData>,
     pages: ArrayOfMaps<MapData, MapData>,
-    /// What stands in a place that has no group: the memory of the last one is not kept.
-    nothing: MapData,
-    bell: RingBuf<MapData>,
-    /// Places that groups have left, and the first that none has had.
+    /// Replaces the slots of a removed group, whose memory is not kept.
+    no_slots: MapData,
+    wakeups: RingBuf<MapData>,
+    /// Indices of removed groups, and the first index that was never used.
     free: Vec<u32>,
     unused: u32,
 }
@@ -74,43 +74,43 @@ impl std::fmt::Debug for Program {
     }
 }
 
-/// What somebody is woken for.
+/// The program has woken user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Woken {
-    /// The group, by its place.
-    pub place: u32,
+pub struct Wakeup {
+    /// The index of the group.
+    pub index: u32,
     /// Why.
-    pub by: WokenBy,
+    pub reason: WakeReason,
 }
 
-/// Why somebody is woken.
+/// Why the program has woken user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WokenBy {
-    /// A child misses packets: [`KernelGroup::take_note`].
-    Note,
-    /// An answer has not come in time.
-    Time,
-    /// There is room for the packets that were waited with: [`KernelGroup::await_room`].
+pub enum WakeReason {
+    /// A NAK is pending: [`KernelGroup::take_nak`].
+    Nak,
+    /// The timer of a child has expired.
+    Timer,
+    /// There is room for the number of packets that was wanted: [`KernelGroup::want_room`].
     Room,
 }
 
-impl Woken {
+impl Wakeup {
     fn read(bytes: &[u8]) -> Option<Self> {
-        let (place, by) = bytes.split_first_chunk()?;
-        let by = match u32::from_ne_bytes(*by.first_chunk()?) {
-            layout::WOKEN_BY_NOTE => WokenBy::Note,
-            layout::WOKEN_BY_TIME => WokenBy::Time,
-            layout::WOKEN_BY_ROOM => WokenBy::Room,
+        let (index, reason) = bytes.split_first_chunk()?;
+        let reason = match u32::from_ne_bytes(*reason.first_chunk()?) {
+            layout::WAKE_FOR_NAK => WakeReason::Nak,
+            layout::WAKE_FOR_TIMER => WakeReason::Timer,
+            layout::WAKE_FOR_ROOM => WakeReason::Room,
             _ => return None,
         };
-        Some(Self { place: u32::from_ne_bytes(*place), by })
+        Some(Self { index: u32::from_ne_bytes(*index), reason })
     }
 }
 
-/// The first byte of what wakes a process; no packet has it.
-const VERSION_OF_WAKING: u8 = 0;
+/// The first byte of a datagram that wakes a reader: a version that no packet has.
+const WAKE_VERSION: u8 = 0;
 
-/// Where the group's number is in a header.
+/// The offsets of the group's number in a header.
 const GROUP: Range<usize> = 16..20;
 
 const ARRAY: u32 = 2;
@@ -118,7 +118,7 @@ const MMAPABLE: u32 = 1 << 10;
 const INNER_MAP: u32 = 1 << 12;
 
 impl Program {
-    /// Whether the program is part of this build; if not, why.
+    /// Succeeds if the program is part of this build.
     ///
     /// # Errors
     /// [`EbpfError::NotBuilt`].
@@ -130,7 +130,7 @@ impl Program {
         }
     }
 
-    /// Loads the program. It is attached to nothing yet.
+    /// Loads the program, without attaching it.
     ///
     /// # Errors
     /// [`EbpfError::NotBuilt`], [`EbpfError::TooLong`], [`EbpfError::Load`], [`EbpfError::System`].
@@ -150,7 +150,7 @@ impl Program {
             &has_test_clock,
             true,
         );
-        for map in ["GROUPS", "PLACES", "SLOTS", "PAGES", "TIMERS"] {
+        for map in ["GROUPS", "GROUP_INDICES", "SLOTS", "PAGES", "TIMERS"] {
             loader.map_max_entries(map, groups_max);
         }
         let mut ebpf = loader.load(object).map_err(load_error)?;
@@ -160,11 +160,11 @@ impl Program {
         let node = map(&mut ebpf, "NODE", size_of::<Node>())?;
         let groups = map(&mut ebpf, "GROUPS", groups_max as usize * size_of::<Group>())?;
         let test_clock = map(&mut ebpf, "TEST_CLOCK", size_of::<u64>())?;
-        let places = take(&mut ebpf, "PLACES").try_into().map_err(map_error)?;
+        let group_indices = take(&mut ebpf, "GROUP_INDICES").try_into().map_err(map_error)?;
         let slots = take(&mut ebpf, "SLOTS").try_into().map_err(map_error)?;
         let pages = take(&mut ebpf, "PAGES").try_into().map_err(map_error)?;
-        let bell = take(&mut ebpf, "BELL").try_into().map_err(map_error)?;
-        let nothing = new_map("nothing", layout::slot_bytes(slot_bytes), 1, MMAPABLE | INNER_MAP)?;
+        let wakeups = take(&mut ebpf, "WAKEUPS").try_into().map_err(map_error)?;
+        let no_slots = new_map("no_slots", layout::slot_bytes(slot_bytes), 1, MMAPABLE | INNER_MAP)?;
         Ok(Self {
             attachment: None,
             ebpf,
@@ -174,43 +174,46 @@ impl Program {
             groups: Arc::new(groups),
             test_clock,
             port: 0,
-            places,
+            group_indices,
             slots,
             pages,
-            nothing,
-            bell,
+            no_slots,
+            wakeups,
             free: Vec::new(),
             unused: 0,
         })
     }
 
-    /// Says which socket is that of the user-space half (`SO_COOKIE`), and where it listens.
-    pub fn listen(&mut self, socket: u64, port: u16) {
+    /// Sets the socket of the slow path by its `SO_COOKIE`, and its port.
+    pub fn set_socket(&mut self, socket_cookie: u64, port: u16) {
         self.port = port;
         let node = self.node.address::<Node>();
-        // SAFETY: the map has one such structure, aligned to a page; the program reads these fields alone.
+        // SAFETY: the map has one such structure, aligned to a page; the program only reads these fields.
         unsafe {
-            (&raw mut (*node).socket).write_volatile(socket);
+            (&raw mut (*node).socket).write_volatile(socket_cookie);
             (&raw mut (*node).port).write_volatile(port.to_be());
         }
     }
 
-    /// How many packets of the user-space half have passed on their way out, and how many of ours on their way in; both wrap.
-    pub fn seen(&self) -> (u32, u32) {
+    /// The numbers of packets from and to the slow path's socket that have passed the program; both wrap.
+    pub fn packet_counts(&self) -> (u32, u32) {
         let node = self.node.address::<Node>();
-        // SAFETY: as in `listen`; the program adds to them atomically.
+        // SAFETY: as in `set_socket`; the program adds to them atomically.
         unsafe {
-            ((&raw const (*node).seen_out).read_volatile(), (&raw const (*node).seen_in).read_volatile())
+            (
+                (&raw const (*node).egress_count).read_volatile(),
+                (&raw const (*node).ingress_count).read_volatile(),
+            )
         }
     }
 
-    /// Sets what the program takes for the time, in nanoseconds.
+    /// Sets the program's clock in nanoseconds, with `has_test_clock`.
     pub fn set_time(&mut self, now_ns: u64) {
         // SAFETY: the map has one number, aligned to a page.
         unsafe { self.test_clock.address::<u64>().write_volatile(now_ns) };
     }
 
-    /// Posts a group, which belongs to user space at first. Who sleeps is woken on the socket of the user-space half.
+    /// Posts a group, which user space owns at first. Sleeping readers are woken by the slow path's socket.
     ///
     /// # Errors
     /// [`EbpfError::TooManyGroups`], [`EbpfError::TooLong`], [`EbpfError::System`].
@@ -224,95 +227,101 @@ impl Program {
         if payload_bytes > self.slot_bytes {
             return Err(EbpfError::TooLong { payload_bytes, slot_bytes: self.slot_bytes });
         }
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let index = match self.free.pop() {
+            Some(index) => index,
             None if self.unused < self.settings.groups_max => {
                 self.unused += 1;
                 self.unused - 1
             }
             None => return Err(EbpfError::TooManyGroups(self.settings.groups_max)),
         };
-        let made = self.make_group(group, place, slots);
+        let made = self.make_group(group, index, slots);
         if made.is_err() {
-            self.free.push(place);
+            self.free.push(index);
         }
         made
     }
 
-    fn make_group(&mut self, id: GroupId, place: u32, slots: u32) -> Result<KernelGroup, EbpfError> {
+    fn make_group(&mut self, id: GroupId, index: u32, slots: u32) -> Result<KernelGroup, EbpfError> {
         let slot_bytes = layout::slot_bytes(self.slot_bytes);
         let slot_map = new_map("slots", slot_bytes, slots, MMAPABLE | INNER_MAP)?;
         let page_map = new_map("page", size_of::<Page>() as u32, 1, MMAPABLE)?;
         let slot_memory = mapped(&slot_map, slots as usize * slot_bytes as usize)?;
         let page = mapped(&page_map, size_of::<Page>())?;
-        self.slots.set(place, &slot_map, 0).map_err(map_error)?;
-        self.pages.set(place, &page_map, 0).map_err(map_error)?;
+        self.slots.set(index, &slot_map, 0).map_err(map_error)?;
+        self.pages.set(index, &page_map, 0).map_err(map_error)?;
         let memory = SlotMemory::new(slot_memory, page, slot_bytes as usize, slots);
-        let mut group = KernelGroup::new(id, place, Arc::clone(&self.groups), memory);
+        let mut group = KernelGroup::new(id, index, Arc::clone(&self.groups), memory);
         group.maps = Some((slot_map, page_map));
         group.set_wake_port(self.port);
         // From now on packets find it.
-        self.places.insert(id.0, place, 0).map_err(map_error)?;
+        self.group_indices.insert(id.0, index, 0).map_err(map_error)?;
         Ok(group)
     }
 
-    /// Posts a group in place of one whose slots nobody has mapped any more, for tests: new maps take the kernel tens of
-    /// milliseconds.
+    /// Posts a group with the maps of another one, whose slots no application has mapped any more: for tests, since new maps take the
+    /// kernel tens of milliseconds.
     #[doc(hidden)]
     pub fn rename_group(&mut self, group: KernelGroup, id: GroupId) -> Result<KernelGroup, EbpfError> {
-        if self.places.get(&group.id().0, 0).is_ok_and(|place| place == group.place()) {
-            let _ = self.places.remove(&group.id().0);
+        if self.group_indices.get(&group.id().0, 0).is_ok_and(|index| index == group.index()) {
+            let _ = self.group_indices.remove(&group.id().0);
         }
         let mut group = group.renamed(id);
         group.set_wake_port(self.port);
-        self.places.insert(id.0, group.place(), 0).map_err(map_error)?;
+        self.group_indices.insert(id.0, group.index(), 0).map_err(map_error)?;
         Ok(group)
     }
 
-    /// Whether a datagram is what wakes a process: the kernel's packet path sends it up when a group has something to see, and
-    /// somebody sleeps. The answer is the group.
-    pub fn read_waking(datagram: &[u8]) -> Option<GroupId> {
+    /// The group of a datagram that wakes a reader, which the program sends up when a group has news for a reader that sleeps; `None` for
+    /// another datagram.
+    pub fn read_wake_datagram(datagram: &[u8]) -> Option<GroupId> {
         let group = datagram.get(GROUP)?.first_chunk()?;
-        (datagram[0] == VERSION_OF_WAKING).then(|| GroupId(u32::from_be_bytes(*group)))
+        (datagram[0] == WAKE_VERSION).then(|| GroupId(u32::from_be_bytes(*group)))
     }
 
-    /// Takes a group out; its memory is given back when nobody has it mapped.
+    /// Removes a group; its memory is freed when no process has it mapped.
     pub fn remove_group(&mut self, group: &KernelGroup) {
-        // What cannot be taken out is not there.
-        let _ = self.places.remove(&group.id().0);
-        let _ = self.slots.set(group.place(), &self.nothing, 0);
-        self.free.push(group.place());
+        // An error means that it is not there.
+        let _ = self.group_indices.remove(&group.id().0);
+        let _ = self.slots.set(group.index(), &self.no_slots, 0);
+        self.free.push(group.index());
     }
 
-    /// What rings when the user-space half has something to do.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    /// The file descriptor that becomes readable when the program wakes user space.
+    pub fn wakeups(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open as long as the ring, which this borrows.
-        unsafe { BorrowedFd::borrow_raw(self.bell.as_raw_fd()) }
+        // SAFETY: the descriptor is open as long as the ring buffer, which this borrows.
+        unsafe { BorrowedFd::borrow_raw(self.wakeups.as_raw_fd()) }
     }
 
-    /// What the bell was rung for, oldest first.
-    pub fn take_ring(&mut self) -> Option<Woken> {
-        let item = self.bell.next()?;
-        Woken::read(&item)
+    /// The next wakeup, oldest first.
+    pub fn take_wakeup(&mut self) -> Option<Wakeup> {
+        let item = self.wakeups.next()?;
+        Wakeup::read(&item)
     }
 
-    /// How it is to be attached.
-    pub(crate) fn hook(&self) -> Option<Hook> {
-        self.settings.hook
+    /// Attaches the program to ingress and egress of these interfaces, before the programs of others, and detaches it from those that it
+    /// was attached to before. It is detached when it is dropped. What killed nodes have left is removed.
+    ///
+    /// # Errors
+    /// [`EbpfError::Attach`], [`EbpfError::System`]: it is attached to nothing then.
+    pub fn attach(&mut self, interfaces: &[Interface]) -> Result<(), EbpfError> {
+        // Detached first: attached twice, it would handle a packet twice.
+        self.attachment = None;
+        self.attachment = Some(Attachment::new(&mut self.ebpf, self.settings.hook, interfaces)?);
+        Ok(())
     }
 
-    /// One of the two classifiers, for tests that run it by hand.
+    /// What has changed since the program was attached: nothing, as a rule. It takes about ten microseconds per interface.
+    pub fn check(&self) -> Vec<HookTrouble> {
+        self.attachment.as_ref().map_or_else(Vec::new, Attachment::check)
+    }
+
+    /// One of the two classifiers, for tests that run it themselves.
     #[doc(hidden)]
     pub fn classifier(&mut self, name: &str) -> &mut SchedClassifier {
         classifier(&mut self.ebpf, name)
     }
-}
-
-fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
-    let program =
-        ebpf.program_mut(name).expect("the program is in the object that was compiled with this crate");
-    program.try_into().expect("it is a classifier")
 }
 
 fn take(ebpf: &mut Ebpf, name: &str) -> Map {
@@ -334,8 +343,8 @@ fn new_map(name: &str, value_bytes: u32, entries: u32, flags: u32) -> Result<Map
     MapData::create(definition, name, None).map_err(map_error)
 }
 
-/// Gives a program to the kernel. That stops looking at it when this thread is sent a signal, as by a profiler many times a second:
-/// so there are none meanwhile. One that stops the process for a while cannot be kept off, and is no reason to give up.
+/// Loads a program into the kernel. The verifier stops when this thread gets a signal, as a profiler sends many times a second, so that
+/// signals are blocked meanwhile. SIGSTOP cannot be blocked; the program is then loaded again.
 fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
     let blocked = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let mut attempt = 1;
@@ -360,10 +369,10 @@ fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
     })
 }
 
-/// As often a program is given to the kernel that signals interrupt.
+/// The number of times that the kernel is asked to load a program when signals interrupt it.
 const ATTEMPTS_MAX: u32 = 10;
 
-/// The end of what the verifier says, which has some thousand lines: the last ones tell what it does not like.
+/// The end of the verifier's log, which has some thousand lines: the last ones say what it rejects.
 fn last_lines(log: &str) -> String {
     const LINES: usize = 6;
     let lines: Vec<&str> = log.trim().lines().collect();
@@ -379,22 +388,16 @@ fn map_error(error: MapError) -> EbpfError {
     EbpfError::System { what: "cannot make a BPF map", source: io::Error::other(chain(&error)) }
 }
 
-/// An error with its causes: the outermost says least.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// The tables of CRC-32C for eight bytes at a time: the k-th has the CRC of a byte that k others of 0 follow.
+/// The tables of CRC-32C for eight bytes at a time: the k-th has the CRC of a byte that k zero bytes follow.
 fn crc_tables() -> Vec<u32> {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut tables = vec![0_u32; 8 * 256];
     for (byte, entry) in (0..256).zip(&mut tables) {
         *entry = (0..8).fold(byte, |crc, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 });
     }
-    for place in 256..8 * 256 {
-        let before = tables[place - 256];
-        tables[place] = before >> 8 ^ tables[(before & 0xff) as usize];
+    for index in 256..8 * 256 {
+        let before = tables[index - 256];
+        tables[index] = before >> 8 ^ tables[(before & 0xff) as usize];
     }
     tables
 }

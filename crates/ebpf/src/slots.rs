@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicU32;
 use treecast_proto::{Nanoseconds, PayloadChecksum, Piece, Sequence};
 
 use crate::fields::{get, set};
-use crate::layout::{self, Page, Record};
+use crate::layout::{self, Descriptor, Page};
 use crate::memory::Mapping;
 
-/// The memory of a group's slots, and the page of numbers beside it.
+/// The memory of a group's slots, and the page with the numbers that node and application share.
 #[derive(Debug, Clone)]
 pub struct SlotMemory {
     slots: Arc<Mapping>,
@@ -27,11 +27,11 @@ impl SlotMemory {
         Self { slots: Arc::new(slots), page: Arc::new(page), slot_bytes, count }
     }
 
-    /// Memory of the same form behind other descriptors: `count` slots of `slot_bytes` each, and the page. Slots that are not
-    /// writable are only read.
+    /// Maps memory of the same form from file descriptors: `count` slots of `slot_bytes` each, and the page. Slots are mapped read-only
+    /// unless `is_writable`.
     ///
     /// # Errors
-    /// Those of mmap(2); `InvalidInput` for what cannot be slots.
+    /// Those of mmap(2); `InvalidInput` for an invalid number or length of slots.
     pub fn over(
         slots: impl AsFd,
         page: impl AsFd,
@@ -40,80 +40,87 @@ impl SlotMemory {
         is_writable: bool,
     ) -> io::Result<Self> {
         let bytes = slot_bytes.checked_mul(count as usize);
-        let is_possible =
-            slot_bytes > size_of::<Record>() && slot_bytes.is_multiple_of(8) && count.is_power_of_two();
-        let bytes = bytes.filter(|_| is_possible).ok_or(io::ErrorKind::InvalidInput)?;
+        let is_valid =
+            slot_bytes > size_of::<Descriptor>() && slot_bytes.is_multiple_of(8) && count.is_power_of_two();
+        let bytes = bytes.filter(|_| is_valid).ok_or(io::ErrorKind::InvalidInput)?;
         let slots = Mapping::new(slots, bytes, is_writable)?;
         Ok(Self::new(slots, Mapping::new(page, size_of::<Page>(), true)?, slot_bytes, count))
     }
 
-    /// How long a slot is whose payloads have so many bytes at most.
+    /// The length of a slot in bytes, for payloads of at most `payload_bytes`.
     pub const fn slot_bytes_for(payload_bytes: usize) -> usize {
         layout::slot_bytes(payload_bytes as u32).next_multiple_of(8) as usize
     }
 
-    /// How long the page of numbers is.
+    /// The length of the page in bytes.
     pub const PAGE_BYTES: usize = size_of::<Page>();
 
-    /// How long a slot is, with what is said of its payload, in bytes.
+    /// The length of a slot with its descriptor, in bytes.
     pub const fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
-    /// How many slots there are: a power of two.
+    /// The number of slots, a power of two.
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// The longest payload, in bytes.
+    /// The longest payload in bytes.
     pub const fn payload_bytes_max(&self) -> usize {
-        self.slot_bytes - size_of::<Record>()
+        self.slot_bytes - size_of::<Descriptor>()
     }
 
-    fn record(&self, packet: Sequence) -> *mut Record {
+    fn descriptor(&self, packet: Sequence) -> *mut Descriptor {
         let slot = (packet.0 & (self.count - 1)) as usize;
-        // SAFETY: the slots are mapped, and the place is below their number. A slot's length is a multiple of 8, which is what a
-        // record is aligned to.
+        // SAFETY: the slots are mapped, and the index is below their number. A slot's length is a multiple of 8, the
+        // alignment of a descriptor.
         unsafe { self.slots.address::<[u64; 1]>().byte_add(slot * self.slot_bytes).cast() }
     }
 
-    /// Where the payload of a packet lies. Who may touch it is for the caller to know.
+    /// The address of a packet's payload. The caller knows who may access it.
     pub fn payload(&self, packet: Sequence) -> *mut u8 {
-        // SAFETY: a slot is its record and the payload.
-        unsafe { self.record(packet).cast::<u8>().add(size_of::<Record>()) }
+        // SAFETY: a slot is its descriptor and the payload.
+        unsafe { self.descriptor(packet).cast::<u8>().add(size_of::<Descriptor>()) }
     }
 
     /// What is in the slot of a packet.
     pub fn piece(&self, packet: Sequence) -> Piece {
         // SAFETY: the slot is mapped.
-        unsafe { read_piece(self.record(packet)) }
+        unsafe { read_piece(self.descriptor(packet)) }
     }
 
-    /// The same, whether the root asked for an answer, and when it was sent on. Each is read once, whoever may write it.
+    /// The same, whether the root requested an acknowledgment, and when the packet was forwarded. Each field is read once, since an
+    /// application may write it at any time.
     pub(crate) fn sent(&self, packet: Sequence) -> (Piece, bool, Nanoseconds) {
-        let record = self.record(packet);
+        let descriptor = self.descriptor(packet);
         // SAFETY: the slot is mapped.
-        unsafe { (read_piece(record), get!(record, ack_requested) != 0, Nanoseconds(get!(record, sent_at))) }
+        unsafe {
+            (
+                read_piece(descriptor),
+                get!(descriptor, ack_requested) != 0,
+                Nanoseconds(get!(descriptor, sent_at)),
+            )
+        }
     }
 
-    /// When the packet was accepted here, by the kernel's clock.
+    /// When the packet was accepted here, by the kernel's monotonic clock.
     pub fn arrived_at(&self, packet: Sequence) -> Nanoseconds {
         // SAFETY: the slot is mapped.
-        unsafe { Nanoseconds(get!(self.record(packet), arrived_at)) }
+        unsafe { Nanoseconds(get!(self.descriptor(packet), arrived_at)) }
     }
 
-    /// Says what is in the slot of a packet.
+    /// Writes the descriptor of a packet.
     pub fn describe(&self, packet: Sequence, piece: &Piece, arrived_at: Nanoseconds) {
-        let record = self.record(packet);
-        // SAFETY: the slot is mapped; who may write it is for the caller to know, and the program believes nothing of it.
+        let descriptor = self.descriptor(packet);
+        // SAFETY: the slot is mapped; the caller knows who may write it, and the program does not read it.
         unsafe {
-            set!(record, piece.message, message);
-            set!(record, piece.offset, offset);
-            set!(record, piece.length, length);
-            set!(record, piece.message_length, message_length);
-            set!(record, piece.checksum.0, checksum);
-            set!(record, 0, ack_requested);
-            set!(record, arrived_at.0, arrived_at);
+            set!(descriptor, piece.message, message);
+            set!(descriptor, piece.offset, offset);
+            set!(descriptor, piece.length, length);
+            set!(descriptor, piece.message_length, message_length);
+            set!(descriptor, piece.checksum.0, checksum);
+            set!(descriptor, 0, ack_requested);
+            set!(descriptor, arrived_at.0, arrived_at);
         }
     }
 
@@ -121,55 +128,55 @@ impl SlotMemory {
         self.page.address()
     }
 
-    /// All before it are written: by the node at a member, by the application at the root.
+    /// Packets before it are written: by the node at a member, by the application at the root.
     pub fn written(&self) -> &AtomicU32 {
         // SAFETY: the word is aligned, mapped as long as this value, and all sides use it atomically alone.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).written) }
     }
 
-    /// All before it are read.
+    /// Packets before it are read.
     pub fn read(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).read) }
     }
 
-    /// Not 0 if somebody sleeps who is to be woken.
-    pub fn sleeps(&self) -> &AtomicU32 {
+    /// Not 0 if a sleeping reader or writer is to be woken.
+    pub fn is_waiting(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).sleeps) }
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_waiting) }
     }
 
-    /// At the root, the program has sent on all before it.
-    pub fn taken(&self) -> &AtomicU32 {
+    /// At the root, the program has forwarded packets before it.
+    pub fn forwarded(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).taken) }
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).forwarded) }
     }
 
-    /// Not 0 if the program has the group.
-    pub fn is_lent(&self) -> &AtomicU32 {
+    /// Not 0 if the group is handed off to the program.
+    pub fn is_handed_off(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_lent) }
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_handed_off) }
     }
 
-    /// At the root, not 0 if the application leaves it to the node to send on what is written. Whoever finds that all is sent says so
-    /// here, and then looks again.
-    pub fn is_left(&self) -> &AtomicU32 {
+    /// At the root, not 0 if the application delegates sending to the node. The node resets it when everything is sent, and then checks
+    /// once more.
+    pub fn is_delegated(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_left) }
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_delegated) }
     }
 }
 
 /// # Safety
-/// The record lies in mapped memory.
-unsafe fn read_piece(record: *const Record) -> Piece {
+/// The descriptor lies in mapped memory.
+unsafe fn read_piece(descriptor: *const Descriptor) -> Piece {
     // SAFETY: as the caller says; each field is read once.
     unsafe {
         Piece {
-            message: get!(record, message),
-            offset: get!(record, offset),
-            length: get!(record, length),
-            message_length: get!(record, message_length),
-            checksum: PayloadChecksum(get!(record, checksum)),
+            message: get!(descriptor, message),
+            offset: get!(descriptor, offset),
+            length: get!(descriptor, length),
+            message_length: get!(descriptor, message_length),
+            checksum: PayloadChecksum(get!(descriptor, checksum)),
         }
     }
 }

@@ -31,9 +31,7 @@ pub enum Refused {
     #[error("slots must be a power of two, and not {0}")]
     Slots(u32),
     /// The children form no tree.
-    #[error(
-        "the children form no tree: member {0} must occur once, below the root, and after its parent"
-    )]
+    #[error("the children form no tree: member {0} must occur once, below the root, and after its parent")]
     Tree(MemberId),
     /// Only the root may do this.
     #[error("only the root of group {0} may do this")]
@@ -48,7 +46,9 @@ pub enum Refused {
     #[error("group {0} has been closed")]
     Closed(GroupId),
     /// A message is incomplete.
-    #[error("message {message} is incomplete: its first {offset} bytes are queued; queue the rest before closing the group")]
+    #[error(
+        "message {message} is incomplete: its first {offset} bytes are queued; queue the rest before closing the group"
+    )]
     Unfinished {
         /// The message's number.
         message: u32,

@@ -243,7 +243,12 @@ impl Protocol {
     ///
     /// The group is to be reclaimed before any input about it is handled, and when it is due ([`Protocol::due`]). Getters meanwhile
     /// return the state at the hand-off.
-    pub fn hand_off(&mut self, group: GroupId, to: &mut HandOff, give: impl FnOnce(&HandOff) -> bool) -> bool {
+    pub fn hand_off(
+        &mut self,
+        group: GroupId,
+        to: &mut HandOff,
+        give: impl FnOnce(&HandOff) -> bool,
+    ) -> bool {
         let Some(entry) = self.indices.get(&group).and_then(|&index| self.groups[index].as_mut()) else {
             return false;
         };
@@ -264,7 +269,9 @@ impl Protocol {
         packet: impl FnMut(Sequence) -> HandOffPacket,
     ) -> bool {
         let Some(&index) = self.indices.get(&group) else { return true };
-        let Some(entry) = self.groups[index].as_mut().filter(|entry| entry.is_handed_off) else { return true };
+        let Some(entry) = self.groups[index].as_mut().filter(|entry| entry.is_handed_off) else {
+            return true;
+        };
         entry.is_handed_off = false;
         let is_valid = entry.group.reclaim(from, packet);
         self.make_ready(index);
@@ -276,7 +283,8 @@ impl Protocol {
         if self.timeout.is_none_or(|timeout| now < timeout) {
             return None;
         }
-        let is_due = |entry: &&Entry| entry.is_handed_off && entry.timeout.is_some_and(|timeout| timeout <= now);
+        let is_due =
+            |entry: &&Entry| entry.is_handed_off && entry.timeout.is_some_and(|timeout| timeout <= now);
         self.groups.iter().flatten().find(is_due).map(|entry| entry.group.id())
     }
 }

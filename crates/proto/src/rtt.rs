@@ -62,7 +62,11 @@ impl Rtt {
 
     /// The retransmission timeout without backoff, at least `min_rto` (RFC 6298, sections 2.3 and 2.4).
     pub(crate) fn rto(&self, min_rto: Nanoseconds) -> Nanoseconds {
-        if self.is_measured == 0 { INITIAL_RTO } else { min_rto.max(self.smoothed + Nanoseconds(4 * self.variation.0)) }
+        if self.is_measured == 0 {
+            INITIAL_RTO
+        } else {
+            min_rto.max(self.smoothed + Nanoseconds(4 * self.variation.0))
+        }
     }
 
     /// Whether packets wait in a queue of the network for so long that more of them would only wait longer. The latest sample

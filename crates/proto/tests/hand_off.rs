@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use treecast_proto::{
-    Cookie, GroupId, Input, HandOff, HandOffPacket, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Sequence, Settings,
+    Cookie, GroupId, HandOff, HandOffPacket, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
+    Piece, Protocol, Sequence, Settings,
 };
 use treecast_wire::{Acknowledgment, Body, Control, Header, Neighbour, Role, Table, Timestamp};
 
@@ -111,7 +111,8 @@ fn the_state_of_the_fast_path_is_taken_over() {
 #[test]
 fn a_freed_slot_is_not_read() {
     let (mut protocol, mut handed_off) = hand_off();
-    (handed_off.flow.next, handed_off.flow.consumed, handed_off.flow.stable, handed_off.flow.freed) = (START + 5, START + 3, START + 3, START + 3);
+    (handed_off.flow.next, handed_off.flow.consumed, handed_off.flow.stable, handed_off.flow.freed) =
+        (START + 5, START + 3, START + 3, START + 3);
     handed_off.flow.min_stable = START + 3;
     handed_off.flow.counters.accepted = 5;
     for child in &mut handed_off.children {

@@ -71,8 +71,21 @@ unit!(
 
 /// A point in time of one node's own clock, or a span of it, in nanoseconds. The clock is monotonic, with any origin. Sums and
 /// differences saturate.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(
+    Debug,
+    Default,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+)]
 #[repr(transparent)]
 pub struct Nanoseconds(pub u64);
 

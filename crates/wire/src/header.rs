@@ -273,7 +273,8 @@ fn read_acknowledgment(
 ) -> Result<(Acknowledgment, Option<Missing>), Malformed> {
     expect_length(0, payload)?;
     let body = AcknowledgmentLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
-    let acknowledgment = Acknowledgment { stable: Sequence(body.stable.get()), receive_window: body.receive_window.get() };
+    let acknowledgment =
+        Acknowledgment { stable: Sequence(body.stable.get()), receive_window: body.receive_window.get() };
     let missing = Missing { first: Sequence(body.missing_first.get()), bits: body.missing.get() };
     let is_well_formed = missing.bits & 1 == 1 || (missing.bits == 0 && missing.first == Sequence(0));
     if body.reserved.get() != 0 || !is_well_formed {

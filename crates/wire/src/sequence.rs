@@ -7,8 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The number of a packet in its group. It wraps, and is compared as RFC 1982 says: of two numbers less than 2^31 apart the
 /// earlier is before. Windows are far smaller ([`crate::Table::SLOTS_MAX`]).
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(transparent)]
 pub struct Sequence(pub u32);
 

@@ -1,7 +1,7 @@
-//! The program on the way of packets: attached to interfaces, looked after, and taken off again.
+//! The program on interfaces: attached, checked, and detached.
 //!
-//! Ours is put before the programs of others. What is not for it goes on to them, and so do the copies that it sends, which pass
-//! the way out once more; a program of others that lets packets pass ends the row, and behind it ours would never be reached.
+//! It is attached before the programs of others. They see packets that are not for it, and the copies that it sends, which pass egress
+//! once more. A program that accepts packets ends the chain, so that ours would not be reached behind it.
 
 mod clsact;
 mod interface;
@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
+use aya::Ebpf;
 use aya::programs::SchedClassifier;
 use aya::programs::tc::SchedClassifierLink;
 use thiserror::Error;
@@ -20,31 +21,30 @@ pub use self::interface::{Interface, interfaces_for};
 
 use self::clsact::Alive;
 use self::netlink::{Netlink, Place};
-use crate::program::chain;
-use crate::{EbpfError, Program};
+use crate::error::{EbpfError, chain};
 
-/// How the kernel holds a program on the way of packets.
+/// How a program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// By links, from Linux 6.6 on. They end with their process, however that ends.
+    /// By TCX links, from Linux 6.6 on. They end with their process, however that ends.
     Tcx,
-    /// By filters of the clsact queueing discipline. What a killed process leaves is removed by the next that attaches.
+    /// By filters of the clsact queueing discipline. Those of a killed process are removed by the next one that attaches.
     Clsact,
 }
 
-/// Which way a packet goes.
+/// The direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// In.
+    /// Received.
     Ingress,
-    /// Out.
+    /// Sent.
     Egress,
 }
 
 impl Direction {
     const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
 
-    /// What the program for it is called.
+    /// The name of its program.
     const fn program(self) -> &'static str {
         match self {
             Self::Ingress => "treecast_ingress",
@@ -62,7 +62,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// What is not as it was when the program was attached.
+/// What has changed since the program was attached.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HookTrouble {
     /// The interface is not there, or in another network namespace.
@@ -77,7 +77,7 @@ pub enum HookTrouble {
         /// Which.
         interface: String,
     },
-    /// The program has been taken off, or replaced.
+    /// The program was detached or replaced.
     #[error("the BPF program is not on the {direction} of interface {interface} any more{}", there_is(.instead))]
     Removed {
         /// On which interface.
@@ -100,7 +100,7 @@ pub enum HookTrouble {
         to_bytes: u32,
     },
     /// The kernel does not answer.
-    #[error("how interface {interface} is cannot be asked: {why}")]
+    #[error("cannot query interface {interface}: {why}")]
     Unknown {
         /// Which.
         interface: String,
@@ -113,38 +113,11 @@ fn there_is(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; there is {}", names.join(", ")) }
 }
 
-impl Program {
-    /// Puts the program on both ways of these interfaces, before the programs of others, and takes it off all that it was on
-    /// before. It is taken off when it is dropped. What nodes that were killed have left is removed.
-    ///
-    /// # Errors
-    /// [`EbpfError::Attach`], [`EbpfError::System`]: it is attached to nothing then.
-    pub fn attach(&mut self, interfaces: &[Interface]) -> Result<(), EbpfError> {
-        // First: where it were twice, it would take a packet twice.
-        self.attachment = None;
-        let system = |what| move |source| EbpfError::System { what, source };
-        let netlink = Netlink::open().map_err(system("cannot ask the kernel for its interfaces"))?;
-        clsact::clean(&netlink).map_err(system("cannot remove what a dead node has left"))?;
-        let numbers = Direction::BOTH.map(|direction| number(self.classifier(direction.program())));
-        let [ingress, egress] = numbers;
-        let programs = [ingress?, egress?];
-        let mut attachment =
-            Attachment { netlink, programs, hook: self.hook(), alive: None, all: Vec::new() };
-        for interface in interfaces {
-            attachment.all.push(Attached { interface: interface.clone(), holds: Vec::new() });
-            for direction in Direction::BOTH {
-                attachment.add(self.classifier(direction.program()), interface, direction)?;
-            }
-        }
-        self.attachment = Some(attachment);
-        Ok(())
-    }
-
-    /// What is not any more as it was when the program was attached: nothing, as a rule. It takes some ten microseconds an interface.
-    pub fn check(&self) -> Vec<HookTrouble> {
-        let Some(attachment) = &self.attachment else { return Vec::new() };
-        attachment.all.iter().flat_map(|attached| attachment.check(attached)).collect()
-    }
+/// The program of that name in the object.
+pub(crate) fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
+    let program =
+        ebpf.program_mut(name).expect("the program is in the object that was compiled with this crate");
+    program.try_into().expect("it is a classifier")
 }
 
 /// The kernel's number of a program.
@@ -182,7 +155,34 @@ enum Hold {
 }
 
 impl Attachment {
-    /// Puts a program on the interface that was begun last.
+    /// Attaches both programs to these interfaces, and removes what killed nodes have left.
+    pub(crate) fn new(
+        ebpf: &mut Ebpf,
+        hook: Option<Hook>,
+        interfaces: &[Interface],
+    ) -> Result<Self, EbpfError> {
+        let system = |what| move |source| EbpfError::System { what, source };
+        let netlink = Netlink::open().map_err(system("cannot ask the kernel for its interfaces"))?;
+        clsact::clean(&netlink).map_err(system("cannot remove the filters of a dead node"))?;
+        let [ingress, egress] =
+            Direction::BOTH.map(|direction| number(classifier(ebpf, direction.program())));
+        let programs = [ingress?, egress?];
+        let mut attachment = Self { netlink, programs, hook, alive: None, all: Vec::new() };
+        for interface in interfaces {
+            attachment.all.push(Attached { interface: interface.clone(), holds: Vec::new() });
+            for direction in Direction::BOTH {
+                attachment.add(classifier(ebpf, direction.program()), interface, direction)?;
+            }
+        }
+        Ok(attachment)
+    }
+
+    /// What has changed since.
+    pub(crate) fn check(&self) -> Vec<HookTrouble> {
+        self.all.iter().flat_map(|attached| self.check_interface(attached)).collect()
+    }
+
+    /// Attaches a program to the interface that was pushed last.
     fn add(
         &mut self,
         program: &mut SchedClassifier,
@@ -220,7 +220,7 @@ impl Attachment {
         place.map(Hold::Clsact).map_err(|error| error.to_string())
     }
 
-    fn check(&self, attached: &Attached) -> Vec<HookTrouble> {
+    fn check_interface(&self, attached: &Attached) -> Vec<HookTrouble> {
         match self.try_check(attached) {
             Ok(troubles) => troubles,
             Err(error) => {

@@ -11,7 +11,8 @@ impl Flow {
     /// Whether nothing needs the slow path.
     pub fn may_be_handed_off(&self) -> bool {
         let request = &self.ack_request;
-        let has_no_gap = self.highest_sent == self.state.next && self.held.is_empty() && request.gap.is_none();
+        let has_no_gap =
+            self.highest_sent == self.state.next && self.held.is_empty() && request.gap.is_none();
         let has_acked = !request.is_due && request.timestamp == Timestamp(0);
         let is_unlimited = self.barrier.is_none() && self.config.bytes_per_s_max.is_none();
         let is_open = self.config.offload == Offload::Nic && !self.state.expected.is_nothing();

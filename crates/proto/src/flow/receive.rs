@@ -81,8 +81,8 @@ impl Flow {
     pub(super) fn has_news(&self) -> bool {
         let state = &self.state;
         let step = (self.config.slots / 8).max(1) as i32;
-        let is_met =
-            state.advertised_stable.is_before(state.ack_requested) && !state.stable.is_before(state.ack_requested);
+        let is_met = state.advertised_stable.is_before(state.ack_requested)
+            && !state.stable.is_before(state.ack_requested);
         is_met
             || state.stable.distance_from(state.advertised_stable) >= step
             || self.window_end().distance_from(state.advertised_window_end) >= 2 * step

@@ -273,12 +273,10 @@ impl Flow {
     pub fn set_barrier(&mut self) -> Option<Sequence> {
         if self.barrier.is_none() {
             let next = self.state.next;
-            let sent = self.children.iter().map(|child| child.state.sent).reduce(Sequence::max).unwrap_or(next);
-            let is_boundary = if sent == next {
-                self.unfinished().is_none()
-            } else {
-                self.slot(sent).piece.offset == 0
-            };
+            let sent =
+                self.children.iter().map(|child| child.state.sent).reduce(Sequence::max).unwrap_or(next);
+            let is_boundary =
+                if sent == next { self.unfinished().is_none() } else { self.slot(sent).piece.offset == 0 };
             if is_boundary {
                 self.barrier = Some(sent);
             }
@@ -390,9 +388,7 @@ impl Child {
         for packet in missing {
             let is_in_flight = !packet.is_before(self.state.acked) && packet.is_before(self.state.sent);
             let slot = (packet.0 & (slots - 1)) as usize;
-            if is_in_flight
-                && self.may_be_about(now, self.sent_at[slot], ack)
-                && self.missing.insert(packet)
+            if is_in_flight && self.may_be_about(now, self.sent_at[slot], ack) && self.missing.insert(packet)
             {
                 self.state.congestion_window.on_loss(packet, self.state.sent, slots);
             }

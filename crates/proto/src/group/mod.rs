@@ -6,7 +6,9 @@ mod membership;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, Sequence, Timestamp};
+use treecast_wire::{
+    Body, Control, Cookie, Eviction, GroupId, Header, MemberId, Packet, Sequence, Timestamp,
+};
 
 use crate::flow::{Ack, Flow, FlowConfig, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
@@ -59,7 +61,13 @@ impl Group {
     }
 
     /// Joins a group at a member, which waits for its place.
-    pub fn join(now: Nanoseconds, group: GroupId, cookie: Cookie, root: SocketAddr, sends_join: bool) -> Self {
+    pub fn join(
+        now: Nanoseconds,
+        group: GroupId,
+        cookie: Cookie,
+        root: SocketAddr,
+        sends_join: bool,
+    ) -> Self {
         let header = HeaderTemplate { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
         Self::new(header, None, Role::Member(Box::new(Membership::new(now, root, sends_join))))
     }
@@ -491,12 +499,12 @@ impl Group {
             Role::Member(_) if *has_ended => return None,
             Role::Member(membership) => {
                 let parent = membership.parent_address();
-                let ack = parent.zip(flow.as_mut()).and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack()?)));
+                let ack =
+                    parent.zip(flow.as_mut()).and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack()?)));
                 ack.or_else(|| membership.poll_transmit(now, header, flow.as_ref()))
             }
         };
-        transmit
-            .or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| header.next_of(now, flow)))
+        transmit.or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| header.next_of(now, flow)))
     }
 
     /// When the next timeout is to be handled.

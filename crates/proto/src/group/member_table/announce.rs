@@ -32,10 +32,17 @@ impl MemberTable {
         let timer = |member: MemberId| {
             let record = self.record(member);
             let is_unacked = record.acked_epoch < self.epoch;
-            let timeout = if record.acked_epoch == 0 { self.first_ack_timeout(settings) } else { settings.peer_timeout };
+            let timeout = if record.acked_epoch == 0 {
+                self.first_ack_timeout(settings)
+            } else {
+                settings.peer_timeout
+            };
             let lost = record.heard_at.max(record.table_since) + timeout + Nanoseconds(1);
             let probe = record.open_suspicion().map(|suspicion| suspicion.probe_at);
-            [is_unacked.then_some(record.table_at), is_unacked.then_some(lost), probe].into_iter().flatten().min()
+            [is_unacked.then_some(record.table_at), is_unacked.then_some(lost), probe]
+                .into_iter()
+                .flatten()
+                .min()
         };
         self.others().filter_map(timer).min()
     }

@@ -86,7 +86,8 @@ const SUSPECT_PROBE_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 impl MemberTable {
     pub fn new(now: Nanoseconds, create: CreateGroup, parents: Vec<Option<MemberId>>) -> Self {
-        let CreateGroup { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } = create;
+        let CreateGroup { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } =
+            create;
         let places = members.into_iter().zip(parents).zip(children);
         let records = places
             .map(|((address, parent), children)| MemberRecord::new(now, address, parent, children))
@@ -496,9 +497,8 @@ impl MemberTable {
                 return (silence > timeout).then_some((member, MemberLoss::Unreachable(timeout)));
             }
             let suspect_timeout = Nanoseconds(settings.peer_timeout.0 / 2);
-            let is_dead = record
-                .open_suspicion()
-                .is_some_and(|suspicion| now.since(suspicion.since) > suspect_timeout);
+            let is_dead =
+                record.open_suspicion().is_some_and(|suspicion| now.since(suspicion.since) > suspect_timeout);
             let is_silent = record.acked_epoch < self.epoch && silence > settings.peer_timeout;
             (is_dead || is_silent).then_some((member, MemberLoss::Silent(settings.peer_timeout)))
         })

@@ -1,0 +1,270 @@
+/* Receiving packets: data into slots, from the parent and from a root's application, and acknowledgments from children. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "checksum.h"
+#include "flow.h"
+#include "group.h"
+#include "maps.h"
+#include "owner.h"
+#include "packet.h"
+#include "parse.h"
+
+/* Reads the piece of a data packet; false if it is invalid. */
+static __always_inline bool read_piece(struct header *header, __u32 length, struct group *group, struct descriptor *piece)
+{
+	piece->message = bpf_ntohl(header->data.message);
+	piece->length = bpf_ntohl(header->data.length);
+	piece->offset = bpf_be64_to_cpu(header->data.offset);
+	piece->message_length = bpf_be64_to_cpu(header->data.message_length);
+	piece->checksum = 0;
+	piece->ack_requested = header->flags != 0;
+	return piece->length == length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
+	       piece->length <= SLOT_BYTES && piece->message_length <= MESSAGE_BYTES_MAX &&
+	       piece->offset <= piece->message_length && piece->length <= piece->message_length - piece->offset &&
+	       (piece->length || !piece->message_length);
+}
+
+/* Stores the payload in its slot, and pads it with zeros to a multiple of 8 bytes. */
+static __always_inline bool store(struct __sk_buff *buffer, __u32 at, struct slot *slot, __u32 length)
+{
+	__u32 last = length - 1, padded = (length + 7) & ~7u;
+
+	if (!length)
+		return true;
+	if (padded >= 8 && padded <= SLOT_BYTES)
+		*(__u64 *)(slot->payload + padded - 8) = 0;
+	/* The verifier has to see that the length is at least 1: it is a bounded number plus a constant. */
+	asm volatile("" : "+r"(last));
+	if (last >= SLOT_BYTES)
+		return false;
+	return !bpf_skb_load_bytes(buffer, at, slot->payload, last + 1);
+}
+
+/* Writes the descriptor of a packet that was accepted. */
+static __always_inline void describe(struct slot *slot, struct descriptor *piece, __u32 checksum, struct work *work)
+{
+	slot->descriptor.message = piece->message;
+	slot->descriptor.length = piece->length;
+	slot->descriptor.offset = piece->offset;
+	slot->descriptor.message_length = piece->message_length;
+	slot->descriptor.checksum = checksum;
+	slot->descriptor.ack_requested = piece->ack_requested;
+	slot->descriptor.arrived_at = work->now;
+	slot->descriptor.sent_at = work->now;
+}
+
+/* The reception of a GSO batch, or of one packet. */
+struct reception {
+	struct __sk_buff *buffer;
+	struct work *work;
+	struct group *group;
+	void *slots;
+	/* Of the last segment that requests an acknowledgment, its timestamp and the number behind it. */
+	__be64 timestamp;
+	__u32 ack_requested;
+	__u32 received;
+	/* The segments that request an acknowledgment, and those that end a message, one bit per segment. */
+	__u64 ack_requests;
+	__u64 message_ends;
+	__u32 is_from_root_socket;
+};
+
+/* Accepts one segment, if it is the next packet and valid. Nothing has changed otherwise. */
+static long receive_segment(__u32 index, void *context)
+{
+	struct reception *reception = context;
+	struct __sk_buff *buffer = reception->buffer;
+	struct work *work = reception->work;
+	struct group *group = reception->group;
+	struct header *header = index ? &work->segment_header : &work->header;
+	__u32 at = index * work->segment_bytes, length = work->length - at, number = group->flow.next & (group->slots - 1);
+	struct slot *slot = bpf_map_lookup_elem(reception->slots, &number);
+	__u32 checksum_of_payload;
+	struct descriptor piece;
+	__be32 checksum;
+
+	if (index >= SEGMENTS_MAX || !slot)
+		return 1;
+	if (length > work->segment_bytes)
+		length = work->segment_bytes;
+	at += work->headers_bytes;
+	if (length < HEADER_BYTES || (index && bpf_skb_load_bytes(buffer, at, header, HEADER_BYTES)))
+		return 1;
+	if (header->kind != KIND_DATA || bpf_ntohl(header->group) != group->number ||
+	    bpf_ntohl(header->sequence) != group->flow.next || header->flags & ~bpf_htons(FLAG_ACK_REQUESTED) ||
+	    !read_piece(header, length, group, &piece) || !is_before(group->flow.next, group->flow.freed + group->slots) ||
+	    !is_expected(&group->flow.expected, &piece))
+		return 1;
+	checksum = header->checksum;
+	if (reception->is_from_root_socket) {
+		if (header->flags)
+			return 1;
+		/* The application has stored the payload and computed its checksum. If that is wrong, the members of its own group drop the
+		 * packet. */
+		checksum_of_payload = bpf_ntohl(checksum);
+	} else {
+		if (header->version != VERSION || bpf_be64_to_cpu(header->cookie) != group->cookie ||
+		    bpf_ntohl(header->epoch) != group->epoch || bpf_ntohl(header->sender) != group->parent)
+			return 1;
+		/* The slot is free: no packet behind `next` is held while the group is handed off, and packets before `freed` have left it. */
+		if (!store(buffer, at + HEADER_BYTES, slot, piece.length))
+			return 1;
+		checksum_of_payload = payload_checksum(slot, piece.length);
+		header->checksum = 0;
+		if (packet_checksum(header, checksum_of_payload) != bpf_ntohl(checksum))
+			return 1;
+		header->checksum = checksum;
+	}
+	if (!index)
+		work->checksum = checksum_of_payload;
+	if (piece.ack_requested) {
+		reception->ack_requests |= 1ULL << index;
+		reception->timestamp = header->timestamp;
+		reception->ack_requested = group->flow.next + 1;
+	}
+	if (is_last(&piece))
+		reception->message_ends |= 1ULL << index;
+	describe(slot, &piece, checksum_of_payload, work);
+	accept(group, &piece);
+	reception->received++;
+	return 0;
+}
+
+/* Accepts all segments or none. The slots of segments that are not accepted are free, so that what was stored there is ignored. */
+static __noinline bool receive_segments(struct work *work, struct group *group, struct reception *reception)
+{
+	if (!may_send_to_all(group, work->now, work->segments))
+		return false;
+	/* One segment changes nothing unless it is accepted. */
+	if (work->segments > 1)
+		work->saved = group->flow;
+	bpf_loop(work->segments, receive_segment, reception, 0);
+	if (reception->received == work->segments)
+		return true;
+	if (work->segments > 1)
+		group->flow = work->saved;
+	return false;
+}
+
+/* Data from the parent. The caller owns the group. False: nothing has changed, and the slow path has to handle the packets. */
+static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+{
+	struct reception reception = { .buffer = buffer, .work = work, .group = group };
+	__u32 index = work->group_index, first = group->flow.next;
+
+	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
+	if (!reception.slots || group->is_root || !is_from_neighbour(work, &group->parent_path))
+		return false;
+	consume(group, page);
+	if (!receive_segments(work, group, &reception))
+		return false;
+	group->parent_heard_at = work->now;
+	if (reception.ack_requests) {
+		group->flow.ack_requested = later(group->flow.ack_requested, reception.ack_requested);
+		make_ack(group, &work->ack, reception.timestamp);
+		work->sends_ack = 1;
+	} else if (has_news(group)) {
+		make_ack(group, &work->ack, 0);
+		work->sends_ack = 1;
+	}
+	if (work->sends_ack)
+		work->ack.checksum = bpf_htonl(packet_checksum(&work->ack, 0));
+	send_to_children(group, work, first, reception.ack_requests);
+	set_timer(group, work->group_index, work->now);
+	publish(&page->written, group->flow.next);
+	if (page->is_waiting && (reception.message_ends || group->flow.next - group->flow.consumed >= group->slots / 4))
+		work->wakes_reader = 1;
+	return true;
+}
+
+/* Packets of the root's application, which are in their slots already. Returns as `receive_data` does. */
+static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+{
+	struct reception reception = { .buffer = buffer, .work = work, .group = group };
+	__u32 index = work->group_index, first = group->flow.next, last = work->segments - 1;
+
+	reception.is_from_root_socket = 1;
+	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
+	/* All neighbours are reached by the same version of IP, and the packets must have that too. */
+	if (!reception.slots || !group->is_root ||
+	    (group->child_count && group->children[0].path.bytes != work->headers_bytes))
+		return false;
+	if (!receive_segments(work, group, &reception))
+		return false;
+	/* The last packet queued requests an acknowledgment if it ends a message. */
+	send_to_children(group, work, first, reception.message_ends & 1ULL << (last & (SEGMENTS_MAX - 1)));
+	set_timer(group, work->group_index, work->now);
+	publish(&page->forwarded, group->flow.next);
+	return true;
+}
+
+/* An acknowledgment of a child. The caller owns the group. Returns as `receive_data` does. */
+static __noinline bool receive_ack(struct work *work, struct group *group, struct page *page)
+{
+	struct header *header = &work->header;
+	__be32 checksum = header->checksum;
+	__u32 index, freed, room, sender = bpf_ntohl(header->sender);
+	struct child *child = NULL;
+
+	for (index = 0; index < CHILDREN_MAX; index++) {
+		if (index >= group->child_count)
+			break;
+		if (group->children[index].state.member == sender) {
+			child = &group->children[index];
+			break;
+		}
+	}
+	if (!child || bpf_ntohl(header->epoch) != group->epoch || header->flags ||
+	    work->length != HEADER_BYTES || header->acknowledgment.reserved || !is_from_neighbour(work, &child->path))
+		return false;
+	header->checksum = 0;
+	if (packet_checksum(header, 0) != bpf_ntohl(checksum))
+		return false;
+	header->checksum = checksum;
+	if (header->kind == KIND_NAK) {
+		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)) || child->nak.is_pending)
+			return false;
+		__builtin_memcpy(child->nak.header, header, HEADER_BYTES);
+		child->nak.arrived_at = work->now;
+		child->nak.is_pending = 1;
+		work->wakes_node_for = WAKE_FOR_NAK;
+		return true;
+	}
+	if (header->acknowledgment.missing || header->acknowledgment.missing_first)
+		return false;
+	consume(group, page);
+	freed = group->flow.freed;
+	if (!handle_ack(group, &child->state, header, work->now))
+		return false;
+	if (has_news(group)) {
+		make_ack(group, &work->ack, 0);
+		work->ack.checksum = bpf_htonl(packet_checksum(&work->ack, 0));
+		work->sends_ack = 1;
+	}
+	if (!group->is_root)
+		return true;
+	if (group->flow.freed != freed) {
+		publish(&page->read, group->flow.freed);
+		if (page->is_waiting && group->flow.next - group->flow.freed <= group->slots / 2)
+			work->wakes_reader = 1;
+	}
+	/* The atomic operation is ordered behind the writes above. User space writes `room_wanted` and then reads them, so that one of the
+	 * two sees that there is room. */
+	room = __sync_val_compare_and_swap(&group->room_wanted, 0, 0);
+	if (!room)
+		return true;
+	if (group->flow.freed != group->flow.next &&
+	    !(may_send(group, &child->state, room) && may_send_to_all(group, work->now, room)))
+		return true;
+	if (__sync_lock_test_and_set(&group->room_wanted, 0))
+		work->wakes_node_for = WAKE_FOR_ROOM;
+	return true;
+}
