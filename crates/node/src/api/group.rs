@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::Counts;
@@ -18,6 +18,7 @@ use crate::api::error::{Lost, Unanswered};
 use crate::engine::root_socket::{Handed, Source};
 use crate::memory::ring::{RingReader, RingWriter};
 use crate::memory::shared_group::{Channel, Placed, Side};
+use crate::sync::lock;
 use crate::tree::{self, measure};
 use crate::{GroupSettings, NodeError};
 
@@ -387,7 +388,7 @@ impl Group {
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let ending = self.access.wait(&self.channel.notice, until, || self.channel.state().ending);
+        let ending = self.access.wait(&self.channel.events, until, || self.channel.state().ending);
         if let Some(why) = &self.channel.state().broken {
             return Err(NodeError::Daemon(why.clone()));
         }
@@ -485,7 +486,7 @@ impl Group {
     /// # Errors
     /// Those of making a descriptor.
     pub fn watch(&self) -> std::io::Result<BorrowedFd<'_>> {
-        self.channel.notice.watch()
+        self.channel.events.watch()
     }
 
     /// What has been counted for this group at this node.
@@ -518,7 +519,7 @@ impl Group {
         mut find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let found = self.access.wait(&self.channel.notice, until, || {
+        let found = self.access.wait(&self.channel.events, until, || {
             // Whether it has ended is asked first: what has come before its end is there by then, and counts for more.
             let ended = self.check().err();
             find().map(Ok).or_else(|| ended.map(Err))
@@ -627,10 +628,6 @@ fn take_parts(reader: &RingReader, upto: Sequence, mut take: impl FnMut(&[u8])) 
         packet += part.len().div_ceil(reader.stride()) as u32;
     }
     (next, is_last)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Group {

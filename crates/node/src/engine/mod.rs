@@ -374,7 +374,7 @@ impl Engine {
                 let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
                 if self.kernel.is_some() {
                     if let Some(group) = Program::read_waking(bytes) {
-                        self.joints.groups.get(&group).inspect(|joint| joint.channel.notice.ring());
+                        self.joints.groups.get(&group).inspect(|joint| joint.channel.events.notify());
                         continue;
                     }
                     if let Ok(view) = View::new(bytes) {
@@ -488,7 +488,7 @@ impl Engine {
         if let Some(joint) = self.joints.groups.get_mut(&group) {
             joint.consumed = terms.start;
             if let Some(memory) = writer.shared_memory() {
-                joint.channel.notice.watch_kernel(memory.clone());
+                joint.channel.events.attach_kernel(memory.clone());
             }
             joint.side = Some(Side::Writer(writer));
             let for_application = Mutex::new(Some(Side::Reader(reader)));
