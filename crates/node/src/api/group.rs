@@ -216,7 +216,7 @@ impl Group {
             let start = root.offset;
             let bytes = &message[start..message.len().min(start + stride)];
             let packet = root.writer.written();
-            root.writer.put(packet, bytes);
+            root.writer.write(packet, bytes);
             let piece = Piece {
                 message: root.message,
                 offset: start as u64,
@@ -226,7 +226,7 @@ impl Group {
                 checksum: PayloadChecksum::of(root.writer.bytes(packet, bytes.len())),
             };
             root.writer.describe(packet, piece);
-            root.writer.give(packet + 1);
+            root.writer.publish(packet + 1);
             root.offset = start + bytes.len();
             let is_last = root.offset == message.len();
             if is_last {
@@ -366,7 +366,7 @@ impl Group {
         }
         let (next, is_last) = take_parts(&member.reader, upto, |bytes| take(message_bytes, bytes));
         member.stored_at = member.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
-        member.reader.give_back(next);
+        member.reader.release(next);
         if member.offload != Offload::Nic {
             self.tell_read(member, true);
             let slots = member.reader.slots();
@@ -433,7 +433,7 @@ impl Group {
                 *member = self.take_side(Some(Instant::now())).ok();
             }
             if let Some(member) = member {
-                member.reader.give_back(member.reader.written());
+                member.reader.release(member.reader.written());
                 self.tell_read(member, true);
             }
         }

@@ -21,7 +21,7 @@ use super::messages::{Answer, Ask, MESSAGE_BYTES_MAX, Memory, News, PlacedWord, 
 use super::seqpacket::{self, Received};
 use crate::engine::enter;
 use crate::engine::root_socket::Source;
-use crate::memory::ring::{RingReader, RingWriter, joined_ring};
+use crate::memory::ring::{RingReader, RingWriter, attach_ring};
 use crate::memory::shared_group::{Channel, Placed, Side};
 use crate::sync::lock;
 use crate::wait::event_count::EventCount;
@@ -462,7 +462,7 @@ fn map(
         return Err(NodeError::System { what, source: io::ErrorKind::InvalidData.into() });
     }
     channel.events.attach_kernel(shared.clone());
-    Ok(joined_ring(shared, stride, memory.start()))
+    Ok(attach_ring(shared, stride, memory.start()))
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {

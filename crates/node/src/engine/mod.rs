@@ -29,7 +29,7 @@ use treecast_wire::View;
 use crate::NodeSettings;
 use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::memory::ring::{RingReader, RingWriter, ring, shared_ring};
+use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use crate::memory::shared_group::{Channel, Placed, Side};
 
 pub(crate) use handle::Shared;
@@ -165,15 +165,15 @@ impl Engine {
                 kernel.set_wake_port(group, line.wake_port());
                 line.share(&memory, terms, slots, page);
             }
-            let (writer, reader) = shared_ring(memory, stride, start);
+            let (writer, reader) = new_shared_ring(memory, stride, start);
             return Ok(NewRing { writer, reader, is_kernels: true });
         }
         if let Some((Err(error), _)) = posted {
             tracing::warn!(%error, "user space runs group {group} alone");
         }
         let (writer, reader) = match &channel.line {
-            Some(line) => shared_ring(line.share_memory(terms)?, stride, start),
-            None => ring(slots, stride, start),
+            Some(line) => new_shared_ring(line.share_memory(terms)?, stride, start),
+            None => new_ring(slots, stride, start),
         };
         Ok(NewRing { writer, reader, is_kernels: false })
     }
@@ -386,7 +386,7 @@ impl Engine {
                     && let Some(Side::Writer(writer)) =
                         self.joints.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
                 {
-                    writer.put(store.packet, store.payload);
+                    writer.write(store.packet, store.payload);
                 }
                 // A place in the tree needs memory before the next datagram comes.
                 self.take_events();
@@ -508,7 +508,7 @@ impl Engine {
                     if let Some(freed) =
                         self.protocol.freed(group).filter(|&freed| reader.read().is_before(freed))
                     {
-                        reader.give_back(freed.min(reader.written()));
+                        reader.release(freed.min(reader.written()));
                         channel.ring();
                     }
                 }
@@ -523,7 +523,7 @@ impl Engine {
                                 is_worth_it |= piece.is_last();
                             }
                         }
-                        writer.give(end);
+                        writer.publish(end);
                         if is_worth_it {
                             channel.ring();
                         }

@@ -60,16 +60,16 @@ impl Side {
     /// Whether an application in another process has done anything, which it says by its numbers alone.
     pub fn has_moved(&self, consumed: Sequence) -> bool {
         match self {
-            Self::Reader(reader) => reader.is_ahead(),
+            Self::Reader(reader) => reader.has_new(),
             Self::Writer(writer) => writer.read() != consumed,
         }
     }
 
     /// Whether all numbers that the application has written could be.
-    pub const fn is_sound(&self) -> bool {
+    pub const fn is_valid(&self) -> bool {
         match self {
-            Self::Reader(reader) => reader.is_sound(),
-            Self::Writer(writer) => writer.is_sound(),
+            Self::Reader(reader) => reader.is_valid(),
+            Self::Writer(writer) => writer.is_valid(),
         }
     }
 }
