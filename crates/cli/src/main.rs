@@ -7,6 +7,7 @@
 mod arguments;
 mod command;
 mod complaint;
+mod doctor;
 mod journal_file;
 mod output;
 mod sweep;

@@ -1,7 +1,7 @@
 //! `treecast doctor`: what this machine can do.
 
 use clap::{Args, ValueEnum};
-use treecast_doctor::{Area, Finding, Report, State, examine};
+use crate::doctor::{Area, Finding, Report, State, examine};
 
 use crate::output::{OutArguments, emit};
 

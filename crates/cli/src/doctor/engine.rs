@@ -4,10 +4,10 @@ use std::path::Path;
 
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 
-use crate::Area::KernelEngine;
-use crate::Finding;
-use crate::hosts::Classifier;
-use crate::machine::{is_root, kernel, output, read, tool};
+use crate::doctor::report::Area::KernelEngine;
+use crate::doctor::report::Finding;
+use crate::doctor::hosts::Classifier;
+use crate::doctor::machine::{is_root, kernel, output, read, tool};
 
 pub fn examine(classifier: Classifier) -> Vec<Finding> {
     let mut findings = vec![version(), built(Program::is_built())];
@@ -124,7 +124,7 @@ fn compiler() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
+    use crate::doctor::report::State;
 
     #[test]
     fn a_build_without_the_program_has_no_kernel_engine_and_nothing_to_load() {

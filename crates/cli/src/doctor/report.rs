@@ -1,12 +1,4 @@
-//! What a machine can do for Treecast, and what is missing.
-//!
-//! Everything is tried rather than looked up, where trying changes nothing: nodes on loopback, a lab of one host, a BPF
-//! program that nothing is attached to. Nobody needs rights for it; without them less is found to work.
-
-mod engine;
-mod groups;
-mod hosts;
-mod machine;
+//! What an examination finds.
 
 use serde::Serialize;
 
@@ -65,17 +57,6 @@ pub enum State {
     Missing,
 }
 
-/// Looks at this machine. It takes about a second.
-pub fn examine() -> Report {
-    let mut findings = groups::examine();
-    let (lab, classifier) = hosts::examine();
-    findings.extend(lab);
-    findings.extend(engine::examine(classifier));
-    let mut of_engine = findings.iter().filter(|finding| finding.area == Area::KernelEngine);
-    let kernel_engine = of_engine.all(|finding| finding.state != State::Missing);
-    Report { format: FORMAT, findings, kernel_engine }
-}
-
 impl Report {
     /// What keeps the kernel engine from running here.
     pub fn against_kernel_engine(&self) -> impl Iterator<Item = &Finding> {
@@ -86,19 +67,19 @@ impl Report {
 }
 
 impl Finding {
-    fn ok(area: Area, name: &'static str, found: impl Into<String>) -> Self {
+    pub fn ok(area: Area, name: &'static str, found: impl Into<String>) -> Self {
         Self { area, name, state: State::Ok, found: found.into(), means: None, remedy: None }
     }
 
-    fn limited(area: Area, name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
+    pub fn limited(area: Area, name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
         Self { state: State::Limited, means: Some(means.into()), ..Self::ok(area, name, found) }
     }
 
-    fn missing(area: Area, name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
+    pub fn missing(area: Area, name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
         Self { state: State::Missing, ..Self::limited(area, name, found, means) }
     }
 
-    fn with_remedy(self, remedy: impl Into<String>) -> Self {
+    pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 }

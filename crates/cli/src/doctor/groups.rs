@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use treecast_node::{GroupSettings, Node, NodeError, NodeSettings};
 
-use crate::Area::Groups;
-use crate::Finding;
-use crate::machine::{output, read, tool};
+use crate::doctor::report::Area::Groups;
+use crate::doctor::report::Finding;
+use crate::doctor::machine::{output, read, tool};
 
 pub fn examine() -> Vec<Finding> {
     vec![udp(), ipv6(), receive_buffer(), send_buffer(), interfaces(), firewall(), processors()]
@@ -166,9 +166,9 @@ mod tests {
     fn buffers_are_held_to_what_nodes_ask_for() {
         let wanted = NodeSettings::default().buffer_bytes;
         let small = buffer("receive buffer", "net.core.rmem_max", |_, wanted| wanted, "why");
-        assert_eq!(small.state, crate::State::Limited);
+        assert_eq!(small.state, crate::doctor::report::State::Limited);
         assert_eq!(small.remedy.unwrap(), format!("as root: sysctl -w net.core.rmem_max={wanted}"));
         let enough = buffer("send buffer", "net.core.wmem_max", |_, wanted| 2 * wanted, "why");
-        assert_eq!(enough.state, crate::State::Ok);
+        assert_eq!(enough.state, crate::doctor::report::State::Ok);
     }
 }
