@@ -55,7 +55,7 @@ enum Name {
     Node(command::node::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
-    /// Say what this machine can do, and what is missing.
+    /// Check what works on this machine, and what is missing.
     Doctor(command::doctor::Arguments),
     /// One host of a benchmark.
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! What groups of real processes need: sockets, buffers, a network.
+//! The requirements of groups of real processes: sockets, buffers, a network.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -16,41 +16,41 @@ pub fn examine() -> Vec<Finding> {
     vec![udp(), ipv6(), receive_buffer(), send_buffer(), interfaces(), firewall(), processors()]
 }
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(5));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(5));
 
-/// Two nodes send each other a message that takes more than a packet.
+/// One node sends another a message of more than one packet.
 fn broadcast(bind: &str) -> Result<(), NodeError> {
-    let bind = bind.parse().map_err(|_| NodeError::Members(format!("{bind} is no address")))?;
+    let bind = bind.parse().map_err(|_| NodeError::Members(format!("{bind} is not an address")))?;
     let open = || Node::open(&NodeSettings { bind, ..NodeSettings::default() });
     let (one, other) = (open()?, open()?);
     let settings = GroupSettings::new(vec![one.address(), other.address()]);
     let (root, member) = (one.group(&settings)?, other.group(&settings)?);
     root.send(&[0; 4_096])?;
-    member.receive(PATIENCE)?;
-    root.close(PATIENCE)?;
+    member.receive(TIMEOUT)?;
+    root.close(TIMEOUT)?;
     Ok(())
 }
 
 fn udp() -> Finding {
     match broadcast("127.0.0.1:0") {
-        Ok(()) => Finding::ok(Groups, "UDP", "two nodes have sent each other a message over loopback"),
+        Ok(()) => Finding::ok(Groups, "UDP", "one node sent another a message over loopback"),
         Err(error) => Finding::missing(
             Groups,
             "UDP",
-            format!("two nodes on loopback do not reach each other: {error}"),
-            "no group works on this machine",
+            format!("two nodes on loopback cannot communicate: {error}"),
+            "groups do not work on this machine",
         )
-        .with_remedy(
-            "ip link set lo up; and look at the rules of the firewall, and at seccomp in a container",
+        .with_fix(
+            "ip link set lo up; then check the firewall rules and, in a container, the seccomp profile",
         ),
     }
 }
 
 fn ipv6() -> Finding {
     match broadcast("[::1]:0") {
-        Ok(()) => Finding::ok(Groups, "IPv6", "two nodes have sent each other a message over ::1"),
-        Err(error) => Finding::limited(Groups, "IPv6", error.to_string(), "groups work by IPv4 alone")
-            .with_remedy("sysctl -w net.ipv6.conf.all.disable_ipv6=0, if this network has IPv6"),
+        Ok(()) => Finding::ok(Groups, "IPv6", "one node sent another a message over ::1"),
+        Err(error) => Finding::limited(Groups, "IPv6", error.to_string(), "groups work over IPv4 only")
+            .with_fix("sysctl -w net.ipv6.conf.all.disable_ipv6=0, if this network has IPv6"),
     }
 }
 
@@ -61,8 +61,8 @@ fn receive_buffer() -> Finding {
         }
         sockopt::socket_recv_buffer_size(socket).unwrap_or_default()
     };
-    let means = "when packets come in a burst, more of them overflow it, and are sent again";
-    buffer("receive buffer", "net.core.rmem_max", size, means)
+    let effect = "bursts overflow it more often, and the lost packets are retransmitted";
+    buffer("receive buffer", "net.core.rmem_max", size, effect)
 }
 
 fn send_buffer() -> Finding {
@@ -70,23 +70,23 @@ fn send_buffer() -> Finding {
         let _ = sockopt::set_socket_send_buffer_size(socket, wanted);
         sockopt::socket_send_buffer_size(socket).unwrap_or_default()
     };
-    let means = "a node that sends to many at once waits more often, or sends again";
-    buffer("send buffer", "net.core.wmem_max", size, means)
+    let effect = "a node with many children waits for buffer space more often, or loses packets and retransmits";
+    buffer("send buffer", "net.core.wmem_max", size, effect)
 }
 
-/// What a socket gets of the buffer that nodes ask for. The kernel tells twice the size that may be filled.
-fn buffer(name: &'static str, key: &str, size: impl Fn(&UdpSocket, usize) -> usize, means: &str) -> Finding {
+/// How much of the buffer size that nodes request the kernel grants. `getsockopt` returns twice the usable size, see socket(7).
+fn buffer(name: &'static str, key: &str, size: impl Fn(&UdpSocket, usize) -> usize, effect: &str) -> Finding {
     let wanted = NodeSettings::default().buffer_bytes;
     let got = UdpSocket::bind("127.0.0.1:0").map_or(0, |socket| size(&socket, wanted) / 2);
-    let found = format!("{got} bytes, and nodes ask for {wanted}");
+    let found = format!("{got} bytes; nodes request {wanted}");
     if got >= wanted {
-        return Finding::ok(Groups, name, format!("{got} bytes, as nodes ask for"));
+        return Finding::ok(Groups, name, format!("{got} bytes, as nodes request"));
     }
-    Finding::limited(Groups, name, found, means).with_remedy(format!("as root: sysctl -w {key}={wanted}"))
+    Finding::limited(Groups, name, found, effect).with_fix(format!("as root: sysctl -w {key}={wanted}"))
 }
 
-/// The longest datagram that groups take every network to carry.
-const MTU: u64 = 1_500;
+/// The MTU that groups assume unless `mtu_bytes` is set.
+const MTU_BYTES: u64 = 1_500;
 
 fn interfaces() -> Finding {
     let mut found = interfaces_in(Path::new("/sys/class/net"));
@@ -96,20 +96,20 @@ fn interfaces() -> Finding {
         return Finding::limited(
             Groups,
             "interfaces",
-            "no network but loopback is up",
-            "groups are of processes on this machine",
+            "no interface but loopback is up",
+            "groups are limited to processes on this machine",
         );
     };
-    let found = format!("packets in bytes (MTU): {}", named.join(", "));
-    if least < MTU {
-        let means = format!("groups over such a link need mtu_bytes={least}; otherwise sending says so");
-        return Finding::limited(Groups, "interfaces", found, means)
-            .with_remedy(format!("set mtu_bytes={least} of the group, at its root"));
+    let found = format!("MTU in bytes: {}", named.join(", "));
+    if least < MTU_BYTES {
+        let effect = format!("groups over such a link need mtu_bytes={least}; without it, sending fails");
+        return Finding::limited(Groups, "interfaces", found, effect)
+            .with_fix(format!("set mtu_bytes={least} for the group, at its root"));
     }
     Finding::ok(Groups, "interfaces", found)
 }
 
-/// Names and MTUs of those that are up, but for loopback.
+/// Names and MTUs of the interfaces that are up, without loopback.
 fn interfaces_in(folder: &Path) -> Vec<(String, u64)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let interface = |entry: fs::DirEntry| {
@@ -117,7 +117,7 @@ fn interfaces_in(folder: &Path) -> Vec<(String, u64)> {
             let text = read(entry.path().join(file))?;
             u64::from_str_radix(text.trim_start_matches("0x"), radix).ok()
         };
-        // Flags of if.h: up, loopback.
+        // IFF_UP is 1 and IFF_LOOPBACK is 8, see netdevice(7).
         let flags = number("flags", 16)?;
         let is_usable = flags & 1 != 0 && flags & 8 == 0;
         is_usable.then_some((entry.file_name().to_string_lossy().into_owned(), number("mtu", 10)?))
@@ -126,7 +126,7 @@ fn interfaces_in(folder: &Path) -> Vec<(String, u64)> {
 }
 
 fn firewall() -> Finding {
-    // To ask nftables when it is not there would load it.
+    // Listing the rules would load the module.
     if !Path::new("/sys/module/nf_tables").exists() {
         return Finding::ok(Groups, "firewall", "nftables is not in use");
     }
@@ -136,17 +136,17 @@ fn firewall() -> Finding {
         Some(rules) => {
             let count = rules.matches(" hook input ").count();
             if count == 0 {
-                return Finding::ok(Groups, "firewall", "nftables has rules, and none for what comes in");
+                return Finding::ok(Groups, "firewall", "nftables has rules, but none for incoming packets");
             }
             Finding::limited(
                 Groups,
                 "firewall",
-                format!("nftables has {count} chains of rules for what comes in"),
-                "they have to let in the UDP ports of nodes, and the TCP port at which the root listens",
+                format!("nftables has {count} input chains"),
+                "they have to allow the UDP ports of nodes, and the TCP port where the root listens",
             )
-            .with_remedy("nft list ruleset shows them; give nodes a port by --bind, and let it in")
+            .with_fix("nft list ruleset shows them; give nodes a fixed port by --bind, and allow it")
         }
-        None => Finding::ok(Groups, "firewall", "nftables is there; its rules are shown to root alone"),
+        None => Finding::ok(Groups, "firewall", "nftables is in use; only root can list its rules"),
     }
 }
 
@@ -155,7 +155,7 @@ fn processors() -> Finding {
     if count > 1 {
         return Finding::ok(Groups, "processors", count.to_string());
     }
-    Finding::limited(Groups, "processors", "1", "a node forwards only when the program that computes lets it")
+    Finding::limited(Groups, "processors", "1", "a node forwards only when the application yields the processor")
 }
 
 #[cfg(test)]
@@ -163,12 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_held_to_what_nodes_ask_for() {
+    fn buffers_are_compared_with_the_size_that_nodes_request() {
         let wanted = NodeSettings::default().buffer_bytes;
-        let small = buffer("receive buffer", "net.core.rmem_max", |_, wanted| wanted, "why");
+        let small = buffer("receive buffer", "net.core.rmem_max", |_, wanted| wanted, "effect");
         assert_eq!(small.state, crate::doctor::report::State::Limited);
-        assert_eq!(small.remedy.unwrap(), format!("as root: sysctl -w net.core.rmem_max={wanted}"));
-        let enough = buffer("send buffer", "net.core.wmem_max", |_, wanted| 2 * wanted, "why");
+        assert_eq!(small.fix.unwrap(), format!("as root: sysctl -w net.core.rmem_max={wanted}"));
+        let enough = buffer("send buffer", "net.core.wmem_max", |_, wanted| 2 * wanted, "effect");
         assert_eq!(enough.state, crate::doctor::report::State::Ok);
     }
 }

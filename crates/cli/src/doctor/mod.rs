@@ -1,7 +1,7 @@
 //! What a machine can do for Treecast, and what is missing.
 //!
-//! Everything is tried rather than looked up, where trying changes nothing: nodes on loopback, a lab of one host, a BPF
-//! program that nothing is attached to. Nobody needs rights for it; without them less is found to work.
+//! Features are tried, not looked up, wherever trying has no side effects: nodes on loopback, a lab of one host, a BPF program
+//! that is loaded but not attached. This needs no rights; with fewer rights, fewer features work.
 
 mod engine;
 mod groups;
@@ -13,7 +13,7 @@ pub use report::{Area, Finding, Report, State};
 
 use report::FORMAT;
 
-/// Looks at this machine. It takes about a second.
+/// Examines this machine. It takes about a second.
 pub fn examine() -> Report {
     let mut findings = groups::examine();
     let (lab, classifier) = hosts::examine();

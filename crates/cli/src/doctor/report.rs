@@ -1,4 +1,4 @@
-//! What an examination finds.
+//! The result of an examination.
 
 use serde::Serialize;
 
@@ -10,46 +10,42 @@ pub const FORMAT: &str = "treecast-doctor-1";
 pub struct Report {
     /// [`FORMAT`].
     pub format: &'static str,
-    /// One by one, by what they are about.
+    /// Ordered by area.
     pub findings: Vec<Finding>,
-    /// Whether the kernel engine runs here for the user who asks.
+    /// Whether this user can run the kernel engine on this machine.
     pub kernel_engine: bool,
 }
 
-/// Something that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is for.
     pub area: Area,
-    /// What was looked at.
+    /// The name of the check.
     pub name: &'static str,
-    /// How it is.
     pub state: State,
-    /// What is there.
+    /// What the check found.
     pub found: String,
-    /// What follows, if it is not as it should be.
-    pub means: Option<String>,
-    /// What to do about it, if anything can be done: mostly a command.
-    pub remedy: Option<String>,
+    /// The consequence, unless the state is [`State::Ok`].
+    pub effect: Option<String>,
+    /// How to repair it, if it can be repaired: usually a command.
+    pub fix: Option<String>,
 }
 
-/// What something is needed for.
+/// The feature that a check is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Area {
     /// Groups of real processes: nodes.
     Groups,
-    /// Hosts on this machine.
+    /// Hosts made of network namespaces on this machine.
     Lab,
-    /// The engine within the kernel.
     KernelEngine,
 }
 
-/// How something is.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// As it should be.
     Ok,
     /// It works, with limits.
     Limited,
@@ -58,28 +54,28 @@ pub enum State {
 }
 
 impl Report {
-    /// What keeps the kernel engine from running here.
-    pub fn against_kernel_engine(&self) -> impl Iterator<Item = &Finding> {
-        let is_against =
+    /// The findings that prevent the kernel engine from running.
+    pub fn missing_for_kernel_engine(&self) -> impl Iterator<Item = &Finding> {
+        let is_missing =
             |finding: &&Finding| finding.area == Area::KernelEngine && finding.state == State::Missing;
-        self.findings.iter().filter(is_against)
+        self.findings.iter().filter(is_missing)
     }
 }
 
 impl Finding {
     pub fn ok(area: Area, name: &'static str, found: impl Into<String>) -> Self {
-        Self { area, name, state: State::Ok, found: found.into(), means: None, remedy: None }
+        Self { area, name, state: State::Ok, found: found.into(), effect: None, fix: None }
     }
 
-    pub fn limited(area: Area, name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self { state: State::Limited, means: Some(means.into()), ..Self::ok(area, name, found) }
+    pub fn limited(area: Area, name: &'static str, found: impl Into<String>, effect: impl Into<String>) -> Self {
+        Self { state: State::Limited, effect: Some(effect.into()), ..Self::ok(area, name, found) }
     }
 
-    pub fn missing(area: Area, name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self { state: State::Missing, ..Self::limited(area, name, found, means) }
+    pub fn missing(area: Area, name: &'static str, found: impl Into<String>, effect: impl Into<String>) -> Self {
+        Self { state: State::Missing, ..Self::limited(area, name, found, effect) }
     }
 
-    pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
+    pub fn with_fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
     }
 }
