@@ -98,8 +98,8 @@ void tc_node_free(tc_node *node);
 tc_result tc_node_address(const tc_node *node, char *address, size_t room);
 
 /*
- Takes part in a group. `members` are the addresses of all members, as host:port, divided by commas, the same at every member.
- The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
+ Takes part in a group. `members` are the addresses of all members, as host:port, separated by commas, the same at every member.
+ The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value separated by spaces, as "root=2 scheme=binomial
  offload=nic token=secret message_bytes=16384".
 
  # Safety

@@ -203,7 +203,7 @@ impl Node {
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group(["192.0.2.1:7000", "192.0.2.2:7000"], slots=100)
     /// Traceback (most recent call last):
-    /// treecast.TreecastError: slots=100 does not fit: a power of two from 4 to 65536
+    /// treecast.TreecastError: invalid value slots=100: expected a power of two from 4 to 65536
     #[pyo3(signature = (members, **settings))]
     fn group(
         &self,
@@ -373,7 +373,7 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
 /// up here.
 ///
 /// Raises OSError where the file cannot be read; TreecastError with the line that is wrong, also for an address that is given
-/// twice and a name that nobody knows.
+/// twice and a name that cannot be resolved.
 ///
 /// >>> import pathlib, tempfile
 /// >>> with tempfile.TemporaryDirectory() as folder:

@@ -125,7 +125,7 @@ def test_what_makes_no_sense_is_refused(place):
         ((place, 0), {}, "a group has from 1 to 4096 members, and not 0"),
         ((place, -1), {}, "-1 is out of range: a whole number from 0 to 4294967295"),
         ((place, 2), {"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
-        ((place, 2), {"slots": 5}, "slots=5 does not fit: a power of two from 4 to 65536"),
+        ((place, 2), {"slots": 5}, "invalid value slots=5: expected a power of two from 4 to 65536"),
         ((place, 2), {"timeout": -1}, "a timeout is a number of seconds from 0 on, or None for ever, and not -1"),
         (("a b", 2), {}, "a b is no address such as 192.0.2.1:7000 or name:7000"),
     ]:

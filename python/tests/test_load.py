@@ -97,7 +97,7 @@ def test_the_search_ends_between_a_load_that_is_sustained_and_one_that_is_not(fa
         ),
         ({"degree": -1}, "-1 is out of range"),
         ({"scheme": "binomal"}, "unknown scheme 'binomal': did you mean binomial"),
-        ({"arrivals": "burst:size=0"}, "size=0 does not fit"),
+        ({"arrivals": "burst:size=0"}, "invalid value size=0"),
         ({"destination_sets": "near"}, "unknown destination sets 'near'"),
         ({"cycles": 0}, "of 0 cycles the first 0 cycles are not measured"),
         ({"backlog_max": 0}, "at least one multicast"),

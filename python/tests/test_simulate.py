@@ -82,7 +82,7 @@ def test_parameters_are_taken_as_dict_and_as_themselves(fabric, tree):
         ({"message": 0}, "the message has 0 flits: it needs at least 1"),
         ({"message": -1}, "-1 is out of range: a whole number from 0 to 18446744073709551615"),
         ({"parameters": {"nic_overhed": 1}}, "parameters has no key 'nic_overhed': did you mean nic_overhead"),
-        ({"parameters": {"link_delay": -1}}, "link_delay=-1 does not fit: a number of cycles"),
+        ({"parameters": {"link_delay": -1}}, "invalid value link_delay=-1: expected a number of cycles"),
         ({"parameters": {"buffer_flits": 100}}, "128 flits of payload and 1 of header are a packet that does not fit"),
     ],
 )

@@ -49,7 +49,7 @@ pub enum BenchError {
         max: u64,
     },
     /// A host that cannot be found.
-    #[error("there is no host {name}: {why}")]
+    #[error("cannot resolve host {name}: {why}")]
     Host {
         /// Its name.
         name: String,

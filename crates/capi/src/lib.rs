@@ -232,8 +232,8 @@ unsafe fn group_settings(
     Ok(group_settings)
 }
 
-/// Takes part in a group. `members` are the addresses of all members, as host:port, divided by commas, the same at every member.
-/// The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
+/// Takes part in a group. `members` are the addresses of all members, as host:port, separated by commas, the same at every member.
+/// The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value separated by spaces, as "root=2 scheme=binomial
 /// offload=nic token=secret message_bytes=16384".
 ///
 /// # Safety

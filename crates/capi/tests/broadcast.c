@@ -108,9 +108,9 @@ int main(void) {
     tc_node *none;
     tc_group *no_group;
     expect(tc_node_new("nowhere", NULL, &none), TC_WRONG, "no address");
-    expect_message("nobody knows the host nowhere");
+    expect_message("cannot resolve host nowhere");
     expect(tc_node_new("127.0.0.1:0", "spin_us=never", &none), TC_WRONG, "a setting");
-    expect_message("spin_us=never does not fit");
+    expect_message("invalid value spin_us=never");
     expect(tc_node_new(NULL, NULL, &none), TC_WRONG, "NULL");
     expect(tc_node_new("127.0.0.1:0", NULL, NULL), TC_WRONG, "no place");
     expect(tc_group_new(nodes[0], "127.0.0.1:1", NULL, &no_group), TC_WRONG, "not a member");

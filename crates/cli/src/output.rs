@@ -54,9 +54,9 @@ impl OutFile {
         let path = resolved.as_deref().unwrap_or(path);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match path.metadata() {
-            Ok(there) if there.is_dir() => Err(io::Error::other("it is a folder")),
+            Ok(there) if there.is_dir() => Err(io::Error::other("it is a directory")),
             Ok(there) if !there.is_file() => Ok(Self::There(File::options().write(true).open(path)?)),
-            Err(_) if !folder.is_dir() => Err(io::Error::other("its folder is not there")),
+            Err(_) if !folder.is_dir() => Err(io::Error::other("no such directory")),
             _ => Ok(Self::Beside(temporary(folder)?, path.into())),
         }
     }

@@ -138,19 +138,19 @@ fn what_was_measured_is_drawn() {
 #[test]
 fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
-        (&["--sizes", "many"], "--sizes many does not fit: a number of bytes, such as 65536, 16K, 4M or 1G"),
+        (&["--sizes", "many"], "invalid value many for --sizes: expected a number of bytes, such as 65536, 16K, 4M or 1G"),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
         (&["--engine", "quantum"], "there is no engine quantum: known are auto, user and ebpf"),
-        (&["--skew", "long"], "--skew long does not fit: a time up to 60s, such as 400us or 2ms"),
+        (&["--skew", "long"], "invalid value long for --skew: expected a time up to 60s, such as 400us or 2ms"),
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
         (&["--drop", "1%"], "--lab"),
         (&["--reorder", "1%"], "--lab"),
-        (&["--lab", "2", "--reorder", "1"], "--reorder 1 does not fit: a share from 0% to less than 100%"),
+        (&["--lab", "2", "--reorder", "1"], "invalid value 1 for --reorder: expected a share from 0% to less than 100%"),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
-        (&["--chart", "chart.png"], "its name ends with .svg or .html"),
+        (&["--chart", "chart.png"], "expected a file name that ends with .svg or .html"),
         (&["--kill", "2"], "ways times sizes, when a member is killed, must be from 1 to 1, and not 12"),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
         (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),

@@ -314,7 +314,7 @@ fn hostile_text_is_shown_and_not_sent_to_the_terminal() {
         "treecast: unknown scheme 'bino\\u{1b}[31m\\nmial': did you mean binomial, k-binomial?\n"
     );
     let bytes = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::from_bytes(b"bin\xff")];
-    assert_eq!(complaint(&bytes), "treecast: what was given is not all UTF-8\n");
+    assert_eq!(complaint(&bytes), "treecast: an argument is not valid UTF-8\n");
 }
 
 #[test]
@@ -335,8 +335,8 @@ fn a_testbed_that_cannot_be_is_named_with_its_file() {
     };
     assert_eq!(
         complaint(),
-        "treecast: mine/study.toml:6: testbed=lab does not fit: the study has no testbed; a file testbed-lab.toml would \
-         describe it\n"
+        "treecast: mine/study.toml:6: invalid value testbed=lab: expected the name of a testbed file, and \
+         testbed-lab.toml does not exist\n"
     );
     let testbed = folder.join("testbed-lab.toml");
     std::fs::create_dir(&testbed).unwrap();
@@ -349,7 +349,7 @@ fn a_testbed_that_cannot_be_is_named_with_its_file() {
         (b"model = 'myrnet'", ":1: unknown model 'myrnet': did you mean myrinet?"),
         (
             b"model = 'sci'\n[set]\nlink_mb_per_s = 0",
-            ":3: link_mb_per_s=0 does not fit: a number of MB/s from 1",
+            ":3: invalid value link_mb_per_s=0: expected a number of MB/s from 1",
         ),
     ] {
         std::fs::write(&testbed, bytes).unwrap();

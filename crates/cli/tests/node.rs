@@ -217,7 +217,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (&[], "is missing"),
         (&["--listen", "127.0.0.1:0"], "--count"),
-        (&["--listen", "127.0.0.1:0", "--count", "0"], "--count 0 does not fit"),
+        (&["--listen", "127.0.0.1:0", "--count", "0"], "invalid value 0 for --count: "),
         (&["--listen", "127.0.0.1:0", "--count", "2"], "--send is missing"),
         (&["--listen", "192.0.2.1:0", "--count", "2", "--send", "-"], "that is no address of this machine"),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
@@ -231,7 +231,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         ),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
         (&["--join", "127.0.0.1:port"], "is no address such as"),
-        (&["--join", "nobody.invalid"], "nobody knows the host nobody.invalid"),
+        (&["--join", "nobody.invalid"], "cannot resolve host nobody.invalid"),
         (&["--join", "127.0.0.1:1", "--send", "-"], "--send"),
         (&["--join", "127.0.0.1:1", "--bind", &taken], "choose another port, or 0 for a free one"),
         (&["--join", "127.0.0.1:1", "--name", "a\nb"], "no control characters"),
@@ -240,7 +240,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--join", "127.0.0.1:1", "--token-file", "/no/such"], "/no/such could not be read"),
         (&["--members", text(&empty)], "it names no members"),
         (&["--members", text(&double)], "line 2: 127.0.0.1:7000 is given twice, before in line 1"),
-        (&["--members", text(&unknown)], "line 2: nobody knows the host nobody.invalid"),
+        (&["--members", text(&unknown)], "line 2: cannot resolve host nobody.invalid"),
     ];
     for (words, part) in cases {
         let output = check(node(words).spawn().unwrap(), 2, part);

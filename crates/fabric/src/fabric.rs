@@ -332,7 +332,7 @@ mod tests {
     fn a_link_has_one_to_sixteen_virtual_channels() {
         for text in ["up-down:channels=0", "shortest-path:channels=17", "up-down:channels=many"] {
             let error = text.parse::<RoutingPolicy>().unwrap_err().to_string();
-            assert!(error.ends_with("does not fit: a number of virtual channels from 1 to 16"), "{error}");
+            assert!(error.ends_with(": expected a number of virtual channels from 1 to 16"), "{error}");
         }
         let topology = crate::generate::star(2).unwrap();
         for policy in
@@ -348,7 +348,7 @@ mod tests {
         let error = |text: &str| text.parse::<FabricSpec>().unwrap_err().to_string();
         assert_eq!(error("tours:k=4"), "unknown fabric 'tours': did you mean torus?");
         assert_eq!(error("irregular:switch=4"), "irregular has no key 'switch': did you mean switches?");
-        assert_eq!(error("star:many"), "hosts=many does not fit: a number of hosts");
+        assert_eq!(error("star:many"), "invalid value hosts=many: expected a number of hosts");
         assert_eq!(error("fat-tree"), "fat-tree needs k=...: an even number of ports");
     }
 }

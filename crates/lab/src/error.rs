@@ -8,14 +8,14 @@ use std::path::Path;
 #[non_exhaustive]
 pub enum LabError {
     /// A setting outside its bounds.
-    #[error("{key} {given} does not fit: {fits}")]
+    #[error("invalid value {given} for {key}: expected {expected}")]
     Setting {
         /// Which setting.
         key: &'static str,
         /// What was given.
         given: String,
-        /// What would fit.
-        fits: &'static str,
+        /// The valid values.
+        expected: &'static str,
     },
     /// A tool that is not on this machine.
     #[error("a lab needs the tool '{tool}', which is not here: install {package}")]

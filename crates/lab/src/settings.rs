@@ -15,8 +15,8 @@ use crate::late::DEVICE;
 pub struct Rate(u64);
 
 impl Rate {
-    /// What fits.
-    const FITS: &'static str = "a rate from 1kbit to 100gbit a second, such as 200mbit";
+    /// The valid values, for error messages.
+    const EXPECTED: &'static str = "a rate from 1kbit to 100gbit a second, such as 200mbit";
 
     /// So many bits per second.
     ///
@@ -24,8 +24,8 @@ impl Rate {
     ///
     /// Outside 1 kbit/s to 100 Gbit/s.
     pub fn from_bits_per_s(bits_per_s: u64) -> Result<Self, LabError> {
-        let fits = (1_000..=100_000_000_000).contains(&bits_per_s);
-        fits.then_some(Self(bits_per_s)).ok_or_else(|| wrong("rate", &bits_per_s, Self::FITS))
+        let is_valid = (1_000..=100_000_000_000).contains(&bits_per_s);
+        is_valid.then_some(Self(bits_per_s)).ok_or_else(|| wrong("rate", &bits_per_s, Self::EXPECTED))
     }
 
     /// In bits per second.
@@ -40,7 +40,7 @@ impl FromStr for Rate {
     /// A number with `bit`, `kbit`, `mbit` or `gbit`.
     fn from_str(text: &str) -> Result<Self, LabError> {
         let rate = treecast_terms::parse_rate(text).ok().and_then(|rate| Self::from_bits_per_s(rate).ok());
-        rate.ok_or_else(|| wrong("rate", &text, Self::FITS))
+        rate.ok_or_else(|| wrong("rate", &text, Self::EXPECTED))
     }
 }
 
@@ -54,8 +54,8 @@ impl FromStr for Rate {
 pub struct Share(f64);
 
 impl Share {
-    /// What fits.
-    const FITS: &'static str = "a share from 0% to less than 100%, such as 1% or 0.01";
+    /// The valid values, for error messages.
+    const EXPECTED: &'static str = "a share from 0% to less than 100%, such as 1% or 0.01";
 
     /// A share as a number.
     ///
@@ -63,7 +63,7 @@ impl Share {
     ///
     /// Outside 0 to less than 1.
     pub fn new(share: f64) -> Result<Self, LabError> {
-        (0.0..1.0).contains(&share).then_some(Self(share)).ok_or_else(|| wrong("share", &share, Self::FITS))
+        (0.0..1.0).contains(&share).then_some(Self(share)).ok_or_else(|| wrong("share", &share, Self::EXPECTED))
     }
 
     /// As a number, 0 to less than 1.
@@ -81,7 +81,7 @@ impl FromStr for Share {
             Some(percent) => decimal(percent).map(|percent| percent / 100.0),
             None => decimal(text),
         };
-        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("share", &text, Self::FITS))
+        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("share", &text, Self::EXPECTED))
     }
 }
 
@@ -125,10 +125,10 @@ impl LabSettings {
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
         if !(1..=Self::HOSTS_MAX).contains(&self.hosts) {
-            return Err(wrong("hosts", &self.hosts, "a lab has 1 to 250 hosts"));
+            return Err(wrong("hosts", &self.hosts, "1 to 250 hosts"));
         }
         if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
-            return Err(wrong("mtu", &self.mtu, "1280, which IPv6 needs, to 65535 bytes"));
+            return Err(wrong("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
         }
         Ok(())
     }
@@ -194,8 +194,8 @@ impl LabSettings {
     }
 }
 
-fn wrong(key: &'static str, given: &impl ToString, fits: &'static str) -> LabError {
-    LabError::Setting { key, given: given.to_string(), fits }
+fn wrong(key: &'static str, given: &impl ToString, expected: &'static str) -> LabError {
+    LabError::Setting { key, given: given.to_string(), expected }
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(
                 read(text),
                 Err(format!(
-                    "rate {text} does not fit: a rate from 1kbit to 100gbit a second, such as 200mbit"
+                    "invalid value {text} for rate: expected a rate from 1kbit to 100gbit a second, such as 200mbit"
                 ))
             );
         }
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(read("0.5"), Ok(0.5));
         assert_eq!(read("0"), Ok(0.0));
         for text in ["150%", "100%", "1", "-1%", "NaN", "%", "", "a tenth"] {
-            let fits = "a share from 0% to less than 100%, such as 1% or 0.01";
-            assert_eq!(read(text), Err(format!("share {text} does not fit: {fits}")));
+            let expected = "a share from 0% to less than 100%, such as 1% or 0.01";
+            assert_eq!(read(text), Err(format!("invalid value {text} for share: expected {expected}")));
         }
     }
 
@@ -238,13 +238,13 @@ mod tests {
             assert_eq!(said(&LabSettings::new(hosts)), Ok(()));
         }
         for hosts in [0, 251] {
-            let fits = format!("hosts {hosts} does not fit: a lab has 1 to 250 hosts");
-            assert_eq!(said(&LabSettings::new(hosts)), Err(fits));
+            let expected = format!("invalid value {hosts} for hosts: expected 1 to 250 hosts");
+            assert_eq!(said(&LabSettings::new(hosts)), Err(expected));
         }
         for mtu in [10, 1279, 65536] {
             let settings = LabSettings { mtu, ..LabSettings::new(2) };
-            let fits = format!("mtu {mtu} does not fit: 1280, which IPv6 needs, to 65535 bytes");
-            assert_eq!(said(&settings), Err(fits));
+            let expected = format!("invalid value {mtu} for mtu: expected 1280 to 65535 bytes (IPv6 needs 1280)");
+            assert_eq!(said(&settings), Err(expected));
         }
     }
 

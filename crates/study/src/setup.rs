@@ -264,9 +264,7 @@ impl Draft {
                 return Err(SpecError::BadValue {
                     key: key.into(),
                     value: value.into(),
-                    expected: format!(
-                        "the study has no testbed; a file testbed-{value}.toml would describe it"
-                    ),
+                    expected: format!("the name of a testbed file, and testbed-{value}.toml does not exist"),
                 });
             }
             "testbed" => {
@@ -356,16 +354,16 @@ impl Draft {
         let members = hosts * f64::from(self.processes);
         let most = f64::from(Placement::MEMBERS_MAX);
         if members > most && self.processes > 1 {
-            let expected = format!("{hosts} hosts have at most {most} processes in all");
+            let expected = format!("at most {most} processes in all on {hosts} hosts");
             return Err(refused("processes", self.processes, expected));
         }
         let last = (members - 1.0).max(0.0);
         if let Some(root) = self.root.filter(|root| f64::from(root.0) > last) {
-            return Err(refused("root", root.0, format!("the processes are 0 to {last}")));
+            return Err(refused("root", root.0, format!("a process from 0 to {last}")));
         }
         match self.destinations {
             Some(Destinations::Count(count)) if f64::from(count) > last => {
-                Err(refused("destinations", count, format!("there are at most {last} besides the root")))
+                Err(refused("destinations", count, format!("at most {last}, since the root is no destination")))
             }
             Some(Destinations::Count(count)) => Ok(count),
             Some(Destinations::All) => Ok(last as u32),
@@ -382,7 +380,7 @@ impl Draft {
             return Err(SpecError::BadValue {
                 key: "seed".into(),
                 value: seed.into(),
-                expected: "the topologies of [repeat] set the seed of the fabric".into(),
+                expected: "no seed, because the topologies of [repeat] set it".into(),
             });
         }
         // One that is not drawn is the same in all topologies: their seeds then draw groups and traffic alone.

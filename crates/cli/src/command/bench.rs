@@ -63,7 +63,7 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic")]
     offload: Vec<Offload>,
 
-    /// How trees are made: binomial, separate, postal:lambda=8 and so on, or several of them divided by ;
+    /// How trees are made: binomial, separate, postal:lambda=8 and so on, or several of them separated by ;
     ///
     /// By default by the length of messages, and binomial for offload host.
     #[arg(long, value_name = "LIST", value_delimiter = ';')]
@@ -165,7 +165,7 @@ fn time(text: &str) -> Result<Duration, &'static str> {
 fn picture_file(name: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
     let is_known = matches!(path.extension().and_then(OsStr::to_str), Some("svg" | "html"));
-    is_known.then_some(path).ok_or_else(|| "its name ends with .svg or .html".into())
+    is_known.then_some(path).ok_or_else(|| "a file name that ends with .svg or .html".into())
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {

@@ -102,14 +102,11 @@ fn hosts(list: &str, count: u32) -> anyhow::Result<BTreeSet<u32>> {
         Ok(MemberList::All) => Ok((0..count).collect()),
         Ok(MemberList::Ranges(ranges)) => {
             if let Some((_, host)) = ranges.iter().find(|(_, last)| *last >= count) {
-                bail!(
-                    "--on {list} does not fit: there is no host {host}, the lab has hosts 0 to {}",
-                    count - 1
-                );
+                bail!("invalid value {list} for --on: there is no host {host}, the lab has hosts 0 to {}", count - 1);
             }
             Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
         }
-        _ => bail!("--on {list} does not fit: hosts such as 0,3-5, or all"),
+        _ => bail!("invalid value {list} for --on: expected hosts such as 0,3-5, or all"),
     }
 }
 
@@ -186,11 +183,11 @@ mod tests {
         let read = |list| hosts(list, 6).map(Vec::from_iter).map_err(|error| error.to_string());
         assert_eq!(read("all"), Ok(vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(read("5,0,3-4,3"), Ok(vec![0, 3, 4, 5]));
-        let last = "--on 0,6 does not fit: there is no host 6, the lab has hosts 0 to 5";
+        let last = "invalid value 0,6 for --on: there is no host 6, the lab has hosts 0 to 5";
         assert_eq!(read("0,6"), Err(last.into()));
         for list in ["", "x", "2-1", "-1", "random:2"] {
-            let fits = format!("--on {list} does not fit: hosts such as 0,3-5, or all");
-            assert_eq!(read(list), Err(fits));
+            let expected = format!("invalid value {list} for --on: expected hosts such as 0,3-5, or all");
+            assert_eq!(read(list), Err(expected));
         }
     }
 

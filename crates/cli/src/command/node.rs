@@ -61,7 +61,7 @@ pub struct Arguments {
     ///
     /// Without a group: be the daemon of this host, with the engine ebpf unless it is given, and
     /// serve other processes. With a group auto is the daemon, if there is one, and else user.
-    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    #[arg(long, value_name = "ENGINE")]
     engine: Option<EngineChoice>,
 
     /// The daemon's socket; the variable `TREECAST_SOCKET` or /run/treecast/node.sock if not given
@@ -72,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "way")]
     policy: Option<PathBuf>,
 
-    /// Where the node listens, at UDP
+    /// The address that the node binds, over UDP
     ///
     /// By default at all addresses and a free port, of a daemon at port 7700; with --members at
     /// the one of them that is this machine's.
@@ -141,10 +141,6 @@ const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
 /// A longer token file is none.
 const TOKEN_BYTES_MAX: u64 = 4_096;
-
-fn engine(text: &str) -> Result<EngineChoice, String> {
-    text.parse().map_err(|error: NodeError| error.to_string())
-}
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let has_way = arguments.listen.is_some() || arguments.join.is_some() || arguments.members.is_some();

@@ -149,7 +149,7 @@ fn read(spec: NameAndOptions) -> Result<Scheme, SpecError> {
             let over = spec.value("over", "")?.unwrap_or_else(|| String::from("binomial"));
             let (mine, inner) = spec.split(&["over", "local"], &over);
             if over == "leader" {
-                return Err(bad(&mine, "over", "any other scheme: leaders have no leaders"));
+                return Err(bad(&mine, "over", "any scheme but leader"));
             }
             let local = one_of(&mine, "local", &LOCALS)?.unwrap_or_default();
             Ok(Scheme::Leader { over: Box::new(read(inner)?), local })
@@ -301,15 +301,15 @@ mod tests {
         let error = |text: &str| text.parse::<Scheme>().unwrap_err().to_string();
         assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
         assert_eq!(error("k-binomial:n=2"), "k-binomial has no key 'n': known are k");
-        assert_eq!(error("k-binomial:k=0"), "k=0 does not fit: a whole number from 1");
-        assert_eq!(error("postal:lambda=0.5"), "lambda=0.5 does not fit: a number from 1 to 1000000");
-        assert_eq!(error("postal:lambda=nan"), "lambda=nan does not fit: a number from 1 to 1000000");
-        assert_eq!(error("s-torus:form=snake"), "form=snake does not fit: one of store-and-forward, worm");
+        assert_eq!(error("k-binomial:k=0"), "invalid value k=0: expected a whole number from 1");
+        assert_eq!(error("postal:lambda=0.5"), "invalid value lambda=0.5: expected a number from 1 to 1000000");
+        assert_eq!(error("postal:lambda=nan"), "invalid value lambda=nan: expected a number from 1 to 1000000");
+        assert_eq!(error("s-torus:form=snake"), "invalid value form=snake: expected one of store-and-forward, worm");
         assert_eq!(
             error("leader:over=leader"),
-            "over=leader does not fit: any other scheme: leaders have no leaders"
+            "invalid value over=leader: expected any scheme but leader"
         );
-        assert_eq!(error("path:share"), "share= does not fit: a whole number from 1");
+        assert_eq!(error("path:share"), "invalid value share=: expected a whole number from 1");
         assert_eq!(
             error("leader:over"),
             "unknown scheme '': known are separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus, \

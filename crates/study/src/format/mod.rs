@@ -104,7 +104,7 @@ fn check_name(file: &File, name: &Spanned<String>) -> Result<(), StudyError> {
     if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') {
         return Ok(());
     }
-    let reason = format_args!("name={text} does not fit: letters, digits, - and _, as it names a folder too");
+    let reason = format_args!("invalid value name={text}: expected letters, digits, - and _, because it also names a folder");
     Err(file.error(&name.span(), reason))
 }
 
@@ -262,7 +262,7 @@ fn distinct<'a>(
 
 fn count(file: &File, groups: &Spanned<u32>) -> Result<u32, StudyError> {
     match *groups.get_ref() {
-        0 => Err(file.error(&groups.span(), "groups=0 does not fit: a whole number from 1")),
+        0 => Err(file.error(&groups.span(), "invalid value groups=0: expected a whole number from 1")),
         groups => Ok(groups),
     }
 }
