@@ -170,10 +170,10 @@ impl Plan {
     }
 
     /// The plan as a tree of texts, of at most so many worms.
-    #[pyo3(signature = (shown = WORMS_SHOWN))]
-    #[pyo3(text_signature = "($self, shown=200)")]
-    fn tree(&self, shown: usize) -> PyResult<String> {
-        render::tree(&self.plan, &self.fabric.get().fabric, shown).map_err(refused)
+    #[pyo3(signature = (limit = WORMS_SHOWN))]
+    #[pyo3(text_signature = "($self, limit=200)")]
+    fn tree(&self, limit: usize) -> PyResult<String> {
+        render::tree(&self.plan, &self.fabric.get().fabric, limit).map_err(refused)
     }
 
     /// The plan in the language of Graphviz.

@@ -143,4 +143,4 @@ def test_a_notebook_shows_a_picture_or_the_text(fabric):
     assert large._repr_svg_() is None
     with pytest.raises(TreecastError, match="a picture shows at most"):
         large.svg()
-    assert "more worms not shown" in large.tree(shown=5)
+    assert "more worms not shown" in large.tree(limit=5)

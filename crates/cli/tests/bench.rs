@@ -145,7 +145,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
-        (&["--drop", "1%"], "--lab"),
+        (&["--loss", "1%"], "--lab"),
         (&["--reorder", "1%"], "--lab"),
         (&["--lab", "2", "--reorder", "1"], "invalid value 1 for --reorder: expected a share from 0% to less than 100%"),
         (&["--mtu", "100"], "--mtu"),
@@ -196,9 +196,9 @@ fn nothing_is_lost_of_what_the_kernel_forwards_where_packets_are() {
         return;
     }
     for words in [
-        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,3K --messages 300 --rounds 1 --drop 5%",
-        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --drop 1%",
-        "--lab 5 --engine ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --drop 1%",
+        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,3K --messages 300 --rounds 1 --loss 5%",
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --loss 1%",
+        "--lab 5 --engine ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --loss 1%",
     ] {
         let report = report(&words.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {
@@ -217,7 +217,7 @@ fn what_the_kernel_forwards_comes_in_order_where_packets_overtake_one_another() 
     for words in [
         "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,20K --messages 150 --rounds 1 --reorder 10%",
         "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --reorder 2%",
-        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --drop 1%",
+        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --loss 1%",
     ] {
         let report = report(&words.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {

@@ -102,7 +102,7 @@ pub struct LabSettings {
     /// The largest packet without its Ethernet header, in bytes: 1280, which IPv6 needs, to 65535.
     pub mtu: u32,
     /// The share of packets that are lost at random on the way from the switch to a host.
-    pub drop: Share,
+    pub loss: Share,
     /// The share of packets, drawn at random, that take a millisecond longer through the switch, so that later ones overtake
     /// them. Packets to several hosts (broadcast, multicast) are not among them.
     pub reorder: Share,
@@ -120,7 +120,7 @@ impl LabSettings {
 
     /// So many hosts, links as fast as the machine, packets of 1500 bytes, no losses, all in order.
     pub fn new(hosts: u32) -> Self {
-        Self { hosts, rate: None, mtu: 1500, drop: Share::default(), reorder: Share::default() }
+        Self { hosts, rate: None, mtu: 1500, loss: Share::default(), reorder: Share::default() }
     }
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
@@ -151,7 +151,7 @@ impl LabSettings {
     /// Whether a link takes packets of one sender together, as interfaces do that cut them apart themselves, in words for
     /// `ip link`. Where packets are lost or overtaken, each goes by itself, so that this happens to each by itself.
     pub(crate) fn segments(&self) -> &'static str {
-        if self.drop.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
+        if self.loss.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
     /// The name of the device where packets are held that are overtaken; nothing where there are none.
@@ -173,14 +173,14 @@ impl LabSettings {
         if self.rate.is_some() {
             commands.push(format!("qdisc add dev @ root {}", self.bucket()));
         }
-        let [drop, reorder] = [self.drop, self.reorder].map(|share| (share.get() * 2f64.powi(32)) as u32);
-        if drop > 0 || reorder > 0 {
+        let [loss, reorder] = [self.loss, self.reorder].map(|share| (share.get() * 2f64.powi(32)) as u32);
+        if loss > 0 || reorder > 0 {
             commands.push("qdisc add dev @ clsact".into());
         }
-        if drop > 0 {
+        if loss > 0 {
             commands.push(format!(
                 "filter add dev @ egress bpf direct-action bytecode \
-                 '4,32 0 0 4294963256,53 1 0 {drop},6 0 0 2,6 0 0 4294967295'"
+                 '4,32 0 0 4294963256,53 1 0 {loss},6 0 0 2,6 0 0 4294967295'"
             ));
         }
         if reorder > 0 {
@@ -260,7 +260,7 @@ mod tests {
     fn a_port_limits_and_loses_what_is_asked_for() {
         let mut settings = LabSettings::new(2);
         assert_eq!(settings.port(), "");
-        settings.drop = Share::new(0.25).unwrap();
+        settings.loss = Share::new(0.25).unwrap();
         assert_eq!(
             settings.port(),
             "qdisc add dev @ clsact\nfilter add dev @ egress bpf direct-action bytecode \
@@ -270,7 +270,7 @@ mod tests {
         assert!(settings.port().starts_with("qdisc add dev @ root tbf rate 200000000bit burst"));
         settings.reorder = Share::new(0.5).unwrap();
         assert_eq!(settings.port().lines().count(), 4);
-        settings.drop = Share::default();
+        settings.loss = Share::default();
         assert_eq!(settings.port().lines().count(), 3);
         let last = "filter add dev @ ingress bpf bytecode \
                     '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \

@@ -338,7 +338,7 @@ fn arriving(settings: &LabSettings) -> Option<u32> {
 fn links_lose_the_share_they_are_told_to() {
     let share = |share| Share::new(share).unwrap();
     for reorder in [0.0, 0.5] {
-        let settings = LabSettings { drop: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
+        let settings = LabSettings { loss: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
         let Some(arrived) = arriving(&settings) else { return };
         // Eight standard deviations each way.
         assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");

@@ -22,7 +22,7 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
   treecast bench --loopback 4 --sizes 64,16K
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
   treecast bench --lab 16 --engine user,ebpf --offload host,nic --sizes 64,1K,16K
-  treecast bench --lab 16 --rate 200mbit --drop 1% --sizes 64M --messages 1 --stream
+  treecast bench --lab 16 --rate 200mbit --loss 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
   treecast bench --hosts node1,node2,node3 --shell 'ssh -o BatchMode=yes'
@@ -103,7 +103,7 @@ pub struct Arguments {
     /// The share of packets lost on the way to each host of the lab, such as 1%
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
-    drop: Option<Share>,
+    loss: Option<Share>,
 
     /// The share of packets in the lab that later ones overtake, such as 1%
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
@@ -214,7 +214,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             hosts,
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
-            drop: arguments.drop.unwrap_or_default(),
+            loss: arguments.loss.unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
         }),
         None if !arguments.hosts.is_empty() => Place::Hosts(Hosts {

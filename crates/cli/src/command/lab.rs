@@ -19,7 +19,7 @@ use crate::output::complain;
     override_usage = "treecast lab HOSTS [OPTIONS] -- COMMAND...",
     after_help = "Examples:
   treecast lab 4 -- hostname
-  treecast lab 2 --rate 200mbit --drop 1% --on 0 -- ping -c 100 -i 0.01 n1
+  treecast lab 2 --rate 200mbit --loss 1% --on 0 -- ping -c 100 -i 0.01 n1
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
 
 The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many),
@@ -49,7 +49,7 @@ pub struct Arguments {
 
     /// The share of packets lost on the way to each host, such as 1%
     #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
-    drop: Share,
+    loss: Share,
 
     /// The share of packets that later ones overtake, such as 1%
     #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         hosts: arguments.hosts,
         rate: arguments.rate,
         mtu: arguments.mtu,
-        drop: arguments.drop,
+        loss: arguments.loss,
         reorder: arguments.reorder,
     };
     let lab = Lab::start(&settings)?;

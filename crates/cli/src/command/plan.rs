@@ -42,7 +42,7 @@ pub struct Arguments {
     /// The most worms that tree and table show; 200 if not given
     #[arg(long, value_name = "N", value_parser = whole_number::<usize>(0, u32::MAX.into()))]
     #[arg(allow_negative_numbers = true)]
-    shown: Option<usize>,
+    limit: Option<usize>,
 
     #[command(flatten)]
     out: OutArguments,
@@ -52,7 +52,7 @@ pub struct Arguments {
 enum Format {
     /// A tree for the terminal, with the plan's figures
     Tree,
-    /// A line a worm
+    /// One line per worm
     Table,
     /// JSON, as docs/schema/plan.schema.json describes it
     Json,
@@ -63,21 +63,21 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let takes_shown = matches!(arguments.format, Format::Tree | Format::Table);
-    if arguments.shown.is_some() && !takes_shown {
-        bail!("--shown is for --format tree and table: leave it away where every worm is written");
+    let takes_limit = matches!(arguments.format, Format::Tree | Format::Table);
+    if arguments.limit.is_some() && !takes_limit {
+        bail!("--limit is for --format tree and table: the other formats write every worm");
     }
-    let shown = arguments.shown.unwrap_or(WORMS_SHOWN);
+    let limit = arguments.limit.unwrap_or(WORMS_SHOWN);
     let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
     let (plan, fabric) = (&planned.plan, &planned.fabric);
     let analysis = || plan.analyse(fabric, planned.packets);
     let text = match arguments.format {
         Format::Tree => {
-            let tree = render::tree(plan, fabric, shown)?;
+            let tree = render::tree(plan, fabric, limit)?;
             format!("{tree}\n{}", render::figures(&analysis()?))
         }
         Format::Table => {
-            let table = render::table(plan, fabric, shown)?;
+            let table = render::table(plan, fabric, limit)?;
             format!("{table}\n{}", render::figures(&analysis()?))
         }
         Format::Json => PlanDocument::new(plan, fabric, &planned.context())?.to_json(),
