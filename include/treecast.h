@@ -31,15 +31,15 @@ typedef enum {
   /*
    The message is longer than the room for it. It can still be received.
    */
-  TC_TOO_LONG = 3,
+  TC_BUFFER_TOO_SMALL = 3,
   /*
    Members have been lost, which tc_error_message names; all others have everything.
    */
-  TC_LOST = 4,
+  TC_MEMBERS_LOST = 4,
   /*
    What was given makes no sense.
    */
-  TC_WRONG = 5,
+  TC_INVALID_ARGUMENT = 5,
   /*
    The group is over in another way than by being closed.
    */
@@ -47,7 +47,7 @@ typedef enum {
   /*
    The system refuses something.
    */
-  TC_SYSTEM = 7,
+  TC_SYSTEM_ERROR = 7,
 } tc_result;
 
 /*
@@ -128,7 +128,7 @@ tc_result tc_group_listen(const tc_node *node,
 /*
  Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
  its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
- missing; TC_WRONG, if the root rejects this node.
+ missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 
  # Safety
  `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
@@ -149,7 +149,7 @@ tc_result tc_group_join(const tc_node *node,
 tc_result tc_group_member(const tc_group *group, uint32_t *member);
 
 /*
- Waits until every member has its place in the tree: TC_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
+ Waits until every member has its place in the tree: TC_MEMBERS_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
  names who has not answered yet. Sending and receiving do not need it.
 
  # Safety
@@ -200,7 +200,7 @@ tc_result tc_group_receive(const tc_group *group,
 int tc_group_descriptor(const tc_group *group);
 
 /*
- Closes a group at its root, when every member has everything: TC_LOST, if some have been lost. At another member: leaves it.
+ Closes a group at its root, when every member has everything: TC_MEMBERS_LOST, if some have been lost. At another member: leaves it.
  The group is freed, whatever the answer is.
 
  # Safety

@@ -1,6 +1,6 @@
 //! The C ABI: `include/treecast.h` is generated from this file.
 //!
-//! Every function checks its pointers for null and its texts for UTF-8, and answers [`tc_result::TC_WRONG`]; no panic leaves it.
+//! Every function checks its pointers for null and its texts for UTF-8, and answers [`tc_result::TC_INVALID_ARGUMENT`]; no panic leaves it.
 
 #![expect(unsafe_code, reason = "what C gives are pointers")]
 #![allow(
@@ -32,18 +32,18 @@ pub enum tc_result {
     /// The time is over.
     TC_TIMED_OUT = 2,
     /// The message is longer than the room for it. It can still be received.
-    TC_TOO_LONG = 3,
+    TC_BUFFER_TOO_SMALL = 3,
     /// Members have been lost, which tc_error_message names; all others have everything.
-    TC_LOST = 4,
+    TC_MEMBERS_LOST = 4,
     /// What was given makes no sense.
-    TC_WRONG = 5,
+    TC_INVALID_ARGUMENT = 5,
     /// The group is over in another way than by being closed.
     TC_ENDED = 6,
     /// The system refuses something.
-    TC_SYSTEM = 7,
+    TC_SYSTEM_ERROR = 7,
 }
 
-use tc_result::{TC_CLOSED, TC_ENDED, TC_LOST, TC_OK, TC_SYSTEM, TC_TIMED_OUT, TC_TOO_LONG, TC_WRONG};
+use tc_result::{TC_CLOSED, TC_ENDED, TC_MEMBERS_LOST, TC_OK, TC_SYSTEM_ERROR, TC_TIMED_OUT, TC_BUFFER_TOO_SMALL, TC_INVALID_ARGUMENT};
 
 /// A running node within this process.
 pub struct tc_node(Node);
@@ -66,13 +66,13 @@ impl From<NodeError> for Failure {
             | NodeError::JoinFailed { .. }
             | NodeError::Cancelled
             | NodeError::Unanswered(_) => TC_TIMED_OUT,
-            NodeError::TooLong { .. } => TC_TOO_LONG,
+            NodeError::TooLong { .. } => TC_BUFFER_TOO_SMALL,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,
             NodeError::Ended(_) | NodeError::NodeClosed => TC_ENDED,
             NodeError::Bind { .. }
             | NodeError::System { .. }
             | NodeError::Kernel(_)
-            | NodeError::DatagramTooLong { .. } => TC_SYSTEM,
+            | NodeError::DatagramTooLong { .. } => TC_SYSTEM_ERROR,
             NodeError::Plan(_)
             | NodeError::NoSuchEngine(_)
             | NodeError::Daemon(_)
@@ -80,14 +80,14 @@ impl From<NodeError> for Failure {
             | NodeError::Members(_)
             | NodeError::Rejected { .. }
             | NodeError::Refused(_)
-            | NodeError::WrongSide { .. } => TC_WRONG,
+            | NodeError::WrongSide { .. } => TC_INVALID_ARGUMENT,
         };
         Self(result, error.to_string())
     }
 }
 
 fn wrong(why: impl Into<String>) -> Failure {
-    Failure(TC_WRONG, why.into())
+    Failure(TC_INVALID_ARGUMENT, why.into())
 }
 
 /// Does it, keeps what went wrong for [`tc_error_message`], and lets no panic out.
@@ -96,7 +96,7 @@ fn answer(call: impl FnOnce() -> Result<tc_result, Failure>) -> tc_result {
     let Failure(result, message) = match done {
         Ok(Ok(result)) => return result,
         Ok(Err(failure)) => failure,
-        Err(_) => Failure(TC_SYSTEM, "a bug of the library: it has panicked".into()),
+        Err(_) => Failure(TC_SYSTEM_ERROR, "a bug of the library: it has panicked".into()),
     };
     MESSAGE.set(CString::new(message.replace('\0', " ")).unwrap_or_default());
     result
@@ -137,7 +137,7 @@ fn all_there(lost: &[Lost]) -> Result<tc_result, Failure> {
         return Ok(TC_OK);
     }
     let names: Vec<String> = lost.iter().map(ToString::to_string).collect();
-    Err(Failure(TC_LOST, names.join("; ")))
+    Err(Failure(TC_MEMBERS_LOST, names.join("; ")))
 }
 
 fn timeout(milliseconds: i64) -> Option<Duration> {
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn tc_group_listen(
 
 /// Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
 /// its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
-/// missing; TC_WRONG, if the root rejects this node.
+/// missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u3
     })
 }
 
-/// Waits until every member has its place in the tree: TC_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
+/// Waits until every member has its place in the tree: TC_MEMBERS_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
 /// names who has not answered yet. Sending and receiving do not need it.
 ///
 /// # Safety
@@ -437,13 +437,13 @@ pub unsafe extern "C" fn tc_group_descriptor(group: *const tc_group) -> c_int {
     answer(|| {
         // SAFETY: as the caller promises.
         let watched = unsafe { handle(group, "group") }?.0.watch();
-        descriptor = watched.map_err(|error| Failure(TC_SYSTEM, error.to_string()))?.as_raw_fd();
+        descriptor = watched.map_err(|error| Failure(TC_SYSTEM_ERROR, error.to_string()))?.as_raw_fd();
         Ok(TC_OK)
     });
     descriptor
 }
 
-/// Closes a group at its root, when every member has everything: TC_LOST, if some have been lost. At another member: leaves it.
+/// Closes a group at its root, when every member has everything: TC_MEMBERS_LOST, if some have been lost. At another member: leaves it.
 /// The group is freed, whatever the answer is.
 ///
 /// # Safety
