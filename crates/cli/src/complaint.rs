@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in one sentence.
+//! Usage errors in one sentence.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use treecast_node::NodeError;
 use treecast_sim::UnknownOffload;
 use treecast_terms::{SpecError, nearest_hint};
 
-/// One sentence that names the offending value. Clap's own messages take several lines, and wrap those of our readers.
+/// One sentence that names the offending value. Clap's own messages take several lines, and wrap the messages of our parsers.
 pub fn sentence(error: &Error) -> String {
     let option = option(error);
     match error.kind() {
@@ -62,7 +62,7 @@ fn value(error: &Error, option: &str) -> String {
     }
 }
 
-/// The option concerned, without what it takes.
+/// The name of the option, without its value name.
 fn option(error: &Error) -> String {
     first_word(&text(error, ContextKind::InvalidArg))
 }

@@ -1,8 +1,7 @@
 //! The `treecast` command: parses, calls, prints.
 //!
-//! Exit status: 0 done; 1 something could not be written; 2 something that was given is wrong; of a simulation that was
-//! not complete 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete; of a lab that of a command that failed on
-//! a host.
+//! Exit status: 0 success; 1 an output could not be written; 2 invalid arguments or input; 3 the simulation is saturated,
+//! 4 deadlocked, 5 incomplete; 5 a node's group is incomplete; a lab's is that of the first command that failed on a host.
 
 mod arguments;
 mod command;
@@ -16,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// One message to many receivers: plan it, look at it, simulate it.
+/// Multicast for clusters: plan, analyse, simulate and run it.
 #[derive(Debug, Parser)]
 #[command(
     name = "treecast",
@@ -30,9 +29,9 @@ use clap::{Parser, Subcommand};
 
 'treecast COMMAND --help' shows more.
 
-Exit status: 0 done, 1 something could not be written, 2 something that was given is
-wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete;
-of a lab that of a command that failed."
+Exit status: 0 success, 1 an output could not be written, 2 invalid arguments or input;
+of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete; of a
+lab that of the first command that failed."
 )]
 struct Command {
     #[command(subcommand)]
@@ -41,15 +40,15 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Name {
-    /// Show a fabric, or convert it.
+    /// Show or convert a fabric.
     Fabric(command::fabric::Arguments),
-    /// Make a plan: who sends which copy to whom, in what order.
+    /// Make a plan: who sends which copy to whom, in which order.
     Plan(command::plan::Arguments),
     /// Simulate one multicast, or many under load.
     Sim(command::sim::Arguments),
     /// List, show and run published studies.
     Paper(command::paper::Arguments),
-    /// Run a command on hosts that are namespaces on this machine.
+    /// Run a command on hosts made of network namespaces on this machine.
     Lab(command::lab::Arguments),
     /// Run a node without an application: forward, send a file or receive one.
     Node(command::node::Arguments),
@@ -57,7 +56,7 @@ enum Name {
     Bench(command::bench::Arguments),
     /// Check what works on this machine, and what is missing.
     Doctor(command::doctor::Arguments),
-    /// One host of a benchmark.
+    /// The worker process of a benchmark.
     #[command(hide = true)]
     BenchWorker,
 }
@@ -88,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are printed as they are; anything else that is wrong with a command line is one sentence.
+/// Prints help and version unchanged, and any usage error as one sentence.
 fn not_run(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     let written = match error.kind() {

@@ -1,4 +1,4 @@
-//! `treecast plan`: make a plan and show it.
+//! `treecast plan`: makes a plan and shows it.
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
@@ -19,7 +19,7 @@ use crate::output::{OutArguments, emit};
   treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --format svg --out plan.svg
   treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
 
-docs/plans.md describes every scheme, order and figure of the analysis.
+docs/plans.md describes all schemes, orders and figures of the analysis.
 docs/schema/plan.schema.json is the schema of the JSON."
 )]
 pub struct Arguments {
@@ -29,17 +29,17 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Packets of the message: steps count them, and k-binomial trees depend on them; 1 if not
-    /// given, or what the plan that is read says
+    /// Packets per message, which the number of steps and k-binomial trees depend on [default: 1, or
+    /// the number in the plan file]
     #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, PACKETS_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     packets: Option<u32>,
 
-    /// What to print
+    /// The output format
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Tree)]
     format: Format,
 
-    /// The most worms that tree and table show; 200 if not given
+    /// The maximum number of worms in a tree or table [default: 200]
     #[arg(long, value_name = "N", value_parser = whole_number::<usize>(0, u32::MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     limit: Option<usize>,
@@ -50,7 +50,7 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// A tree for the terminal, with the plan's figures
+    /// A tree for the terminal, with the figures of the analysis
     Tree,
     /// One line per worm
     Table,
