@@ -55,7 +55,7 @@ SCRIPT = re.compile(
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/library.md"])
-def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypatch):
+def test_the_python_of_a_page_prints_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
     assert blocks
@@ -68,7 +68,7 @@ def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypat
         assert printed.getvalue() == expected, code
 
 
-def test_the_processes_of_the_readme_print_what_stands_there(tmp_path):
+def test_the_processes_of_the_readme_print_the_output_shown(tmp_path):
     scripts = SCRIPT.findall((ROOT / "README.md").read_text("utf-8"))
     assert scripts
     for name, code, commands, expected in scripts:
