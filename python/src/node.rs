@@ -12,11 +12,11 @@ use treecast_node::{
 };
 use treecast_terms::{Keyed as _, SpecError};
 
+use crate::deadline::{Deadline, seconds};
 use crate::error::{failed, read_text, refused};
 use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
 use crate::owned::Owned;
-use crate::deadline::{Deadline, seconds};
 
 /// A running node, which connects this process to groups: a thread with a UDP socket, or the daemon of this host.
 ///

@@ -12,10 +12,10 @@ use pyo3::types::{PyBytes, PyDict};
 use treecast_node::{Ending, Group, NodeError, Part};
 
 use crate::buffer::{Message, Room};
+use crate::deadline::Deadline;
 use crate::error::failed;
 use crate::node::Open;
 use crate::owned::Owned;
-use crate::deadline::Deadline;
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///

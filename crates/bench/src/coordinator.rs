@@ -109,7 +109,8 @@ impl Bench {
             let victim = self.kill.filter(|_| round + 1 == rounds);
             for (index, (group, bytes, _, statistics)) in cases.iter_mut().enumerate() {
                 let result = workers.run(&request(*group, *bytes, messages, self.pace(round)), victim)?;
-                killed = victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
+                killed =
+                    victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
                 statistics.add(*bytes, messages, &result.measured, self.workload == Workload::Throughput);
                 progress(round as usize * self.modes.len() * self.sizes.len() + index + 1, runs);
             }

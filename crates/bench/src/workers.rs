@@ -179,7 +179,14 @@ impl Worker {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let requests = process.stdin.take();
         let responses = process.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
-        Ok(Self { host, process, requests, responses: BufReader::new(responses), ahead_ns: 0, is_dead: false })
+        Ok(Self {
+            host,
+            process,
+            requests,
+            responses: BufReader::new(responses),
+            ahead_ns: 0,
+            is_dead: false,
+        })
     }
 
     fn request(&mut self, request: &Request) -> Result<Response, BenchError> {

@@ -4,11 +4,7 @@
 //! [`tc_result::TC_INVALID_ARGUMENT`]. No panic unwinds into C.
 
 #![expect(unsafe_code, reason = "C passes raw pointers")]
-#![allow(
-    non_camel_case_types,
-    clippy::doc_markdown,
-    reason = "names and comments are for C"
-)]
+#![allow(non_camel_case_types, clippy::doc_markdown, reason = "names and comments are for C")]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -44,7 +40,10 @@ pub enum tc_result {
     TC_SYSTEM_ERROR = 7,
 }
 
-use tc_result::{TC_CLOSED, TC_ENDED, TC_MEMBERS_LOST, TC_OK, TC_SYSTEM_ERROR, TC_TIMED_OUT, TC_BUFFER_TOO_SMALL, TC_INVALID_ARGUMENT};
+use tc_result::{
+    TC_BUFFER_TOO_SMALL, TC_CLOSED, TC_ENDED, TC_INVALID_ARGUMENT, TC_MEMBERS_LOST, TC_OK, TC_SYSTEM_ERROR,
+    TC_TIMED_OUT,
+};
 
 /// A running node within this process.
 pub struct tc_node(Node);
@@ -313,7 +312,10 @@ pub unsafe extern "C" fn tc_group_join(
         options.timeout = timeout(timeout_ms);
         options.member = match member {
             ..0 => None,
-            _ => Some(u32::try_from(member).map_err(|_| wrong(format!("{member} is not the number of a member")))?),
+            _ => Some(
+                u32::try_from(member)
+                    .map_err(|_| wrong(format!("{member} is not the number of a member")))?,
+            ),
         };
         let entered = node.0.join(&options)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.

@@ -56,8 +56,10 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
 fn configurations_are_measured_side_by_side() {
     let report = report(&["--loopback", "3", "--messages", "6", "--rounds", "2", "--sizes", "4,2K"]);
     let configurations = [("host", "binomial"), ("assisted", "auto"), ("nic", "auto")];
-    let expected: Vec<_> =
-        [4, 2_048].iter().flat_map(|&bytes| configurations.map(|(offload, scheme)| (offload, scheme, bytes))).collect();
+    let expected: Vec<_> = [4, 2_048]
+        .iter()
+        .flat_map(|&bytes| configurations.map(|(offload, scheme)| (offload, scheme, bytes)))
+        .collect();
     check_rows(&report, &expected);
     assert_eq!(report["lost_members"], Value::Array(Vec::new()));
 }
@@ -138,20 +140,32 @@ fn measurements_are_drawn_as_charts() {
 #[test]
 fn invalid_arguments_are_reported_in_one_sentence() {
     let cases: &[(&[&str], &str)] = &[
-        (&["--sizes", "many"], "invalid value many for --sizes: expected a number of bytes, such as 65536, 16K, 4M or 1G"),
+        (
+            &["--sizes", "many"],
+            "invalid value many for --sizes: expected a number of bytes, such as 65536, 16K, 4M or 1G",
+        ),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
         (&["--engine", "quantum"], "there is no engine quantum: known are auto, user and ebpf"),
-        (&["--skew", "long"], "invalid value long for --skew: expected a time up to 60s, such as 400us or 2ms"),
+        (
+            &["--skew", "long"],
+            "invalid value long for --skew: expected a time up to 60s, such as 400us or 2ms",
+        ),
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
         (&["--loss", "1%"], "--lab"),
         (&["--reorder", "1%"], "--lab"),
-        (&["--lab", "2", "--reorder", "1"], "invalid value 1 for --reorder: expected a share from 0% to less than 100%"),
+        (
+            &["--lab", "2", "--reorder", "1"],
+            "invalid value 1 for --reorder: expected a share from 0% to less than 100%",
+        ),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
         (&["--chart", "chart.png"], "expected a file name that ends with .svg or .html"),
-        (&["--kill", "2"], "configurations times sizes, with a member to kill, must be from 1 to 1, and not 12"),
+        (
+            &["--kill", "2"],
+            "configurations times sizes, with a member to kill, must be from 1 to 1, and not 12",
+        ),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
         (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),
         (&["--hosts", "a,b", "--lab", "2"], "--hosts"),

@@ -63,7 +63,10 @@ impl Share {
     ///
     /// Outside 0 to less than 1.
     pub fn new(share: f64) -> Result<Self, LabError> {
-        (0.0..1.0).contains(&share).then_some(Self(share)).ok_or_else(|| wrong("share", &share, Self::EXPECTED))
+        (0.0..1.0)
+            .contains(&share)
+            .then_some(Self(share))
+            .ok_or_else(|| wrong("share", &share, Self::EXPECTED))
     }
 
     /// As a number, 0 to less than 1.
@@ -243,7 +246,8 @@ mod tests {
         }
         for mtu in [10, 1279, 65536] {
             let settings = LabSettings { mtu, ..LabSettings::new(2) };
-            let expected = format!("invalid value {mtu} for mtu: expected 1280 to 65535 bytes (IPv6 needs 1280)");
+            let expected =
+                format!("invalid value {mtu} for mtu: expected 1280 to 65535 bytes (IPv6 needs 1280)");
             assert_eq!(said(&settings), Err(expected));
         }
     }

@@ -362,9 +362,11 @@ impl Draft {
             return Err(refused("root", root.0, format!("a process from 0 to {last}")));
         }
         match self.destinations {
-            Some(Destinations::Count(count)) if f64::from(count) > last => {
-                Err(refused("destinations", count, format!("at most {last}, since the root is no destination")))
-            }
+            Some(Destinations::Count(count)) if f64::from(count) > last => Err(refused(
+                "destinations",
+                count,
+                format!("at most {last}, since the root is no destination"),
+            )),
             Some(Destinations::Count(count)) => Ok(count),
             Some(Destinations::All) => Ok(last as u32),
             None => Err(missing("destinations", DESTINATIONS)),

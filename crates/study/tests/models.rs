@@ -260,7 +260,11 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
             "testbed-sci.toml:6: model sci has no key 'hop': did you mean hop_us",
         ),
         (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), FIGURE.to_string(), "invalid value hop_us=1us"),
-        (TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"), FIGURE.to_string(), "invalid value hop_us=1000000000000000000"),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"),
+            FIGURE.to_string(),
+            "invalid value hop_us=1000000000000000000",
+        ),
         (
             TESTBED.replace("hop_us = 0.07", "hop_us = [1]"),
             FIGURE.to_string(),

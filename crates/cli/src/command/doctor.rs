@@ -1,7 +1,7 @@
 //! `treecast doctor`: checks what Treecast can do on this machine.
 
-use clap::{Args, ValueEnum};
 use crate::doctor::{Area, Finding, Report, State, examine};
+use clap::{Args, ValueEnum};
 
 use crate::output::{OutArguments, emit};
 

@@ -102,7 +102,10 @@ fn hosts(list: &str, count: u32) -> anyhow::Result<BTreeSet<u32>> {
         Ok(MemberList::All) => Ok((0..count).collect()),
         Ok(MemberList::Ranges(ranges)) => {
             if let Some((_, host)) = ranges.iter().find(|(_, last)| *last >= count) {
-                bail!("invalid value {list} for --on: there is no host {host}, the lab has hosts 0 to {}", count - 1);
+                bail!(
+                    "invalid value {list} for --on: there is no host {host}, the lab has hosts 0 to {}",
+                    count - 1
+                );
             }
             Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
         }

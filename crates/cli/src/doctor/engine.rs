@@ -4,10 +4,10 @@ use std::path::Path;
 
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 
-use crate::doctor::report::Area::KernelEngine;
-use crate::doctor::report::Finding;
 use crate::doctor::hosts::Classifier;
 use crate::doctor::machine::{is_root, kernel, output, read, tool};
+use crate::doctor::report::Area::KernelEngine;
+use crate::doctor::report::Finding;
 
 pub fn examine(classifier: Classifier) -> Vec<Finding> {
     let mut findings = vec![version(), built(Program::is_built())];
@@ -69,9 +69,7 @@ fn classify(classifier: Classifier) -> Finding {
             "tc qdisc add dev lo clsact fails in a lab",
             "programs cannot be attached to interfaces",
         )
-        .with_fix(
-            "modprobe sch_ingress cls_bpf, or a kernel with CONFIG_NET_CLS_ACT and CONFIG_NET_CLS_BPF",
-        ),
+        .with_fix("modprobe sch_ingress cls_bpf, or a kernel with CONFIG_NET_CLS_ACT and CONFIG_NET_CLS_BPF"),
         None => Finding::limited(
             KernelEngine,
             name,

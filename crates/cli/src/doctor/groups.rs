@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use treecast_node::{GroupSettings, Node, NodeError, NodeSettings};
 
+use crate::doctor::machine::{output, read, tool};
 use crate::doctor::report::Area::Groups;
 use crate::doctor::report::Finding;
-use crate::doctor::machine::{output, read, tool};
 
 pub fn examine() -> Vec<Finding> {
     vec![udp(), ipv6(), receive_buffer(), send_buffer(), interfaces(), firewall(), processors()]
@@ -70,7 +70,8 @@ fn send_buffer() -> Finding {
         let _ = sockopt::set_socket_send_buffer_size(socket, wanted);
         sockopt::socket_send_buffer_size(socket).unwrap_or_default()
     };
-    let effect = "a node with many children waits for buffer space more often, or loses packets and retransmits";
+    let effect =
+        "a node with many children waits for buffer space more often, or loses packets and retransmits";
     buffer("send buffer", "net.core.wmem_max", size, effect)
 }
 
@@ -155,7 +156,12 @@ fn processors() -> Finding {
     if count > 1 {
         return Finding::ok(Groups, "processors", count.to_string());
     }
-    Finding::limited(Groups, "processors", "1", "a node forwards only when the application yields the processor")
+    Finding::limited(
+        Groups,
+        "processors",
+        "1",
+        "a node forwards only when the application yields the processor",
+    )
 }
 
 #[cfg(test)]

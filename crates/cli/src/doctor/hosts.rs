@@ -4,9 +4,9 @@ use std::process::Stdio;
 
 use treecast_lab::{Lab, LabError, LabSettings};
 
+use crate::doctor::machine::{is_root, tool};
 use crate::doctor::report::Area::Lab as OfLab;
 use crate::doctor::report::Finding;
-use crate::doctor::machine::{is_root, tool};
 
 /// Whether the kernel supports clsact, which is tried on a host of a lab; `None` without a lab.
 pub type Classifier = Option<bool>;

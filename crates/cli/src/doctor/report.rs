@@ -67,11 +67,21 @@ impl Finding {
         Self { area, name, state: State::Ok, found: found.into(), effect: None, fix: None }
     }
 
-    pub fn limited(area: Area, name: &'static str, found: impl Into<String>, effect: impl Into<String>) -> Self {
+    pub fn limited(
+        area: Area,
+        name: &'static str,
+        found: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Self {
         Self { state: State::Limited, effect: Some(effect.into()), ..Self::ok(area, name, found) }
     }
 
-    pub fn missing(area: Area, name: &'static str, found: impl Into<String>, effect: impl Into<String>) -> Self {
+    pub fn missing(
+        area: Area,
+        name: &'static str,
+        found: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Self {
         Self { state: State::Missing, ..Self::limited(area, name, found, effect) }
     }
 

@@ -46,7 +46,8 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     };
     let unresolved =
         |why: &dyn std::fmt::Display| NodeError::Members(format!("cannot resolve host {name}: {why}"));
-    let found: Vec<SocketAddr> = (name, port).to_socket_addrs().map_err(|error| unresolved(&error))?.collect();
+    let found: Vec<SocketAddr> =
+        (name, port).to_socket_addrs().map_err(|error| unresolved(&error))?.collect();
     let v4 = found.iter().find(|address| address.is_ipv4());
     v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }

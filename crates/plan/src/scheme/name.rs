@@ -302,13 +302,19 @@ mod tests {
         assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
         assert_eq!(error("k-binomial:n=2"), "k-binomial has no key 'n': known are k");
         assert_eq!(error("k-binomial:k=0"), "invalid value k=0: expected a whole number from 1");
-        assert_eq!(error("postal:lambda=0.5"), "invalid value lambda=0.5: expected a number from 1 to 1000000");
-        assert_eq!(error("postal:lambda=nan"), "invalid value lambda=nan: expected a number from 1 to 1000000");
-        assert_eq!(error("s-torus:form=snake"), "invalid value form=snake: expected one of store-and-forward, worm");
         assert_eq!(
-            error("leader:over=leader"),
-            "invalid value over=leader: expected any scheme but leader"
+            error("postal:lambda=0.5"),
+            "invalid value lambda=0.5: expected a number from 1 to 1000000"
         );
+        assert_eq!(
+            error("postal:lambda=nan"),
+            "invalid value lambda=nan: expected a number from 1 to 1000000"
+        );
+        assert_eq!(
+            error("s-torus:form=snake"),
+            "invalid value form=snake: expected one of store-and-forward, worm"
+        );
+        assert_eq!(error("leader:over=leader"), "invalid value over=leader: expected any scheme but leader");
         assert_eq!(error("path:share"), "invalid value share=: expected a whole number from 1");
         assert_eq!(
             error("leader:over"),

@@ -361,6 +361,9 @@ mod tests {
             error("possion"),
             "unknown arrivals 'possion': known are exponential, fixed, bernoulli, burst"
         );
-        assert_eq!(error("burst:size=0"), "invalid value size=0: expected a number of multicasts from 1 to 4096");
+        assert_eq!(
+            error("burst:size=0"),
+            "invalid value size=0: expected a number of multicasts from 1 to 4096"
+        );
     }
 }

@@ -104,7 +104,9 @@ fn check_name(file: &File, name: &Spanned<String>) -> Result<(), StudyError> {
     if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') {
         return Ok(());
     }
-    let reason = format_args!("invalid value name={text}: expected letters, digits, - and _, because it also names a folder");
+    let reason = format_args!(
+        "invalid value name={text}: expected letters, digits, - and _, because it also names a folder"
+    );
     Err(file.error(&name.span(), reason))
 }
 
