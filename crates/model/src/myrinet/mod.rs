@@ -32,6 +32,7 @@
 
 mod credits;
 mod deadlock;
+mod flow;
 mod host;
 mod measure;
 mod node;

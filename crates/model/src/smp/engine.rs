@@ -8,9 +8,9 @@ use treecast_plan::{Group, MemberId, Placement, Plan, Sends};
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::Parameters;
-use super::collect::{Inbox, Node};
 use super::figures::Figures;
-use super::flight::{Flight, Interface, Routes};
+use super::node::{Inbox, Node};
+use super::packet::{Flight, Interface, Routes};
 use super::parameters::Method;
 use super::policy::{Attachment, Policy};
 use super::script::{Part, Piece, Step};

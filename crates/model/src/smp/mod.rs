@@ -27,6 +27,8 @@ mod collect;
 mod engine;
 mod figures;
 mod flight;
+mod node;
+mod packet;
 mod parameters;
 pub mod policy;
 mod root;

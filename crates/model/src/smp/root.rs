@@ -4,7 +4,7 @@ use treecast_plan::MemberId;
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::engine::{Engine, Event, Job, Pending};
-use super::flight::{Content, Flight};
+use super::packet::{Content, Flight};
 use super::parameters::{Method, Turns};
 use super::script::{Exchange, Part, Step};
 

@@ -4,7 +4,7 @@ use treecast_plan::MemberId;
 use treecast_terms::Bytes;
 
 use super::engine::{Begin, Doing, Engine, Event};
-use super::flight::{Content, Flight};
+use super::packet::{Content, Flight};
 use super::script::{Piece, Step};
 
 impl Engine<'_> {
