@@ -4,10 +4,10 @@ use treecast_terms::Picoseconds;
 
 use super::credits::Parked;
 use super::node::{Job, Transmission};
+use super::simulation::{Event, Simulation};
 use super::stream::Content;
-use super::world::{Event, World};
 
-impl World<'_> {
+impl Simulation<'_> {
     /// CPU time that the manager needs for a message, besides the event. It is counted as the manager's.
     pub fn manager_work(&mut self, node: usize, content: Content) -> Picoseconds {
         let is_for_manager = matches!(content, Content::CreditRequest { .. } | Content::CreditReturn { .. });

@@ -40,11 +40,11 @@ mod parameters;
 mod policies;
 mod receive;
 mod send;
+mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod world;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
@@ -58,7 +58,7 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use crate::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
-use world::World;
+use simulation::Simulation;
 
 /// Carries a task out.
 ///
@@ -92,21 +92,25 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
         }
         scheme => scheme.clone(),
     };
-    let mut world = world(parameters, task, &scheme)?;
-    world.run();
-    let deadlock = if world.completed.is_some() { Vec::new() } else { world.deadlock() };
-    let status = match (world.completed, deadlock.is_empty()) {
+    let mut simulation = prepare(parameters, task, &scheme)?;
+    simulation.run();
+    let deadlock = if simulation.completed.is_some() { Vec::new() } else { simulation.deadlock() };
+    let status = match (simulation.completed, deadlock.is_empty()) {
         (Some(_), _) => Status::Complete,
         (None, false) => Status::Deadlocked,
         (None, true) => Status::Incomplete,
     };
-    let mut measured = world.measured();
+    let mut measured = simulation.measured();
     measured.extend(lambda.map(|lambda| ("lambda", lambda)));
-    Ok(Outcome { status, latency: world.completed, measured, deadlock })
+    Ok(Outcome { status, latency: simulation.completed, measured, deadlock })
 }
 
 /// Everything in its place for a task.
-fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Result<World<'a>, ModelError> {
+fn prepare<'a>(
+    parameters: &'a Parameters,
+    task: &'a Task,
+    scheme: &Scheme,
+) -> Result<Simulation<'a>, ModelError> {
     check(parameters, task)?;
     let is_mpi = parameters.layer == Layer::Mpi;
     let rendezvous = is_mpi && task.message > parameters.eager;
@@ -136,21 +140,21 @@ fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Res
             )));
         }
     }
-    let mut world = World::new(parameters, task, trees, forwarder, rendezvous);
-    world.makes_group = is_first;
+    let mut simulation = Simulation::new(parameters, task, trees, forwarder, rendezvous);
+    simulation.makes_group = is_first;
     match parameters.flow {
         Flow::None => {}
         Flow::FmMc => {
             let members = tree::members(task);
             let lowest = (0..members.len()).min_by_key(|&node| members[node]).expect("there is a root");
-            world.manager = Some(Manager::new(lowest, parameters.manager_credits));
+            simulation.manager = Some(Manager::new(lowest, parameters.manager_credits));
         }
         Flow::Lfc => {
-            world.credits =
+            simulation.credits =
                 Some(BufferCredits::new(parameters.nic_receive_buffers / (task.group.size() - 1)));
         }
     }
-    Ok(world)
+    Ok(simulation)
 }
 
 /// How many packets a message has.

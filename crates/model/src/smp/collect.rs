@@ -6,16 +6,16 @@ use treecast_fabric::HostId;
 use treecast_plan::MemberId;
 use treecast_terms::Picoseconds;
 
-use super::engine::{Begin, Doing, Engine};
 use super::parameters::Method;
 use super::script::{Part, Piece, Step};
+use super::simulation::{Begin, Doing, Simulation};
 
 /// The packets of a broadcast in a queue, in order.
 fn of_broadcast(queue: &BTreeSet<Part>, broadcast: u32) -> impl Iterator<Item = Part> + '_ {
     queue.range(Part { broadcast, packet: 0 }..=Part { broadcast, packet: u32::MAX }).copied()
 }
 
-impl Engine<'_> {
+impl Simulation<'_> {
     /// Who on a node the network interface delivers packets of the group to. Where they are shared, the first member
     /// stands for its node.
     pub(super) fn attached(&self, host: HostId) -> Vec<MemberId> {

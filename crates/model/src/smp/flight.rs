@@ -5,10 +5,10 @@ use treecast_fabric::HostId;
 use treecast_plan::MemberId;
 use treecast_terms::Picoseconds;
 
-use super::engine::{Engine, Event};
 use super::packet::{Content, Flight};
+use super::simulation::{Event, Simulation};
 
-impl Engine<'_> {
+impl Simulation<'_> {
     /// A process has handed a packet to its network interface, which fetches it.
     pub(super) fn hand_over(&mut self, flight: Flight) {
         let time = flight.length.time_at(self.parameters.bus_mb_per_s);

@@ -105,7 +105,7 @@ pub(super) enum Job<'a> {
 }
 
 /// Everything there is.
-pub(super) struct Engine<'a> {
+pub(super) struct Simulation<'a> {
     pub parameters: &'a Parameters,
     pub job: Job<'a>,
     pub group: &'a Group,
@@ -136,7 +136,7 @@ pub(super) struct Engine<'a> {
     pub figures: Figures,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> Simulation<'a> {
     pub fn new(
         parameters: &'a Parameters,
         fabric: &'a treecast_fabric::Fabric,
@@ -165,7 +165,7 @@ impl<'a> Engine<'a> {
             busy: Picoseconds::ZERO,
             bytes: 0,
         };
-        let mut engine = Self {
+        let mut simulation = Self {
             parameters,
             job,
             group,
@@ -192,14 +192,14 @@ impl<'a> Engine<'a> {
             started: Picoseconds::ZERO,
             figures: Figures::default(),
         };
-        engine.settle();
-        if let Job::Broadcasts { plan: Some(plan), .. } = &engine.job {
-            engine.parents = vec![None; engine.members.len()];
+        simulation.settle();
+        if let Job::Broadcasts { plan: Some(plan), .. } = &simulation.job {
+            simulation.parents = vec![None; simulation.members.len()];
             for worm in plan.worms() {
-                engine.parents[worm.to[0].index()] = Some(worm.from);
+                simulation.parents[worm.to[0].index()] = Some(worm.from);
             }
         }
-        engine
+        simulation
     }
 
     /// Who is where, and who is attached from the beginning.
