@@ -19,6 +19,9 @@ const CYCLES: &str = "a number of cycles";
 const LOAD: &str = "flits a host and cycle, above 0";
 const PRECISION: &str = "a share from 0.001 to 0.5";
 
+/// The share by which a sensitivity analysis moves each guessed parameter, down and up.
+pub const GUESS_SHIFT: f64 = 0.2;
+
 /// What can be set besides parameters and the fabric's options.
 const KEYS: [&str; 16] = [
     "fabric",

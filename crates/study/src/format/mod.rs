@@ -15,9 +15,11 @@ use treecast_model::Model;
 use treecast_plan::PlanError;
 use treecast_terms::SpecError;
 
+use crate::error::StudyError;
+use crate::measure::Measure;
+use crate::setup::GUESS_SHIFT;
 use crate::setup::{Draft, Testbed};
 use crate::spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
-use crate::{Measure, SHARE, StudyError};
 use cross::{Axes, Cross};
 use tables::{FigureFile, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VaryTable};
 
@@ -25,8 +27,18 @@ const STUDY_FILE: &str = "study.toml";
 /// What the names of files begin with that describe testbeds.
 const TESTBED_PREFIX: &str = "testbed-";
 
+impl Study {
+    /// Reads a study from its files, each a name and its text: `study.toml`, and a file a figure.
+    ///
+    /// # Errors
+    /// [`StudyError::NoStudyFile`]; [`StudyError::Malformed`] with file and line.
+    pub fn parse(files: &[(&str, &str)]) -> Result<Self, StudyError> {
+        read(files)
+    }
+}
+
 /// Reads a study from its files, in any order.
-pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
+fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
     let (name, text) = files.iter().find(|(name, _)| *name == STUDY_FILE).ok_or(StudyError::NoStudyFile)?;
     let file = File { name, text };
     let study: StudyFile = file.read()?;
@@ -88,7 +100,7 @@ fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
     if value.parse::<f64>().is_err() {
         return Err(format!("'{key}' is guessed, but {value} is no number to move: take it from guessed"));
     }
-    for factor in [1.0 - SHARE, 1.0 + SHARE] {
+    for factor in [1.0 - GUESS_SHIFT, 1.0 + GUESS_SHIFT] {
         model.clone().scale(key, factor).map_err(|error| {
             format!(
                 "'{key}' is guessed, and {factor} times as much is not possible: {error}; take it from guessed"
