@@ -4,7 +4,7 @@ use treecast_terms::Picoseconds;
 
 use super::node::Node;
 use super::simulation::Simulation;
-use crate::Measure;
+use crate::task::Measure;
 
 /// What is measured besides the latency, up to the end of the operation.
 pub const MEASURES: &[Measure] = &[

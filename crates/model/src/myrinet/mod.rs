@@ -56,7 +56,7 @@ use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
 use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Picoseconds};
 
-use crate::{ModelError, Outcome, Task, check_deliveries};
+use crate::task::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
 use simulation::Simulation;
 

@@ -8,14 +8,14 @@ use treecast_fabric::{HostId, RouteFinder};
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
 use super::credits::{BufferCredits, Manager};
 use super::node::{Job, Node, Notice, Packet, Post, Transmission};
+use super::parameters::Parameters;
 use super::policies::{Layer, Operation};
 use super::stream::Stream;
 use super::tree::{Tree, members};
-use crate::Task;
 use crate::kernel::{EventQueue, Network, Server};
+use crate::task::Task;
 
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;

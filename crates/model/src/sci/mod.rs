@@ -34,7 +34,7 @@ use treecast_terms::Bytes;
 
 pub use parameters::Parameters;
 
-use crate::{Measure, ModelError, Outcome, Task, check_deliveries};
+use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
 use process::Pieces;
 use simulation::Simulation;
 

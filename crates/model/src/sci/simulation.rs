@@ -5,12 +5,12 @@ use treecast_plan::{Analysis, MemberId, Plan, Sends};
 use treecast_sim::Status;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
 use super::links::{Links, PacketId};
+use super::parameters::Parameters;
 use super::process::{Pieces, Process};
 use super::way::{Leg, Ringlets};
-use crate::Outcome;
 use crate::kernel::{EventQueue, LAST, Server};
+use crate::task::Outcome;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {

@@ -45,7 +45,7 @@ use treecast_terms::{Bytes, Picoseconds};
 
 pub use parameters::{Method, Operation, Parameters, Turns};
 
-use crate::{Measure, ModelError, Outcome, Task, check_deliveries};
+use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
 use simulation::{Job, Simulation};
 
 /// What a run measures.

@@ -7,14 +7,15 @@ use treecast_fabric::{HostId, Overlap, RouteFinder};
 use treecast_plan::{Group, MemberId, Placement, Plan, Sends};
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
 use super::figures::Figures;
 use super::node::{Inbox, Node};
 use super::packet::{Flight, Interface, Routes};
 use super::parameters::Method;
+use super::parameters::Parameters;
 use super::policy::{Attachment, Policy};
 use super::script::{Part, Piece, Step};
 use crate::kernel::{EventQueue, LAST, Network};
+use crate::task::ModelError;
 
 /// The stream of a seed that loses and delays datagrams.
 const LOSS_STREAM: u128 = 0x736d_7069;
@@ -234,12 +235,12 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sets the way of packets to the group, on a fabric routed up and down.
-    pub fn route_multicast(&mut self, fabric: &treecast_fabric::Fabric) -> Result<(), crate::ModelError> {
+    pub fn route_multicast(&mut self, fabric: &treecast_fabric::Fabric) -> Result<(), ModelError> {
         let hosts = self.other_hosts();
         let (topology, root) = (fabric.topology(), self.root_host);
         let Some(routing) = fabric.routing().up_down() else {
             let reason = "hardware multicast needs up*/down* routing: choose with --routing up-down";
-            return Err(crate::ModelError::Unsupported(reason.into()));
+            return Err(ModelError::Unsupported(reason.into()));
         };
         if !hosts.is_empty() {
             let route = routing.tree_route(topology, root, &hosts, Overlap::default());

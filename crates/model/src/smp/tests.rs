@@ -5,7 +5,7 @@ use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Keyed, Picoseconds};
 
 use super::{MEASURES, Parameters, broadcasts, run};
-use crate::{ModelError, Outcome, Task};
+use crate::task::{ModelError, Outcome, Task};
 
 const METHODS: [&str; 6] =
     ["ori_bcst", "nosmp_mcst", "smp_mcst", "smp_mcst_dynamic", "smp_mcst_moving", "smp_mcst_direct"];
