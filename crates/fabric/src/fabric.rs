@@ -206,8 +206,15 @@ impl FromStr for FabricSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::try_from(&text.parse::<NameAndOptions>()?)
+    }
+}
+
+impl TryFrom<&NameAndOptions> for FabricSpec {
+    type Error = SpecError;
+
+    fn try_from(spec: &NameAndOptions) -> Result<Self, SpecError> {
         const COUNT: &str = "a whole number";
-        let spec: NameAndOptions = text.parse()?;
         match spec.name() {
             "icpp98" | "irregular" => {
                 spec.only(&["switches", "ports", "hosts", "connectivity", "seed"])?;
@@ -222,7 +229,7 @@ impl FromStr for FabricSpec {
                     seed: spec.value("seed", COUNT)?.unwrap_or(base.seed),
                 }))
             }
-            "star" => star_spec(&spec),
+            "star" => star_spec(spec),
             "torus" => {
                 spec.only(&["k", "n", "uni"])?;
                 let shape = if spec.flag("uni")? { GridShape::UnidirectionalTorus } else { GridShape::Torus };

@@ -313,7 +313,7 @@ impl Draft {
         known.extend(KEYS.map(String::from));
         if let Some(fabric) = &self.fabric {
             let changed = fabric.clone().with(key, value);
-            match changed.to_string().parse::<FabricSpec>() {
+            match FabricSpec::try_from(&changed) {
                 Ok(_) => {
                     self.fabric = Some(changed);
                     return Ok(());
@@ -378,8 +378,9 @@ impl Draft {
 
     fn fabrics(&self, topologies: &[u64]) -> Result<Vec<(Option<u64>, FabricSpec)>, SpecError> {
         let fabric = self.fabric.as_ref().ok_or_else(|| missing("fabric", FABRIC))?;
+        let spec = FabricSpec::try_from(fabric)?;
         if topologies.is_empty() {
-            return Ok(vec![(None, fabric.to_string().parse()?)]);
+            return Ok(vec![(None, spec)]);
         }
         if let Some(seed) = fabric.get("seed") {
             return Err(SpecError::BadValue {
@@ -389,12 +390,11 @@ impl Draft {
             });
         }
         // One that is not drawn is the same in all topologies: their seeds then draw groups and traffic alone.
-        let drawn = matches!(fabric.to_string().parse()?, FabricSpec::Irregular(_));
-        let seeded = |&seed: &u64| {
-            let fabric = if drawn { fabric.clone().with("seed", seed) } else { fabric.clone() };
-            Ok((Some(seed), fabric.to_string().parse()?))
+        let seeded = |seed: u64| match spec {
+            FabricSpec::Irregular(irregular) => FabricSpec::Irregular(Irregular { seed, ..irregular }),
+            other => other,
         };
-        topologies.iter().map(seeded).collect()
+        Ok(topologies.iter().map(|&seed| (Some(seed), seeded(seed))).collect())
     }
 }
 

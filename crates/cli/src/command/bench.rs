@@ -12,7 +12,7 @@ use treecast_bench::{
     Bench, Hosts, KilledMember, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand, Workload,
 };
 use treecast_lab::{LabSettings, Rate, Share};
-use treecast_node::{EngineChoice, Offload, Scheme};
+use treecast_node::{EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{parse_size, parse_time};
 
@@ -253,7 +253,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
 /// Every combination of engine, offload and scheme. Host-based (software) multicast uses a binomial tree by default, as MPI
 /// libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
-    let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().cloned().map(Some).collect();
+    let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let mut modes = Vec::new();
     for &engine in &arguments.engine {
         // With offload host the application forwards, and the engine makes no difference: it is measured once.
@@ -261,10 +261,10 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
         let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
         for &offload in arguments.offload.iter().filter(|offload| !skips || **offload == Offload::Nic) {
             if schemes.is_empty() {
-                let scheme = (offload == Offload::Host).then_some(Scheme::Binomial);
+                let scheme = (offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial));
                 modes.push(Mode { engine, offload, scheme });
             }
-            modes.extend(schemes.iter().cloned().map(|scheme| Mode { engine, offload, scheme }));
+            modes.extend(schemes.iter().copied().map(|scheme| Mode { engine, offload, scheme }));
         }
     }
     modes

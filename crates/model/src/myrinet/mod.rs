@@ -50,9 +50,9 @@ pub use measure::MEASURES;
 pub use parameters::Parameters;
 pub use policies::{EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas};
 
-use treecast_fabric::Fabric;
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
-use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
+use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme, TreeScheme};
 use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Picoseconds};
 
@@ -84,13 +84,13 @@ use simulation::Simulation;
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
     // A postal tree without a lambda gets that of its message on this hardware.
-    let scheme = match task.scheme {
-        Scheme::Postal { lambda: None } if parameters.operation != Operation::Multisend => {
+    let scheme = match task.scheme.as_tree() {
+        Some(TreeScheme::Postal { lambda: None }) if parameters.operation != Operation::Multisend => {
             let measured = measured_lambda(parameters, task)?;
-            lambda = Some(f64::from(measured.0) / 1000.0);
-            Scheme::Postal { lambda: Some(measured) }
+            lambda = Some(measured.copies());
+            Scheme::tree(TreeScheme::Postal { lambda: Some(measured) })
         }
-        scheme => scheme.clone(),
+        _ => *task.scheme,
     };
     let mut simulation = prepare(parameters, task, &scheme)?;
     simulation.run();
@@ -120,8 +120,8 @@ fn prepare<'a>(
     // Long messages of the MPI layer, and the first of a group, go by the hosts as before.
     let by_hosts = (rendezvous || is_first) && task.offload != Offload::Host;
     let (forwarder, scheme) = match parameters.operation {
-        Operation::Multisend => (task.offload, &Scheme::Separate),
-        _ if by_hosts => (Offload::Host, &Scheme::Binomial),
+        Operation::Multisend => (task.offload, &Scheme::tree(TreeScheme::Separate)),
+        _ if by_hosts => (Offload::Host, &Scheme::tree(TreeScheme::Binomial)),
         _ => (task.offload, scheme),
     };
     let packets = packets(task.message, parameters.packet.0);
@@ -217,10 +217,16 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             loss: 0.0,
             ..parameters.clone()
         };
-        let fabric = Fabric::from_spec(&format!("star:{hosts}").parse()?)?;
+        let fabric = Fabric::from_spec(&FabricSpec::Star(hosts))?;
         let destinations = (1..hosts).map(MemberId).collect();
         let group = Group::new(Placement::one_per_host(hosts), MemberId(0), destinations)?;
-        let task = Task { fabric: &fabric, group: &group, scheme: &Scheme::Separate, order: None, ..*task };
+        let task = Task {
+            fabric: &fabric,
+            group: &group,
+            scheme: &Scheme::tree(TreeScheme::Separate),
+            order: None,
+            ..*task
+        };
         let latency = run(&parameters, &task)?.latency;
         latency
             .ok_or_else(|| ModelError::Unsupported("nobody answers on an idle star of this hardware".into()))
