@@ -43,7 +43,7 @@ use crate::owned::Owned;
 pub struct Node(Arc<Open>);
 
 /// A node, shared with its groups: it stays open until the last of them is dropped.
-pub struct Open {
+struct Open {
     node: Option<Owned<treecast_node::Node>>,
     address: String,
     /// `None` after the node has been closed.
@@ -317,11 +317,6 @@ impl Node {
 }
 
 impl Open {
-    /// The UDP address of the node.
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
     fn node(&self) -> PyResult<&treecast_node::Node> {
         self.node.as_ref().ok_or_else(|| failed(NodeError::NodeClosed))?.get()
     }
@@ -334,7 +329,7 @@ impl Open {
     fn take(self: &Arc<Self>, group: Group) -> PyResult<NodeGroup> {
         let mut groups = lock(&self.groups);
         let groups = groups.as_mut().ok_or_else(|| failed(NodeError::NodeClosed))?;
-        let entered = Arc::new(Entered::new(group, Arc::clone(self)));
+        let entered = Arc::new(Entered::new(group, self.address.clone(), Arc::<Self>::clone(self)));
         groups.retain(|group| group.strong_count() > 0);
         groups.push(Arc::downgrade(&entered));
         Ok(NodeGroup(entered))

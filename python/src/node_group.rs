@@ -1,5 +1,6 @@
 //! Groups of nodes.
 
+use std::any::Any;
 use std::mem;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use treecast_node::{Ending, Group, NodeError, Part};
 use crate::buffer::{Message, Room};
 use crate::deadline::Deadline;
 use crate::error::failed;
-use crate::node::Open;
 use crate::owned::Owned;
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
@@ -51,8 +51,9 @@ pub struct Entered {
     /// A partially sent message.
     unsent: Mutex<Option<Message>>,
     is_given_up: AtomicBool,
+    node_address: String,
     /// Keeps the node open.
-    node: Arc<Open>,
+    _node: Arc<dyn Any + Send + Sync>,
 }
 
 #[pymethods]
@@ -233,20 +234,21 @@ impl NodeGroup {
     }
 
     fn __repr__(&self) -> String {
-        format!("<NodeGroup {} at {}>", self.0.number, self.0.node.address())
+        format!("<NodeGroup {} at {}>", self.0.number, self.0.node_address)
     }
 }
 
 impl Entered {
-    /// A new group of a node.
-    pub fn new(group: Group, node: Arc<Open>) -> Self {
+    /// A new group of a node, which is kept open as long as the group exists.
+    pub fn new(group: Group, node_address: String, node: Arc<dyn Any + Send + Sync>) -> Self {
         Self {
             number: group.settings().group.0,
             group: Owned::new(group),
             begun: Mutex::default(),
             unsent: Mutex::default(),
             is_given_up: AtomicBool::new(false),
-            node,
+            node_address,
+            _node: node,
         }
     }
 

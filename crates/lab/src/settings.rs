@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::LabError;
+use crate::error::LabError;
 use crate::reorder::DEVICE;
 
 /// A rate in bits per second: 1 kbit/s to 100 Gbit/s.
