@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use treecast_node::{Ending, Group, NodeError, Part};
 
-use crate::buffer::{Message, Room};
+use crate::buffer::{Message, ReceiveBuffer};
 use crate::deadline::Deadline;
 use crate::error::failed;
 use crate::owned::Owned;
@@ -96,7 +96,7 @@ impl NodeGroup {
         buffer: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Option<usize>> {
-        let mut room = Room::of(buffer)?;
+        let mut room = ReceiveBuffer::of(buffer)?;
         py.detach(|| self.0.receive_into(room.bytes(), &mut Deadline::new(timeout)?))
     }
 

@@ -195,7 +195,7 @@ impl Watch {
 
     /// The GIL is released while waiting, because `progress` may itself wait for other Python threads.
     fn locked<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, WatchState> {
-        self.state.lock_py_attached(py).expect("nobody panics while telling")
+        self.state.lock_py_attached(py).expect("no thread panics while it holds this lock")
     }
 
     fn tell(&self, py: Python<'_>, state: &mut WatchState) {
@@ -209,7 +209,7 @@ impl Watch {
     /// Closes the file, and returns the first exception.
     fn end(self, py: Python<'_>) -> PyResult<()> {
         let closed = self.file.map(|file| file.call_method0(py, "close")).transpose();
-        let state = self.state.into_inner().expect("nobody panics while telling");
+        let state = self.state.into_inner().expect("no thread panics while it holds this lock");
         state.raised.map_or(Ok(()), Err).and(closed.map(|_| ()))
     }
 }

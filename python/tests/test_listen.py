@@ -14,13 +14,13 @@ import pytest
 import treecast.aio
 from treecast import GroupEnded, Node, TreecastError, read_members
 
-# Longer than anything takes here; what does not come fails a test, and does not hang it.
+# Longer than any operation here takes, so that a missing message fails a test and does not hang it.
 PATIENCE = 30
 
 
 @pytest.fixture
 def place():
-    """An address at which nobody listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
@@ -91,7 +91,7 @@ def test_a_timeout_names_joined_and_missing_members(place):
     other = Thread(lambda: Node().join(place, timeout=PATIENCE, member=2))
     missing = r"2 of 4 members have joined: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
     with pytest.raises(TimeoutError, match=rf"^not all members joined in time: {missing}"):
-        # It comes sooner or later; the root asks in time.
+        # The member joins at some time before the timeout.
         Node().listen(place, 4, timeout=2)
     with pytest.raises(TimeoutError, match=f"^cannot join the group at {place}: not all .*: {missing}"):
         other.result()
@@ -158,7 +158,7 @@ except KeyboardInterrupt:
 """
     started = process(script, place)
     assert started.stdout.readline() == "waits\n"
-    # Most likely it waits by then.
+    # It is most likely waiting by then.
     time.sleep(0.2)
     started.send_signal(signal.SIGINT)
     assert finished(started) == "interrupted\n"
@@ -221,7 +221,7 @@ def test_many_tasks_of_one_loop_join(place):
             return [message async for message in group]
 
     async def main():
-        # More than the loop has threads.
+        # More than the default executor has threads.
         others = [asyncio.create_task(join(number)) for number in range(1, 41)]
         async with treecast.aio.Node() as node, await node.listen(place, 41, token="secret") as group:
             assert group.scheme.startswith("postal:lambda=")
@@ -237,12 +237,12 @@ def test_cancelling_a_task_ends_its_call(place):
             before = threading.active_count()
             joining = asyncio.create_task(one.join(place, timeout=None))
             listening = asyncio.create_task(root.listen(place, 3))
-            # Most likely it has come by then.
+            # It has most likely joined by then.
             await asyncio.sleep(0.3)
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await joining
-            # It has made room: two others are enough.
+            # Its number is free again: two others complete the group.
             pair = [asyncio.create_task(node.join(place)) for node in (one, other)]
             groups = await asyncio.gather(listening, *pair)
             await groups[0].send(b"hello")
@@ -254,7 +254,7 @@ def test_cancelling_a_task_ends_its_call(place):
                 await asyncio.sleep(0.1)
                 listening.cancel()
                 await asyncio.wait([listening])
-            # It has come, or was about to.
+            # It had joined, or was about to.
             with pytest.raises((TimeoutError, TreecastError), match=": the root cancelled the group$"):
                 await waiting
             with pytest.raises(TimeoutError):
@@ -262,7 +262,7 @@ def test_cancelling_a_task_ends_its_call(place):
                     await root.listen(place, 2, timeout=None, group=3)
             with pytest.raises(TimeoutError, match="^not all members joined in time: 1 of 2 members have joined"):
                 await root.listen(place, 2, timeout=0.05, group=3)
-            # No thread stays.
+            # No thread remains.
             while threading.active_count() > before:
                 await asyncio.sleep(0.01)
 

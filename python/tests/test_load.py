@@ -16,7 +16,7 @@ def result(fabric):
     return load(fabric, "binomial", load=0.01, degree=3, offload="nic", order="cco", cycles=100_000, parameters=keys)
 
 
-# What may run into a deadlock, and does at a high load.
+# A setting that deadlocks at a high load.
 CYCLIC = Fabric("icpp98", "shortest-path")
 FAST = {"nic_overhead": 0, "host_overhead": 0, "bus_mb_per_s": 0}
 

@@ -14,11 +14,11 @@ import pytest
 
 from treecast import GroupEnded, Node, TreecastError
 
-# Longer than anything takes here; what does not come fails a test, and does not hang it.
+# Longer than any operation here takes, so that a missing message fails a test and does not hang it.
 PATIENCE = 30
 ANY = "127.0.0.1:0"
 
-# What a process of a group begins with: it tells its address, and is told the members.
+# The prologue of a process of a group: it prints its address, and reads the members.
 ENTER = """
 import sys, treecast
 node = treecast.Node("127.0.0.1:0")
@@ -183,7 +183,7 @@ if child == 0:
     del group, node
     gc.collect()
     with treecast.Node("127.0.0.1:0") as own, own.group([own.address]) as alone:
-        alone.send(b"to nobody")
+        alone.send(b"unreceived")
     sys.exit()
 os.waitpid(child, 0)
 print(os.getpid(), child, group.receive())
@@ -225,10 +225,10 @@ def test_objects_without_a_contiguous_buffer_are_rejected(pair):
     with pytest.raises(TypeError, match="a bytes-like object is required, not 'str'"):
         root.send("hello")
     with pytest.raises(
-        TreecastError, match=r"^the bytes of the message do not lie together: give a copy, as bytes\(message\)$"
+        TreecastError, match=r"^the message is not contiguous: pass a copy, such as bytes\(message\)$"
     ):
         root.send(memoryview(b"hello")[::2])
-    with pytest.raises(TypeError, match="^the buffer cannot be written: it is bytes$"):
+    with pytest.raises(TypeError, match="^the buffer is read-only: it is bytes$"):
         member.receive_into(b"hello")
 
 
@@ -245,7 +245,7 @@ def test_a_buffer_that_changes_while_it_is_sent_is_still_delivered(pair):
 
     writer = threading.Thread(target=write)
     receiver = threading.Thread(target=lambda: [len(message) for message in member])
-    # A packet that no member takes would keep the root for ever.
+    # A packet that no member accepts would block the root for ever.
     rescue = threading.Timer(PATIENCE, root.give_up)
     for thread in (writer, receiver, rescue):
         thread.start()
@@ -284,7 +284,7 @@ def test_a_partially_received_message_is_completed_by_the_next_call(pair):
     while True:
         calls += 1
         with contextlib.suppress(TimeoutError):
-            # By turns, each going on where the other was.
+            # Alternately, each resumes where the other stopped.
             if calls % 2 == 0:
                 received = member.receive(0)
             else:
@@ -448,7 +448,7 @@ def test_a_closed_node_aborts_its_groups_and_creates_no_others(pair):
     root, member = pair()
     with Node(ANY) as node:
         alone = node.group([node.address])
-        alone.send(b"to nobody")
+        alone.send(b"unreceived")
     node.close()
     with pytest.raises(GroupEnded, match="^the group was given up here$"):
         alone.send(b"late")

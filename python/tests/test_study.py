@@ -46,11 +46,11 @@ def test_progress_is_told_and_its_error_raised(study):
 
 
 def test_progress_may_take_its_time(study):
-    # Whoever sleeps lets other threads have Python, and these have runs to tell of.
+    # Sleeping releases the GIL, and other threads report their runs.
     assert study.run("fig7", quick=True, threads=4, progress=lambda done, all: time.sleep(0.0001)).rows
 
 
-# Runs a figure into a journal, and dies when so many runs are done.
+# Runs a figure into a journal, and exits after a number of runs.
 DYING = """
 import os, sys, treecast
 treecast.Study("icpp98").run(
@@ -65,7 +65,7 @@ def test_an_interrupted_figure_resumes(study, tmp_path):
     told = []
     figure = study.run("fig7", quick=True, resume=path, progress=lambda done, all: told.append(done))
     runs = len(figure.rows)
-    # The head, those done before and, each once, those done after.
+    # The head, the runs completed before, and each remaining run once.
     assert told == list(range(100, runs + 1))
     assert len(set(path.read_text().splitlines())) == 1 + runs
     expected = study.run("fig7", quick=True)

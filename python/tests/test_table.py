@@ -54,7 +54,7 @@ def test_nothing_is_copied(deliveries, edges):
         for name in table.column_names:
             (mine,), (again,) = first[name].chunks, second[name].chunks
             assert addresses(mine) == addresses(again) != []
-            # Texts polars lays out in another way; numbers it has where we have them.
+            # polars has another layout for texts, but shares the memory of numbers.
             if pyarrow.types.is_integer(mine.type):
                 assert addresses(frame[name].to_arrow()) == addresses(mine)
 

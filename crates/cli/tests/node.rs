@@ -223,7 +223,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
         (
             &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "token=x"],
-            "others can read command lines",
+            "other users can read command lines",
         ),
         (
             &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "root=2"],
