@@ -62,7 +62,5 @@ fn contiguous(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer
     if buffer.is_c_contiguous() {
         return Ok(buffer);
     }
-    Err(TreecastError::new_err(format!(
-        "the {what} is not contiguous: pass a copy, such as bytes({what})"
-    )))
+    Err(TreecastError::new_err(format!("the {what} is not contiguous: pass a copy, such as bytes({what})")))
 }

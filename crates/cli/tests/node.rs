@@ -139,8 +139,10 @@ fn members_can_be_listed_in_a_file() {
 fn an_interrupted_member_leaves_and_the_others_continue() {
     for name in ["TERM", "INT"] {
         let address = address();
-        let mut root =
-            node(&["--listen", &address, "--count", "3", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut root = node(&["--listen", &address, "--count", "3", "--send", "-"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut stays = node(&["--join", &address, "--member", "1", "--receive", "-"]).spawn().unwrap();
         let mut leaves = node(&["--join", &address, "--member", "2"]).spawn().unwrap();
         let rest = wait_for(&mut leaves, "ready");
@@ -184,9 +186,7 @@ fn root_and_members_name_missing_members() {
     check(root, 5, "; member 1 is missing\n");
     let stderr =
         utf8(&check(other, 5, "not all members joined in time: 2 of 3 members have joined: ").stderr);
-    assert!(
-        stderr.contains("anna at 127.0.0.1:") && stderr.contains(" as member 2; member 1 is missing")
-    );
+    assert!(stderr.contains("anna at 127.0.0.1:") && stderr.contains(" as member 2; member 1 is missing"));
     let alone = node(&["--join", &address, "--wait", "1"]).spawn().unwrap();
     check(alone, 5, &format!("cannot join the group at {address}: "));
 }
@@ -274,7 +274,11 @@ fn a_privileged_port_is_refused_with_the_reason() {
         let copy = folder.path().join("treecast");
         fs::copy(env!("CARGO_BIN_EXE_treecast"), &copy).unwrap();
         command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy).arg("node").args(arguments);
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(copy)
+            .arg("node")
+            .args(arguments);
         command.current_dir("/").stderr(Stdio::piped());
     }
     check(

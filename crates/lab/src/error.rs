@@ -61,7 +61,8 @@ impl LabError {
         }
         let refused =
             ["not permitted", "ermission denied", "No space left"].iter().any(|text| messages.contains(text));
-        let first = messages.trim().lines().next().unwrap_or("the tools that create it were killed").to_owned();
+        let first =
+            messages.trim().lines().next().unwrap_or("the tools that create it were killed").to_owned();
         match (refused, as_root) {
             (false, _) => Self::NotCreated(first),
             (true, true) => Self::NotAllowed(format!(
@@ -101,7 +102,8 @@ mod tests {
 
     #[test]
     fn missing_kernel_features_and_missing_rights_differ() {
-        let message = "lacks: reordering needs the kernel's TAP devices (/dev/net/tun): open: Permission denied\n";
+        let message =
+            "lacks: reordering needs the kernel's TAP devices (/dev/net/tun): open: Permission denied\n";
         let error = LabError::from_messages(message, false);
         assert!(error.is_about_the_machine());
         assert_eq!(

@@ -14,8 +14,8 @@
 //! ```
 
 mod error;
-mod reorder;
 mod namespaces;
+mod reorder;
 mod settings;
 
 use std::ffi::{OsStr, OsString};
@@ -28,8 +28,8 @@ use std::process::{Child, Command, Stdio};
 pub use error::LabError;
 pub use settings::{LabSettings, Rate, Share};
 
-use reorder::Reorderer;
 use namespaces::Namespaces;
+use reorder::Reorderer;
 
 /// The tools that create a lab, and the Debian package of each.
 const TOOLS: [(&str, &str); 10] = [

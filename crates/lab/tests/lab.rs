@@ -355,7 +355,9 @@ fn packets_are_reordered_and_none_is_lost() {
         receiver.next_line();
         assert_eq!(play_on(&lab, 0, "send_numbered 10.42.0.2:7000 2000").next_line(), "done");
         let counted = receiver.next_line();
-        let [came, reordered, duplicates] = counted.split(' ').collect::<Vec<_>>()[..] else { panic!("{counted}") };
+        let [came, reordered, duplicates] = counted.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{counted}")
+        };
         assert_eq!((came, duplicates), ("2000", "0"));
         Some(reordered.parse::<u32>().unwrap())
     };

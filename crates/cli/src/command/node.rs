@@ -147,9 +147,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         return take_part(arguments);
     }
     if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {
-        bail!(
-            "--listen, --join or --members is missing; to run a daemon, give --engine ebpf"
-        );
+        bail!("--listen, --join or --members is missing; to run a daemon, give --engine ebpf");
     }
     let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();
     if is_for_groups || arguments.token_file.is_some() || arguments.name.is_some() {
@@ -365,7 +363,12 @@ enum Command {
 }
 
 /// The root: sends all data, and closes the group.
-fn send(group: &Group, input: Input, commands: SyncSender<Command>, queue: &Receiver<Command>) -> anyhow::Result<u8> {
+fn send(
+    group: &Group,
+    input: Input,
+    commands: SyncSender<Command>,
+    queue: &Receiver<Command>,
+) -> anyhow::Result<u8> {
     let lost = group.wait_until_ready(None)?;
     report_ready(group);
     report_lost(&lost);
