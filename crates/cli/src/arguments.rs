@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::output::complain;
+use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
@@ -66,7 +66,7 @@ pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
     let topology = if is_file(text) {
         let read = read::read(text, &read_file(Path::new(text))?)?;
         for note in &read.notes {
-            complain(&format!("note: {note}"));
+            print_message(&format!("note: {note}"));
         }
         read.topology
     } else {

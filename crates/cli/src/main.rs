@@ -5,11 +5,11 @@
 
 mod arguments;
 mod command;
-mod complaint;
 mod doctor;
 mod journal_file;
 mod output;
 mod sweep;
+mod usage_error;
 
 use std::process::ExitCode;
 
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            output::print_message(&format!("{error:#}"));
             ExitCode::from(if error.is::<output::NotWritten>() { 1 } else { 2 })
         }
     }
@@ -93,7 +93,7 @@ fn not_run(error: &clap::Error) -> ExitCode {
     let written = match error.kind() {
         DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.print(),
         _ => {
-            output::complain(&complaint::sentence(error));
+            output::print_message(&usage_error::sentence(error));
             Ok(())
         }
     };

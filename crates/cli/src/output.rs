@@ -121,7 +121,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Prints one line to standard error. Control characters, which input may contain, are escaped.
-pub fn complain(sentence: &str) {
+pub fn print_message(sentence: &str) {
     let mut escaped = String::new();
     for character in sentence.chars() {
         if character.is_control() {

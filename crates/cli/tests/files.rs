@@ -173,9 +173,9 @@ fn a_failed_write_leaves_no_file() {
         "fabric --fabric star:4 --out nowhere/fabric.toml",
     ] {
         let output = run(place.path(), line);
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{line}: {complaint}");
-        assert!(complaint.contains("could not be written") && complaint.lines().count() == 1, "{complaint}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}: {stderr}");
+        assert!(stderr.contains("could not be written") && stderr.lines().count() == 1, "{stderr}");
         assert!(output.stdout.is_empty());
     }
     let mut entries: Vec<_> =
@@ -303,18 +303,18 @@ fn a_closed_pipe_is_not_an_error() {
 #[test]
 fn control_characters_in_input_are_escaped() {
     let place = tempfile::tempdir().unwrap();
-    let complaint = |arguments: &[&OsStr]| {
+    let stderr = |arguments: &[&OsStr]| {
         let output = treecast(place.path()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
     let scheme = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::new("bino\u{1b}[31m\nmial")];
     assert_eq!(
-        complaint(&scheme),
+        stderr(&scheme),
         "treecast: unknown scheme 'bino\\u{1b}[31m\\nmial': did you mean binomial, k-binomial?\n"
     );
     let bytes = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::from_bytes(b"bin\xff")];
-    assert_eq!(complaint(&bytes), "treecast: an argument is not valid UTF-8\n");
+    assert_eq!(stderr(&bytes), "treecast: an argument is not valid UTF-8\n");
 }
 
 #[test]
@@ -328,19 +328,19 @@ fn an_invalid_testbed_is_named_with_its_file() {
                   [[series]]\nname = 'a'\ndescription = 'D'\nscheme = 'binomial'";
     std::fs::write(folder.join("study.toml"), study).unwrap();
     std::fs::write(folder.join("latency.toml"), figure).unwrap();
-    let complaint = || {
+    let stderr = || {
         let output = run(place.path(), "paper run mine latency");
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
     assert_eq!(
-        complaint(),
+        stderr(),
         "treecast: mine/study.toml:6: invalid value testbed=lab: expected the name of a testbed file, and \
          testbed-lab.toml does not exist\n"
     );
     let testbed = folder.join("testbed-lab.toml");
     std::fs::create_dir(&testbed).unwrap();
-    assert!(complaint().starts_with("treecast: mine/testbed-lab.toml could not be read: "));
+    assert!(stderr().starts_with("treecast: mine/testbed-lab.toml could not be read: "));
     std::fs::remove_dir(&testbed).unwrap();
     for (bytes, said) in [
         (&b""[..], ":1: missing field `model`"),
@@ -353,6 +353,6 @@ fn an_invalid_testbed_is_named_with_its_file() {
         ),
     ] {
         std::fs::write(&testbed, bytes).unwrap();
-        assert_eq!(complaint(), format!("treecast: mine/testbed-lab.toml{said}\n"));
+        assert_eq!(stderr(), format!("treecast: mine/testbed-lab.toml{said}\n"));
     }
 }

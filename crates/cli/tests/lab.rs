@@ -15,13 +15,13 @@ fn lab(words: &[&str]) -> Command {
 /// Whether this machine allows labs. If not, prints a message directly, because the test harness captures output.
 fn allowed() -> bool {
     let output = lab(&["1", "--", "true"]).output().unwrap();
-    let complaint = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let reasons = ["does not allow a lab", "a lab needs the tool"];
-    if reasons.iter().any(|reason| complaint.contains(reason)) {
-        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
+    if reasons.iter().any(|reason| stderr.contains(reason)) {
+        let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
         return false;
     }
-    assert!(output.status.success(), "{complaint}");
+    assert!(output.status.success(), "{stderr}");
     true
 }
 
@@ -74,9 +74,9 @@ fn the_exit_status_is_that_of_the_first_failed_host() {
     assert_eq!(status("[ $TREECAST_LAB_HOST != 2 ] || kill -TERM $$"), Some(128 + 15));
     let output = run(&["2", "--", "no-such-program"]);
     assert_eq!(output.status.code(), Some(2));
-    let complaint =
+    let stderr =
         "treecast: no-such-program could not be started: No such file or directory (os error 2)\n";
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), complaint);
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
 }
 
 #[test]

@@ -34,8 +34,8 @@ fn labs_are_allowed() -> bool {
     let output = std::process::Command::new(treecast).args(["lab", "1", "--", "true"]).output().unwrap();
     if !output.status.success() {
         // Written directly, because the test harness captures output.
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let _ = std::io::stderr().write_all(format!("skipped: docs/lab.md: {complaint}").as_bytes());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let _ = std::io::stderr().write_all(format!("skipped: docs/lab.md: {stderr}").as_bytes());
     }
     output.status.success()
 }

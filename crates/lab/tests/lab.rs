@@ -481,10 +481,10 @@ fn unprivileged_users_can_do_the_same() {
                 .write_all(format!("skipped: labs of users without rights: setpriv: {error}\n").as_bytes());
         }
         Ok(output) => {
-            let (said, complaints) =
+            let (stdout, stderr) =
                 (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            assert!(output.status.success(), "{said}{complaints}");
-            complaints.lines().filter(|line| line.starts_with("skipped: ")).take(1).for_each(|line| {
+            assert!(output.status.success(), "{stdout}{stderr}");
+            stderr.lines().filter(|line| line.starts_with("skipped: ")).take(1).for_each(|line| {
                 let _ =
                     std::io::stderr().write_all(format!("{line} (for users without rights)\n").as_bytes());
             });

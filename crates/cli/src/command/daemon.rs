@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use treecast_node::{Daemon, DaemonCounters, NodeSettings, Policy, socket_path};
 
-use crate::output::complain;
+use crate::output::print_message;
 
 /// Serves clients until SIGINT or SIGTERM.
 pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8> {
@@ -27,9 +27,9 @@ pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8>
     };
     ctrlc::set_handler(on_signal).context("cannot install signal handlers")?;
     let (address, path): (SocketAddr, _) = (daemon.address(), daemon.path().display());
-    complain(&format!("the daemon serves clients at {path}; its node listens at {address}"));
+    print_message(&format!("the daemon serves clients at {path}; its node listens at {address}"));
     let DaemonCounters { clients, refused, invalid, .. } = daemon.serve()?;
-    complain(&format!(
+    print_message(&format!(
         "the daemon has ended; clients served: {clients}, refused: {refused}, groups aborted for invalid shared memory: {invalid}"
     ));
     Ok(0)

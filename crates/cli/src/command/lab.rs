@@ -12,7 +12,7 @@ use treecast_lab::{Lab, LabSettings, Rate, Share};
 use treecast_plan::MemberList;
 
 use crate::arguments::whole_number;
-use crate::output::complain;
+use crate::output::print_message;
 
 #[derive(Debug, Args)]
 #[command(
@@ -135,7 +135,7 @@ fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Res
         for (name, child) in &mut running {
             let status = child.wait().with_context(|| format!("{name} could not be waited for"))?;
             if !status.success() {
-                complain(&format!("the command on {name} ended with {}", ending(status)));
+                print_message(&format!("the command on {name} ended with {}", ending(status)));
                 failed = failed.or(Some(exit_code(status)));
             }
         }

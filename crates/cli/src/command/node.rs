@@ -19,7 +19,7 @@ use treecast_node::{
 use treecast_terms::{Key, Keyed};
 
 use crate::arguments::whole_number;
-use crate::output::{NotWritten, OutFile, complain};
+use crate::output::{NotWritten, OutFile, print_message};
 
 #[derive(Debug, Args)]
 #[command(
@@ -198,7 +198,7 @@ fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
         Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. }) => false,
         _ => return Err(error),
     };
-    complain(&error.to_string());
+    print_message(&error.to_string());
     Ok(if is_allowed { 0 } else { INCOMPLETE })
 }
 
@@ -214,7 +214,7 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         let node = open(arguments, unspecified(options.root))?;
         let group = node.join_while(&options, &mut |news| {
             if let Some(news) = news {
-                complain(news);
+                print_message(news);
             }
             true
         })?;
@@ -234,10 +234,10 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         let mut listener = Listener::bind(listen, arguments.count.unwrap_or(1))?;
         listener.timeout = timeout;
         listener.name = arguments.name.clone().unwrap_or(listener.name);
-        complain(&format!("waiting for members at {}", listener.address()));
+        print_message(&format!("waiting for members at {}", listener.address()));
         let group = node.listen_while(listener, &settings, &mut |status| {
             if let Some(status) = status {
-                complain(&status.to_string());
+                print_message(&status.to_string());
             }
             true
         })?;
@@ -392,7 +392,7 @@ fn send(
     }
     let lost = group.close(None)?;
     report_lost(&lost[told..]);
-    complain(&format!("sent {messages} messages, {bytes} bytes"));
+    print_message(&format!("sent {messages} messages, {bytes} bytes"));
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }
 
@@ -416,7 +416,7 @@ fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
         messages += 1;
         bytes += length;
     }
-    complain(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
+    print_message(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
     Ok(0)
 }
 
@@ -427,12 +427,12 @@ fn report_ready(group: &Group) {
         Some(address) if member as usize != root => format!("the root is member {root} at {address}"),
         _ => "the root".into(),
     };
-    complain(&format!("ready: member {member} of {}; {role}", settings.members.len()));
+    print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }
 
 fn report_lost(all: &[Lost]) {
     for lost in all {
-        complain(&lost.to_string());
+        print_message(&lost.to_string());
     }
 }
 
@@ -440,10 +440,10 @@ fn report_counters(counters: &GroupCounters, strays: u64) {
     let GroupCounters { accepted, sent, retransmitted, .. } = counters;
     // A node that has left its group has no counters.
     if *counters != GroupCounters::default() {
-        complain(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
+        print_message(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
     }
     if strays > 0 {
-        complain(&format!("{strays} datagrams belonged to no group"));
+        print_message(&format!("{strays} datagrams belonged to no group"));
     }
 }
 
