@@ -172,5 +172,5 @@ fn an_installation_without_a_build_fails_with_instructions() {
     let output = make(&["install", "BUILT=nowhere", "DESTDIR=nowhere"]).output().unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("nowhere/libtreecast.so is not there: run make release first"), "{said}");
+    assert!(said.contains("nowhere/libtreecast.so does not exist: run make release first"), "{said}");
 }
