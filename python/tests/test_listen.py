@@ -89,7 +89,9 @@ def test_processes_join_and_receive(place):
 
 def test_a_timeout_names_joined_and_missing_members(place):
     other = Thread(lambda: Node().join(place, timeout=PATIENCE, member=2))
-    missing = r"2 of 4 members have joined: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
+    missing = (
+        r"2 of 4 members have joined: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
+    )
     with pytest.raises(TimeoutError, match=rf"^not all members joined in time: {missing}"):
         # The member joins at some time before the timeout.
         Node().listen(place, 4, timeout=2)

@@ -224,9 +224,7 @@ def test_objects_without_a_contiguous_buffer_are_rejected(pair):
     root, member = pair()
     with pytest.raises(TypeError, match="a bytes-like object is required, not 'str'"):
         root.send("hello")
-    with pytest.raises(
-        TreecastError, match=r"^the message is not contiguous: pass a copy, such as bytes\(message\)$"
-    ):
+    with pytest.raises(TreecastError, match=r"^the message is not contiguous: pass a copy, such as bytes\(message\)$"):
         root.send(memoryview(b"hello")[::2])
     with pytest.raises(TypeError, match="^the buffer is read-only: it is bytes$"):
         member.receive_into(b"hello")

@@ -188,7 +188,10 @@ def test_a_custom_testbed_runs_and_resumes(folder):
             TESTBED.replace("hop_us", "hopp_us"),
             "testbed-mine.toml:4: model myrinet has no key 'hopp_us': did you mean hop_us",
         ),
-        (TESTBED.replace("0.5", "-1"), "testbed-mine.toml:4: invalid value hop_us=-1: expected a number of microseconds"),
+        (
+            TESTBED.replace("0.5", "-1"),
+            "testbed-mine.toml:4: invalid value hop_us=-1: expected a number of microseconds",
+        ),
         (TESTBED.replace("myrinet", "myrnet"), "testbed-mine.toml:2: unknown model 'myrnet': did you mean myrinet?"),
         ("", "testbed-mine.toml:1: missing field `model`"),
         ("model = '\udcff'", "testbed-mine.toml could not be read: it is not valid UTF-8"),

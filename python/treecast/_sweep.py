@@ -169,9 +169,7 @@ class _Sweep:
             f"done, {len(lost)} were in flight and are lost"
         )
         sentence += f": {shown}" if lost else ""
-        sentence += (
-            "; with resume a sweep can be continued" if self.journal is None else "; run it again to continue"
-        )
+        sentence += "; with resume a sweep can be continued" if self.journal is None else "; run it again to continue"
         return SweepError(sentence, self.table(), sorted(self.rows), lost)
 
 
