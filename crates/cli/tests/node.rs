@@ -256,7 +256,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
     assert!(output.stdout.is_empty());
 }
 
-/// Ports below 1024 need root, unless net.ipv4.ip_unprivileged_port_start says otherwise.
+/// Ports below 1024 need root, unless `net.ipv4.ip_unprivileged_port_start` says otherwise.
 #[test]
 fn a_privileged_port_is_refused_with_the_reason() {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
