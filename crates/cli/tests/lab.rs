@@ -74,8 +74,7 @@ fn the_exit_status_is_that_of_the_first_failed_host() {
     assert_eq!(status("[ $TREECAST_LAB_HOST != 2 ] || kill -TERM $$"), Some(128 + 15));
     let output = run(&["2", "--", "no-such-program"]);
     assert_eq!(output.status.code(), Some(2));
-    let stderr =
-        "treecast: no-such-program could not be started: No such file or directory (os error 2)\n";
+    let stderr = "treecast: no-such-program could not be started: No such file or directory (os error 2)\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
 }
 

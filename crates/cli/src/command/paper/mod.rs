@@ -15,7 +15,7 @@ use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
-use crate::output::{print_message, emit, make_folder, width, write_file};
+use crate::output::{emit, make_folder, print_message, width, write_file};
 use crate::sweep::Sweep;
 
 #[derive(Debug, Args)]
