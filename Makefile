@@ -1,8 +1,8 @@
 # make demo: builds, prints a plan and a published figure.   make test: everything that CI checks.
 # make release, and then make install: the command and the C library.
-# What they need besides a Rust toolchain and make, they install themselves where they may.
+# They install their other dependencies, if they have the rights.
 
-# One seed for property tests, so that a run can be repeated; `make explore` draws others.
+# A fixed seed for property tests, so that runs are reproducible; `make explore` uses random seeds.
 export PROPTEST_RNG_SEED ?= 1
 
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
@@ -21,8 +21,8 @@ demonstration:
 release:
 	cargo build --release --package treecast-cli --package treecast-capi
 
-# As packagers expect: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It builds nothing, so that it
-# can run with other rights than the compiler; BUILT is where that has put what is installed.
+# For packagers: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It builds nothing, so that it
+# can run with other rights than the compiler; BUILT is the directory of the build outputs.
 BUILT ?= target/release
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
@@ -32,10 +32,10 @@ PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
 SYSTEMDUNITDIR ?= $(PREFIX)/lib/systemd/system
 DOCDIR ?= $(PREFIX)/share/doc/treecast
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-# The number that changes when the C ABI does; crates/capi/build.rs puts it into the library.
+# The ABI version of the C library; crates/capi/build.rs puts it into the soname.
 ABI := $(basename $(VERSION))
 install:
-	@test -e $(BUILT)/libtreecast.so || { echo "$(BUILT)/libtreecast.so is not there: run make release first"; exit 1; }
+	@test -e $(BUILT)/libtreecast.so || { echo "$(BUILT)/libtreecast.so does not exist: run make release first"; exit 1; }
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
 	install -m 755 $(BUILT)/treecast $(DESTDIR)$(BINDIR)
 	install -m 755 $(BUILT)/libtreecast.so $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION)
@@ -51,20 +51,20 @@ install:
 	chmod 644 $(DESTDIR)$(SYSTEMDUNITDIR)/treecast.service
 	install -m 644 dist/policy.toml $(DESTDIR)$(DOCDIR)/policy.toml
 
-# What was skipped stands at the end, with how many tests say so: in lines with `skipped: `.
+# Prints at the end which tests were skipped, and how many: those that print a line with `skipped: `.
 TOLD := target/test.txt
 test:
 	@mkdir -p $(dir $(TOLD)); rm -f $(TOLD).passed
 	@{ $(MAKE) --no-print-directory checks 2>&1 && touch $(TOLD).passed; } | tee $(TOLD)
 	@echo; if grep -q 'skipped: ' $(TOLD); then \
-		echo "Skipped here, and how often:"; grep -o 'skipped: .*' $(TOLD) | sed 's/skipped: //' | sort | uniq -c; \
+		echo "Skipped, and how often:"; grep -o 'skipped: .*' $(TOLD) | sed 's/skipped: //' | sort | uniq -c; \
 	else echo "Nothing was skipped."; fi
-	@rm $(TOLD).passed 2>/dev/null || { echo "Something has failed: see above, or $(TOLD)."; exit 1; }
+	@rm $(TOLD).passed 2>/dev/null || { echo "A check has failed: see above, or $(TOLD)."; exit 1; }
 
-# Everything is built once, as the tests need it.
+# All checks share one build.
 checks: set-up format lint pure unit schedules demonstration instructions python
 
-# Chromium opens the charts' page in a test, python3-venv keeps what tests the Python package to itself, iproute2 makes the
+# Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
 # networks of labs, pkg-config finds the C library, clang compiles the BPF program with the headers of libbpf and of the kernel
 # (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
@@ -98,12 +98,12 @@ pure:
 unit:
 	cargo test --workspace
 
-# What threads share, in every order in which they may come to it; a thread is interrupted three times at most, since that finds what
-# there is to find (loom's documentation, "dealing with combinatorial explosion").
+# Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
+# (loom's documentation, "dealing with combinatorial explosion").
 schedules:
 	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test --package treecast-node --lib --target-dir target/loom loom_tests
 
-# The package is installed as users install it, but unoptimised, and not where they have theirs.
+# Installs the package as users do, but unoptimised, and into a virtual environment.
 VENV := target/python
 python:
 	cargo build --workspace --bins --examples
@@ -123,16 +123,16 @@ python-tests:
 	$(VENV)/bin/stubtest --mypy-config-file python/pyproject.toml treecast
 	$(VENV)/bin/pytest --config-file python/pyproject.toml python/tests
 
-# What the hot loops cost: criterion's statistics, then simulated cycles and events a second of a fixed set of cases.
+# Benchmarks of the hot loops: statistics of criterion, then simulated cycles and events per second of a fixed set of cases.
 bench:
 	cargo bench --package treecast-sim --bench hot_loops
 	cargo run --release --package treecast-sim --example speed
 
-# Instructions of three short runs, held to those that are kept.
+# Instruction counts of three short runs, compared with stored ones.
 instructions:
 	crates/sim/benches/instructions.sh
 
-# Property tests on new seeds, round after round: make explore ROUNDS=100
+# Property tests with random seeds, round after round: make explore ROUNDS=100
 ROUNDS ?= 20
 explore:
 	@for round in $$(seq $(ROUNDS)); do \
@@ -145,12 +145,12 @@ CASES ?= 10000
 equality:
 	PROPTEST_CASES=$(CASES) cargo test --package treecast-sim --lib equality
 
-# The protocol on bad networks, a world a seed: make worlds WORLDS=1000000
+# The protocol in simulated clusters, one per seed: make worlds WORLDS=1000000
 WORLDS ?= 100000
 worlds:
 	cargo run --release --config profile.release.debug-assertions=true --package treecast-world --example worlds -- 0..$(WORLDS)
 
-# Any bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
+# Arbitrary bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked

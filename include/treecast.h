@@ -1,8 +1,8 @@
-/* Treecast: one message to many receivers.
+/* Treecast: reliable multicast for clusters.
  *
- * Nodes and groups are opaque. A function that can fail answers with a tc_result and writes its outputs, which come last, only
- * if that is TC_OK; tc_error_message says more. Nodes and groups may be used by several threads. Times are in milliseconds; a
- * negative timeout waits for ever.
+ * Nodes and groups are opaque. A function that can fail returns a tc_result and writes its outputs, which come last, only
+ * if that is TC_OK; tc_error_message has the error message. Nodes and groups are thread-safe. Times are in milliseconds; a
+ * negative timeout means no timeout.
  *
  * This file is generated from crates/capi. */
 
@@ -13,41 +13,41 @@
 #include <stdint.h>
 
 /*
- What came of a call.
+ The result of a call.
  */
 typedef enum {
   /*
-   It is done.
+   Success.
    */
   TC_OK = 0,
   /*
-   The root has closed the group, and everything has been received.
+   The root has closed the group, and all messages have been received.
    */
   TC_CLOSED = 1,
   /*
-   The time is over.
+   The timeout has expired.
    */
   TC_TIMED_OUT = 2,
   /*
-   The message is longer than the room for it. It can still be received.
+   The message is longer than the buffer. It can still be received.
    */
-  TC_TOO_LONG = 3,
+  TC_BUFFER_TOO_SMALL = 3,
   /*
-   Members have been lost, which tc_error_message names; all others have everything.
+   Members have been lost; tc_error_message names them. All other members have all messages.
    */
-  TC_LOST = 4,
+  TC_MEMBERS_LOST = 4,
   /*
-   What was given makes no sense.
+   An argument is invalid, or does not apply to this member.
    */
-  TC_WRONG = 5,
+  TC_INVALID_ARGUMENT = 5,
   /*
-   The group is over in another way than by being closed.
+   The group has ended without being closed: it was aborted, the root is unreachable, or this member has left or was evicted.
    */
   TC_ENDED = 6,
   /*
-   The system refuses something.
+   A system call has failed.
    */
-  TC_SYSTEM = 7,
+  TC_SYSTEM_ERROR = 7,
 } tc_result;
 
 /*
@@ -65,45 +65,47 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- What went wrong in this thread's last call that did not answer TC_OK. It stays until this thread's next such call.
+ The error message of this thread's last call that did not return TC_OK. It is valid until this thread's next such call.
  */
 const char *tc_error_message(void);
 
 /*
- Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one. `settings` are those of a
- node, such as "spin_us=20 peer_timeout_ms=400", or NULL.
+ Opens a node at a UDP address such as "192.0.2.1:7000"; with port 0 the system chooses a port. `settings` are those of a
+ node, separated by spaces, such as "spin_us=20 peer_timeout_ms=400", or NULL.
 
  # Safety
- `bind` ends with a zero, and `settings` unless it is NULL; `node` is a place for a pointer.
+ `bind` is a zero-terminated string, and so is `settings` unless it is NULL; `node` is valid for writing a pointer.
  */
 tc_result tc_node_new(const char *bind,
                       const char *settings,
                       tc_node **node);
 
 /*
- Closes a node. It waits, for some seconds at most, until groups that are closed have said what others still need. Its groups
- have to be freed before. NULL is allowed.
+ Closes a node. The call waits, for some seconds at most, until closed groups have sent what other members still need. The node's
+ groups must be freed before. NULL is allowed.
 
  # Safety
- `node` is NULL, or comes from `tc_node_new` and is not used any more.
+ `node` is NULL, or comes from `tc_node_new` and is not used afterwards.
  */
 void tc_node_free(tc_node *node);
 
 /*
- Writes where the node listens, as text that ends with a zero, into `room` bytes at `address`; 64 are enough.
+ Writes the node's UDP address as a zero-terminated string to `address`, a buffer of `capacity` bytes; 64 are sufficient.
 
  # Safety
- `node` comes from `tc_node_new`; `address` has room for so many bytes.
+ `node` comes from `tc_node_new`; `address` is valid for writing `capacity` bytes.
  */
-tc_result tc_node_address(const tc_node *node, char *address, size_t room);
+tc_result tc_node_address(const tc_node *node,
+                          char *address,
+                          size_t capacity);
 
 /*
- Takes part in a group. `members` are the addresses of all members, as host:port, divided by commas, the same at every member.
- The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
- offload=nic token=secret message_bytes=16384".
+ Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
+ every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
+ "root=2 scheme=binomial offload=nic token=secret message_bytes=16384".
 
  # Safety
- `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+ `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
  */
 tc_result tc_group_new(const tc_node *node,
                        const char *members,
@@ -116,7 +118,7 @@ tc_result tc_group_new(const tc_node *node,
  tc_group_new, and hold for all members. TC_TIMED_OUT, if not all have joined; tc_error_message names them.
 
  # Safety
- `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+ `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
  */
 tc_result tc_group_listen(const tc_node *node,
                           const char *listen,
@@ -128,10 +130,10 @@ tc_result tc_group_listen(const tc_node *node,
 /*
  Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
  its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
- missing; TC_WRONG, if the root rejects this node.
+ missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 
  # Safety
- `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+ `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
  */
 tc_result tc_group_join(const tc_node *node,
                         const char *root,
@@ -141,79 +143,79 @@ tc_result tc_group_join(const tc_node *node,
                         tc_group **group);
 
 /*
- Writes this member's number.
+ Writes this member's number, from 0. TC_INVALID_ARGUMENT, if it has no number yet.
 
  # Safety
- `group` comes from `tc_group_new` or the like; `member` is a place for a number.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `member` is valid for writing a number.
  */
 tc_result tc_group_member(const tc_group *group, uint32_t *member);
 
 /*
- Waits until every member has its place in the tree: TC_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
- names who has not answered yet. Sending and receiving do not need it.
+ Waits until every member has its position in the tree: TC_MEMBERS_LOST, if some are lost; the others can still use the group. After
+ TC_TIMED_OUT, tc_error_message names the missing members. Sending and receiving do not require this call.
 
  # Safety
- `group` comes from `tc_group_new`.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join.
  */
 tc_result tc_group_wait_until_ready(const tc_group *group,
                                     int64_t timeout_ms);
 
 /*
- At the root: sends a message to all other members. It answers when the message is on its way, and its bytes may be used for
- something else.
+ At the root: sends a message to all other members. The call returns when the message has been copied, and its buffer can be
+ reused.
 
  # Safety
- `group` comes from `tc_group_new`; `message` has so many bytes, or is NULL where there are none.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `message` is valid for reading `length` bytes, or NULL if `length` is 0.
  */
 tc_result tc_group_send(const tc_group *group,
                         const void *message,
                         size_t length);
 
 /*
- At the root: waits until every member that is not lost has all that has been sent.
+ At the root: waits until every member that is not lost has all messages sent so far.
 
  # Safety
- `group` comes from `tc_group_new`.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join.
  */
 tc_result tc_group_flush(const tc_group *group, int64_t timeout_ms);
 
 /*
- At other members: receives the next message into `room` bytes at `buffer`, and writes how long it is. TC_CLOSED, if the root
- has closed the group and everything has been received.
+ At other members: receives the next message into `buffer`, which has `capacity` bytes, and writes its length. TC_CLOSED, if the
+ root has closed the group and all messages have been received.
 
  # Safety
- `group` comes from `tc_group_new`; `buffer` has room for so many bytes; `length` is a place for a number.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing `capacity` bytes; `length` is valid for writing a number.
  */
 tc_result tc_group_receive(const tc_group *group,
                            void *buffer,
-                           size_t room,
+                           size_t capacity,
                            int64_t timeout_ms,
                            size_t *length);
 
 /*
- A file descriptor that becomes readable when there is something new to see, or -1. Whoever watches it reads its eight bytes,
- and then receives with a timeout of 0 until nothing is there. It belongs to the group.
+ A file descriptor that becomes readable when the group's state changes, or -1. Then read its eight bytes, and receive with a
+ timeout of 0 until TC_TIMED_OUT. The group owns it.
 
  # Safety
- `group` comes from `tc_group_new`.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join.
  */
 int tc_group_descriptor(const tc_group *group);
 
 /*
- Closes a group at its root, when every member has everything: TC_LOST, if some have been lost. At another member: leaves it.
- The group is freed, whatever the answer is.
+ At the root: waits until every member has all messages, and closes the group: TC_MEMBERS_LOST, if some have been lost. At another
+ member: leaves the group. The group is freed, whatever the result is.
 
  # Safety
- `group` comes from `tc_group_new`, and is not used any more.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
  */
 tc_result tc_group_close(tc_group *group,
                          int64_t timeout_ms);
 
 /*
- Frees a group. A root that has not closed it gives it up, and another member leaves it if it is not closed. NULL is allowed.
+ Frees a group. If it is not closed, the root aborts it, and another member leaves it. NULL is allowed.
 
  # Safety
- `group` is NULL, or comes from `tc_group_new` and is not used any more.
+ `group` is NULL, or comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
  */
 void tc_group_free(tc_group *group);
 

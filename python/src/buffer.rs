@@ -1,6 +1,6 @@
-//! Bytes that belong to Python objects, used where they lie.
+//! Access to the memory of Python objects, by the buffer protocol (PEP 3118).
 
-#![expect(unsafe_code, reason = "what the buffer protocol gives are pointers")]
+#![expect(unsafe_code, reason = "the buffer protocol gives raw pointers")]
 
 use std::slice;
 
@@ -10,39 +10,39 @@ use pyo3::prelude::*;
 
 use crate::error::TreecastError;
 
-/// The bytes of a message. The object that they belong to is kept, and does not move them.
+/// A message to send. It keeps a reference to its object, whose memory does not move.
 pub struct Message(PyUntypedBuffer);
 
-/// Room for a message, likewise.
-pub struct Room(PyUntypedBuffer);
+/// A buffer for a received message, likewise.
+pub struct ReceiveBuffer(PyUntypedBuffer);
 
 impl Message {
     /// # Errors
-    /// `TypeError` for what has no bytes; [`TreecastError`] where they do not lie together.
+    /// `TypeError` for an object without the buffer protocol; [`TreecastError`] for a buffer that is not contiguous.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         contiguous(object, "message").map(Self)
     }
 
-    /// The bytes. Another thread may write them meanwhile: whoever reads them takes each as it is then.
+    /// The bytes. Another thread may change them meanwhile, so each may be read once only.
     pub fn bytes(&self) -> &[u8] {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: the buffer has so many bytes in one piece, and its exporter keeps them there until it is released. That they
-        // may change under a reader is what Python programs accept of everything that takes a buffer without the GIL; the
-        // crate copies them once, and trusts nothing that it has read twice.
+        // SAFETY: the buffer is contiguous, and its exporter keeps it in place until it is released. Python programs may change it
+        // while the GIL is released, as with every function that does so; the crate copies each byte once, and does not rely on
+        // unchanged contents.
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
 
-impl Room {
+impl ReceiveBuffer {
     /// # Errors
-    /// As [`Message::of`]; also `TypeError` for what cannot be written.
+    /// Those of [`Message::of`], and `TypeError` for a read-only buffer.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = contiguous(object, "buffer")?;
         if buffer.readonly() {
             let kind = object.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("the buffer cannot be written: it is {kind}")));
+            return Err(PyTypeError::new_err(format!("the buffer is read-only: it is {kind}")));
         }
         Ok(Self(buffer))
     }
@@ -52,7 +52,7 @@ impl Room {
         if self.0.len_bytes() == 0 {
             return &mut [];
         }
-        // SAFETY: as for a message, and the buffer may be written.
+        // SAFETY: as for a message, and the buffer is writable.
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
@@ -62,7 +62,5 @@ fn contiguous(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer
     if buffer.is_c_contiguous() {
         return Ok(buffer);
     }
-    Err(TreecastError::new_err(format!(
-        "the bytes of the {what} do not lie together: give a copy, as bytes({what})"
-    )))
+    Err(TreecastError::new_err(format!("the {what} is not contiguous: pass a copy, such as bytes({what})")))
 }

@@ -9,14 +9,14 @@ create_exception!(
     treecast,
     TreecastError,
     PyValueError,
-    "What was given is wrong: one sentence that names the offending value and says what would fit."
+    "Invalid input: one sentence that names the invalid value and what was expected."
 );
 
 create_exception!(
     treecast,
     GroupEnded,
     TreecastError,
-    "A group is over at this member in another way than by being closed; the sentence says how."
+    "The group has ended without being closed; the message gives the reason."
 );
 
 /// The exception for an error of a node.
@@ -25,7 +25,7 @@ pub fn failed(error: NodeError) -> PyErr {
     match error {
         error if error.is_about_time() => PyTimeoutError::new_err(sentence),
         NodeError::Ended(_) => GroupEnded::new_err(sentence),
-        // With its number Python makes it a PermissionError and the like.
+        // Python maps the error number to a subclass, such as PermissionError.
         NodeError::Bind { source, .. } | NodeError::System { source, .. } => {
             PyOSError::new_err((source.raw_os_error(), sentence))
         }
@@ -45,7 +45,7 @@ pub fn refused(error: impl std::error::Error) -> PyErr {
 pub fn read_text(path: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = path.call_method1("read_text", ("utf-8",)).map_err(|error| {
         if error.is_instance_of::<PyUnicodeDecodeError>(path.py()) {
-            TreecastError::new_err(format!("{path} could not be read: it is no text in UTF-8"))
+            TreecastError::new_err(format!("{path} could not be read: it is not valid UTF-8"))
         } else {
             error
         }

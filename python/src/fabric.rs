@@ -11,16 +11,16 @@ use treecast_fabric::{FabricError, FabricSpec, Link, RoutingPolicy, Topology, Ve
 use crate::error::{TreecastError, read_text, refused};
 use crate::table::{Table, numbers, optional_numbers, texts};
 
-/// A network: hosts, switches, the directed links between them, and which way packets may go.
+/// A network: hosts, switches, the directed links between them, and the routing.
 ///
-/// `spec` is a line that names a generator: `icpp98`, `star:16`, `torus:k=4,n=2`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
+/// `spec` names a generator: `icpp98`, `star:16`, `torus:k=4,n=2`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
 /// `fat-tree:k=8`, `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`. `routing` is `auto` (dimension order
 /// on tori and meshes, up*/down* elsewhere), `up-down`, `up-down:root=3`, `dimension-order` or
 /// `dimension-order:channels=none`. `Fabric.read` reads a file, `Fabric.from_networkx` a graph.
 ///
 /// A fabric is immutable. Two are equal if everything is plugged in and named alike, and the same routing was asked for.
 ///
-/// Raises TreecastError for a line that names no fabric, and for a routing that does not fit.
+/// Raises TreecastError for an invalid spec, and for a routing that the fabric does not support.
 ///
 /// >>> fabric = Fabric("torus:k=4,n=2")
 /// >>> fabric
@@ -49,9 +49,9 @@ impl Fabric {
 
     /// Reads a file: TOML, GraphML, or what `ibnetdiscover` prints on an InfiniBand cluster.
     ///
-    /// The extension tells the format, or else the text does. `notes` says what was left out.
+    /// The format is known by the extension, or else detected. `notes` lists what was ignored.
     ///
-    /// Raises OSError where the file cannot be read, TreecastError with the line that is wrong.
+    /// Raises OSError if the file cannot be read, TreecastError with the line number if it is invalid.
     #[staticmethod]
     #[pyo3(signature = (path, routing = "auto"))]
     fn read(path: Bound<'_, PyAny>, routing: &str) -> PyResult<Self> {
@@ -76,7 +76,7 @@ impl Fabric {
     /// The graph itself may have `grid`, such as `torus:k=4,n=2`, which is checked, and `routing`, which the argument
     /// overrules.
     ///
-    /// Raises TreecastError where the graph is no fabric. Needs networkx.
+    /// Raises TreecastError if the graph is not a fabric. Needs networkx.
     ///
     /// >>> import networkx
     /// >>> Fabric.from_networkx(networkx.star_graph(4))
@@ -118,31 +118,31 @@ impl Fabric {
         py.detach(|| self.topology().to_graphml())
     }
 
-    /// What it was made from: the line, the path of the file, or `networkx`.
+    /// Its source: the spec, the path of the file, or `networkx`.
     #[getter]
     fn source(&self) -> &str {
         &self.source
     }
 
-    /// The routing asked for.
+    /// The routing as requested.
     #[getter]
     fn routing(&self) -> String {
         self.policy.to_string()
     }
 
-    /// How many hosts there are. They are numbered from 0.
+    /// The number of hosts; they are numbered from 0.
     #[getter]
     fn host_count(&self) -> u32 {
         self.topology().host_count()
     }
 
-    /// How many switches there are. They are numbered from 0.
+    /// The number of switches; they are numbered from 0.
     #[getter]
     fn switch_count(&self) -> u32 {
         self.topology().switch_count()
     }
 
-    /// How many directed links there are. They are numbered from 0; a link both ways is two.
+    /// The number of directed links; they are numbered from 0. A bidirectional link counts as two.
     #[getter]
     fn link_count(&self) -> u32 {
         self.topology().link_count()
@@ -160,7 +160,7 @@ impl Fabric {
         Some(FabricSpec::Grid(shape, grid.radix(), grid.dimensions()).to_string())
     }
 
-    /// A row a host, by number: its `name`, and `switch`, the number of the switch it hangs on.
+    /// One row per host, by number: its `name`, and `switch`, the number of its switch.
     #[getter]
     fn hosts(&self, py: Python<'_>) -> Table {
         py.detach(|| {
@@ -172,7 +172,7 @@ impl Fabric {
         })
     }
 
-    /// A row a switch, by number: its `name`; `ports`, how many it has; `rank`, 0 at the top, null but in fat trees.
+    /// One row per switch, by number: its `name`; `ports`, their number; `rank`, 0 at the top, null but in fat trees.
     #[getter]
     fn switches(&self, py: Python<'_>) -> Table {
         py.detach(|| {
@@ -188,7 +188,7 @@ impl Fabric {
         })
     }
 
-    /// A row a directed link, by number: its `name`, such as `h0>s1:4` or `s1:3>s2:0`; its ends `source` and `target`, such
+    /// One row per directed link, by number: its `name`, such as `h0>s1:4` or `s1:3>s2:0`; its ends `source` and `target`, such
     /// as `h0` and `s1`, with `sourceport` and `targetport`; and `reverse`, the number of the same link the other way, null
     /// where it goes one way only.
     ///
@@ -212,7 +212,7 @@ impl Fabric {
         })
     }
 
-    /// What there is to know of what a reader left out, a sentence each.
+    /// The reader's notes on what it ignored, one sentence each.
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
@@ -268,7 +268,7 @@ impl Fabric {
         self.fabric.topology()
     }
 
-    /// The fabric that a line names.
+    /// The fabric of a spec.
     pub fn generated(py: Python<'_>, spec: &str, routing: &str) -> PyResult<Self> {
         let parsed: FabricSpec = spec.parse().map_err(refused)?;
         let read = move || Ok(Read { topology: parsed.topology()?, notes: Vec::new() });

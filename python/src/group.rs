@@ -8,7 +8,7 @@ use crate::error::refused;
 use crate::fabric::Fabric;
 use crate::number::Whole;
 
-/// Who takes part in a multicast: a root that sends, and the destinations.
+/// The members of a multicast: a root that sends, and the destinations.
 ///
 /// `on` is the fabric, or just its number of hosts. Members are processes: with one a host, member and host have the same
 /// number; with `processes` a host they are numbered over all hosts, one host after another with `placement="block"`,
@@ -17,7 +17,7 @@ use crate::number::Whole;
 /// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which `seed` draws as the
 /// `treecast` command does. A group is immutable; two are equal if they have the same members in the same order.
 ///
-/// Raises TreecastError for members that do not exist, or stand there twice, and where there are no destinations.
+/// Raises TreecastError for unknown or duplicate members, and if there are no destinations.
 ///
 /// >>> Group(16, 0, [3, 5, 9])
 /// <Group: member 0 of 16 to 3 destinations>
@@ -30,14 +30,14 @@ use crate::number::Whole;
 #[derive(PartialEq, Eq, Hash)]
 pub struct Group(pub treecast_plan::Group);
 
-/// What a group is placed on.
+/// The `on` argument of a group.
 #[derive(FromPyObject)]
 pub enum Hosts<'py> {
     Of(Bound<'py, Fabric>),
     Number(Whole<u32>),
 }
 
-/// Destinations as they are given.
+/// The `destinations` argument.
 #[derive(FromPyObject)]
 enum Destinations<'py> {
     Text(String),
@@ -88,19 +88,19 @@ impl Group {
         self.0.destinations().iter().map(|member| member.0).collect()
     }
 
-    /// How many hosts the fabric has.
+    /// The number of hosts of the fabric.
     #[getter]
     fn host_count(&self) -> u32 {
         self.0.placement().host_count()
     }
 
-    /// How many processes each host runs.
+    /// The number of processes per host.
     #[getter]
     fn processes(&self) -> u32 {
         self.0.placement().processes()
     }
 
-    /// How processes are numbered over hosts: `block` or `cyclic`.
+    /// The placement of processes on hosts: `block` or `cyclic`.
     #[getter]
     fn placement(&self) -> &'static str {
         match self.0.placement().arrangement() {
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// How many members there are, with the root.
+    /// The number of members, including the root.
     fn __len__(&self) -> usize {
         self.0.size() as usize
     }
@@ -130,7 +130,7 @@ impl Group {
 }
 
 impl Group {
-    /// The destinations as a run says them: `all`, or one by one.
+    /// The destinations in the notation of a run: `all`, or one by one.
     pub fn destination_list(&self) -> String {
         let destinations = self.0.destinations();
         let all = MemberList::All.resolve(self.0.placement(), self.0.root(), 0);

@@ -15,5 +15,5 @@ pub fn to_python<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound
 /// Reads a document; `what` it is stands in the error.
 pub fn read<T: DeserializeOwned>(what: &str, text: &str) -> PyResult<T> {
     serde_json::from_str(text)
-        .map_err(|error| TreecastError::new_err(format!("no {what} can be read from this JSON: {error}")))
+        .map_err(|error| TreecastError::new_err(format!("invalid JSON of a {what}: {error}")))
 }

@@ -1,8 +1,8 @@
 //! The native half of the Python package `treecast`: the crates `fabric`, `plan`, `sim`, `study` and `node` as
 //! Python classes.
 //!
-//! Nothing is decided here: arguments are read, the crates are called without the GIL, answers become Python objects.
-//! What users read stands in the docstrings of the classes; `python/treecast/_treecast.pyi` has the types.
+//! No logic here: arguments are converted, the crates are called without the GIL, results become Python objects.
+//! The docstrings of the classes are the documentation for users; `python/treecast/_treecast.pyi` has the types.
 
 // Docstrings are written for Python and hold examples in it; methods take what Python gives them.
 #![allow(
@@ -13,6 +13,7 @@
 )]
 
 mod buffer;
+mod deadline;
 mod error;
 mod fabric;
 mod group;
@@ -23,7 +24,6 @@ mod node_group;
 mod number;
 mod owned;
 mod parameters;
-mod patience;
 mod plan;
 mod simulate;
 mod study;

@@ -74,7 +74,7 @@ impl LoadRun {
         })
     }
 
-    /// Simulates so much load, in flits a host and cycle; writes a trace if a path is given.
+    /// Simulates so much load, in flits/host/cycle; writes a trace if a path is given.
     fn simulate<'py>(
         &self,
         py: Python<'py>,
@@ -129,19 +129,19 @@ impl LoadRun {
     }
 }
 
-/// What a run under load was made with.
+/// The input of a run under load.
 #[pyclass(frozen, subclass, name = "LoadSetup", module = "treecast")]
 pub struct Setup(LoadSetup);
 
 #[pymethods]
 impl Setup {
-    /// What the fabric was made from: the line, the path of the file, or `networkx`.
+    /// The source of the fabric: its spec, the path of the file, or `networkx`.
     #[getter]
     fn fabric(&self) -> &str {
         &self.0.fabric
     }
 
-    /// The routing asked for.
+    /// The routing as requested.
     #[getter]
     fn routing(&self) -> &str {
         &self.0.routing
@@ -153,7 +153,7 @@ impl Setup {
         &self.0.scheme
     }
 
-    /// The order asked for.
+    /// The order as requested.
     #[getter]
     fn order(&self) -> Option<&str> {
         self.0.order.as_deref()
@@ -171,43 +171,43 @@ impl Setup {
         self.0.message_flits
     }
 
-    /// How many destinations each multicast has.
+    /// The number of destinations of each multicast.
     #[getter]
     fn degree(&self) -> u32 {
         self.0.degree
     }
 
-    /// When hosts send: `exponential`, `fixed`, `bernoulli`, `burst:size=8`.
+    /// The arrival process: `exponential`, `fixed`, `bernoulli`, `burst:size=8`.
     #[getter]
     fn arrivals(&self) -> &str {
         &self.0.arrivals
     }
 
-    /// To whom: `random`, `fixed`, `neighbours`.
+    /// The choice of destinations: `random`, `fixed`, `neighbours`.
     #[getter]
     fn destination_sets(&self) -> &str {
         &self.0.destination_sets
     }
 
-    /// How many cycles were to be simulated.
+    /// The number of cycles to simulate.
     #[getter]
     fn cycles(&self) -> u64 {
         self.0.cycles
     }
 
-    /// How many of them passed before the measurement.
+    /// The number of warm-up cycles, which are not measured.
     #[getter]
     fn warmup_cycles(&self) -> u64 {
         self.0.warmup_cycles
     }
 
-    /// The most multicasts under way at once.
+    /// The bound on the number of multicasts in flight.
     #[getter]
     fn backlog_max(&self) -> u64 {
         self.0.backlog_max
     }
 
-    /// Who simulated: `event`, `cycle`.
+    /// The simulator: `event` or `cycle`.
     #[getter]
     fn simulator(&self) -> &str {
         &self.0.simulator
@@ -219,14 +219,14 @@ impl Setup {
         self.0.seed
     }
 
-    /// How fast everything was.
+    /// The parameters of the run.
     #[getter]
     fn parameters(&self) -> PyResult<Parameters> {
         Parameters::of(&self.0.parameters)
     }
 }
 
-/// What a run under load gave, and what it was made with. docs/load.md says how each is measured.
+/// The input and the results of a run under load. docs/load.md defines each measurement.
 ///
 /// >>> result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000)
 /// >>> result
@@ -245,7 +245,7 @@ impl LoadResult {
         self.0.status.name()
     }
 
-    /// Flits of messages that a host wanted to send in a cycle, each counted once whatever the degree.
+    /// The applied load, in message flits/host/cycle that hosts inject; each multicast counts once, whatever the degree.
     #[getter]
     fn applied_load(&self) -> f64 {
         self.0.applied_load
@@ -264,14 +264,14 @@ impl LoadResult {
         self.0.figures.accepted_load
     }
 
-    /// How many multicasts were complete within the measurement.
+    /// The number of multicasts completed within the measurement.
     #[getter]
     fn multicasts_measured(&self) -> u64 {
         self.0.figures.multicasts_measured
     }
 
-    /// The mean of their latencies, in cycles: from when a process wants to send until the last destination has the message.
-    /// None, as are the next ones, if nothing was measured.
+    /// Their mean latency, in cycles: from the arrival of the multicast at its source until the last destination has the message.
+    /// This and the following are None if no multicast was measured.
     #[getter]
     fn latency_mean_cycles(&self) -> Option<f64> {
         self.0.figures.latency_mean_cycles
@@ -289,7 +289,7 @@ impl LoadResult {
         self.0.figures.latency_p99.map(|cycles| cycles.0)
     }
 
-    /// The longest.
+    /// The maximum.
     #[getter]
     fn latency_max_cycles(&self) -> Option<u64> {
         self.0.figures.latency_max.map(|cycles| cycles.0)
@@ -301,32 +301,32 @@ impl LoadResult {
         self.0.figures.latency_ci95_cycles
     }
 
-    /// From the first destination that has the message to the last, in the mean.
+    /// The mean time from the first delivery of a multicast to its last.
     #[getter]
     fn first_last_spread_mean_cycles(&self) -> Option<f64> {
         self.0.figures.first_last_spread_mean_cycles
     }
 
-    /// How busy links were, as a dict of shares of the measured cycles: the `mean` over the links, the `max`, and the name
-    /// of the busiest `link`, None if none carried anything.
+    /// Link utilization, as a dict of fractions of the measured cycles: the `mean` over the links, the `max`, and the name
+    /// of the busiest `link`, None if all links were idle.
     #[getter]
     fn link_utilization<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.0.figures.link_utilization)
     }
 
-    /// The cycle before which the run ended.
+    /// The length of the run in cycles.
     #[getter]
     fn end_cycle(&self) -> u64 {
         self.0.end_cycle
     }
 
-    /// What waits for what, where the run ended deadlocked, as for `Result.deadlock`; else None.
+    /// The packets that wait for one another, if the run is deadlocked, as in `Result.deadlock`; otherwise None.
     #[getter]
     fn deadlock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.0.deadlock)
     }
 
-    /// The run as JSON, as `treecast sim --load` writes it, with all that gives it again; docs/schema/load.schema.json is
+    /// The run as JSON, as `treecast sim --load` writes it, with everything needed to repeat it; docs/schema/load.schema.json is
     /// its schema.
     fn to_json(&self) -> String {
         self.0.to_json()
@@ -334,7 +334,7 @@ impl LoadResult {
 
     /// Reads a run from its JSON.
     ///
-    /// Raises TreecastError with the place that is wrong.
+    /// Raises TreecastError with the position of the error.
     #[staticmethod]
     fn from_json<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Self>> {
         Self::of(py, json::read("run under load", text)?)
@@ -363,7 +363,7 @@ impl LoadResult {
     }
 }
 
-/// The load at which a scheme saturates, and what the search was made with.
+/// The saturation load of a scheme, and the input of the search.
 ///
 /// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
 /// >>> found
@@ -376,25 +376,25 @@ pub struct SaturationResult(SaturationDocument);
 
 #[pymethods]
 impl SaturationResult {
-    /// The highest applied load that was sustained, in flits a host and cycle; None if none of those tried was.
+    /// The highest applied load that was sustained, in flits/host/cycle; None if none of those tried was.
     #[getter]
     fn saturation_applied_load(&self) -> Option<f64> {
         self.0.saturation_applied_load
     }
 
-    /// The degree times that.
+    /// The corresponding effective load: the degree times the applied load.
     #[getter]
     fn saturation_effective_load(&self) -> Option<f64> {
         self.0.saturation_effective_load
     }
 
-    /// The relative precision asked for.
+    /// The requested relative precision.
     #[getter]
     fn precision(&self) -> f64 {
         self.0.precision
     }
 
-    /// A row a load that was tried, in order: `applied_load`, `effective_load`, the `status`, and `latency_mean_cycles`,
+    /// One row per load that was tried, in order: `applied_load`, `effective_load`, the `status`, and `latency_mean_cycles`,
     /// null if nothing was measured.
     #[getter]
     fn points(&self) -> Table {
@@ -414,7 +414,7 @@ impl SaturationResult {
 
     /// Reads a search from its JSON.
     ///
-    /// Raises TreecastError with the place that is wrong.
+    /// Raises TreecastError with the position of the error.
     #[staticmethod]
     fn from_json<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Self>> {
         Self::of(py, json::read("search for saturation", text)?)

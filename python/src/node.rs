@@ -12,24 +12,25 @@ use treecast_node::{
 };
 use treecast_terms::{Keyed as _, SpecError};
 
+use crate::deadline::{Deadline, seconds};
 use crate::error::{failed, read_text, refused};
 use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
 use crate::owned::Owned;
-use crate::patience::{Patience, seconds};
 
-/// A running node: a thread with a UDP socket, or the daemon of this host, by which the process takes part in groups.
+/// A running node, which connects this process to groups: a thread with a UDP socket, or the daemon of this host.
 ///
-/// `bind` is the address that it listens at, as `192.0.2.1:7000` or `[2001:db8::1]:7000`; port 0 lets the system choose one, which
-/// `address` tells. Without it the node listens at all IPv4 addresses of its machine, at a free port: that is enough for `listen`
-/// and `join`. `engine` is `user`, a thread of this process, `ebpf`, the kernel's packet path, or `auto`, the daemon if it is there,
-/// at the path `socket`, and else a thread; docs/node.md is about the daemon. `buffer_bytes` is how large the socket's buffers should be; the system has bounds of its own. Whoever waits
-/// looks again and again for `spin_us` microseconds before it sleeps: shorter latencies for more work of the CPU.
+/// `bind` is its UDP address, such as `192.0.2.1:7000` or `[2001:db8::1]:7000`; with port 0 the system chooses a port, which
+/// `address` has. The default, all IPv4 addresses and a free port, is sufficient for `listen` and `join`. `engine` is the packet engine:
+/// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
+/// and otherwise a thread; docs/node.md describes the daemon. `buffer_bytes` is the requested size of the socket buffers, which the system
+/// may limit. A waiting thread polls for `spin_us` microseconds before it sleeps: lower latency for more CPU time.
+/// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
 ///
-/// As a context manager a node is closed at the end. All threads may use it. A process that is forked has no node: what it
-/// inherits raises TreecastError, and it opens its own. docs/library.md is about nodes and groups.
+/// As a context manager a node is closed at the end. It is thread-safe. A forked process cannot use the node of its parent: that
+/// raises TreecastError, and the child opens its own. docs/library.md describes nodes and groups.
 ///
-/// Raises OSError where the system does not let it listen, TreecastError for a text that is no address.
+/// Raises OSError if the address cannot be bound, TreecastError for an invalid address.
 ///
 /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
 /// ...     members = [one.address, other.address]
@@ -41,15 +42,15 @@ use crate::patience::{Patience, seconds};
 #[pyclass(frozen, module = "treecast")]
 pub struct Node(Arc<Open>);
 
-/// A node, shared by its groups: it is open as long as one of them is there.
-pub struct Open {
+/// A node, shared with its groups: it stays open until the last of them is dropped.
+struct Open {
     node: Option<Owned<treecast_node::Node>>,
     address: String,
-    /// None, once it is closed.
+    /// `None` after the node has been closed.
     groups: Mutex<Option<Vec<Weak<Entered>>>>,
 }
 
-/// All nodes of the process, to be closed at its end.
+/// All nodes of the process, which are closed when it exits.
 static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 
 #[pymethods]
@@ -93,8 +94,8 @@ impl Node {
         Ok(Self(open))
     }
 
-    /// Where the node listens, as members of its groups give it. A node that listens at all addresses of its machine is a member
-    /// by its port and one of them.
+    /// The UDP address of the node, as it appears in member lists. For a node that binds all addresses of its machine, member lists
+    /// have one of them with its port.
     #[getter]
     fn address(&self) -> &str {
         &self.0.address
@@ -106,8 +107,8 @@ impl Node {
     /// `listen` is the TCP address at which they join, as `0.0.0.0:7000`. `settings` are those of `group`, and hold for all. `root`
     /// is the number of this node, 0 if not given. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
     ///
-    /// Raises TimeoutError, which names the members that have joined and those that are missing; OSError where the system does not let it listen; TreecastError
-    /// for what is not possible.
+    /// Raises TimeoutError, which names the members that have joined and those that are missing; OSError if the address cannot be bound;
+    /// TreecastError for invalid arguments.
     ///
     /// >>> import threading
     /// >>> def join():
@@ -129,7 +130,7 @@ impl Node {
         timeout: Option<f64>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<NodeGroup> {
-        self.listen_looking(py, listen, members, timeout, settings, None)
+        self.listen_checking(py, listen, members, timeout, settings, None)
     }
 
     /// Joins the group of a root that listens, or will listen before the timeout.
@@ -153,57 +154,57 @@ impl Node {
         member: Option<Whole<u32>>,
         timeout: Option<f64>,
     ) -> PyResult<NodeGroup> {
-        self.join_looking(py, root, token, member, timeout, None)
+        self.join_checking(py, root, token, member, timeout, None)
     }
 
-    /// For asyncio: `listen`, during which `look` is called again and again, and ends it by an exception.
-    #[pyo3(name = "_listen", signature = (listen, members, timeout, settings, look))]
-    fn listen_looking(
+    /// For asyncio: `listen`, which calls `check` periodically; an exception of `check` ends it.
+    #[pyo3(name = "_listen", signature = (listen, members, timeout, settings, check))]
+    fn listen_checking(
         &self,
         py: Python<'_>,
         listen: &str,
         members: Whole<u32>,
         timeout: Option<f64>,
         settings: Option<&Bound<'_, PyDict>>,
-        look: Option<Py<PyAny>>,
+        check: Option<Py<PyAny>>,
     ) -> PyResult<NodeGroup> {
         let settings = set_all(Vec::new(), settings)?;
         let listen = address_of(py, listen)?;
         let mut listener = Listener::bind(listen, members.0).map_err(failed)?;
         listener.timeout = seconds(timeout)?;
-        self.meet(py, look, |node, goes_on| node.listen_while(listener, &settings, &mut |_| goes_on()))
+        self.meet(py, check, |node, goes_on| node.listen_while(listener, &settings, &mut |_| goes_on()))
     }
 
     /// For asyncio: `join`, as `_listen`.
-    #[pyo3(name = "_join", signature = (root, token, member, timeout, look))]
-    fn join_looking(
+    #[pyo3(name = "_join", signature = (root, token, member, timeout, check))]
+    fn join_checking(
         &self,
         py: Python<'_>,
         root: &str,
         token: &str,
         member: Option<Whole<u32>>,
         timeout: Option<f64>,
-        look: Option<Py<PyAny>>,
+        check: Option<Py<PyAny>>,
     ) -> PyResult<NodeGroup> {
         let mut options = JoinOptions::new(address_of(py, root)?, token);
         options.member = member.map(|member| member.0);
         options.timeout = seconds(timeout)?;
-        self.meet(py, look, |node, goes_on| node.join_while(&options, &mut |_| goes_on()))
+        self.meet(py, check, |node, goes_on| node.join_while(&options, &mut |_| goes_on()))
     }
 
-    /// Takes part in a group: as its root, if the root's address is this node's, and else as another member.
+    /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
     ///
-    /// `members` are the addresses of all members, as `read_members` has them from a file; every member gives the same ones, with the
-    /// same settings. Those are `group`, `root`, `token`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
-    /// `bytes_per_s_max`; docs/library.md has a table of them. It does not wait for the others, unless the root is to measure the
-    /// network for the scheme `postal`: then for three seconds at most.
+    /// `members` are the addresses of all members, for example from `read_members`; every member passes the same list and the
+    /// same settings. These are `group`, `root`, `token`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
+    /// `bytes_per_s_max`; docs/library.md has a table of them. The call does not wait for the other members, except that the root waits
+    /// for up to three seconds if it measures the network for the scheme `postal`.
     ///
-    /// Raises TreecastError if this node is none of the members, and for members and settings that are not possible.
+    /// Raises TreecastError if this node is not among the members, and for invalid members and settings.
     ///
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group(["192.0.2.1:7000", "192.0.2.2:7000"], slots=100)
     /// Traceback (most recent call last):
-    /// treecast.TreecastError: slots=100 does not fit: a power of two from 4 to 65536
+    /// treecast.TreecastError: invalid value slots=100: expected a power of two from 4 to 65536
     #[pyo3(signature = (members, **settings))]
     fn group(
         &self,
@@ -214,10 +215,10 @@ impl Node {
         self.enter(py, &members, settings, treecast_node::Node::group)
     }
 
-    /// Asks the root of a group that runs already, and whose setting `admits` is true, to take this node in from the next message
-    /// on. Only the root has to be among `members`. The answer comes with the first call that waits for something.
+    /// Asks the root of a running group, whose setting `admits` is true, to admit this node from the next message on. `members` must
+    /// contain the root. The call does not wait: the first call of the group that waits reports a rejection.
     ///
-    /// Raises what `group` raises.
+    /// Raises the same exceptions as `group`.
     ///
     /// >>> with Node("127.0.0.1:0") as root, Node("127.0.0.1:0") as newcomer:
     /// ...     group = root.group([root.address], admits=True)
@@ -235,8 +236,8 @@ impl Node {
         self.enter(py, &members, settings, treecast_node::Node::join_running)
     }
 
-    /// Datagrams that have come and belonged to no group of this node, by what was wrong with them: `malformed`,
-    /// `unknown_group`, `wrong_cookie`, the last of which another token makes.
+    /// The numbers of datagrams that were dropped because they belong to no group of this node, by reason: `malformed`,
+    /// `unknown_group`, `wrong_cookie` (the sender has another token).
     #[getter]
     fn strays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let node = self.0.node()?;
@@ -246,8 +247,8 @@ impl Node {
         Ok(counted)
     }
 
-    /// Closes the node. Groups that are still open are given up. It waits, for some seconds at most, until groups that are
-    /// closed have said what others still need.
+    /// Closes the node. Open groups are aborted. The call waits, for some seconds at most, until closed groups have sent what
+    /// other members still need.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.close())
     }
@@ -257,7 +258,7 @@ impl Node {
     }
 
     #[pyo3(signature = (kind = None, error = None, traceback = None))]
-    #[expect(unused_variables, reason = "Python says how the block was left")]
+    #[expect(unused_variables, reason = "Python passes the exception of the block")]
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -290,37 +291,32 @@ impl Node {
         })
     }
 
-    /// Waits for others until the node is closed, there are signals, or `look` raises.
+    /// Waits for other members until the node is closed, a signal handler raises, or `check` raises.
     fn meet(
         &self,
         py: Python<'_>,
-        look: Option<Py<PyAny>>,
+        check: Option<Py<PyAny>>,
         meet: impl FnOnce(&treecast_node::Node, &mut dyn FnMut() -> bool) -> Result<Group, NodeError> + Send,
     ) -> PyResult<NodeGroup> {
         let node = self.0.node()?;
         py.detach(|| {
-            let mut patience = Patience::endless();
-            let mut seen = Ok(());
+            let mut deadline = Deadline::never();
+            let mut checked = Ok(());
             let met = meet(node, &mut || {
-                let look = |py: Python<'_>| {
+                let check = |py: Python<'_>| {
                     py.check_signals()?;
-                    look.as_ref().map_or(Ok(()), |look| look.call0(py).map(drop))
+                    check.as_ref().map_or(Ok(()), |check| check.call0(py).map(drop))
                 };
-                seen = self.0.check_open().and_then(|()| patience.look(look));
-                seen.is_ok()
+                checked = self.0.check_open().and_then(|()| deadline.poll(check));
+                checked.is_ok()
             });
-            seen?;
+            checked?;
             self.0.take(met.map_err(failed)?)
         })
     }
 }
 
 impl Open {
-    /// Where it listens.
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
     fn node(&self) -> PyResult<&treecast_node::Node> {
         self.node.as_ref().ok_or_else(|| failed(NodeError::NodeClosed))?.get()
     }
@@ -329,11 +325,11 @@ impl Open {
         lock(&self.groups).as_ref().map(drop).ok_or_else(|| failed(NodeError::NodeClosed))
     }
 
-    /// Takes a group that the node has entered, unless the node has been closed meanwhile.
+    /// Registers a new group, unless the node has been closed meanwhile.
     fn take(self: &Arc<Self>, group: Group) -> PyResult<NodeGroup> {
         let mut groups = lock(&self.groups);
         let groups = groups.as_mut().ok_or_else(|| failed(NodeError::NodeClosed))?;
-        let entered = Arc::new(Entered::new(group, Arc::clone(self)));
+        let entered = Arc::new(Entered::new(group, self.address.clone(), Arc::<Self>::clone(self)));
         groups.retain(|group| group.strong_count() > 0);
         groups.push(Arc::downgrade(&entered));
         Ok(NodeGroup(entered))
@@ -345,13 +341,13 @@ impl Open {
         for group in groups.iter().flatten().filter_map(Weak::upgrade) {
             group.give_up();
         }
-        Patience::endless().wait(|slice| node.close(Some(slice)).map(Some))?.map_err(failed)
+        Deadline::never().wait(|slice| node.close(Some(slice)).map(Some))?.map_err(failed)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // It may wait, and others run meanwhile.
+        // Dropping the node may wait, so the GIL is released.
         let node = self.node.take();
         Python::try_attach(|py| py.detach(|| drop(node)));
     }
@@ -362,18 +358,18 @@ impl Drop for Open {
 pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
     py.detach(|| {
         let nodes: Vec<Arc<Open>> = lock(&NODES).iter().filter_map(Weak::upgrade).collect();
-        // Those of a process that this one was forked from stay as they are.
+        // Nodes that were inherited by a fork belong to the parent process.
         nodes.iter().filter(|node| node.node().is_ok()).try_for_each(|node| node.close())
     })
 }
 
-/// The members that a file names, as addresses for `Node.group`.
+/// Reads a list of members from a file, as addresses for `Node.group`.
 ///
-/// A line is a member, from member 0 on: `host:port`, or `host` with port 7700. What follows a `#` is a comment. Names are looked
-/// up here.
+/// The file has one member per line, from member 0 on: `host:port`, or `host` with port 7700. `#` begins a comment. Names are
+/// resolved.
 ///
-/// Raises OSError where the file cannot be read; TreecastError with the line that is wrong, also for an address that is given
-/// twice and a name that nobody knows.
+/// Raises OSError if the file cannot be read; TreecastError, with the line number, for an invalid line, a duplicate address and a
+/// name that cannot be resolved.
 ///
 /// >>> import pathlib, tempfile
 /// >>> with tempfile.TemporaryDirectory() as folder:
@@ -390,7 +386,7 @@ pub fn read_members(path: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     Ok(members.iter().map(ToString::to_string).collect())
 }
 
-/// Where a host is. Others run while its name is looked up.
+/// Resolves an address, without the GIL.
 fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
     py.detach(|| resolve(text)).map_err(failed)
 }
@@ -414,7 +410,7 @@ fn set(settings: &mut GroupSettings, key: &str, value: &Bound<'_, PyAny>) -> PyR
     };
     settings.set_key(key, &text).map_err(|error| match error {
         SpecError::UnknownKey { given, .. } => PyTypeError::new_err(format!(
-            "a group has no setting {given}: there are {}",
+            "unknown setting {given} of a group: known are {}",
             GroupSettings::keys().iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
         )),
         other => refused(other),

@@ -1,5 +1,6 @@
 //! Groups of nodes.
 
+use std::any::Any;
 use std::mem;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
@@ -11,19 +12,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use treecast_node::{Ending, Group, NodeError, Part};
 
-use crate::buffer::{Message, Room};
+use crate::buffer::{Message, ReceiveBuffer};
+use crate::deadline::Deadline;
 use crate::error::failed;
-use crate::node::Open;
 use crate::owned::Owned;
-use crate::patience::Patience;
 
-/// A group at one of its members, as a `Node` gives it. The root sends, all others receive.
+/// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///
-/// Times are in seconds, and None is for ever; what takes longer raises TimeoutError, and has lost nothing: the same call goes on
-/// where it was. So does Ctrl-C. All threads may use a group: whole messages follow one another, and one thread may close a group
-/// in which another waits.
+/// Timeouts are in seconds; None means no timeout. A call that raises TimeoutError, or is interrupted by Ctrl-C, has lost nothing:
+/// the same call resumes where it stopped. A group is thread-safe: messages of several threads do not mix, and one thread may close
+/// a group in which another waits.
 ///
-/// At the end of a `with` block the group is closed; left by an exception, it is given up. Iteration receives until the root closes
+/// At the end of a `with` block the group is closed; after an exception it is aborted. Iteration receives until the root closes
 /// the group:
 ///
 /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
@@ -37,56 +37,58 @@ use crate::patience::Patience;
 /// b'one'
 /// b'two'
 ///
-/// Calls that wait or send raise GroupEnded once the group is over in another way than by being closed: the root has given it up
-/// or says nothing any more, or takes this member for dead. Its sentence says which.
+/// Calls that wait or send raise GroupEnded if the group has ended without being closed: the root has aborted it or is
+/// unreachable, or has evicted this member. The message gives the reason.
 #[pyclass(frozen, module = "treecast")]
 pub struct NodeGroup(pub Arc<Entered>);
 
-/// A group, and what calls that were interrupted have left.
+/// A group, and the state of interrupted calls.
 pub struct Entered {
     group: Owned<Group>,
     number: u32,
-    /// The beginning of a message of which the rest has not been received yet.
+    /// The beginning of a partially received message.
     begun: Mutex<Vec<u8>>,
-    /// A message of which the rest has not been sent yet.
+    /// A partially sent message.
     unsent: Mutex<Option<Message>>,
     is_given_up: AtomicBool,
-    /// Open as long as the group is there.
-    node: Arc<Open>,
+    node_address: String,
+    /// Keeps the node open.
+    _node: Arc<dyn Any + Send + Sync>,
 }
 
 #[pymethods]
 impl NodeGroup {
-    /// At the root: sends a message to all other members. It comes back when the message is on its way: its bytes are in the
-    /// node's memory. Until there is room for them it waits.
+    /// At the root: sends a message to all other members. The call returns when the message has been copied into the group's slots;
+    /// it waits for free slots.
     ///
-    /// `message` is anything with bytes: bytes, bytearray, memoryview, an array of numpy. They are not copied but into the node's
-    /// memory. If Ctrl-C interrupts it, the message that has begun is sent by the next call that sends, flushes or closes.
+    /// `message` is any object with the buffer protocol: bytes, bytearray, memoryview, a numpy array. It is copied once, into the
+    /// slots. If Ctrl-C interrupts the call, the next call that sends, flushes or closes sends the rest of the message.
     ///
-    /// Raises TreecastError at other members than the root, and if datagrams are longer than the network carries; GroupEnded.
+    /// Raises TreecastError at other members than the root, and if datagrams are longer than the MTU of the network; GroupEnded.
     fn send(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let message = Message::of(message)?;
         py.detach(|| {
-            let mut patience = Patience::endless();
-            let mut unsent = self.0.all_sent(&mut patience)?;
+            let mut deadline = Deadline::never();
+            let mut unsent = self.0.all_sent(&mut deadline)?;
             *unsent = Some(message);
-            self.0.finish(&mut unsent, &mut patience)
+            self.0.finish(&mut unsent, &mut deadline)
         })
     }
 
-    /// Receives the next message; None, if the root has closed the group and everything has been received.
+    /// Receives the next message; returns None if the root has closed the group and all messages have been received.
     ///
     /// Raises TimeoutError, after which the message can still be received; TreecastError at the root; GroupEnded.
     #[pyo3(signature = (timeout = None))]
     fn receive<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let message = py.detach(|| self.0.receive(&mut Patience::new(timeout)?))?;
+        let message = py.detach(|| self.0.receive(&mut Deadline::new(timeout)?))?;
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
-    /// Receives the next message into a buffer, such as a bytearray or an array of numpy, and says how many bytes it has; None, as
-    /// `receive`.
+    /// Receives the next message into a buffer, such as a bytearray or a numpy array, and returns its length in bytes, or None as
+    /// `receive` does.
     ///
-    /// Raises what `receive` raises, and TreecastError if the message is longer than the buffer. It can then still be received.
+    /// Raises the same exceptions as `receive`, and TreecastError if the message is longer than the buffer. The message can then still be
+    /// received.
     #[pyo3(signature = (buffer, timeout = None))]
     fn receive_into(
         &self,
@@ -94,72 +96,73 @@ impl NodeGroup {
         buffer: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Option<usize>> {
-        let mut room = Room::of(buffer)?;
-        py.detach(|| self.0.receive_into(room.bytes(), &mut Patience::new(timeout)?))
+        let mut room = ReceiveBuffer::of(buffer)?;
+        py.detach(|| self.0.receive_into(room.bytes(), &mut Deadline::new(timeout)?))
     }
 
-    /// At the root: waits until every member that is not lost has all that has been sent.
+    /// At the root: waits until every member that is not lost has all messages sent so far.
     ///
     /// Raises TimeoutError, TreecastError at other members, GroupEnded.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         py.detach(|| {
-            let mut patience = Patience::new(timeout)?;
+            let mut deadline = Deadline::new(timeout)?;
             let group = self.0.group.get()?;
-            let _unsent = self.0.all_sent(&mut patience)?;
-            patience.wait(|slice| group.flush(Some(slice)).map(Some))?.map_err(failed)
+            let _unsent = self.0.all_sent(&mut deadline)?;
+            deadline.wait(|slice| group.flush(Some(slice)).map(Some))?.map_err(failed)
         })
     }
 
-    /// At the root: waits until every member has its place in the tree, or is lost, as one is after ten seconds that never
-    /// answers; says who is lost. At another member: waits until this one has its place. Sending and receiving do not need it: what
-    /// is sent waits.
+    /// At the root: waits until every member has its position in the tree or is lost, and returns the lost members. A member that does
+    /// not answer is lost after `join_timeout_ms`. At another member: waits until it has its position. Sending and receiving do not
+    /// require this call.
     ///
-    /// Raises TimeoutError, which names who has not answered; GroupEnded.
+    /// Raises TimeoutError, which names the missing members; GroupEnded.
     #[pyo3(signature = (timeout = None))]
     fn wait_until_ready(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Vec<Lost>> {
         let group = self.0.group.get()?;
         py.detach(|| {
             let wait = |slice| group.wait_until_ready(Some(slice)).map(Some);
-            let lost = Patience::new(timeout)?.wait(wait)?.map_err(failed)?;
+            let lost = Deadline::new(timeout)?.wait(wait)?.map_err(failed)?;
             Ok(lost.into_iter().map(Lost).collect())
         })
     }
 
-    /// Closes the group at its root, when every member has everything; says who has been lost or has left. At another member:
-    /// leaves the group. A group that is closed can be closed again.
+    /// At the root: waits until every member has all messages, closes the group, and returns the members that have been lost or have
+    /// left. At another member: leaves the group. Closing a closed group has no effect.
     ///
-    /// Raises TimeoutError, after which the group goes on to be closed; GroupEnded, if it ended in another way.
+    /// Raises TimeoutError, after which the group continues to close in the background; GroupEnded if the group has ended otherwise.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Vec<Lost>> {
         py.detach(|| {
-            let mut patience = Patience::new(timeout)?;
+            let mut deadline = Deadline::new(timeout)?;
             let group = self.0.group.get()?;
-            drop(self.0.all_sent(&mut patience)?);
-            let lost = patience.wait(|slice| group.close(Some(slice)).map(Some))?.map_err(failed)?;
+            drop(self.0.all_sent(&mut deadline)?);
+            let lost = deadline.wait(|slice| group.close(Some(slice)).map(Some))?.map_err(failed)?;
             Ok(lost.into_iter().map(Lost).collect())
         })
     }
 
-    /// Gives the group up, and waits for nothing: the root tells the members, which may lack messages; another member leaves.
+    /// Aborts the group without waiting: the root informs the members, which may lack messages; another member leaves.
     fn give_up(&self, py: Python<'_>) {
         self.0.is_given_up.store(true, Ordering::Release);
         py.detach(|| self.0.give_up());
     }
 
-    /// Who has been lost or has left until now, as far as the root knows.
+    /// The members that have been lost or have left so far, as known to the root.
+    #[getter]
     fn losses(&self) -> PyResult<Vec<Lost>> {
         Ok(self.0.group.get()?.losses().into_iter().map(Lost).collect())
     }
 
-    /// This member's number, from 0; None, until it has its place.
+    /// This member's number, from 0; None until it has its position in the tree.
     #[getter]
     fn member(&self) -> PyResult<Option<u32>> {
         Ok(self.0.group.get()?.member())
     }
 
-    /// How the tree is made, as docs/plans.md writes it: what has been chosen where the settings say `auto`, and measured for
-    /// `postal`. None where the root alone knows it: at other members if it has measured, and at those that have joined later.
+    /// The scheme of the tree, in the notation of docs/plans.md: the one chosen for `auto`, with the measured lambda of `postal`. None at
+    /// members that do not know it: other members than the root if it was measured, and members that have joined a running group.
     ///
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group([node.address], message_bytes=64).scheme
@@ -169,8 +172,8 @@ impl NodeGroup {
         Ok(self.0.group.get()?.scheme().map(|scheme| scheme.to_string()))
     }
 
-    /// What has been counted for this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, each once
-    /// for each child. All are 0 once the group is over.
+    /// The counters of this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, counted once
+    /// per child. All are 0 after the group has ended.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let group = self.0.group.get()?;
@@ -180,25 +183,25 @@ impl NodeGroup {
         Ok(counted)
     }
 
-    /// A file descriptor for `select`, `poll` and event loops: it becomes readable when there is something new to see. Whoever
-    /// watches it reads its eight bytes, and then receives with a timeout of 0 until TimeoutError. It belongs to the group.
+    /// A file descriptor for `select`, `poll` and event loops: it becomes readable when the group's state changes. Then read its eight
+    /// bytes, and receive with a timeout of 0 until TimeoutError. The group owns it.
     fn fileno(&self) -> PyResult<RawFd> {
         let watched = self.0.group.get()?.watch();
         Ok(watched.map_err(|error| PyOSError::new_err(error.to_string()))?.as_raw_fd())
     }
 
-    /// For asyncio: takes a message over, which `_finish` then sends; TimeoutError, as long as one before it is not on its way.
+    /// For asyncio: accepts a message, which `_finish` then sends; TimeoutError while an earlier message is partially sent.
     fn _begin(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let message = Message::of(message)?;
         py.detach(|| {
-            *self.0.all_sent(&mut Patience::new(Some(0.0))?)? = Some(message);
+            *self.0.all_sent(&mut Deadline::new(Some(0.0))?)? = Some(message);
             Ok(())
         })
     }
 
-    /// For asyncio: sends what there is room for; TimeoutError, if that is not all.
+    /// For asyncio: sends as much as there are free slots for; TimeoutError if a part remains.
     fn _finish(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.all_sent(&mut Patience::new(Some(0.0))?).map(drop))
+        py.detach(|| self.0.all_sent(&mut Deadline::new(Some(0.0))?).map(drop))
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -214,7 +217,7 @@ impl NodeGroup {
     }
 
     #[pyo3(signature = (kind = None, error = None, traceback = None))]
-    #[expect(unused_variables, reason = "that there is an error is enough")]
+    #[expect(unused_variables, reason = "only the presence of an exception matters")]
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -231,51 +234,52 @@ impl NodeGroup {
     }
 
     fn __repr__(&self) -> String {
-        format!("<NodeGroup {} at {}>", self.0.number, self.0.node.address())
+        format!("<NodeGroup {} at {}>", self.0.number, self.0.node_address)
     }
 }
 
 impl Entered {
-    /// Of a group that a node has just entered.
-    pub fn new(group: Group, node: Arc<Open>) -> Self {
+    /// A new group of a node, which is kept open as long as the group exists.
+    pub fn new(group: Group, node_address: String, node: Arc<dyn Any + Send + Sync>) -> Self {
         Self {
             number: group.settings().group.0,
             group: Owned::new(group),
             begun: Mutex::default(),
             unsent: Mutex::default(),
             is_given_up: AtomicBool::new(false),
-            node,
+            node_address,
+            _node: node,
         }
     }
 
-    /// Gives the group up, in the process that it belongs to.
+    /// Aborts the group, unless this process inherited it by a fork.
     pub fn give_up(&self) {
         if let Ok(group) = self.group.get() {
             group.give_up();
         }
     }
 
-    /// Waits until no other thread sends, and all that was begun is on its way.
-    fn all_sent(&self, patience: &mut Patience) -> PyResult<MutexGuard<'_, Option<Message>>> {
-        let unsent = patience.wait(|slice| Ok(self.unsent.try_lock_for(slice)))?;
+    /// Waits until no other thread sends, and finishes a partially sent message.
+    fn all_sent(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Option<Message>>> {
+        let unsent = deadline.wait(|slice| Ok(self.unsent.try_lock_for(slice)))?;
         let mut unsent = unsent.map_err(failed)?;
-        self.finish(&mut unsent, patience)?;
+        self.finish(&mut unsent, deadline)?;
         Ok(unsent)
     }
 
-    fn finish(&self, unsent: &mut Option<Message>, patience: &mut Patience) -> PyResult<()> {
+    fn finish(&self, unsent: &mut Option<Message>, deadline: &mut Deadline) -> PyResult<()> {
         let group = self.group.get()?;
         let Some(message) = unsent else { return Ok(()) };
         let send = |slice| Ok(group.send_part(message.bytes(), Some(slice))?.then_some(()));
-        // Interrupted, it stays for the next call.
-        let sent = patience.wait(send)?;
+        // After an interruption the message remains for the next call.
+        let sent = deadline.wait(send)?;
         *unsent = None;
         sent.map_err(failed)
     }
 
-    fn receive(&self, patience: &mut Patience) -> PyResult<Option<Vec<u8>>> {
-        let mut begun = self.begun(patience)?;
-        let is_there = self.receive_parts(patience, u64::MAX, |length, bytes| {
+    fn receive(&self, deadline: &mut Deadline) -> PyResult<Option<Vec<u8>>> {
+        let mut begun = self.begun(deadline)?;
+        let is_there = self.receive_parts(deadline, u64::MAX, |length, bytes| {
             let left = (length as usize).saturating_sub(begun.len());
             begun.reserve_exact(left);
             begun.extend_from_slice(bytes);
@@ -283,10 +287,10 @@ impl Entered {
         Ok(is_there.map(|_| mem::take(&mut *begun)))
     }
 
-    fn receive_into(&self, room: &mut [u8], patience: &mut Patience) -> PyResult<Option<usize>> {
-        let mut begun = self.begun(patience)?;
+    fn receive_into(&self, room: &mut [u8], deadline: &mut Deadline) -> PyResult<Option<usize>> {
+        let mut begun = self.begun(deadline)?;
         let mut filled = 0;
-        let received = self.receive_parts(patience, room.len() as u64, |_, bytes| {
+        let received = self.receive_parts(deadline, room.len() as u64, |_, bytes| {
             if filled == 0 {
                 filled = begun.len();
                 room[..filled].copy_from_slice(&begun);
@@ -302,19 +306,19 @@ impl Entered {
     }
 
     /// Waits until no other thread receives.
-    fn begun(&self, patience: &mut Patience) -> PyResult<MutexGuard<'_, Vec<u8>>> {
-        patience.wait(|slice| Ok(self.begun.try_lock_for(slice)))?.map_err(failed)
+    fn begun(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Vec<u8>>> {
+        deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?.map_err(failed)
     }
 
-    /// Receives parts up to the last one of a message, which it answers.
+    /// Receives the parts of a message, and returns the last one.
     fn receive_parts(
         &self,
-        patience: &mut Patience,
+        deadline: &mut Deadline,
         room_bytes: u64,
         mut take: impl FnMut(u64, &[u8]),
     ) -> PyResult<Option<Part>> {
         let group = self.group.get()?;
-        let received = patience.wait(|slice| {
+        let received = deadline.wait(|slice| {
             let part = group.receive_part(Some(slice), room_bytes, &mut take)?;
             Ok(part.map_or(Some(None), |part| part.is_last.then_some(Some(part))))
         })?;
@@ -331,7 +335,7 @@ impl Drop for Entered {
     }
 }
 
-/// A member that others go on without, and why. `str` of it is a sentence.
+/// A lost member, and the reason. Its `str` is a sentence.
 ///
 /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
 /// ...     members = [one.address, other.address]
@@ -347,19 +351,19 @@ pub struct Lost(treecast_node::Lost);
 
 #[pymethods]
 impl Lost {
-    /// Its number.
+    /// The number of the member.
     #[getter]
     fn member(&self) -> u32 {
         self.0.member
     }
 
-    /// Where its node was; None, if it joined later.
+    /// The address of its node; None if it joined a running group.
     #[getter]
     fn address(&self) -> Option<String> {
         self.0.address.map(|address| address.to_string())
     }
 
-    /// Why, as a part of a sentence: `it has left`.
+    /// The reason, such as `it has left`.
     #[getter]
     fn reason(&self) -> String {
         self.0.loss.to_string()

@@ -8,14 +8,14 @@ use pyo3::{Borrowed, PyAny, PyErr, PyResult};
 
 use crate::error::TreecastError;
 
-/// A whole number that fits `T`. Python's are unbounded: one that does not fit is a wrong value, not an overflow.
+/// A whole number in the range of `T`. Python integers are unbounded: one out of range raises `TreecastError`, not `OverflowError`.
 pub struct Whole<T>(pub T);
 
 /// The bounds of a type of numbers.
 pub trait Bounds: Display {
-    /// The lowest.
+    /// The smallest value.
     const LOW: Self;
-    /// The highest.
+    /// The largest value.
     const HIGH: Self;
 }
 
@@ -42,7 +42,7 @@ where
             }
             let (low, high) = (T::LOW, T::HIGH);
             TreecastError::new_err(format!(
-                "{} is out of range: a whole number from {low} to {high}",
+                "invalid value {}: expected a whole number from {low} to {high}",
                 &*given
             ))
         })

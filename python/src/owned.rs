@@ -1,4 +1,4 @@
-//! What does not outlive a fork.
+//! Resources that a forked process must not use.
 
 use std::process;
 
@@ -6,20 +6,20 @@ use pyo3::prelude::*;
 
 use crate::error::TreecastError;
 
-/// Something with threads or sockets that belongs to the process that made it. A forked process has its memory, but none of its
-/// threads, and must not speak through its sockets: there it is neither used nor dropped.
+/// A resource with threads or sockets, owned by the process that created it. A forked process has a copy of its memory, but not its
+/// threads, and must not send through its sockets: there the resource is neither used nor dropped.
 pub struct Owned<T> {
     value: Option<T>,
     process: u32,
 }
 
 impl<T> Owned<T> {
-    /// Of this process.
+    /// A resource of this process.
     pub fn new(value: T) -> Self {
         Self { value: Some(value), process: process::id() }
     }
 
-    /// The thing.
+    /// The resource.
     ///
     /// # Errors
     /// [`TreecastError`] in another process.

@@ -11,16 +11,16 @@ use treecast_terms::{Keyed as _, SpecError};
 use crate::error::refused;
 use crate::table::{Table, texts};
 
-/// How fast everything is: hosts, network interfaces, switches, and the policies of the simulator.
+/// The parameters of hosts, network interfaces and switches, and the policies of the simulator.
 ///
-/// Keys are those of `treecast sim --set`; `Parameters.known()` lists them, docs/simulation.md says what they mean. The
+/// Keys are those of `treecast sim --set`; `Parameters.known()` lists them, docs/simulation.md describes them. The
 /// defaults are those of the ICPP'98 study. `host_overhead` and `nic_overhead` set both ends. Times are in cycles, lengths
 /// in flits, which are bytes; keys that end in `_ns` are in nanoseconds, in `_mb_per_s` in millions of bytes a second.
 ///
-/// Parameters are immutable, compare, and are a mapping: `dict(parameters)` has every key. Whatever takes them also
-/// takes a dict.
+/// Parameters are immutable, compare, and are a mapping: `dict(parameters)` has every key. A dict can be passed wherever they are
+/// expected.
 ///
-/// Raises TreecastError for a key that there is not, and for a value that does not fit it.
+/// Raises TreecastError for an unknown key and for an invalid value.
 ///
 /// >>> parameters = Parameters(nic_overhead=500, adaptive="lowest")
 /// >>> parameters
@@ -46,7 +46,7 @@ impl Parameters {
         Ok(Self(parameters))
     }
 
-    /// A row a key: `key`, its `default` as a text, what values are `expected`, and what it is `about`.
+    /// One row per key: `key`, its `default` as a text, what values are `expected`, and what it is `about`.
     #[staticmethod]
     fn known() -> Table {
         let defaults = treecast_sim::Parameters::default();

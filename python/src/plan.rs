@@ -23,7 +23,7 @@ use crate::table::{Table, numbers, text_lists, texts};
 /// `packets` is the number of packets of the message, 1 to 2**20: steps count them, and k-binomial trees depend on them.
 /// docs/plans.md describes every scheme and order, and says where it comes from.
 ///
-/// Raises TreecastError where the scheme does not fit the fabric, or the group does not live on it.
+/// Raises TreecastError if the fabric does not support the scheme, or the group is not on this fabric.
 ///
 /// >>> fabric = Fabric("star:8")
 /// >>> plan(fabric, Group(fabric), "binomial").analysis["steps"]
@@ -55,7 +55,7 @@ pub fn plan(
     })
 }
 
-/// Who sends which copy to whom, and in what order.
+/// Who sends which copy to whom, in which order.
 ///
 /// `plan` makes it, and `Plan.from_json` reads it. A plan is immutable and sound: every destination receives exactly once,
 /// and only who has the message sends. It prints as the `treecast` command prints it, and shows as a picture in a notebook.
@@ -78,7 +78,7 @@ pub struct Plan {
     pub fabric: Py<Fabric>,
     pub order: Option<Order>,
     pub packets: u32,
-    /// The destinations as a run says them; `None` where the plan was read.
+    /// The destinations in the notation of a run; `None` where the plan was read.
     pub destinations: Option<String>,
 }
 
@@ -102,13 +102,13 @@ impl Plan {
         self.plan.label().to_string()
     }
 
-    /// The order asked for.
+    /// The order as requested.
     #[getter]
     fn order(&self) -> Option<String> {
         self.order.map(|order| order.to_string())
     }
 
-    /// How many packets the message has.
+    /// The number of packets of the message.
     #[getter]
     fn packets(&self) -> u32 {
         self.packets
@@ -120,7 +120,7 @@ impl Plan {
         self.plan.root().0
     }
 
-    /// A row a member, the root first, the others as worms reach them: `member`, its `host` and the `name` of that, and
+    /// One row per member, the root first, the others as worms reach them: `member`, its `host` and the `name` of that, and
     /// `step`, the step of the one-port model in which it receives, from 1; 0 for the root.
     #[getter]
     fn nodes(&self) -> Table {
@@ -139,7 +139,7 @@ impl Plan {
         ])
     }
 
-    /// A row a copy, everybody's receipt before its sends: the members `sender` and `receiver`; `worm`, the number of the
+    /// One row per copy; a member receives before it sends: the members `sender` and `receiver`; `worm`, the number of the
     /// worm that carries it (a worm of switches or to shared memory carries several); `order`, the place of that among the
     /// sender's worms, from 0; its `kind`, `unicast`, `path`, `tree` or `local`; `step`, as for nodes; and `route`, the
     /// names of the links that the worm crosses, with `/1` behind for virtual channel 1. The route is empty inside a host,
@@ -170,10 +170,10 @@ impl Plan {
     }
 
     /// The plan as a tree of texts, of at most so many worms.
-    #[pyo3(signature = (shown = WORMS_SHOWN))]
-    #[pyo3(text_signature = "($self, shown=200)")]
-    fn tree(&self, shown: usize) -> PyResult<String> {
-        render::tree(&self.plan, &self.fabric.get().fabric, shown).map_err(refused)
+    #[pyo3(signature = (limit = WORMS_SHOWN))]
+    #[pyo3(text_signature = "($self, limit=200)")]
+    fn tree(&self, limit: usize) -> PyResult<String> {
+        render::tree(&self.plan, &self.fabric.get().fabric, limit).map_err(refused)
     }
 
     /// The plan in the language of Graphviz.

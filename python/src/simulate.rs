@@ -142,13 +142,13 @@ impl Result {
         json::to_python(py, &self.0.deadlock)
     }
 
-    /// What the fabric was made from: the line, the path of the file, or `networkx`.
+    /// The source of the fabric: its spec, the path of the file, or `networkx`.
     #[getter]
     fn fabric(&self) -> &str {
         &self.0.fabric
     }
 
-    /// The routing asked for.
+    /// The routing as requested.
     #[getter]
     fn routing(&self) -> &str {
         &self.0.routing
@@ -160,7 +160,7 @@ impl Result {
         &self.0.scheme
     }
 
-    /// The order asked for.
+    /// The order as requested.
     #[getter]
     fn order(&self) -> Option<&str> {
         self.0.order.as_deref()
@@ -196,19 +196,19 @@ impl Result {
         self.0.seed
     }
 
-    /// Who simulated: `event`, `cycle`.
+    /// The simulator: `event` or `cycle`.
     #[getter]
     fn simulator(&self) -> &str {
         &self.0.simulator
     }
 
-    /// How fast everything was.
+    /// The parameters of the run.
     #[getter]
     fn parameters(&self) -> PyResult<Parameters> {
         Parameters::of(&self.0.parameters)
     }
 
-    /// The run as JSON, as `treecast sim --format json` writes it, with all that gives it again;
+    /// The run as JSON, as `treecast sim --format json` writes it, with everything needed to repeat it;
     /// docs/schema/run.schema.json is its schema.
     fn to_json(&self) -> String {
         self.0.to_json()
@@ -216,7 +216,7 @@ impl Result {
 
     /// Reads a run from its JSON.
     ///
-    /// Raises TreecastError with the place that is wrong.
+    /// Raises TreecastError with the position of the error.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         json::read("run", text).map(Self)

@@ -20,7 +20,7 @@ use crate::table::Table;
 /// `name` is that of a study that comes along (`Study.known()`), or the path of a folder with a study of your own;
 /// docs/studies.md says how to write one.
 ///
-/// Raises TreecastError for a name that is not known, and with the file and line that are wrong; OSError where a file
+/// Raises TreecastError for an unknown name and, with file and line, for invalid data; OSError if a file
 /// cannot be read.
 ///
 /// >>> study = Study("icpp98")
@@ -81,7 +81,7 @@ impl Study {
 
     /// What it is made of, or one of its figures, as `treecast paper show` says it.
     ///
-    /// Raises TreecastError for a figure that there is not.
+    /// Raises TreecastError for an unknown figure.
     #[pyo3(signature = (figure = None))]
     fn describe(&self, figure: Option<&str>) -> PyResult<String> {
         match figure {
@@ -90,7 +90,7 @@ impl Study {
         }
     }
 
-    /// Runs a figure. `quick` takes fewer points, topologies and groups. `threads` is how many run at once; None is one a
+    /// Runs a figure. `quick` takes fewer points, topologies and groups. `threads` is how many run at once; None means one per
     /// core. `progress` is called with the number of runs that are done and that of all: at the beginning, and whenever one
     /// is done, from the thread that ran it.
     ///
@@ -100,7 +100,7 @@ impl Study {
     ///
     /// Other Python threads run meanwhile. Ctrl-C takes effect when the figure is done.
     ///
-    /// Raises TreecastError for a figure that there is not, and naming the run where one is not possible; OSError or
+    /// Raises TreecastError for an unknown figure and, with its name, for an invalid run; OSError or
     /// TreecastError for a file that cannot be used; and what `progress` raised first, when the figure is done.
     #[pyo3(signature = (figure, quick = false, threads = None, progress = None, resume = None))]
     fn run(
@@ -135,14 +135,14 @@ impl Study {
     }
 }
 
-/// More threads than that take longer to start than they save.
+/// The bound on `threads`; starting more takes longer than it saves.
 const THREADS_MAX: u32 = 1024;
 
 fn checked_threads(Whole(threads): Whole<u32>) -> PyResult<usize> {
     if (1..=THREADS_MAX).contains(&threads) {
         return Ok(threads as usize);
     }
-    Err(TreecastError::new_err(format!("{threads} threads are not possible: give 1 to {THREADS_MAX}")))
+    Err(TreecastError::new_err(format!("invalid value {threads} for threads: expected 1 to {THREADS_MAX}")))
 }
 
 /// Opens the file of a journal, and reads what it holds.
@@ -193,9 +193,9 @@ impl Watch {
         });
     }
 
-    /// Others have Python while we wait: what is told may itself wait for something, and lets them in meanwhile.
+    /// The GIL is released while waiting, because `progress` may itself wait for other Python threads.
     fn locked<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, WatchState> {
-        self.state.lock_py_attached(py).expect("nobody panics while telling")
+        self.state.lock_py_attached(py).expect("no thread panics while it holds this lock")
     }
 
     fn tell(&self, py: Python<'_>, state: &mut WatchState) {
@@ -206,10 +206,10 @@ impl Watch {
         }
     }
 
-    /// Closes the file, and gives what was raised first.
+    /// Closes the file, and returns the first exception.
     fn end(self, py: Python<'_>) -> PyResult<()> {
         let closed = self.file.map(|file| file.call_method0(py, "close")).transpose();
-        let state = self.state.into_inner().expect("nobody panics while telling");
+        let state = self.state.into_inner().expect("no thread panics while it holds this lock");
         state.raised.map_or(Ok(()), Err).and(closed.map(|_| ()))
     }
 }
@@ -229,25 +229,25 @@ pub struct Figure {
 
 #[pymethods]
 impl Figure {
-    /// Its name in its study.
+    /// The name of the figure.
     #[getter]
     fn name(&self) -> &str {
         &self.figure.name
     }
 
-    /// One line above it.
+    /// The title.
     #[getter]
     fn title(&self) -> &str {
         &self.figure.title
     }
 
-    /// What a reader should see in it.
+    /// The caption.
     #[getter]
     fn caption(&self) -> &str {
         &self.figure.caption
     }
 
-    /// A row a run, with all that is needed to run it again; docs/studies.md says what the columns are.
+    /// One row per run, with everything needed to repeat it; docs/studies.md says what the columns are.
     #[getter]
     fn rows(&self) -> Table {
         Table::from(self.rows.clone())
@@ -263,7 +263,7 @@ impl Figure {
         self.svg()
     }
 
-    /// A page for a browser, which needs nothing else: the chart, which reacts to the mouse, and the numbers.
+    /// A self-contained HTML page with an interactive chart and the numbers.
     fn html(&self) -> String {
         chart::html(std::slice::from_ref(&self.figure))
     }

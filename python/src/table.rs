@@ -1,4 +1,4 @@
-//! Tables: columns in Arrow's memory layout, which other libraries take as they are.
+//! Tables: columns in Arrow's memory layout, which other libraries use without copying.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::error::refused;
 /// pyarrow, polars, pandas and others take it without copying: `pyarrow.table(table)`, `polars.DataFrame(table)`,
 /// `pandas.DataFrame.from_arrow(table)`. Columns hold whole numbers, numbers, texts or lists of texts; null is None.
 ///
-/// Iteration gives a dict a row, `len` the number of rows.
+/// Iteration yields one dict per row, `len` the number of rows.
 ///
 /// >>> from treecast import Fabric
 /// >>> table = Fabric("star:2").hosts
@@ -58,7 +58,7 @@ impl Table {
         self.0.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.0.num_rows()
@@ -66,16 +66,16 @@ impl Table {
 
     /// The values of a column, by its name.
     ///
-    /// Raises KeyError for a name that no column has.
+    /// Raises KeyError for an unknown column.
     fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
         let column = self.0.column_by_name(name).ok_or_else(|| {
             let known = self.column_names().join(", ");
-            PyKeyError::new_err(format!("there is no column '{name}': they are {known}"))
+            PyKeyError::new_err(format!("unknown column '{name}': known are {known}"))
         })?;
         values(py, column)
     }
 
-    /// A dict a row.
+    /// One dict per row.
     fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let rows: Vec<_> = (0..self.num_rows()).map(|_| PyDict::new(py)).collect();
         for (name, column) in self.column_names().iter().zip(self.0.columns()) {

@@ -1,4 +1,4 @@
-"""What several tests use."""
+"""Fixtures that several tests use."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def command():
-    """Runs the `treecast` command, and gives what it prints."""
+    """Runs the `treecast` command, and returns its output."""
     program = os.environ.get("TREECAST", ROOT / "target/debug/treecast")
 
     def run(*arguments: str) -> str:

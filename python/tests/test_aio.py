@@ -77,7 +77,7 @@ async def test_a_receive_that_is_cancelled_loses_no_message(pair):
 
 
 @asynchronous
-async def test_a_send_that_is_cancelled_is_whole_or_not_there(pair):
+async def test_a_cancelled_send_sends_all_or_nothing(pair):
     root, member = await pair(slots=4)
     begun = asyncio.create_task(root.send(bytes(100_000)))
     waits = asyncio.create_task(root.send(b"waits for its turn"))
@@ -105,7 +105,7 @@ async def test_the_loop_goes_on_while_a_message_is_sent_and_received(pair):
 
 
 @asynchronous
-async def test_messages_that_are_there_leave_others_their_turn(pair):
+async def test_other_tasks_run_while_messages_are_available(pair):
     root, member = await pair()
     for _ in range(100):
         await root.send(b"x")
@@ -153,7 +153,7 @@ async def test_flush_and_close_wait_for_a_slow_reader_and_can_be_cancelled(pair)
 
 
 @asynchronous
-async def test_those_who_wait_learn_that_the_group_is_over(pair):
+async def test_waiting_tasks_raise_when_the_group_ends(pair):
     root, member = await pair()
     await root.wait_until_ready()
     receiving = asyncio.create_task(member.receive())
@@ -171,7 +171,7 @@ async def test_those_who_wait_learn_that_the_group_is_over(pair):
         await receiving
     [lost] = await root.close()
     assert (lost.member, lost.reason) == (1, "it has left")
-    assert root.losses() == [lost]
+    assert root.losses == [lost]
 
 
 @asynchronous

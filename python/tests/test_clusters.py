@@ -44,7 +44,7 @@ def test_a_dask_cluster_gives_the_same_rows(cluster, tmp_path):
     assert polars.read_parquet(tmp_path / "sweep.parquet").equals(expected)
 
 
-def test_a_dask_worker_that_dies_is_survived(cluster):
+def test_a_sweep_survives_the_death_of_a_dask_worker(cluster):
     with Client(cluster) as client:
         workers = list(client.run(os.getpid).values())
 

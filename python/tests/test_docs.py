@@ -46,16 +46,16 @@ def test_a_docstring_is_there_and_its_examples_run(name, thing):
     assert not report, "".join(report)
 
 
-# A block of Python that is no file, and what it prints if a block of text follows.
+# A Python block that is not a file, and its output if a text block follows.
 BLOCK = re.compile(r"^```python\n(?!# \w+\.py$)(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
-# A file, the commands that are shown next, and what they print.
+# A file, the commands that follow, and their output.
 SCRIPT = re.compile(
     r"^```python\n# (\w+\.py)\n([^`]*?)^```$[^`]*^```sh\n([^`]*?)^```$\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/library.md"])
-def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypatch):
+def test_the_python_of_a_page_prints_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
     assert blocks
@@ -68,14 +68,14 @@ def test_the_python_of_a_page_prints_what_stands_there(page, tmp_path, monkeypat
         assert printed.getvalue() == expected, code
 
 
-def test_the_processes_of_the_readme_print_what_stands_there(tmp_path):
+def test_the_processes_of_the_readme_print_the_output_shown(tmp_path):
     scripts = SCRIPT.findall((ROOT / "README.md").read_text("utf-8"))
     assert scripts
     for name, code, commands, expected in scripts:
         assert len([line for line in code.splitlines() if line]) < 10
         code, commands = on_free_ports(code, commands)
         (tmp_path / name).write_text(code)
-        # As at a terminal, a line is written at once.
+        # Line buffering, as at a terminal.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
         environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         shell = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 60}
@@ -84,10 +84,10 @@ def test_the_processes_of_the_readme_print_what_stands_there(tmp_path):
 
 
 def on_free_ports(*texts):
-    """The same texts with other ports, since somebody may have those."""
+    """The same texts with free ports, because those of the text may be in use."""
     with contextlib.ExitStack() as stack:
         sockets = {}
-        # A port that the system may choose stays.
+        # Port 0 stays.
         pattern = re.compile(r"127\.0\.0\.1:[1-9]\d*")
         for address in pattern.findall("".join(texts)):
             if address not in sockets:

@@ -60,14 +60,14 @@ def test_routing_is_chosen_and_part_of_equality():
         (lambda: Fabric("star:4", "dimension-order"), "dimension-order routing does not fit this fabric: "),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(make, sentence):
+def test_invalid_arguments_raise_one_sentence(make, sentence):
     with pytest.raises(TreecastError) as raised:
         make()
     assert str(raised.value).startswith(sentence)
     assert isinstance(raised.value, ValueError)
 
 
-def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path):
+def test_an_invalid_file_is_named_with_its_line(tmp_path):
     path = tmp_path / "lab.toml"
     path.write_text("[[switch]]\nports = 2\n[[host]]\nswitch = 's1'\n")
     with pytest.raises(TreecastError, match=r"lab\.toml:4: there is no switch 's1'"):
@@ -75,7 +75,7 @@ def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing.toml"):
         Fabric.read(tmp_path / "missing.toml")
     path.write_bytes(b"\xff")
-    with pytest.raises(TreecastError, match=r"lab\.toml could not be read: it is no text in UTF-8"):
+    with pytest.raises(TreecastError, match=r"lab\.toml could not be read: it is not valid UTF-8"):
         Fabric.read(path)
 
 

@@ -14,13 +14,13 @@ import pytest
 import treecast.aio
 from treecast import GroupEnded, Node, TreecastError, read_members
 
-# Longer than anything takes here; what does not come fails a test, and does not hang it.
+# Longer than any operation here takes, so that a missing message fails a test and does not hang it.
 PATIENCE = 30
 
 
 @pytest.fixture
 def place():
-    """An address at which nobody listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
@@ -87,22 +87,24 @@ def test_processes_join_and_receive(place):
     assert sorted(finished(one) for one in started) == [f"{member} {received}\n" for member in (0, 2, 3)]
 
 
-def test_who_has_come_and_who_has_not_is_said_in_time(place):
+def test_a_timeout_names_joined_and_missing_members(place):
     other = Thread(lambda: Node().join(place, timeout=PATIENCE, member=2))
-    missing = r"2 of 4 members have joined: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
+    missing = (
+        r"2 of 4 members have joined: .* \(the root\) at .* as member 0, .* as member 2; members 1, 3 are missing$"
+    )
     with pytest.raises(TimeoutError, match=rf"^not all members joined in time: {missing}"):
-        # It comes sooner or later; the root asks in time.
+        # The member joins at some time before the timeout.
         Node().listen(place, 4, timeout=2)
     with pytest.raises(TimeoutError, match=f"^cannot join the group at {place}: not all .*: {missing}"):
         other.result()
 
 
-def test_a_root_that_is_not_there_is_named(place):
+def test_a_missing_root_is_named(place):
     with pytest.raises(TimeoutError, match=f"^cannot join the group at {place}: Connection refused"):
         Node().join(place, timeout=0.05)
 
 
-def test_whoever_cannot_be_a_member_is_told_why(place):
+def test_a_rejected_member_is_told_the_reason(place):
     root = Thread(lambda: Node().listen(place, 2, token="secret", timeout=PATIENCE))
     away = f"^cannot join the group at {place}: rejected: "
     with pytest.raises(TreecastError, match=f"{away}token mismatch$"):
@@ -115,7 +117,7 @@ def test_whoever_cannot_be_a_member_is_told_why(place):
         assert group.receive(PATIENCE) == b"hello"
 
 
-def test_what_makes_no_sense_is_refused(place):
+def test_invalid_arguments_are_rejected(place):
     node = Node()
     taken = socket.create_server(("127.0.0.1", 0))
     at = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -123,16 +125,16 @@ def test_what_makes_no_sense_is_refused(place):
         node.listen(at, 2)
     for arguments, settings, sentence in [
         ((place, 0), {}, "a group has from 1 to 4096 members, and not 0"),
-        ((place, -1), {}, "-1 is out of range: a whole number from 0 to 4294967295"),
+        ((place, -1), {}, "invalid value -1: expected a whole number from 0 to 4294967295"),
         ((place, 2), {"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
-        ((place, 2), {"slots": 5}, "slots=5 does not fit: a power of two from 4 to 65536"),
-        ((place, 2), {"timeout": -1}, "a timeout is a number of seconds from 0 on, or None for ever, and not -1"),
+        ((place, 2), {"slots": 5}, "invalid value slots=5: expected a power of two from 4 to 65536"),
+        ((place, 2), {"timeout": -1}, "invalid value -1 for timeout: expected a number of seconds from 0, or None"),
         (("a b", 2), {}, "a b is no address such as 192.0.2.1:7000 or name:7000"),
     ]:
         with pytest.raises(TreecastError) as refused:
             node.listen(*arguments, **settings)
         assert str(refused.value) == sentence
-    with pytest.raises(TypeError, match="^a group has no setting members_max"):
+    with pytest.raises(TypeError, match="^unknown setting members_max of a group"):
         node.listen(place, 2, members_max=4)
     with pytest.raises(TreecastError, match=r"has IPv4 only, and the root is at \[::1\]:7000$"):
         node.join("[::1]:7000")
@@ -158,7 +160,7 @@ except KeyboardInterrupt:
 """
     started = process(script, place)
     assert started.stdout.readline() == "waits\n"
-    # Most likely it waits by then.
+    # It is most likely waiting by then.
     time.sleep(0.2)
     started.send_signal(signal.SIGINT)
     assert finished(started) == "interrupted\n"
@@ -175,7 +177,7 @@ def test_other_threads_run_while_one_listens_and_closing_the_node_ends_it(place)
             waiting.result()
 
 
-def test_the_scheme_is_what_the_root_uses(place):
+def test_members_know_the_scheme_of_the_root(place):
     with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
         members = [one.address, other.address]
         for number, given, used in [
@@ -204,7 +206,7 @@ def test_members_are_read_from_a_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_members(tmp_path / "nowhere")
     path.write_bytes(b"\xff")
-    with pytest.raises(TreecastError, match="could not be read: it is no text in UTF-8$"):
+    with pytest.raises(TreecastError, match="could not be read: it is not valid UTF-8$"):
         read_members(path)
     with pytest.raises(TypeError):
         read_members(7)
@@ -221,7 +223,7 @@ def test_many_tasks_of_one_loop_join(place):
             return [message async for message in group]
 
     async def main():
-        # More than the loop has threads.
+        # More than the default executor has threads.
         others = [asyncio.create_task(join(number)) for number in range(1, 41)]
         async with treecast.aio.Node() as node, await node.listen(place, 41, token="secret") as group:
             assert group.scheme.startswith("postal:lambda=")
@@ -231,18 +233,18 @@ def test_many_tasks_of_one_loop_join(place):
     asynchronous(main())
 
 
-def test_a_task_that_is_cancelled_ends_what_it_waits_for(place):
+def test_cancelling_a_task_ends_its_call(place):
     async def main():
         async with treecast.aio.Node() as one, treecast.aio.Node() as other, treecast.aio.Node() as root:
             before = threading.active_count()
             joining = asyncio.create_task(one.join(place, timeout=None))
             listening = asyncio.create_task(root.listen(place, 3))
-            # Most likely it has come by then.
+            # It has most likely joined by then.
             await asyncio.sleep(0.3)
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await joining
-            # It has made room: two others are enough.
+            # Its number is free again: two others complete the group.
             pair = [asyncio.create_task(node.join(place)) for node in (one, other)]
             groups = await asyncio.gather(listening, *pair)
             await groups[0].send(b"hello")
@@ -254,7 +256,7 @@ def test_a_task_that_is_cancelled_ends_what_it_waits_for(place):
                 await asyncio.sleep(0.1)
                 listening.cancel()
                 await asyncio.wait([listening])
-            # It has come, or was about to.
+            # It had joined, or was about to.
             with pytest.raises((TimeoutError, TreecastError), match=": the root cancelled the group$"):
                 await waiting
             with pytest.raises(TimeoutError):
@@ -262,7 +264,7 @@ def test_a_task_that_is_cancelled_ends_what_it_waits_for(place):
                     await root.listen(place, 2, timeout=None, group=3)
             with pytest.raises(TimeoutError, match="^not all members joined in time: 1 of 2 members have joined"):
                 await root.listen(place, 2, timeout=0.05, group=3)
-            # No thread stays.
+            # No thread remains.
             while threading.active_count() > before:
                 await asyncio.sleep(0.01)
 

@@ -16,7 +16,7 @@ def result(fabric):
     return load(fabric, "binomial", load=0.01, degree=3, offload="nic", order="cco", cycles=100_000, parameters=keys)
 
 
-# What may run into a deadlock, and does at a high load.
+# A setting that deadlocks at a high load.
 CYCLIC = Fabric("icpp98", "shortest-path")
 FAST = {"nic_overhead": 0, "host_overhead": 0, "bus_mb_per_s": 0}
 
@@ -37,7 +37,7 @@ def test_the_command_gives_the_same(fabric, command):
     assert found.to_json() == command(*given, "--find-saturation", "--precision=0.1")
 
 
-def test_what_is_not_said_is_the_default(result):
+def test_omitted_arguments_have_defaults(result):
     assert (result.warmup_cycles, result.backlog_max, result.message_flits) == (50_000, 64 * 32, 128)
     assert (result.arrivals, result.destination_sets, result.simulator, result.seed) == (
         "exponential",
@@ -95,21 +95,21 @@ def test_the_search_ends_between_a_load_that_is_sustained_and_one_that_is_not(fa
             {"degree": 32},
             "a degree of 32 is not possible among 32 hosts: it takes at least 1, and fewer than there are hosts",
         ),
-        ({"degree": -1}, "-1 is out of range"),
+        ({"degree": -1}, "invalid value -1: expected"),
         ({"scheme": "binomal"}, "unknown scheme 'binomal': did you mean binomial"),
-        ({"arrivals": "burst:size=0"}, "size=0 does not fit"),
+        ({"arrivals": "burst:size=0"}, "invalid value size=0"),
         ({"destination_sets": "near"}, "unknown destination sets 'near'"),
         ({"cycles": 0}, "of 0 cycles the first 0 cycles are not measured"),
         ({"backlog_max": 0}, "at least one multicast"),
         ({"simulator": "events"}, "unknown simulator 'events': did you mean event"),
     ],
 )
-def test_runs_that_are_not_possible_are_refused(fabric, arguments, sentence):
+def test_invalid_runs_are_rejected(fabric, arguments, sentence):
     with pytest.raises(TreecastError) as raised:
         load(**{"fabric": fabric, "scheme": "binomial", "load": 0.01, "degree": 3, **arguments})
     assert str(raised.value).startswith(sentence)
 
 
-def test_a_precision_out_of_range_is_refused(fabric):
+def test_a_precision_out_of_range_is_rejected(fabric):
     with pytest.raises(TreecastError, match="a precision of 0 is not possible: give a share from 0.001 to 0.5"):
         find_saturation(fabric, "binomial", degree=3, precision=0)

@@ -88,7 +88,7 @@ def errors():
 
 
 @pytest.mark.parametrize(("graph", "sentence"), errors())
-def test_a_graph_that_is_no_fabric_is_refused_with_a_sentence(graph, sentence):
+def test_an_invalid_graph_is_rejected_with_a_sentence(graph, sentence):
     with pytest.raises(TreecastError) as raised:
         Fabric.from_networkx(graph)
     assert str(raised.value).startswith(sentence)

@@ -14,11 +14,11 @@ import pytest
 
 from treecast import GroupEnded, Node, TreecastError
 
-# Longer than anything takes here; what does not come fails a test, and does not hang it.
+# Longer than any operation here takes, so that a missing message fails a test and does not hang it.
 PATIENCE = 30
 ANY = "127.0.0.1:0"
 
-# What a process of a group begins with: it tells its address, and is told the members.
+# The prologue of a process of a group: it prints its address, and reads the members.
 ENTER = """
 import sys, treecast
 node = treecast.Node("127.0.0.1:0")
@@ -97,7 +97,7 @@ asyncio.run(main())
         assert [finished(process).split() for process in started] == [expected] * 3
 
 
-def test_a_member_that_is_killed_is_named_and_others_get_everything():
+def test_a_killed_member_is_named_and_the_others_receive_everything():
     sleep = "group.receive(); print('received', flush=True); group.receive()"
     receive = "print(*(len(message) for message in group))"
     with processes(ENTER + sleep, ENTER + receive) as (started, addresses), Node(ANY) as node:
@@ -113,7 +113,7 @@ def test_a_member_that_is_killed_is_named_and_others_get_everything():
         assert (lost.member, lost.address) == (1, addresses[0])
         assert lost.reason.startswith("it has said nothing for")
         assert str(lost) == f"member 1 at {addresses[0]} is lost: {lost.reason}"
-        assert group.losses() == [lost]
+        assert group.losses == [lost]
         assert finished(started[1]) == "1 100000\n"
 
 
@@ -160,7 +160,7 @@ def test_ctrl_c_interrupts_a_call_that_waits_and_nothing_is_lost(before, call, n
         assert finished(process) == f"interrupted\n{received}\n"
 
 
-def test_a_process_that_ends_tells_its_groups():
+def test_groups_are_informed_when_a_process_exits():
     with processes(ENTER + "group.send(b'last words')") as ([process], [address]), Node(ANY) as node:
         members = [address, node.address]
         group = node.group(members)
@@ -183,7 +183,7 @@ if child == 0:
     del group, node
     gc.collect()
     with treecast.Node("127.0.0.1:0") as own, own.group([own.address]) as alone:
-        alone.send(b"to nobody")
+        alone.send(b"unreceived")
     sys.exit()
 os.waitpid(child, 0)
 print(os.getpid(), child, group.receive())
@@ -214,25 +214,23 @@ print(os.getpid(), child, group.receive())
         b"",
     ],
 )
-def test_whatever_has_bytes_is_sent(pair, message):
+def test_any_contiguous_buffer_is_sent(pair, message):
     root, member = pair()
     root.send(message)
     assert member.receive(PATIENCE) == memoryview(message).tobytes()
 
 
-def test_what_has_no_bytes_or_not_together_is_refused(pair):
+def test_objects_without_a_contiguous_buffer_are_rejected(pair):
     root, member = pair()
     with pytest.raises(TypeError, match="a bytes-like object is required, not 'str'"):
         root.send("hello")
-    with pytest.raises(
-        TreecastError, match=r"^the bytes of the message do not lie together: give a copy, as bytes\(message\)$"
-    ):
+    with pytest.raises(TreecastError, match=r"^the message is not contiguous: pass a copy, such as bytes\(message\)$"):
         root.send(memoryview(b"hello")[::2])
-    with pytest.raises(TypeError, match="^the buffer cannot be written: it is bytes$"):
+    with pytest.raises(TypeError, match="^the buffer is read-only: it is bytes$"):
         member.receive_into(b"hello")
 
 
-def test_a_message_that_is_written_while_it_is_sent_arrives_all_the_same(pair):
+def test_a_buffer_that_changes_while_it_is_sent_is_still_delivered(pair):
     root, member = pair()
     one, other = bytes(4_000_000), b"x" * 4_000_000
     message = bytearray(one)
@@ -245,7 +243,7 @@ def test_a_message_that_is_written_while_it_is_sent_arrives_all_the_same(pair):
 
     writer = threading.Thread(target=write)
     receiver = threading.Thread(target=lambda: [len(message) for message in member])
-    # A packet that no member takes would keep the root for ever.
+    # A packet that no member accepts would block the root for ever.
     rescue = threading.Timer(PATIENCE, root.give_up)
     for thread in (writer, receiver, rescue):
         thread.start()
@@ -274,7 +272,7 @@ def test_a_message_is_received_into_a_buffer_if_it_fits(pair):
     assert member.receive_into(buffer, PATIENCE) is None
 
 
-def test_a_message_whose_time_is_over_in_the_middle_is_received_by_the_next_call(pair):
+def test_a_partially_received_message_is_completed_by_the_next_call(pair):
     message = bytes(range(250)) * 4_000
     root, member = pair(slots=16)
     sender = threading.Thread(target=root.send, args=[message])
@@ -284,7 +282,7 @@ def test_a_message_whose_time_is_over_in_the_middle_is_received_by_the_next_call
     while True:
         calls += 1
         with contextlib.suppress(TimeoutError):
-            # By turns, each going on where the other was.
+            # Alternately, each resumes where the other stopped.
             if calls % 2 == 0:
                 received = member.receive(0)
             else:
@@ -294,7 +292,7 @@ def test_a_message_whose_time_is_over_in_the_middle_is_received_by_the_next_call
     assert received == message and calls > 10
 
 
-def test_waiting_ends_with_its_time(pair):
+def test_waiting_ends_at_the_timeout(pair):
     root, member = pair(slots=4)
     for timeout in (0, 0.001, 0.1):
         with pytest.raises(TimeoutError, match="^nothing has come within the time given$"):
@@ -310,15 +308,15 @@ def test_waiting_ends_with_its_time(pair):
 
 
 @pytest.mark.parametrize(("timeout", "text"), [(-1, "-1"), (float("nan"), "NaN")])
-def test_a_time_that_is_none_is_refused(pair, timeout, text):
+def test_an_invalid_timeout_is_rejected(pair, timeout, text):
     _, member = pair()
     with pytest.raises(
-        TreecastError, match=f"^a timeout is a number of seconds from 0 on, or None for ever, and not {text}$"
+        TreecastError, match=f"^invalid value {text} for timeout: expected a number of seconds from 0, or None$"
     ):
         member.receive(timeout)
 
 
-def test_a_time_may_be_longer_than_any_clock(pair):
+def test_a_timeout_may_exceed_the_range_of_the_clock(pair):
     root, member = pair()
     root.send(b"x")
     assert member.receive(1e300) == b"x"
@@ -349,7 +347,7 @@ def test_a_group_that_is_over_says_so(pair):
     assert [str(lost) for lost in root.close(PATIENCE)][0].endswith("is lost: it has left")
 
 
-def test_a_block_that_is_left_by_an_exception_gives_the_group_up(pair):
+def test_an_exception_in_the_block_aborts_the_group(pair):
     root, member = pair()
     with pytest.raises(ZeroDivisionError), root:
         root.wait_until_ready(PATIENCE)
@@ -360,13 +358,13 @@ def test_a_block_that_is_left_by_an_exception_gives_the_group_up(pair):
         root.send(b"late")
 
 
-def test_a_group_that_is_given_up_in_its_block_is_not_closed(pair):
+def test_a_group_aborted_in_its_block_is_not_closed(pair):
     root, _ = pair()
     with root:
         root.give_up()
 
 
-def test_a_group_that_nobody_has_any_more_is_given_up(pair):
+def test_an_unreferenced_group_is_aborted(pair):
     root, member = pair()
     root.wait_until_ready(PATIENCE)
     del root
@@ -429,7 +427,7 @@ def test_other_threads_run_while_one_waits(pair):
     assert received == [b"hello"]
 
 
-def test_the_descriptor_says_that_there_is_something_new(pair):
+def test_the_descriptor_becomes_readable_when_the_state_changes(pair):
     root, member = pair()
     member.wait_until_ready(PATIENCE)
     watched = member.fileno()
@@ -444,11 +442,11 @@ def test_the_descriptor_says_that_there_is_something_new(pair):
     assert received == b"hello"
 
 
-def test_a_closed_node_gives_its_groups_up_and_makes_no_others(pair):
+def test_a_closed_node_aborts_its_groups_and_creates_no_others(pair):
     root, member = pair()
     with Node(ANY) as node:
         alone = node.group([node.address])
-        alone.send(b"to nobody")
+        alone.send(b"unreceived")
     node.close()
     with pytest.raises(GroupEnded, match="^the group was given up here$"):
         alone.send(b"late")
@@ -456,8 +454,8 @@ def test_a_closed_node_gives_its_groups_up_and_makes_no_others(pair):
         node.group([node.address], group=2)
 
 
-def test_what_makes_no_sense_is_refused_in_a_sentence(pair):
-    with pytest.raises(TreecastError, match="^nobody knows the host nowhere: "):
+def test_invalid_arguments_are_rejected_in_one_sentence(pair):
+    with pytest.raises(TreecastError, match="^cannot resolve host nowhere: "):
         Node("nowhere")
     node = Node(ANY)
     taken = "choose another port, or 0 for a free one$"
@@ -470,16 +468,16 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(pair):
         node.group([loopback, outside])
     members = [loopback, "127.0.0.2:7000"]
     for settings, sentence in [
-        ({"slots": 100}, "slots=100 does not fit: a power of two from 4 to 65536"),
+        ({"slots": 100}, "invalid value slots=100: expected a power of two from 4 to 65536"),
         ({"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
-        ({"offload": "switch"}, "offload=switch does not fit: host, assisted or nic"),
-        ({"admits": 1}, "admits=1 does not fit: true or false"),
-        ({"scheme": None}, "scheme=none does not fit: auto, or a scheme such as binomial"),
+        ({"offload": "switch"}, "invalid value offload=switch: expected host, assisted or nic"),
+        ({"admits": 1}, "invalid value admits=1: expected true or false"),
+        ({"scheme": None}, "invalid value scheme=none: expected auto, or a scheme such as binomial"),
     ]:
         with pytest.raises(TreecastError) as refused:
             node.group(members, **settings)
         assert str(refused.value) == sentence
-    with pytest.raises(TypeError, match="^a group has no setting slotz: there are group, root, token, scheme, "):
+    with pytest.raises(TypeError, match="^unknown setting slotz of a group: known are group, root, token, scheme, "):
         node.group(members, slotz=4)
     with pytest.raises(TypeError):
         node.group(node.address)
@@ -508,7 +506,7 @@ def test_settings_are_those_of_the_library(pair):
     assert "NodeGroup 7 at 127.0.0.1:" in repr(root)
 
 
-def test_what_happens_is_counted(pair):
+def test_counters_count_packets(pair):
     root, member = pair()
     root.send(bytes(10_000))
     assert member.receive(PATIENCE) == bytes(10_000)

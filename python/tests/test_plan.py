@@ -31,15 +31,15 @@ def test_groups_number_processes_over_hosts():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((4, -1), "-1 is out of range: a whole number from 0 to 4294967295"),
+        ((4, -1), "invalid value -1: expected a whole number from 0 to 4294967295"),
         ((4, 0, [1, 4]), "there is no host 4: the group has hosts 0 to 3"),
         ((4, 0, [1, 1]), "destination 1 is given twice"),
         ((4, 0, []), "the group has no destinations"),
         ((4, 0, "some"), "'some' is no list of members"),
-        ((4, 0, [2**70]), f"{2**70} is out of range"),
+        ((4, 0, [2**70]), f"invalid value {2**70}: expected"),
     ],
 )
-def test_groups_that_are_not_possible_are_refused(arguments, sentence):
+def test_invalid_groups_are_rejected(arguments, sentence):
     with pytest.raises(TreecastError) as raised:
         Group(*arguments)
     assert str(raised.value).startswith(sentence)
@@ -52,7 +52,7 @@ def test_groups_of_other_types_are_a_type_error(wrong):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_everybody_receives_once_from_a_holder(fabric, scheme):
+def test_each_member_receives_once_from_a_holder(fabric, scheme):
     group = Group(fabric, 3, "random:12")
     made = plan(fabric, group, scheme)
     holders = {made.root}
@@ -117,14 +117,14 @@ def test_a_plan_for_a_fabric_without_a_line_needs_it(fabric):
     assert Plan.from_json(made.to_json(), drawn) == made
 
 
-def test_a_plan_that_is_not_sound_is_refused(fabric):
+def test_an_unsound_plan_is_rejected(fabric):
     document = json.loads(plan(fabric, Group(fabric, 0, [1, 2]), "separate").to_json())
     document["worms"][1]["to"] = [1]
     with pytest.raises(TreecastError, match="the plan is not sound: 1 receives twice"):
         Plan.from_json(json.dumps(document))
 
 
-def test_a_scheme_that_does_not_fit_is_refused(fabric):
+def test_an_unsupported_scheme_is_rejected(fabric):
     with pytest.raises(TreecastError, match="scheme u-torus needs a torus"):
         plan(fabric, Group(fabric), "u-torus")
     with pytest.raises(TreecastError, match="scheme tree-worm takes no order"):
@@ -143,4 +143,4 @@ def test_a_notebook_shows_a_picture_or_the_text(fabric):
     assert large._repr_svg_() is None
     with pytest.raises(TreecastError, match="a picture shows at most"):
         large.svg()
-    assert "more worms not shown" in large.tree(shown=5)
+    assert "more worms not shown" in large.tree(limit=5)

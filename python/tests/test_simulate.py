@@ -28,7 +28,7 @@ def test_the_command_gives_the_same(fabric, tree, offload, command):
     assert result.to_json() == command("sim", *given, *settings, *run)
 
 
-def test_the_result_says_who_has_the_message_and_when(fabric, tree):
+def test_the_result_has_the_deliveries(fabric, tree):
     result = simulate(fabric, tree)
     assert result.status == "complete"
     assert result.deliveries.column("member") == [3, 5, 9, 30]
@@ -80,13 +80,13 @@ def test_parameters_are_taken_as_dict_and_as_themselves(fabric, tree):
     [
         ({"offload": "hots"}, "unknown offload 'hots': known are host, assisted, nic"),
         ({"message": 0}, "the message has 0 flits: it needs at least 1"),
-        ({"message": -1}, "-1 is out of range: a whole number from 0 to 18446744073709551615"),
+        ({"message": -1}, "invalid value -1: expected a whole number from 0 to 18446744073709551615"),
         ({"parameters": {"nic_overhed": 1}}, "parameters has no key 'nic_overhed': did you mean nic_overhead"),
-        ({"parameters": {"link_delay": -1}}, "link_delay=-1 does not fit: a number of cycles"),
+        ({"parameters": {"link_delay": -1}}, "invalid value link_delay=-1: expected a number of cycles"),
         ({"parameters": {"buffer_flits": 100}}, "128 flits of payload and 1 of header are a packet that does not fit"),
     ],
 )
-def test_runs_that_are_not_possible_are_refused(fabric, tree, arguments, sentence):
+def test_invalid_runs_are_rejected(fabric, tree, arguments, sentence):
     with pytest.raises(TreecastError) as raised:
         simulate(fabric, tree, **arguments)
     assert str(raised.value).startswith(sentence)
@@ -106,7 +106,7 @@ def test_both_simulators_give_the_same(fabric, tree):
         simulate(fabric, tree, simulator="cycles")
 
 
-def test_a_result_says_what_it_was_made_with(fabric, tree):
+def test_a_result_has_its_inputs(fabric, tree):
     result = simulate(fabric, tree, "nic", message=1000, parameters={"cycle_ns": 2.5}, seed=7)
     document = json.loads(result.to_json())
     for name in "fabric routing scheme order root destinations offload message_flits seed simulator deadlock".split():
@@ -114,7 +114,7 @@ def test_a_result_says_what_it_was_made_with(fabric, tree):
     assert dict(result.parameters) == document["parameters"]
 
 
-def test_a_trace_is_written_whole_or_not_at_all(fabric, tree, tmp_path):
+def test_a_trace_is_written_atomically(fabric, tree, tmp_path):
     path = tmp_path / "run.pftrace"
     path.write_bytes(b"before")
     with pytest.raises(TreecastError):
@@ -129,7 +129,7 @@ def test_a_trace_is_written_whole_or_not_at_all(fabric, tree, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["load.pftrace", "run.pftrace"]
 
 
-def test_a_plan_for_another_fabric_is_refused(tree):
+def test_a_plan_for_another_fabric_is_rejected(tree):
     with pytest.raises(TreecastError, match="the group is placed on 32 hosts, the fabric has 4"):
         simulate(Fabric("star:4"), tree)
 

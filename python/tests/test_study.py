@@ -16,7 +16,7 @@ def study():
     return Study("icpp98")
 
 
-def test_the_studies_that_come_along_are_those_of_the_repository():
+def test_included_studies_are_those_of_the_repository():
     assert Study.known() == sorted(folder.name for folder in (ROOT / "papers").iterdir())
 
 
@@ -46,11 +46,11 @@ def test_progress_is_told_and_its_error_raised(study):
 
 
 def test_progress_may_take_its_time(study):
-    # Whoever sleeps lets other threads have Python, and these have runs to tell of.
+    # Sleeping releases the GIL, and other threads report their runs.
     assert study.run("fig7", quick=True, threads=4, progress=lambda done, all: time.sleep(0.0001)).rows
 
 
-# Runs a figure into a journal, and dies when so many runs are done.
+# Runs a figure into a journal, and exits after a number of runs.
 DYING = """
 import os, sys, treecast
 treecast.Study("icpp98").run(
@@ -59,13 +59,13 @@ treecast.Study("icpp98").run(
 """
 
 
-def test_a_figure_that_was_interrupted_goes_on_from_what_is_done(study, tmp_path):
+def test_an_interrupted_figure_resumes(study, tmp_path):
     path = tmp_path / "icpp98.journal"
     assert subprocess.run([sys.executable, "-c", DYING, path]).returncode == 9
     told = []
     figure = study.run("fig7", quick=True, resume=path, progress=lambda done, all: told.append(done))
     runs = len(figure.rows)
-    # The head, those done before and, each once, those done after.
+    # The head, the runs completed before, and each remaining run once.
     assert told == list(range(100, runs + 1))
     assert len(set(path.read_text().splitlines())) == 1 + runs
     expected = study.run("fig7", quick=True)
@@ -74,7 +74,7 @@ def test_a_figure_that_was_interrupted_goes_on_from_what_is_done(study, tmp_path
     assert told[-2:] == [runs, runs]
 
 
-def test_a_line_that_was_cut_short_does_not_count(study, tmp_path):
+def test_an_incomplete_line_is_ignored(study, tmp_path):
     path = tmp_path / "icpp98.journal"
     expected = study.run("fig7", quick=True, resume=path).rows
     whole = path.read_bytes()
@@ -88,7 +88,7 @@ def test_a_line_that_was_cut_short_does_not_count(study, tmp_path):
     ("text", "sentence"),
     [("treecast sweep 1, build 0.1.0 ab\n", "is no study"), ("treecast journal 1, program 0\n", "by another build")],
 )
-def test_a_journal_that_is_not_ours_is_left_alone(study, text, sentence, tmp_path):
+def test_a_foreign_journal_is_not_changed(study, text, sentence, tmp_path):
     path = tmp_path / "icpp98.journal"
     path.write_text(text)
     with pytest.raises(TreecastError, match=sentence):
@@ -122,7 +122,7 @@ def test_rows_of_a_testbed_are_in_bytes_and_microseconds(command, tmp_path):
         assert (row["nic_busy_us"] > 0, row["flow"]) == (True, "none")
 
 
-def test_a_run_that_deadlocks_says_who_waits_for_whom():
+def test_a_deadlocked_run_has_the_waiting_packets():
     rows = pyarrow.table(Study("gm").run("flow-deadlock", quick=True).rows).to_pylist()
     for row in rows:
         deadlocked = row["status"] == "deadlocked"
@@ -170,7 +170,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_testbed_of_ones_own_is_run_and_goes_on_from_what_is_done(folder):
+def test_a_custom_testbed_runs_and_resumes(folder):
     rows = Study(folder).run("latency").rows
     assert pyarrow.table(rows)["hop_us"].to_pylist() == [0.5, 0.5]
     told = []
@@ -188,24 +188,27 @@ def test_a_testbed_of_ones_own_is_run_and_goes_on_from_what_is_done(folder):
             TESTBED.replace("hop_us", "hopp_us"),
             "testbed-mine.toml:4: model myrinet has no key 'hopp_us': did you mean hop_us",
         ),
-        (TESTBED.replace("0.5", "-1"), "testbed-mine.toml:4: hop_us=-1 does not fit: a number of microseconds"),
+        (
+            TESTBED.replace("0.5", "-1"),
+            "testbed-mine.toml:4: invalid value hop_us=-1: expected a number of microseconds",
+        ),
         (TESTBED.replace("myrinet", "myrnet"), "testbed-mine.toml:2: unknown model 'myrnet': did you mean myrinet?"),
         ("", "testbed-mine.toml:1: missing field `model`"),
-        ("model = '\udcff'", "testbed-mine.toml could not be read: it is no text in UTF-8"),
+        ("model = '\udcff'", "testbed-mine.toml could not be read: it is not valid UTF-8"),
     ],
 )
-def test_what_is_wrong_with_a_testbed_is_named_with_its_file(folder, testbed, sentence):
+def test_an_invalid_testbed_is_named_with_its_file(folder, testbed, sentence):
     (folder / "testbed-mine.toml").write_text(testbed, "utf-8", "surrogateescape")
     with pytest.raises(TreecastError, match=re.escape(sentence)):
         Study(folder)
 
 
-def test_what_is_not_there_is_named(study, tmp_path):
+def test_missing_files_and_names_are_reported(study, tmp_path):
     with pytest.raises(TreecastError, match="unknown study 'icpp89', and no folder: did you mean icpp98?"):
         Study("icpp89")
     with pytest.raises(TreecastError, match="unknown figure 'fig66'"):
         study.run("fig66")
-    with pytest.raises(TreecastError, match="0 threads are not possible: give 1 to 1024"):
+    with pytest.raises(TreecastError, match="invalid value 0 for threads: expected 1 to 1024"):
         study.run("fig7", threads=0)
     (tmp_path / "study.toml").write_text("name = 3")
     with pytest.raises(TreecastError, match=str(tmp_path)):

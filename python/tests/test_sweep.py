@@ -30,7 +30,7 @@ def serial():
     return sweep(POINTS, AtOnce())
 
 
-def test_a_row_has_what_its_run_gives(serial):
+def test_a_row_has_the_results_of_its_run(serial):
     rows = serial.to_pylist()
     assert len(rows) == len(POINTS)
     assert [row["scheme"] for row in rows[:4]] == ["binomial", "binomial", "tree-worm", "tree-worm"]
@@ -63,7 +63,7 @@ def test_a_process_pool_gives_the_same_rows(serial):
         assert sweep(POINTS, pool) == serial
 
 
-def test_quick_points_travel_together_and_slow_ones_alone(monkeypatch):
+def test_short_points_are_batched_and_long_ones_are_not(monkeypatch):
     class Counting(AtOnce):
         batches = 0
 
@@ -81,7 +81,7 @@ def test_quick_points_travel_together_and_slow_ones_alone(monkeypatch):
     assert len(sweep(MULTICASTS, slow)) == slow.batches == len(MULTICASTS)
 
 
-def test_what_a_slow_batch_hands_back_is_run_too(monkeypatch):
+def test_points_that_a_slow_batch_returns_are_run_too(monkeypatch):
     # A clock that stands still for the first points, and then makes every point take two seconds.
     told = [0.0]
 
@@ -136,7 +136,7 @@ def test_a_long_message_is_planned_in_its_packets():
         ({"fabric": "star:4", "scheme": "binomial", "destinations": [7]}, "point 1: there is no host 7"),
     ],
 )
-def test_a_point_that_is_not_possible_is_named(point, sentence):
+def test_an_invalid_point_is_named(point, sentence):
     with pytest.raises(TreecastError) as raised:
         sweep([MULTICASTS[0], point])
     assert str(raised.value).startswith(sentence)
@@ -167,7 +167,7 @@ def count_runs(points, **keys):
     return len(points) - told[0], table
 
 
-def test_an_interrupted_sweep_goes_on_from_what_is_done(serial, tmp_path):
+def test_an_interrupted_sweep_resumes(serial, tmp_path):
     path = tmp_path / "sweep.journal"
     with pytest.raises(Interrupt):
         sweep(POINTS, AtOnce(), progress=interrupt_after(3), resume=path)
@@ -186,7 +186,7 @@ def test_points_that_are_added_or_moved_are_told_from_those_done(serial, tmp_pat
     assert table.to_pylist() == rows[len(LOADS) :] + rows[: len(LOADS)]
 
 
-def test_a_line_that_was_cut_short_does_not_count(serial, tmp_path):
+def test_an_incomplete_line_is_ignored(serial, tmp_path):
     path = tmp_path / "sweep.journal"
     sweep(POINTS, resume=path)
     whole = path.read_bytes()
@@ -196,14 +196,14 @@ def test_a_line_that_was_cut_short_does_not_count(serial, tmp_path):
         assert count_runs(POINTS, resume=path) == (0, serial)
 
 
-@pytest.mark.parametrize("spoilt", ["{", "null", '{"point": 3}'])
-def test_a_spoilt_line_is_named(spoilt, tmp_path):
+@pytest.mark.parametrize("corrupt", ["{", "null", '{"point": 3}'])
+def test_a_corrupt_line_is_named(corrupt, tmp_path):
     path = tmp_path / "sweep.journal"
     sweep(MULTICASTS, resume=path)
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], spoilt, *lines[2:]]) + "\n")
+    path.write_text("\n".join([*lines[:2], corrupt, *lines[2:]]) + "\n")
     for _ in range(2):
-        with pytest.raises(TreecastError, match=f"line 3 of {path} is spoilt: remove the line"):
+        with pytest.raises(TreecastError, match=f"line 3 of {path} is corrupt: remove the line"):
             sweep(MULTICASTS, resume=path)
 
 
@@ -228,7 +228,7 @@ def test_fabrics_that_are_called_alike_are_told_apart(tmp_path):
     ("text", "sentence"),
     [("fabric,scheme\n", "is no sweep"), ("treecast sweep 1, build 0.0.1 ab\n", "was begun by another build")],
 )
-def test_a_file_that_is_not_ours_is_left_alone(text, sentence, tmp_path):
+def test_a_foreign_file_is_not_changed(text, sentence, tmp_path):
     path = tmp_path / "sweep.journal"
     path.write_text(text)
     with pytest.raises(TreecastError, match=sentence):
@@ -246,7 +246,7 @@ def test_two_sweeps_do_not_share_a_file(tmp_path):
     sweep(MULTICASTS[:1], progress=progress, resume=path)
 
 
-def test_what_came_before_an_executor_failed_is_kept():
+def test_rows_completed_before_an_executor_failed_are_kept():
     class Failing(AtOnce):
         left = 3
 
@@ -261,7 +261,7 @@ def test_what_came_before_an_executor_failed_is_kept():
     assert (raised.value.done, raised.value.lost) == ([0, 1, 2], [])
 
 
-def test_a_pool_that_breaks_says_what_is_done_and_what_is_lost(tmp_path):
+def test_a_broken_pool_reports_completed_and_lost_points(tmp_path):
     points = grid(fabric="icpp98", scheme="binomial", load=0.01, degree=3, cycles=400_000, seed=range(40))
     path = tmp_path / "sweep.journal"
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
@@ -271,7 +271,7 @@ def test_a_pool_that_breaks_says_what_is_done_and_what_is_lost(tmp_path):
                 os.kill(next(iter(pool._processes)), 9)
 
         with pytest.raises(
-            SweepError, match=r"the executor failed \(BrokenProcessPool: .* are lost: .* to go on"
+            SweepError, match=r"the executor failed \(BrokenProcessPool: .* are lost: .* to continue"
         ) as raised:
             sweep(points, pool, progress=kill_one, resume=path)
     error = raised.value

@@ -1,6 +1,6 @@
-"""One message to many receivers: plan it, look at it, simulate it.
+"""Multicast for clusters: plan, analyse, simulate and run it.
 
-A fabric, a group on it and a scheme make a plan: who sends which copy to whom, and in what order. The same plan is
+A fabric, a group on it and a scheme make a plan: who sends which copy to whom, in which order. The same plan is
 drawn, analysed and simulated.
 
 >>> import treecast
@@ -10,13 +10,13 @@ drawn, analysed and simulated.
 >>> treecast.simulate(fabric, plan, offload="nic").latency_cycles
 6458
 
-`load` simulates many multicasts at once, `sweep` many runs on all cores or on a cluster,
-and `Study` has published experiments. `Node` takes part in groups of real processes on a real network; `treecast.aio` has
+`load` simulates concurrent multicasts, `sweep` many runs on all cores or on a cluster,
+and `Study` runs published experiments. `Node` connects the process to groups of real processes; `treecast.aio` has
 the same for asyncio.
 
-Rows come as `Table`, which pyarrow, polars and pandas take without copying. What was given wrong raises
-`TreecastError`, a `ValueError`, in one sentence. Fabrics, groups, parameters, plans and results are values: they
-compare, and go through pickle to other processes.
+Tables of results are a `Table`, which pyarrow, polars and pandas use without copying. Invalid input raises
+`TreecastError`, a `ValueError`, with a one-sentence message. Fabrics, groups, parameters, plans and results are immutable values: they
+compare, and can be pickled.
 """
 
 import atexit
@@ -82,5 +82,5 @@ __all__ = [
     "sweep",
 ]
 
-# Groups learn that the process ends, and members behind this one get what they still need.
+# Closes groups in order at exit, so that this member's descendants still get the messages that they need.
 atexit.register(close_nodes)

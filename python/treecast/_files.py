@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomically written files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike[str], contents: bytes) -> None:
-    """Writes a file beside its place first, and moves it there. What is no file, such as a pipe, is written to."""
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        place.write_bytes(contents)
+    """Writes a temporary file, and renames it. Pipes and devices are written directly."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        target.write_bytes(contents)
         return
-    beside = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        beside.write_bytes(contents)
-        beside.replace(place)
+        temporary.write_bytes(contents)
+        temporary.replace(target)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

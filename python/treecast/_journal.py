@@ -1,4 +1,4 @@
-"""What is done of a sweep or a study, line by line in a file, so that an interrupted one goes on where it stopped."""
+"""Journals: the completed runs of a sweep or a study, one line per run, so that an interrupted one can resume."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from treecast._treecast import TreecastError
 
 
 def build() -> str:
-    """One line that tells builds apart: another may simulate otherwise."""
+    """One line that identifies the build, because another may simulate differently."""
     digest = hashlib.sha256(Path(_treecast.__file__).read_bytes()).hexdigest()
     return f"{version('treecast')} {digest}"
 
 
 class JournalFile:
-    """A file that begins with `head`, a line that tells of `what` it is a journal, and by which build.
+    """An open and locked file that begins with `head`, a line that names the kind of journal (`what`) and the build.
 
-    It is open, and locked against others. `text` is what it held when it was opened: its head and its whole lines.
+    `text` is its content when it was opened: the head and the complete lines.
     """
 
     def __init__(self, path: str | os.PathLike[str], head: str, what: str) -> None:
@@ -42,12 +42,12 @@ class JournalFile:
         except BlockingIOError:
             raise TreecastError(f"{os.fspath(path)} is in use: another sweep or study is kept there") from None
         except OSError:
-            pass  # Where files cannot be locked we trust that we are alone.
+            pass  # On a file system without locks we assume that no other process uses the file.
 
     def _read(self, path: str | os.PathLike[str], head: bytes, what: str) -> bytes:
         self._file.seek(0)
         text = self._file.read()
-        # What was cut short when a program was killed does not count.
+        # A program that was killed may have left an incomplete line.
         whole = text[: text.rfind(b"\n") + 1]
         if not whole and head.startswith(text):
             self._file.truncate(0)
@@ -62,17 +62,17 @@ class JournalFile:
         return whole
 
     def write(self, lines: str) -> None:
-        """Adds whole lines."""
+        """Appends complete lines."""
         self._file.write(lines.encode())
         self._file.flush()
 
     def close(self) -> None:
-        """Gives the file free for others."""
+        """Closes and unlocks the file."""
         self._file.close()
 
 
 class Journal:
-    """The journal of a sweep; `rows` are those it has, by the key of their point."""
+    """The journal of a sweep; `rows` are its rows by the keys of their points."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = JournalFile(path, f"treecast sweep 1, build {build()}\n", "sweep")
@@ -83,11 +83,11 @@ class Journal:
                 self.rows[json.dumps(entry["point"], sort_keys=True)] = entry["row"]
             except (ValueError, TypeError, KeyError):
                 self._file.close()
-                wrong = "is spoilt: remove the line, and its point is run again"
+                wrong = "is corrupt: remove the line, and its point is run again"
                 raise TreecastError(f"line {number} of {os.fspath(path)} {wrong}") from None
 
     def add(self, rows: dict[str, Row]) -> None:
-        """Writes rows by the keys of their points."""
+        """Appends rows by the keys of their points."""
         self._file.write("".join(f'{{"point": {key}, "row": {json.dumps(row)}}}\n' for key, row in rows.items()))
 
     def __enter__(self) -> Journal:

@@ -1,4 +1,4 @@
-"""Many multicasts at once."""
+"""Runs under load: concurrent multicasts."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def load(
     simulator: str = "event",
     trace: str | os.PathLike[str] | None = None,
 ) -> LoadResult:
-    """Simulates a fabric on which every host multicasts, again and again.
+    """Simulates a fabric on which every host multicasts repeatedly.
 
-    `load` is what a host wants to send, in flits a cycle, each multicast counted once: above 0 and at most 1, which is
-    what its link carries. `degree` is the number of destinations of each; 1 is unicast. `scheme`, `order` and `offload`
-    are as for `plan` and `simulate`. `message` is the length of each message in flits; None is one packet. `arrivals`
-    says when hosts send: `exponential`, `fixed`, `bernoulli`, `burst:size=8`; `destination_sets` to whom: `random`,
-    `fixed`, `neighbours`.
+    `load` is the applied load in flits/host/cycle, each multicast counted once: above 0 and at most 1, the capacity of a
+    link. `degree` is the number of destinations of each multicast; 1 is unicast. `scheme`, `order` and `offload`
+    are as for `plan` and `simulate`. `message` is the length of each message in flits; None means one packet. `arrivals`
+    is the arrival process: `exponential`, `fixed`, `bernoulli`, `burst:size=8`; `destination_sets` the choice of destinations:
+    `random`, `fixed`, `neighbours`.
 
-    The run lasts `cycles`, of which the first `warmup` are not measured; None is half. It ends as `saturated` when more
-    and more multicasts are under way, or more than `backlog_max`; None is 64 a host. `parameters`, `seed`, `simulator`
-    and `trace` are as for `simulate`. docs/load.md says what is measured, and how saturation is decided.
+    The run lasts `cycles`, of which the first `warmup` are not measured; None means half. It ends as `saturated` when the number of
+    multicasts in flight keeps growing, or exceeds `backlog_max`; None means 64 per host. `parameters`, `seed`, `simulator`
+    and `trace` are as for `simulate`. docs/load.md defines the measurements and saturation.
 
-    Other threads run meanwhile. Ctrl-C takes effect when the run has ended.
+    The GIL is released. Ctrl-C takes effect when the run has ended.
 
-    Raises TreecastError where the scheme does not fit the fabric, and for what is not possible; OSError where the trace
+    Raises TreecastError if the fabric does not support the scheme, and for invalid arguments; OSError if the trace
     cannot be written.
 
     >>> fabric = Fabric("icpp98")
@@ -90,11 +90,11 @@ def find_saturation(
 ) -> SaturationResult:
     """Searches for the highest load that a scheme sustains.
 
-    It begins with what the links of hosts carry, and halves that until a run is sustained; then it tries the middle
-    between what was and what was not, until these are no more than `precision` apart: a share from 0.001 to 0.5. The
-    other arguments are as for `load`. About ten runs are enough.
+    It begins with the capacity of the hosts' links, and halves the load until a run is sustained; then it bisects, until the
+    interval is at most `precision` wide, relative to the load: from 0.001 to 0.5. The
+    other arguments are as for `load`. It takes about ten runs.
 
-    Other threads run meanwhile. Ctrl-C takes effect when the search has ended.
+    The GIL is released. Ctrl-C takes effect when the search has ended.
 
     Raises TreecastError as `load` does, and for a precision out of range.
 

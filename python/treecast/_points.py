@@ -1,4 +1,4 @@
-"""Points of sweeps: what they may be, how they run, and the row that each gives."""
+"""Points of sweeps: their keys, how they run, and the row that each gives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _kind(key: str, default: object) -> str:
     return "text" if isinstance(default, str) else "whole"
 
 
-# The name and type of every column; what a point or its run does not have is null.
+# The name and type of every column; values that do not apply to a point are null.
 COLUMNS = [
     ("fabric", "text"),
     ("routing", "text"),
@@ -71,9 +71,8 @@ COLUMNS = [
 def grid(**keys: object) -> list[Point]:
     """The points of a sweep as a cross product.
 
-    What can be iterated over, such as a list or a range, holds the values of a key; a text, a mapping or anything else
-    stands for itself. The last key varies fastest. Destinations that are lists, and several parameters, are given as
-    lists of them.
+    An iterable, such as a list or a range, holds the values of a key; a text, a mapping or any other object is one
+    value. The last key varies fastest. To vary lists of destinations, or mappings of parameters, pass lists of them.
 
     >>> for point in grid(fabric="icpp98", scheme=["binomial", "tree-worm"], load=[0.01, 0.02], degree=3):
     ...     print(point)
@@ -93,7 +92,7 @@ def _values(given: object) -> list[Any]:
 
 
 def checked(points: Iterable[Mapping[str, Any]]) -> list[Point]:
-    """The points as dicts of known keys, with those that they must have."""
+    """The points as dicts, checked for unknown and missing keys."""
     return [_checked(number, point) for number, point in enumerate(points)]
 
 
@@ -172,7 +171,7 @@ def _alone(
     flits = parameters["packet_flits"]
     assert isinstance(flits, int)
     message = flits if message is None else message
-    # A message of no flits is refused by who simulates it.
+    # `simulate` rejects an empty message.
     made = plan(fabric, group, scheme, order, packets=max(1, -(-message // flits)))
     result = simulate(fabric, made, offload, message, parameters, seed, simulator=simulator)
     return {

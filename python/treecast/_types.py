@@ -9,7 +9,7 @@ from treecast._treecast import Fabric, Parameters
 
 
 class Analysis(TypedDict):
-    """What can be said of a plan without simulating it; docs/plans.md defines each."""
+    """The static analysis of a plan; docs/plans.md defines each figure."""
 
     steps: int
     depth: int
@@ -25,7 +25,7 @@ class Analysis(TypedDict):
 
 
 class LinkUtilization(TypedDict):
-    """How busy links were: shares of the measured cycles."""
+    """Link utilization: fractions of the measured cycles."""
 
     mean: float
     max: float
@@ -33,7 +33,7 @@ class LinkUtilization(TypedDict):
 
 
 class Wait(TypedDict):
-    """A packet of a deadlock: it lies behind the link `at`, and waits for the link that it `wants`."""
+    """A packet in a deadlock: it is in the buffer at the end of the link `at`, and waits for the link `wants`."""
 
     multicast: int
     worm: int
@@ -43,7 +43,7 @@ class Wait(TypedDict):
 
 
 class Deadlock(TypedDict):
-    """Packets that wait for one another, so that none of them will ever go on."""
+    """A deadlock: packets that wait for one another in a cycle."""
 
     cycle: int
     stuck: int
@@ -68,9 +68,9 @@ class _CommonKeys(_Point, total=False):
 class MulticastPoint(_CommonKeys, total=False):
     """A point of a sweep that is one multicast on an idle fabric.
 
-    `fabric` and `scheme` it must have. `fabric` is a `Fabric`, or a line that names one, with its `routing`. The other
-    keys and their defaults are the arguments of `Group`, `plan` and `simulate`; `message` is in flits, None is one
-    packet; `seed` draws random destinations too.
+    `fabric` and `scheme` are required. `fabric` is a `Fabric`, or a spec, with its `routing`. The other
+    keys and their defaults are the arguments of `Group`, `plan` and `simulate`; `message` is in flits, None means one
+    packet; `seed` also draws random destinations.
     """
 
     root: SupportsIndex
@@ -87,7 +87,7 @@ class _LoadPoint(_CommonKeys):
 class LoadPoint(_LoadPoint, total=False):
     """A point of a sweep that is a run under load.
 
-    `fabric`, `scheme`, `load` and `degree` it must have. `fabric` is a `Fabric`, or a line that names one, with its
+    `fabric`, `scheme`, `load` and `degree` are required. `fabric` is a `Fabric`, or a spec, with its
     `routing`. The other keys and their defaults are the arguments of `load`.
     """
 
@@ -99,12 +99,12 @@ class LoadPoint(_LoadPoint, total=False):
 
 
 class GroupSettings(TypedDict, total=False):
-    """What a group of nodes is set to, the same at every member; docs/library.md has the defaults.
+    """The settings of a group, the same at every member; docs/library.md has the defaults.
 
-    `group`: its number. `root`: the root's place among the members. `token`: what all members know and others do not.
-    `scheme`: how the tree is made. `offload`: who forwards: host, assisted or nic. `message_bytes`: how long messages are, more or
-    less. `slots`: how many packets each member holds. `mtu_bytes`: the longest datagram that the network carries whole. `admits`:
-    whether hosts that ask later become members. `bytes_per_s_max`: how fast the root sends at most; None: as fast as it arrives.
+    `group`: the group's number. `root`: the root's index in the list of members. `token`: the secret shared by all members.
+    `scheme`: the scheme that builds the tree. `offload`: who forwards: host, assisted or nic. `message_bytes`: the expected message
+    size. `slots`: how many packets each member can hold. `mtu_bytes`: the MTU of the network. `admits`: whether hosts can join the
+    running group. `bytes_per_s_max`: the rate limit of the root; None means no limit.
     """
 
     group: int

@@ -13,8 +13,8 @@
 >>> asyncio.run(main())
 b'hello'
 
-Any number of groups wait on one loop, without threads; only `listen` and `join` use a thread each while they wait. `asyncio.timeout` bounds every
-call, and a task that is cancelled loses no message.
+Any number of groups wait in one event loop, without threads; only `listen` and `join` use one thread each while they wait.
+`asyncio.timeout` bounds every call, and a cancelled task loses no message.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Where the node listens, as members of its groups give it."""
+        """The UDP address of the node, as it appears in member lists."""
         return self._node.address
 
     @property
     def strays(self) -> dict[str, int]:
-        """Datagrams that belonged to no group, by what was wrong with them."""
+        """The numbers of datagrams that were dropped because they belong to no group of this node, by reason."""
         return self._node.strays
 
     async def listen(
@@ -83,7 +83,8 @@ class Node:
     ) -> NodeGroup:
         """Listens until all members have joined, and takes part in their group as its root, as `treecast.Node.listen`.
 
-        It has a timeout, since the error names the missing members. Cancelled, it tells the others that there will be no group.
+        It has a timeout of its own, since the error names the missing members. If it is cancelled, the members that have joined are
+        told so.
         """
         return NodeGroup(await _in_thread(partial(self._node._listen, listen, members, timeout, settings)))
 
@@ -92,23 +93,23 @@ class Node:
     ) -> NodeGroup:
         """Joins the group of a root that listens, as `treecast.Node.join`.
 
-        Cancelled, it makes room for another member.
+        If it is cancelled, another member can join in its place.
         """
         return NodeGroup(await _in_thread(partial(self._node._join, root, token, member, timeout)))
 
     def group(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
-        """Takes part in a group, as `treecast.Node.group`. It waits for nothing, unless the root is to measure the network for the
-        scheme `postal`: then the loop stands still meanwhile, and with `listen` it does not.
+        """Creates a group from a list of members, as `treecast.Node.group`. It does not wait, unless the root measures the network for
+        the scheme `postal`: that blocks the event loop, which `listen` does not.
         """
         return NodeGroup(self._node.group(members, **settings))
 
     def join_running(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
-        """Asks the root of a group that runs already to take this node in, as `treecast.Node.join_running`. It waits for nothing."""
+        """Asks the root of a running group to admit this node, as `treecast.Node.join_running`. It does not wait."""
         return NodeGroup(self._node.join_running(members, **settings))
 
     async def close(self) -> None:
-        """Closes the node. Groups that are still open are given up."""
-        # For some seconds at most.
+        """Closes the node. Open groups are aborted."""
+        # It takes some seconds at most.
         await asyncio.to_thread(self._node.close)
 
     async def __aenter__(self) -> Node:
@@ -124,24 +125,24 @@ class Node:
 
 
 async def _in_thread(call: Callable[[Callable[[], None]], _T]) -> _T:
-    """Makes a call in a thread of its own. The call is given what it has to call again and again: that ends it by an exception, once
-    this is cancelled.
+    """Runs a call in a new thread. The call's argument is a function that it calls periodically, and that raises an exception once this
+    coroutine is cancelled.
     """
     is_cancelled = threading.Event()
 
-    def look() -> None:
+    def check() -> None:
         if is_cancelled.is_set():
             raise InterruptedError
 
-    # Not one of the loop's own threads: those are few, and all members that this waits for may join in the same loop.
+    # Not in the default executor: its threads are few, and all members that this call waits for may join in the same loop.
     thread = ThreadPoolExecutor(1, thread_name_prefix="treecast")
-    running = asyncio.get_running_loop().run_in_executor(thread, call, look)
+    running = asyncio.get_running_loop().run_in_executor(thread, call, check)
     thread.shutdown(wait=False)
     try:
         await asyncio.wait([running])
     except asyncio.CancelledError:
         is_cancelled.set()
-        # Whatever it ends with, nobody asks for it.
+        # Retrieve the exception, so that asyncio does not log it.
         running.add_done_callback(asyncio.Future.exception)
         await asyncio.wait([running])
         raise
@@ -151,75 +152,76 @@ async def _in_thread(call: Callable[[Callable[[], None]], _T]) -> _T:
 class NodeGroup:
     """A group at one of its members, as `treecast.NodeGroup`, within one event loop at a time.
 
-    At the end of an `async with` block it is closed; left by an exception, it is given up. `async for` receives until the root
-    closes the group. Calls raise what those of `treecast.NodeGroup` raise.
+    At the end of an `async with` block it is closed; after an exception it is aborted. `async for` receives until the root
+    closes the group. Methods raise the same exceptions as those of `treecast.NodeGroup`.
     """
 
     def __init__(self, group: treecast.NodeGroup) -> None:
         self._group = group
-        # From now on whatever there is to see makes it readable.
+        # From now on each change of the group's state makes it readable.
         self._descriptor = group.fileno()
         self._waiting: set[asyncio.Future[None]] = set()
         self._sending = asyncio.Lock()
         self._is_given_up = False
 
     async def send(self, message: Buffer) -> None:
-        """At the root: sends a message to all other members. It comes back when the message is on its way.
+        """At the root: sends a message to all other members. It returns when the message has been copied into the group's slots.
 
-        Cancelled, a message that has not begun is not sent; one that has begun is sent whole by the next call that sends,
-        flushes or closes. Until then its bytes stay in use.
+        If it is cancelled before the first byte is sent, the message is not sent; otherwise the next call that sends, flushes or
+        closes sends the rest, and uses the buffer until then.
         """
         async with self._sending:
             await self._until(partial(self._group._begin, message))
             await self._until(self._group._finish)
 
     async def receive(self) -> bytes | None:
-        """Receives the next message; None, if the root has closed the group and everything has been received.
+        """Receives the next message; returns None if the root has closed the group and all messages have been received.
 
-        Cancelled, it has taken nothing: the next call receives that message.
+        If it is cancelled, the next call receives that message.
         """
         return await self._until(partial(self._group.receive, 0))
 
     async def flush(self) -> None:
-        """At the root: waits until every member that is not lost has all that has been sent."""
+        """At the root: waits until every member that is not lost has all messages sent so far."""
         await self._until(partial(self._group.flush, 0))
 
     async def wait_until_ready(self) -> list[treecast.Lost]:
-        """At the root: waits until every member has its place in the tree, or is lost; says who is lost. At another member: waits
-        until this one has its place.
+        """At the root: waits until every member has its position in the tree or is lost, and returns the lost members. At another
+        member: waits until it has its position.
         """
         return await self._until(partial(self._group.wait_until_ready, 0))
 
     async def close(self) -> list[treecast.Lost]:
-        """Closes the group at its root, when every member has everything; says who has been lost or has left. At another member:
-        leaves the group.
+        """At the root: waits until every member has all messages, closes the group, and returns the members that have been lost or
+        have left. At another member: leaves the group.
 
-        Cancelled, the group goes on to be closed.
+        If it is cancelled, the group continues to close in the background.
         """
         return await self._until(partial(self._group.close, 0))
 
     def give_up(self) -> None:
-        """Gives the group up, and waits for nothing."""
+        """Aborts the group without waiting."""
         self._is_given_up = True
         self._group.give_up()
 
+    @property
     def losses(self) -> list[treecast.Lost]:
-        """Who has been lost or has left until now, as far as the root knows."""
-        return self._group.losses()
+        """The members that have been lost or have left so far, as known to the root."""
+        return self._group.losses
 
     @property
     def member(self) -> int | None:
-        """This member's number, from 0; None, until it has its place."""
+        """This member's number, from 0; None until it has its position in the tree."""
         return self._group.member
 
     @property
     def scheme(self) -> str | None:
-        """How the tree is made, as `treecast.NodeGroup.scheme`."""
+        """The scheme of the tree, as `treecast.NodeGroup.scheme`."""
         return self._group.scheme
 
     @property
     def counters(self) -> dict[str, int]:
-        """What has been counted for this group at this node, by name."""
+        """The counters of this group at this node, by name."""
         return self._group.counters
 
     def __aiter__(self) -> NodeGroup:
@@ -246,16 +248,16 @@ class NodeGroup:
         return repr(self._group)
 
     async def _until(self, attempt: Callable[[], _T]) -> _T:
-        """Attempts it now, and again whenever there is something new to see."""
-        # Others have their turn also where everything is there at once.
+        """Attempts a call now, and again after each change of the group's state."""
+        # Other tasks run even if every attempt succeeds at once.
         await asyncio.sleep(0)
         while True:
-            # Between an attempt and the wait nothing else runs in this loop, so no news is missed.
+            # No other task runs between the attempt and the wait, so no change is missed.
             with contextlib.suppress(TimeoutError):
                 return attempt()
-            await self._news()
+            await self._changed()
 
-    async def _news(self) -> None:
+    async def _changed(self) -> None:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.add_reader(self._descriptor, self._wake)

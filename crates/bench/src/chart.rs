@@ -2,10 +2,10 @@
 
 use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 
-use crate::{Report, Row};
+use crate::report::{Report, Row};
 
-/// The time until the last member has a message, by the length of messages, with a curve for each way to broadcast. A point is
-/// the median; its spread reaches up to what one in a hundred exceeds.
+/// The latency of the last delivery over the message size, with one curve per configuration. A point is the median; its error
+/// bar ends at the 99th percentile.
 pub fn figure(report: &Report, command: String) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
@@ -32,7 +32,7 @@ pub fn figure(report: &Report, command: String) -> Figure {
     Figure {
         study: "bench".into(),
         name: "last-delivery".into(),
-        title: format!("Broadcast among {hosts} hosts: until the last one has it"),
+        title: format!("Broadcast among {hosts} hosts: latency of the last delivery"),
         x_label: "message (bytes)".into(),
         y_label: "last delivery (us)".into(),
         row_label: None,
@@ -42,7 +42,7 @@ pub fn figure(report: &Report, command: String) -> Figure {
         shared_y: true,
         columns: 1,
         panels: vec![Panel { title: String::new(), curves }],
-        caption: "Medians; the spread reaches up to what one message in a hundred exceeds.".into(),
+        caption: "Medians; error bars end at the 99th percentile.".into(),
         command,
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_is_a_curve() {
+    fn every_configuration_is_a_curve() {
         let row = |offload: &str, bytes| Row {
             engine: "user".into(),
             offload: offload.into(),
@@ -76,13 +76,13 @@ mod tests {
             last_stored_us_p50: None,
             last_stored_us_p99: None,
             cpu_us_per_broadcast: 1.0,
-            bcast_cpu_us_mean: 1.0,
+            call_us_mean: 1.0,
             call_cpu_us_mean: None,
             throughput_mb_s: 1.0,
             packets_per_broadcast: 3.0,
-            repeated_per_broadcast: 0.0,
+            retransmitted_per_broadcast: 0.0,
             lost: 0,
-            doubled: 0,
+            duplicates: 0,
             killed: None,
         };
         let rows = vec![row("host", 64), row("nic", 64), row("host", 1_024), row("nic", 1_024)];

@@ -1,88 +1,87 @@
-//! What was measured, as rows.
+//! The measurements, as rows.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::order::Measured;
+use crate::control::Measured;
 
 /// The format of a report as JSON.
 pub const FORMAT: &str = "treecast-bench-1";
 
-/// What was measured, a row a way to broadcast and length.
+/// The measurements: one row per message size and configuration.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: &'static str,
-    /// The rows, by length and way.
+    /// The rows, by size and configuration.
     pub rows: Vec<Row>,
-    /// Members that were lost on the way, as their roots say.
+    /// The members that were lost, in the root's words.
     pub lost_members: Vec<String>,
-    /// How far times of different hosts may be wrong, because their clocks were compared over the network; 0 on one machine.
+    /// The bound on the error of times that compare clocks of different hosts; 0 on one machine.
     pub clock_error_us: f64,
 }
 
-/// What came of the death of a member in the middle of a message. Times are in microseconds from its death.
+/// The effect of killing a member in the middle of a message. Times are in microseconds after it was killed.
 #[derive(Debug, Clone, Serialize)]
-pub struct Killed {
-    /// Which.
+pub struct KilledMember {
+    /// The number of the member.
     pub member: u32,
-    /// When the root's application could know; none, if everybody had the message before.
+    /// When the root reported the loss; `None` if all survivors had the message before.
     pub root_knew_us: Option<f64>,
-    /// When the last survivor had the message; none without survivors.
+    /// When the last survivor had the message; `None` without survivors.
     pub survivors_complete_us: Option<f64>,
 }
 
-/// One way to broadcast messages of one length. Times are in microseconds.
+/// One configuration and message size. Times are in microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What played the NIC.
+    /// The packet engine.
     pub engine: String,
-    /// Who forwarded.
+    /// Who forwards.
     pub offload: String,
-    /// How the tree was made.
+    /// The scheme that builds the tree.
     pub scheme: String,
-    /// How many hosts there were, the root included.
+    /// The number of hosts, including the root.
     pub hosts: u32,
-    /// How long messages were.
+    /// The message size.
     pub bytes: u64,
-    /// How many were measured.
+    /// The number of messages measured.
     pub messages: u32,
-    /// From the root's call until it knew that every member had the message.
+    /// From the root's call until it knew that every member had the message: median.
     pub root_us_p50: f64,
-    /// The same, of one in a hundred.
+    /// The same, 99th percentile.
     pub root_us_p99: f64,
-    /// From the root's call until the last member's application had the message.
+    /// From the root's call until the last member's application had the message: median.
     pub last_delivery_us_p50: f64,
-    /// The same, of one in a hundred.
+    /// The same, 99th percentile.
     pub last_delivery_us_p99: f64,
-    /// From the root's call until the message was in the last member's memory, by the kernel's time stamps; none where its packet
-    /// path has no part in it.
+    /// From the root's call until the kernel's packet path had stored the message at the last member: median; `None` with other
+    /// engines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_stored_us_p50: Option<f64>,
-    /// The same, of one in a hundred.
+    /// The same, 99th percentile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_stored_us_p99: Option<f64>,
-    /// CPU time of all processes together.
+    /// CPU time of all processes.
     pub cpu_us_per_broadcast: f64,
-    /// How long a member other than the root was in the call, on average: what it costs a process that polls, as those of MPI
-    /// do.
-    pub bcast_cpu_us_mean: f64,
-    /// CPU time of a member other than the root in the call, on average: what it costs a process that sleeps. None in a stream.
+    /// The mean duration of a receiver's call: the CPU time that it costs a process that polls, as most MPI processes do.
+    pub call_us_mean: f64,
+    /// The mean CPU time of a receiver's thread in its call: what it costs a process that sleeps. `None` in a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_cpu_us_mean: Option<f64>,
-    /// How much reached each member a second, in 10^6 bytes.
+    /// The throughput per member, in 10^6 bytes per second.
     pub throughput_mb_s: f64,
-    /// Data packets that all nodes sent a message.
+    /// Data packets per message, sent by all nodes, including retransmissions.
     pub packets_per_broadcast: f64,
-    /// Of these, how many had been sent before.
-    pub repeated_per_broadcast: f64,
-    /// Messages that a member has not received, over all members.
+    /// Retransmissions per message.
+    pub retransmitted_per_broadcast: f64,
+    /// Messages that were not received, summed over all members.
     pub lost: u64,
-    /// Messages that a member has received twice.
-    pub doubled: u64,
-    /// What came of it when a member was killed.
+    /// Messages that were received twice, summed over all members.
+    pub duplicates: u64,
+    /// The effect of killing a member, if one was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub killed: Option<Killed>,
+    pub killed: Option<KilledMember>,
 }
 
 impl Report {
@@ -91,31 +90,31 @@ impl Report {
     }
 }
 
-/// What is gathered for a row.
+/// The statistics that make a row.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct Statistics {
     pub root: Times,
     pub last_delivery: Times,
     pub last_stored: Times,
-    in_call: Times,
+    call: Times,
     call_cpu: Times,
     cpu_ns: u64,
     pub packets: u64,
-    pub repeated: u64,
-    /// How many bytes reached each member, and in which time.
+    pub retransmitted: u64,
+    /// The bytes that each member received, and the time that this took.
     bytes: u64,
     span_ns: u64,
     pub lost: u64,
-    pub doubled: u64,
+    pub duplicates: u64,
 }
 
-/// Spans of time.
+/// A histogram of durations, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Times(Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Self {
-        let mut histogram = Histogram::new(3).expect("three digits are possible");
+        let mut histogram = Histogram::new(3).expect("three significant digits are supported");
         histogram.auto(true);
         Self(histogram)
     }
@@ -123,39 +122,39 @@ impl Default for Times {
 
 impl Times {
     fn record(&mut self, span_ns: u64) {
-        self.0.record(span_ns).expect("a histogram that grows takes any time");
+        self.0.record(span_ns).expect("a histogram that resizes accepts any value");
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The median, and what one in a hundred exceeds, in microseconds.
+    /// The median and the 99th percentile, in microseconds.
     pub fn percentiles(&self) -> (f64, f64) {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e3;
         (at(0.5), at(0.99))
     }
 }
 
-/// The last of the times that members have measured for a message.
+/// The latest of the times that receivers have measured for a message.
 fn last_of(others: &[Measured], number: usize, times: impl Fn(&Measured) -> &Vec<u64>) -> Option<u64> {
     others.iter().filter_map(|other| times(other).get(number)).max().copied()
 }
 
-impl Gathered {
-    /// Adds what was measured in a turn: the root's first, then the others'.
+impl Statistics {
+    /// Adds the measurements of a run: first the root's, then the receivers'.
     pub fn add(&mut self, bytes: usize, messages: u32, measured: &[Measured], is_stream: bool) {
         let Some((root, others)) = measured.split_first() else { return };
         self.cpu_ns += measured.iter().map(|measured| measured.cpu_ns).sum::<u64>();
         self.packets += measured.iter().map(|measured| measured.packets).sum::<u64>();
-        self.repeated += measured.iter().map(|measured| measured.repeated).sum::<u64>();
+        self.retransmitted += measured.iter().map(|measured| measured.retransmitted).sum::<u64>();
         self.lost += others.iter().map(|measured| measured.lost).sum::<u64>();
-        self.doubled += others.iter().map(|measured| measured.doubled).sum::<u64>();
+        self.duplicates += others.iter().map(|measured| measured.duplicates).sum::<u64>();
         for &span in &root.span_ns {
             self.root.record(span);
         }
         for &span in others.iter().flat_map(|other| &other.span_ns) {
-            self.in_call.record(span);
+            self.call.record(span);
         }
         for &span in others.iter().flat_map(|other| &other.call_cpu_ns) {
             self.call_cpu.record(span);
@@ -182,8 +181,8 @@ impl Gathered {
         self.cpu_ns as f64 / 1e3
     }
 
-    pub fn in_call_us_mean(&self) -> f64 {
-        self.in_call.0.mean() / 1e3
+    pub fn call_us_mean(&self) -> f64 {
+        self.call.0.mean() / 1e3
     }
 
     pub fn call_cpu_us_mean(&self) -> Option<f64> {

@@ -1,13 +1,10 @@
 //! The C ABI: `include/treecast.h` is generated from this file.
 //!
-//! Every function checks its pointers for null and its texts for UTF-8, and answers [`tc_result::TC_WRONG`]; no panic leaves it.
+//! Every function checks its pointers for null and its strings for UTF-8, and otherwise returns
+//! [`tc_result::TC_INVALID_ARGUMENT`]. No panic unwinds into C.
 
-#![expect(unsafe_code, reason = "what C gives are pointers")]
-#![allow(
-    non_camel_case_types,
-    clippy::doc_markdown,
-    reason = "these are names and comments for readers of C"
-)]
+#![expect(unsafe_code, reason = "C passes raw pointers")]
+#![allow(non_camel_case_types, clippy::doc_markdown, reason = "names and comments are for C")]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -21,29 +18,32 @@ use treecast_node::{
     Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Node, NodeError, NodeSettings, resolve,
 };
 
-/// What came of a call.
+/// The result of a call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum tc_result {
-    /// It is done.
+    /// Success.
     TC_OK = 0,
-    /// The root has closed the group, and everything has been received.
+    /// The root has closed the group, and all messages have been received.
     TC_CLOSED = 1,
-    /// The time is over.
+    /// The timeout has expired.
     TC_TIMED_OUT = 2,
-    /// The message is longer than the room for it. It can still be received.
-    TC_TOO_LONG = 3,
-    /// Members have been lost, which tc_error_message names; all others have everything.
-    TC_LOST = 4,
-    /// What was given makes no sense.
-    TC_WRONG = 5,
-    /// The group is over in another way than by being closed.
+    /// The message is longer than the buffer. It can still be received.
+    TC_BUFFER_TOO_SMALL = 3,
+    /// Members have been lost; tc_error_message names them. All other members have all messages.
+    TC_MEMBERS_LOST = 4,
+    /// An argument is invalid, or does not apply to this member.
+    TC_INVALID_ARGUMENT = 5,
+    /// The group has ended without being closed: it was aborted, the root is unreachable, or this member has left or was evicted.
     TC_ENDED = 6,
-    /// The system refuses something.
-    TC_SYSTEM = 7,
+    /// A system call has failed.
+    TC_SYSTEM_ERROR = 7,
 }
 
-use tc_result::{TC_CLOSED, TC_ENDED, TC_LOST, TC_OK, TC_SYSTEM, TC_TIMED_OUT, TC_TOO_LONG, TC_WRONG};
+use tc_result::{
+    TC_BUFFER_TOO_SMALL, TC_CLOSED, TC_ENDED, TC_INVALID_ARGUMENT, TC_MEMBERS_LOST, TC_OK, TC_SYSTEM_ERROR,
+    TC_TIMED_OUT,
+};
 
 /// A running node within this process.
 pub struct tc_node(Node);
@@ -51,7 +51,7 @@ pub struct tc_node(Node);
 /// A group at one of its members.
 pub struct tc_group(Group);
 
-/// What went wrong, and how to tell it.
+/// An error and its message.
 struct Failure(tc_result, String);
 
 thread_local! {
@@ -66,13 +66,13 @@ impl From<NodeError> for Failure {
             | NodeError::JoinFailed { .. }
             | NodeError::Cancelled
             | NodeError::Unanswered(_) => TC_TIMED_OUT,
-            NodeError::TooLong { .. } => TC_TOO_LONG,
+            NodeError::TooLong { .. } => TC_BUFFER_TOO_SMALL,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,
             NodeError::Ended(_) | NodeError::NodeClosed => TC_ENDED,
             NodeError::Bind { .. }
             | NodeError::System { .. }
             | NodeError::Kernel(_)
-            | NodeError::DatagramTooLong { .. } => TC_SYSTEM,
+            | NodeError::DatagramTooLong { .. } => TC_SYSTEM_ERROR,
             NodeError::Plan(_)
             | NodeError::NoSuchEngine(_)
             | NodeError::Daemon(_)
@@ -80,88 +80,88 @@ impl From<NodeError> for Failure {
             | NodeError::Members(_)
             | NodeError::Rejected { .. }
             | NodeError::Refused(_)
-            | NodeError::WrongSide { .. } => TC_WRONG,
+            | NodeError::WrongSide { .. } => TC_INVALID_ARGUMENT,
         };
         Self(result, error.to_string())
     }
 }
 
 fn wrong(why: impl Into<String>) -> Failure {
-    Failure(TC_WRONG, why.into())
+    Failure(TC_INVALID_ARGUMENT, why.into())
 }
 
-/// Does it, keeps what went wrong for [`tc_error_message`], and lets no panic out.
-fn answer(call: impl FnOnce() -> Result<tc_result, Failure>) -> tc_result {
+/// Runs a call, keeps its error for [`tc_error_message`], and catches panics.
+fn result_of(call: impl FnOnce() -> Result<tc_result, Failure>) -> tc_result {
     let done = catch_unwind(AssertUnwindSafe(call));
     let Failure(result, message) = match done {
         Ok(Ok(result)) => return result,
         Ok(Err(failure)) => failure,
-        Err(_) => Failure(TC_SYSTEM, "a bug of the library: it has panicked".into()),
+        Err(_) => Failure(TC_SYSTEM_ERROR, "the library has panicked, which is a bug".into()),
     };
     MESSAGE.set(CString::new(message.replace('\0', " ")).unwrap_or_default());
     result
 }
 
 /// # Safety
-/// Null, or a text that ends with a zero.
+/// `pointer` is null or a zero-terminated string.
 unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(wrong(format!("{what} is NULL")));
     }
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| wrong(format!("{what} is no UTF-8")))
+    text.to_str().map_err(|_| wrong(format!("{what} is not valid UTF-8")))
 }
 
 /// # Safety
-/// Null, or what `tc_node_new` or `tc_group_new` has written, and not freed.
+/// `pointer` is null, or a handle from `tc_node_new` or a function that creates groups, and not freed.
 unsafe fn handle<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_ref() }.ok_or_else(|| wrong(format!("the {what} is NULL")))
 }
 
 /// # Safety
-/// Null, or a place for one `T`.
-unsafe fn write<T>(place: *mut T, value: T, what: &str) -> Result<(), Failure> {
-    if place.is_null() {
-        return Err(wrong(format!("there is no place for the {what}: it is NULL")));
+/// `output` is null or valid for writing one `T`.
+unsafe fn write<T>(output: *mut T, value: T, what: &str) -> Result<(), Failure> {
+    if output.is_null() {
+        return Err(wrong(format!("the output for the {what} is NULL")));
     }
     // SAFETY: as the caller promises.
-    unsafe { place.write(value) };
+    unsafe { output.write(value) };
     Ok(())
 }
 
-/// TC_OK, or the names of who was lost.
-fn all_there(lost: &[Lost]) -> Result<tc_result, Failure> {
+/// TC_OK, or the names of the lost members.
+fn none_lost(lost: &[Lost]) -> Result<tc_result, Failure> {
     if lost.is_empty() {
         return Ok(TC_OK);
     }
     let names: Vec<String> = lost.iter().map(ToString::to_string).collect();
-    Err(Failure(TC_LOST, names.join("; ")))
+    Err(Failure(TC_MEMBERS_LOST, names.join("; ")))
 }
 
 fn timeout(milliseconds: i64) -> Option<Duration> {
     u64::try_from(milliseconds).ok().map(Duration::from_millis)
 }
 
-/// What went wrong in this thread's last call that did not answer TC_OK. It stays until this thread's next such call.
+/// The error message of this thread's last call that did not return TC_OK. It is valid until this thread's next such call.
 #[unsafe(no_mangle)]
 pub extern "C" fn tc_error_message() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())
 }
 
-/// Opens a node that listens at an address such as "192.0.2.1:7000"; port 0 lets the system choose one. `settings` are those of a
-/// node, such as "spin_us=20 peer_timeout_ms=400", or NULL.
+/// Opens a node at a UDP address such as "192.0.2.1:7000"; with port 0 the system chooses a port. `settings` are those of a
+/// node, separated by spaces, such as "spin_us=20 peer_timeout_ms=400", or NULL.
 ///
 /// # Safety
-/// `bind` ends with a zero, and `settings` unless it is NULL; `node` is a place for a pointer.
+/// `bind` is a zero-terminated string, and so is `settings` unless it is NULL; `node` is valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_node_new(
     bind: *const c_char,
     settings: *const c_char,
     node: *mut *mut tc_node,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let bind = resolve(unsafe { text(bind, "bind") }?)?;
         let mut node_settings = NodeSettings { bind, ..NodeSettings::default() };
@@ -179,11 +179,11 @@ pub unsafe extern "C" fn tc_node_new(
     })
 }
 
-/// Closes a node. It waits, for some seconds at most, until groups that are closed have said what others still need. Its groups
-/// have to be freed before. NULL is allowed.
+/// Closes a node. The call waits, for some seconds at most, until closed groups have sent what other members still need. The node's
+/// groups must be freed before. NULL is allowed.
 ///
 /// # Safety
-/// `node` is NULL, or comes from `tc_node_new` and is not used any more.
+/// `node` is NULL, or comes from `tc_node_new` and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_node_free(node: *mut tc_node) {
     if !node.is_null() {
@@ -192,23 +192,23 @@ pub unsafe extern "C" fn tc_node_free(node: *mut tc_node) {
     }
 }
 
-/// Writes where the node listens, as text that ends with a zero, into `room` bytes at `address`; 64 are enough.
+/// Writes the node's UDP address as a zero-terminated string to `address`, a buffer of `capacity` bytes; 64 are sufficient.
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; `address` has room for so many bytes.
+/// `node` comes from `tc_node_new`; `address` is valid for writing `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_node_address(
     node: *const tc_node,
     address: *mut c_char,
-    room: usize,
+    capacity: usize,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let text = unsafe { handle(node, "node") }?.0.address().to_string();
-        if address.is_null() || room <= text.len() {
-            return Err(wrong(format!("{} bytes are needed for the address", text.len() + 1)));
+        if address.is_null() || capacity <= text.len() {
+            return Err(wrong(format!("the address needs a buffer of {} bytes", text.len() + 1)));
         }
-        // SAFETY: there is room for the text and its zero, and a new text overlaps with nothing.
+        // SAFETY: the buffer is large enough for the text and its zero, and the text was just allocated, so they do not overlap.
         unsafe {
             ptr::copy_nonoverlapping(text.as_ptr().cast(), address, text.len());
             address.add(text.len()).write(0);
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn tc_node_address(
 }
 
 /// # Safety
-/// NULL, or a text that ends with a zero.
+/// `settings` is NULL or a zero-terminated string.
 unsafe fn group_settings(
     settings: *const c_char,
     members: Vec<SocketAddr>,
@@ -232,12 +232,12 @@ unsafe fn group_settings(
     Ok(group_settings)
 }
 
-/// Takes part in a group. `members` are the addresses of all members, as host:port, divided by commas, the same at every member.
-/// The root is the first, unless `settings` says otherwise. `settings` are NULL, or key=value divided by spaces, as "root=2 scheme=binomial
-/// offload=nic token=secret message_bytes=16384".
+/// Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
+/// every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
+/// "root=2 scheme=binomial offload=nic token=secret message_bytes=16384".
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_new(
     node: *const tc_node,
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn tc_group_new(
     settings: *const c_char,
     group: *mut *mut tc_group,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let (node, members) = unsafe { (handle(node, "node")?, text(members, "members")?) };
         let members =
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn tc_group_new(
 /// tc_group_new, and hold for all members. TC_TIMED_OUT, if not all have joined; tc_error_message names them.
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_listen(
     node: *const tc_node,
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn tc_group_listen(
     timeout_ms: i64,
     group: *mut *mut tc_group,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let (node, listen) = unsafe { (handle(node, "node")?, text(listen, "listen")?) };
         // SAFETY: as the caller promises.
@@ -290,10 +290,10 @@ pub unsafe extern "C" fn tc_group_listen(
 
 /// Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
 /// its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
-/// missing; TC_WRONG, if the root rejects this node.
+/// missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; the texts end with zeroes; `group` is a place for a pointer.
+/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_join(
     node: *const tc_node,
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn tc_group_join(
     timeout_ms: i64,
     group: *mut *mut tc_group,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let (node, root) = unsafe { (handle(node, "node")?, text(root, "root")?) };
         // SAFETY: as the caller promises.
@@ -312,7 +312,10 @@ pub unsafe extern "C" fn tc_group_join(
         options.timeout = timeout(timeout_ms);
         options.member = match member {
             ..0 => None,
-            _ => Some(u32::try_from(member).map_err(|_| wrong(format!("{member} is no member's number")))?),
+            _ => Some(
+                u32::try_from(member)
+                    .map_err(|_| wrong(format!("{member} is not the number of a member")))?,
+            ),
         };
         let entered = node.0.join(&options)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
@@ -321,13 +324,13 @@ pub unsafe extern "C" fn tc_group_join(
     })
 }
 
-/// Writes this member's number.
+/// Writes this member's number, from 0. TC_INVALID_ARGUMENT, if it has no number yet.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new` or the like; `member` is a place for a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `member` is valid for writing a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u32) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let number = unsafe { handle(group, "group") }?.0.member();
         let number = number.ok_or_else(|| wrong("this node has no number yet"))?;
@@ -337,32 +340,32 @@ pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u3
     })
 }
 
-/// Waits until every member has its place in the tree: TC_LOST, if some are lost, which does not keep the others. TC_TIMED_OUT
-/// names who has not answered yet. Sending and receiving do not need it.
+/// Waits until every member has its position in the tree: TC_MEMBERS_LOST, if some are lost; the others can still use the group. After
+/// TC_TIMED_OUT, tc_error_message names the missing members. Sending and receiving do not require this call.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new`.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_wait_until_ready(group: *const tc_group, timeout_ms: i64) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let lost = unsafe { handle(group, "group") }?.0.wait_until_ready(timeout(timeout_ms))?;
-        all_there(&lost)
+        none_lost(&lost)
     })
 }
 
-/// At the root: sends a message to all other members. It answers when the message is on its way, and its bytes may be used for
-/// something else.
+/// At the root: sends a message to all other members. The call returns when the message has been copied, and its buffer can be
+/// reused.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new`; `message` has so many bytes, or is NULL where there are none.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `message` is valid for reading `length` bytes, or NULL if `length` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_send(
     group: *const tc_group,
     message: *const c_void,
     length: usize,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let group = unsafe { handle(group, "group") }?;
         let bytes = if length == 0 {
@@ -378,42 +381,42 @@ pub unsafe extern "C" fn tc_group_send(
     })
 }
 
-/// At the root: waits until every member that is not lost has all that has been sent.
+/// At the root: waits until every member that is not lost has all messages sent so far.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new`.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         unsafe { handle(group, "group") }?.0.flush(timeout(timeout_ms))?;
         Ok(TC_OK)
     })
 }
 
-/// At other members: receives the next message into `room` bytes at `buffer`, and writes how long it is. TC_CLOSED, if the root
-/// has closed the group and everything has been received.
+/// At other members: receives the next message into `buffer`, which has `capacity` bytes, and writes its length. TC_CLOSED, if the
+/// root has closed the group and all messages have been received.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new`; `buffer` has room for so many bytes; `length` is a place for a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing `capacity` bytes; `length` is valid for writing a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_receive(
     group: *const tc_group,
     buffer: *mut c_void,
-    room: usize,
+    capacity: usize,
     timeout_ms: i64,
     length: *mut usize,
 ) -> tc_result {
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let group = unsafe { handle(group, "group") }?;
         if buffer.is_null() || length.is_null() {
-            return Err(wrong("there is no place for the message or its length: it is NULL"));
+            return Err(wrong("the buffer or the output for the length is NULL"));
         }
-        // SAFETY: as the caller promises; bytes that nobody has written yet are set before they are lent as such.
+        // SAFETY: as the caller promises; uninitialized bytes are written before a slice refers to them.
         let bytes = unsafe {
-            ptr::write_bytes(buffer.cast::<u8>(), 0, room);
-            slice::from_raw_parts_mut(buffer.cast::<u8>(), room)
+            ptr::write_bytes(buffer.cast::<u8>(), 0, capacity);
+            slice::from_raw_parts_mut(buffer.cast::<u8>(), capacity)
         };
         match group.0.receive_into(bytes, timeout(timeout_ms))? {
             Some(received) => {
@@ -426,44 +429,44 @@ pub unsafe extern "C" fn tc_group_receive(
     })
 }
 
-/// A file descriptor that becomes readable when there is something new to see, or -1. Whoever watches it reads its eight bytes,
-/// and then receives with a timeout of 0 until nothing is there. It belongs to the group.
+/// A file descriptor that becomes readable when the group's state changes, or -1. Then read its eight bytes, and receive with a
+/// timeout of 0 until TC_TIMED_OUT. The group owns it.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new`.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_descriptor(group: *const tc_group) -> c_int {
     let mut descriptor = -1;
-    answer(|| {
+    result_of(|| {
         // SAFETY: as the caller promises.
         let watched = unsafe { handle(group, "group") }?.0.watch();
-        descriptor = watched.map_err(|error| Failure(TC_SYSTEM, error.to_string()))?.as_raw_fd();
+        descriptor = watched.map_err(|error| Failure(TC_SYSTEM_ERROR, error.to_string()))?.as_raw_fd();
         Ok(TC_OK)
     });
     descriptor
 }
 
-/// Closes a group at its root, when every member has everything: TC_LOST, if some have been lost. At another member: leaves it.
-/// The group is freed, whatever the answer is.
+/// At the root: waits until every member has all messages, and closes the group: TC_MEMBERS_LOST, if some have been lost. At another
+/// member: leaves the group. The group is freed, whatever the result is.
 ///
 /// # Safety
-/// `group` comes from `tc_group_new`, and is not used any more.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_close(group: *mut tc_group, timeout_ms: i64) -> tc_result {
-    answer(|| {
+    result_of(|| {
         if group.is_null() {
             return Err(wrong("the group is NULL"));
         }
         // SAFETY: as the caller promises.
         let group = unsafe { Box::from_raw(group) };
-        all_there(&group.0.close(timeout(timeout_ms))?)
+        none_lost(&group.0.close(timeout(timeout_ms))?)
     })
 }
 
-/// Frees a group. A root that has not closed it gives it up, and another member leaves it if it is not closed. NULL is allowed.
+/// Frees a group. If it is not closed, the root aborts it, and another member leaves it. NULL is allowed.
 ///
 /// # Safety
-/// `group` is NULL, or comes from `tc_group_new` and is not used any more.
+/// `group` is NULL, or comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_free(group: *mut tc_group) {
     if !group.is_null() {

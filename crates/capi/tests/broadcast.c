@@ -1,4 +1,4 @@
-/* One process with a root and two members: listens, joins, sends, receives, closes, and does everything wrong once. */
+/* One process with a root and two members: listens, joins, sends, receives, closes, and makes each error once. */
 
 #include "treecast.h"
 
@@ -50,18 +50,18 @@ static void listen_and_join(void) {
     tc_group *group;
     thrd_t others[MEMBERS - 1];
     int64_t wanted[MEMBERS - 1] = {-1, 2};
-    /* A port that is free: that of a node that is gone. */
+    /* A free port: that of a closed node. */
     expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
     expect(tc_node_address(node, root_address, sizeof root_address), TC_OK, "tc_node_address");
     tc_node_free(node);
 
     expect(tc_node_new("0.0.0.0:0", "spin_us=20 peer_timeout_ms=400", &node), TC_OK, "tc_node_new");
-    expect(tc_group_listen(node, root_address, MEMBERS, NULL, 1, &group), TC_TIMED_OUT, "nobody comes");
+    expect(tc_group_listen(node, root_address, MEMBERS, NULL, 1, &group), TC_TIMED_OUT, "missing members");
     expect_message("1 of 3 members have joined");
     expect(tc_group_join(node, root_address, NULL, -1, 1, &group), TC_TIMED_OUT, "no root");
     expect_message("cannot join the group");
-    expect(tc_group_join(node, root_address, NULL, 1L << 32, 1, &group), TC_WRONG, "no number");
-    expect(tc_group_listen(node, "nowhere:port", MEMBERS, NULL, 1, &group), TC_WRONG, "no root_address");
+    expect(tc_group_join(node, root_address, NULL, 1L << 32, 1, &group), TC_INVALID_ARGUMENT, "no number");
+    expect(tc_group_listen(node, "nowhere:port", MEMBERS, NULL, 1, &group), TC_INVALID_ARGUMENT, "no address");
     for (int other = 0; other < MEMBERS - 1; other++)
         assert(thrd_create(&others[other], join, &wanted[other]) == thrd_success);
     expect(tc_group_listen(node, root_address, MEMBERS, "token=secret", TIMEOUT_MS, &group), TC_OK, "tc_group_listen");
@@ -95,7 +95,7 @@ int main(void) {
     expect(tc_group_flush(groups[0], TIMEOUT_MS), TC_OK, "tc_group_flush");
     for (int member = 1; member < MEMBERS; member++) {
         size_t length = 1;
-        expect(tc_group_receive(groups[member], buffer, 10, TIMEOUT_MS, &length), TC_TOO_LONG, "a small buffer");
+        expect(tc_group_receive(groups[member], buffer, 10, TIMEOUT_MS, &length), TC_BUFFER_TOO_SMALL, "a small buffer");
         expect_message("the message has 100000 bytes, and there is room for 10");
         expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");
         assert(length == sizeof message && memcmp(message, buffer, length) == 0);
@@ -107,25 +107,25 @@ int main(void) {
 
     tc_node *none;
     tc_group *no_group;
-    expect(tc_node_new("nowhere", NULL, &none), TC_WRONG, "no address");
-    expect_message("nobody knows the host nowhere");
-    expect(tc_node_new("127.0.0.1:0", "spin_us=never", &none), TC_WRONG, "a setting");
-    expect_message("spin_us=never does not fit");
-    expect(tc_node_new(NULL, NULL, &none), TC_WRONG, "NULL");
-    expect(tc_node_new("127.0.0.1:0", NULL, NULL), TC_WRONG, "no place");
-    expect(tc_group_new(nodes[0], "127.0.0.1:1", NULL, &no_group), TC_WRONG, "not a member");
-    expect(tc_group_new(nodes[0], members, "colour=red", &no_group), TC_WRONG, "no such key");
+    expect(tc_node_new("nowhere", NULL, &none), TC_INVALID_ARGUMENT, "no address");
+    expect_message("cannot resolve host nowhere");
+    expect(tc_node_new("127.0.0.1:0", "spin_us=never", &none), TC_INVALID_ARGUMENT, "a setting");
+    expect_message("invalid value spin_us=never");
+    expect(tc_node_new(NULL, NULL, &none), TC_INVALID_ARGUMENT, "NULL");
+    expect(tc_node_new("127.0.0.1:0", NULL, NULL), TC_INVALID_ARGUMENT, "no output");
+    expect(tc_group_new(nodes[0], "127.0.0.1:1", NULL, &no_group), TC_INVALID_ARGUMENT, "not a member");
+    expect(tc_group_new(nodes[0], members, "colour=red", &no_group), TC_INVALID_ARGUMENT, "no such key");
     expect_message("colour");
-    expect(tc_group_new(NULL, members, NULL, &no_group), TC_WRONG, "no node");
-    expect(tc_group_send(groups[1], message, 1), TC_WRONG, "not the root");
-    expect(tc_group_send(groups[0], NULL, 1), TC_WRONG, "no message");
-    expect(tc_group_close(NULL, 0), TC_WRONG, "no group");
+    expect(tc_group_new(NULL, members, NULL, &no_group), TC_INVALID_ARGUMENT, "no node");
+    expect(tc_group_send(groups[1], message, 1), TC_INVALID_ARGUMENT, "not the root");
+    expect(tc_group_send(groups[0], NULL, 1), TC_INVALID_ARGUMENT, "no message");
+    expect(tc_group_close(NULL, 0), TC_INVALID_ARGUMENT, "no group");
     tc_group_free(NULL);
     tc_node_free(NULL);
 
     expect(tc_group_close(groups[2], TIMEOUT_MS), TC_OK, "leave");
     expect(tc_group_send(groups[0], "last", 4), TC_OK, "tc_group_send");
-    expect(tc_group_close(groups[0], TIMEOUT_MS), TC_LOST, "close");
+    expect(tc_group_close(groups[0], TIMEOUT_MS), TC_MEMBERS_LOST, "close");
     expect_message("it has left");
     size_t length;
     expect(tc_group_receive(groups[1], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "the last message");

@@ -1,4 +1,4 @@
-//! The header is what the source says, and a C program that uses all of it works.
+//! The header is up to date, and a C program that uses all functions works.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ fn repository() -> PathBuf {
 
 /// Renewed by `UPDATE_HEADER=1 cargo test -p treecast-capi`.
 #[test]
-fn the_header_is_what_the_source_says() {
+fn the_header_is_up_to_date() {
     let mut made = Vec::new();
     cbindgen::generate(env!("CARGO_MANIFEST_DIR")).unwrap().write(&mut made);
     let made = String::from_utf8(made).unwrap();
@@ -24,7 +24,7 @@ fn the_header_is_what_the_source_says() {
     );
 }
 
-/// The folder that cargo puts this crate's libraries into: the tests' own is one below.
+/// The directory of this crate's libraries; the test executables are in a subdirectory.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(1).unwrap().to_path_buf()
@@ -47,7 +47,7 @@ fn a_c_program_broadcasts() {
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    // Programs ask for it by its name with the number of the ABI.
+    // Programs load the library by its soname, which has the ABI version.
     let name =
         format!("libtreecast.so.{}.{}", env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
     std::os::unix::fs::symlink(&library, folder.path().join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! What `make install` puts somewhere is found by pkg-config, and programs that are linked with it work, as those of the docs.
+//! An installation by `make install` is found by pkg-config, and the programs of the docs link with it and work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// What is installed, under one folder as a build has it: the libraries of this test, and something for the command.
+/// A directory with the build outputs to install: the libraries of this test, and a placeholder for the command.
 fn built(folder: &Path) -> PathBuf {
     let built = folder.join("built");
     fs::create_dir(&built).unwrap();
@@ -29,7 +29,7 @@ fn built(folder: &Path) -> PathBuf {
     built
 }
 
-/// Installs what is built, as a packager does: for the prefix /opt/tree, into a folder.
+/// Installs the build as a packager does: for the prefix /opt/tree, into a staging directory.
 fn install(folder: &Path) -> PathBuf {
     let package = folder.join("package");
     let mut make = make(&["install", "PREFIX=/opt/tree", &format!("LIBDIR={LIBRARIES}")]);
@@ -43,7 +43,7 @@ const LIBRARIES: &str = "/opt/tree/lib/here";
 
 fn make(arguments: &[&str]) -> Command {
     let mut make = Command::new("make");
-    // The make that runs this test has settings of its own.
+    // Settings of the make that runs this test must not apply.
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").current_dir(repository()).args(arguments);
     make
 }
@@ -52,7 +52,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A command that pkg-config and the loader find the package with.
+/// A command whose environment lets pkg-config and the loader find the package.
 fn with(package: &Path, program: &str) -> Command {
     let libraries = package.join(&LIBRARIES[1..]);
     let mut command = Command::new(program);
@@ -64,7 +64,7 @@ fn with(package: &Path, program: &str) -> Command {
 fn are_there(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());
     if let Some(program) = missing {
-        // Past the test harness, which keeps what tests that pass print.
+        // Written directly, because the test harness captures output.
         let _ = std::io::stderr().write_all(
             format!("skipped: no {program}, so no C program is linked with an installation\n").as_bytes(),
         );
@@ -73,7 +73,7 @@ fn are_there(programs: &[&str]) -> bool {
 }
 
 #[test]
-fn a_c_program_is_linked_with_what_is_installed() {
+fn a_c_program_links_with_the_installed_library() {
     if !are_there(&["make", "cc", "pkg-config"]) {
         return;
     }
@@ -93,7 +93,7 @@ fn a_c_program_is_linked_with_what_is_installed() {
 
     let pkg_config = |asked: &[&str]| run(with(&package, "pkg-config").args(asked).arg("treecast"));
     assert_eq!(pkg_config(&["--modversion"]).trim(), version);
-    // What it says is where it will be, and not where it is packed.
+    // pkg-config prints the final paths, not those of the staging directory.
     let libraries = pkg_config(&["--variable=libdir"]);
     assert_eq!(libraries.trim(), format!("{}{LIBRARIES}", package.display()));
     let there =
@@ -108,14 +108,14 @@ fn a_c_program_is_linked_with_what_is_installed() {
     };
     let shared = compile("shared", &pkg_config(&["--cflags", "--libs"]));
     assert_eq!(run(&mut with(&package, shared.to_str().unwrap())), "done\n");
-    // Without the shared library the other one is taken.
+    // Without the shared library the linker uses the static one.
     fs::remove_file(package.join("opt/tree/lib/here/libtreecast.so")).unwrap();
     let alone = compile("alone", &pkg_config(&["--static", "--cflags", "--libs"]));
     assert_eq!(run(&mut Command::new(alone)), "done\n");
 }
 
 #[test]
-fn the_c_programs_of_the_docs_print_what_stands_there() {
+fn the_c_programs_of_the_docs_print_the_output_shown() {
     if !are_there(&["make", "cc", "pkg-config"]) {
         return;
     }
@@ -139,7 +139,7 @@ fn the_c_programs_of_the_docs_print_what_stands_there() {
     }
 }
 
-/// The blocks of a page from its first C program to what that prints: their languages and texts.
+/// The code blocks of a page from its first C program to its output: their languages and texts.
 fn programs(page: &str) -> Vec<(&str, &str)> {
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
     let mut programs: Vec<_> = blocks.skip_while(|(language, _)| *language != "c").collect();
@@ -148,7 +148,7 @@ fn programs(page: &str) -> Vec<(&str, &str)> {
     programs
 }
 
-/// The same text with other ports, since somebody may have those.
+/// The same text with free ports, because those of the text may be in use.
 fn on_free_ports(text: &str, ports: &mut BTreeMap<String, String>) -> String {
     const HOST: &str = "127.0.0.1:";
     let mut parts = text.split(HOST);
@@ -156,7 +156,7 @@ fn on_free_ports(text: &str, ports: &mut BTreeMap<String, String>) -> String {
     for part in parts {
         let digits = part.len() - part.trim_start_matches(|character: char| character.is_ascii_digit()).len();
         let (port, rest) = part.split_at(digits);
-        // A port that the system may choose stays.
+        // Port 0 stays.
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let other = if port == "0" { "0" } else { ports.entry(port.into()).or_insert_with(free) };
         answer = answer + HOST + other + rest;
@@ -165,12 +165,12 @@ fn on_free_ports(text: &str, ports: &mut BTreeMap<String, String>) -> String {
 }
 
 #[test]
-fn an_installation_without_a_build_says_what_to_do() {
+fn an_installation_without_a_build_fails_with_instructions() {
     if !are_there(&["make"]) {
         return;
     }
     let output = make(&["install", "BUILT=nowhere", "DESTDIR=nowhere"]).output().unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("nowhere/libtreecast.so is not there: run make release first"), "{said}");
+    assert!(said.contains("nowhere/libtreecast.so does not exist: run make release first"), "{said}");
 }

@@ -1,8 +1,8 @@
-//! What several commands take: a fabric, a group, a scheme.
+//! Arguments that several commands share: fabric, group, scheme.
 
 use std::path::{Path, PathBuf};
 
-use crate::output::complain;
+use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
@@ -12,10 +12,10 @@ use treecast_plan::{
 };
 use treecast_terms::SpecError;
 
-/// More processes than that do not fit any fabric.
+/// The bound of every placement on the number of members.
 const PROCESSES_MAX: u64 = Placement::MEMBERS_MAX as u64;
 
-/// Reads a whole number within bounds.
+/// Parses a whole number within bounds.
 pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| (low..=high).contains(number));
@@ -24,28 +24,28 @@ pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Re
     }
 }
 
-/// Reads a number; what it may be is for who uses it to say.
+/// Parses a number; its user checks the bounds.
 pub fn number(text: &str) -> Result<f64, &'static str> {
     text.parse().map_err(|_| "a number")
 }
 
-/// Which fabric, and how it is routed.
+/// The fabric and its routing.
 #[derive(Debug, Args)]
 pub struct FabricArguments {
-    /// The fabric: a line such as star:16, or a file (.toml, .graphml, or what ibnetdiscover prints)
+    /// The fabric: a name such as star:16, or a file (.toml, .graphml, or the output of ibnetdiscover)
     ///
-    /// Lines: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
+    /// Names: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
     /// irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,
 
-    /// How it is routed: auto, up-down, up-down:root=3,channels=2, shortest-path,
+    /// The routing: auto, up-down, up-down:root=3,channels=2, shortest-path,
     /// dimension-order, dimension-order:channels=none
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub routing: RoutingPolicy,
 }
 
-/// What looks like a file is one: it has a path or an extension, or it is there.
+/// A text is taken for a file if it has a slash or a known extension, or names an existing file.
 fn is_file(text: &str) -> bool {
     let path = Path::new(text);
     let extensions = ["toml", "graphml", "xml", "topo", "txt", "ibnetdiscover"];
@@ -56,17 +56,17 @@ fn is_file(text: &str) -> bool {
             .is_some_and(|extension| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)))
 }
 
-/// Reads a text file; what is wrong with it names the file.
+/// Reads a text file; errors name the file.
 pub fn read_file(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{} could not be read", path.display()))
 }
 
-/// Makes or reads a fabric. Notes that a reader has go to standard error.
+/// Generates or reads a fabric. A reader's notes are printed to standard error.
 pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
     let topology = if is_file(text) {
         let read = read::read(text, &read_file(Path::new(text))?)?;
         for note in &read.notes {
-            complain(&format!("note: {note}"));
+            print_message(&format!("note: {note}"));
         }
         read.topology
     } else {
@@ -76,14 +76,14 @@ pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
 }
 
 impl FabricArguments {
-    /// The line or file given.
+    /// The value of `--fabric`.
     pub fn given(&self) -> anyhow::Result<&str> {
         let given = self.fabric.as_deref().filter(|text| !text.trim().is_empty());
         given.context("--fabric is missing: name a fabric such as star:16, or a file")
     }
 }
 
-/// Who takes part, and how the plan is made.
+/// The group, and how its plan is made.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
     /// The scheme: separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus,
@@ -92,11 +92,11 @@ pub struct PlanArguments {
     #[arg(long, value_name = "NAME[:key=value,...]")]
     pub scheme: Option<Scheme>,
 
-    /// A plan to read from a JSON file instead of making one
+    /// A plan to read from a JSON file, instead of making one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "root", "dests", "order", "processes", "placement"])]
     pub plan: Option<PathBuf>,
 
-    /// The root, by its number
+    /// The number of the root
     #[arg(long, value_name = "H", default_value_t = 0, value_parser = whole_number::<u32>(0, u32::MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     pub root: u32,
@@ -105,16 +105,16 @@ pub struct PlanArguments {
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     pub dests: String,
 
-    /// The order that a tree is built on: id, given, random:seed=3, switch, cco
+    /// The order of members on which a tree is built: id, given, random:seed=3, switch, cco
     #[arg(long, value_name = "NAME")]
     pub order: Option<Order>,
 
-    /// Processes on each host; members are numbered over all of them
+    /// Processes per host; members are numbered over all hosts
     #[arg(long, value_name = "P", default_value_t = 1, value_parser = whole_number::<u32>(1, PROCESSES_MAX))]
     #[arg(allow_negative_numbers = true)]
     pub processes: u32,
 
-    /// How processes are numbered over hosts: block or cyclic
+    /// The placement of processes on hosts: block or cyclic
     #[arg(long, value_name = "NAME", default_value = "block")]
     pub placement: Arrangement,
 
@@ -124,11 +124,11 @@ pub struct PlanArguments {
     pub seed: u64,
 }
 
-/// A plan with its fabric, and how they were given.
+/// A plan with its fabric, and the arguments that they come from.
 pub struct Planned {
-    /// The file that the plan was read from, if it was.
+    /// The file of the plan, if it was read from one.
     pub file: Option<String>,
-    /// The destinations as they were given; `None` for a plan from a file.
+    /// The value of `--dests`; `None` for a plan from a file.
     pub destinations: Option<String>,
     pub fabric: Fabric,
     pub fabric_text: String,
@@ -139,7 +139,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// What a document of the plan says besides the plan.
+    /// The metadata of a plan document.
     pub fn context(&self) -> PlanContext<'_> {
         PlanContext {
             fabric: &self.fabric_text,
@@ -151,7 +151,7 @@ impl Planned {
 }
 
 impl PlanArguments {
-    /// The scheme given.
+    /// The value of `--scheme`.
     pub fn scheme(&self) -> anyhow::Result<&Scheme> {
         self.scheme.as_ref().with_context(|| {
             let names = Scheme::NAMES.map(|(name, _)| name).join(", ");
@@ -159,7 +159,7 @@ impl PlanArguments {
         })
     }
 
-    /// Makes the plan for a message of so many packets, or reads it: it says itself how many it is for.
+    /// Makes the plan for a message of `packets` packets, or reads it from a file, which says the number of packets itself.
     pub fn planned(
         &self,
         fabric_arguments: &FabricArguments,
@@ -195,7 +195,7 @@ impl PlanArguments {
     }
 }
 
-/// A plan from a file, on the fabric that the file names unless another is given.
+/// A plan from a file, on the fabric that the file names unless `--fabric` is given.
 fn read_plan(
     path: &Path,
     fabric_arguments: &FabricArguments,

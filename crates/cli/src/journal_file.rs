@@ -1,4 +1,4 @@
-//! The journal of a figure as a file: each row is written when it is there, so that who is killed loses none that is done.
+//! The journal file of a figure: each row is written when it is complete, so that an interrupted command loses no finished run.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use treecast_study::journal::{Journal, digest};
 
 use crate::output::NotWritten;
 
-/// A journal that is open, and locked against other commands.
+/// An open journal, locked against other commands.
 pub struct JournalFile {
     path: PathBuf,
     file: Mutex<File>,
-    /// What went wrong first.
+    /// The first write error.
     failed: Mutex<Option<io::Error>>,
 }
 
 impl JournalFile {
-    /// Opens the journal at `path`, and reads what is in it; `fresh` throws that away.
+    /// Opens the journal at `path`, and reads its rows; `fresh` discards them.
     pub fn open(path: &Path, fresh: bool) -> anyhow::Result<(Self, Journal)> {
         let failed = || NotWritten(path.into());
         let file = File::options().create(true).truncate(false).read(true).append(true).open(path);
@@ -29,7 +29,7 @@ impl JournalFile {
             Err(TryLockError::WouldBlock) => {
                 bail!("{} is in use: another command runs this figure", path.display())
             }
-            // Where files cannot be locked we trust that we are alone.
+            // On a file system without locks we assume that no other command runs this figure.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let program = program();
@@ -43,26 +43,26 @@ impl JournalFile {
     /// Writes a row.
     pub fn add(&self, row: &Row) {
         let line = Journal::line(row);
-        let mut file = self.file.lock().expect("nobody panics while writing");
+        let mut file = self.file.lock().expect("no thread panics while it holds this lock");
         if let Err(error) = file.write_all(line.as_bytes()) {
-            self.failed.lock().expect("nobody panics while writing").get_or_insert(error);
+            self.failed.lock().expect("no thread panics while it holds this lock").get_or_insert(error);
         }
     }
 
-    /// Says what went wrong, if anything did.
+    /// Returns the first write error, if there was one.
     pub fn close(self) -> anyhow::Result<()> {
-        let failed = self.failed.into_inner().expect("nobody panics while writing");
+        let failed = self.failed.into_inner().expect("no thread panics while it holds this lock");
         failed.map_or(Ok(()), Err).with_context(|| NotWritten(self.path))
     }
 }
 
-/// Leaves the first `whole` bytes of a file, or a head where there are none.
+/// Truncates the file to its first `whole` bytes, or writes the header if there are none.
 fn cut(mut file: &File, whole: usize, head: &str) -> io::Result<()> {
     file.set_len(whole as u64)?;
     if whole == 0 { file.write_all(head.as_bytes()) } else { Ok(()) }
 }
 
-/// Tells this build of the program from others: another may simulate otherwise.
+/// Identifies this build of the program, because another may simulate differently.
 fn program() -> String {
     let executable = std::env::current_exe().and_then(std::fs::read);
     format!("{} {:x}", env!("CARGO_PKG_VERSION"), digest(&executable.unwrap_or_default()))

@@ -1,21 +1,21 @@
 //! The `treecast` command: parses, calls, prints.
 //!
-//! Exit status: 0 done; 1 something could not be written; 2 something that was given is wrong; of a simulation that was
-//! not complete 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete; of a lab that of a command that failed on
-//! a host.
+//! Exit status: 0 success; 1 an output could not be written; 2 invalid arguments or input; 3 the simulation is saturated,
+//! 4 deadlocked, 5 incomplete; 5 a node's group is incomplete; a lab's is that of the first command that failed on a host.
 
 mod arguments;
 mod command;
-mod complaint;
+mod doctor;
 mod journal_file;
 mod output;
 mod sweep;
+mod usage_error;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// One message to many receivers: plan it, look at it, simulate it.
+/// Multicast for clusters: plan, analyse, simulate and run it.
 #[derive(Debug, Parser)]
 #[command(
     name = "treecast",
@@ -29,9 +29,9 @@ use clap::{Parser, Subcommand};
 
 'treecast COMMAND --help' shows more.
 
-Exit status: 0 done, 1 something could not be written, 2 something that was given is
-wrong; of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete;
-of a lab that of a command that failed."
+Exit status: 0 success, 1 an output could not be written, 2 invalid arguments or input;
+of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete; of a
+lab that of the first command that failed."
 )]
 struct Command {
     #[command(subcommand)]
@@ -40,23 +40,23 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Name {
-    /// Show a fabric, or convert it.
+    /// Show or convert a fabric.
     Fabric(command::fabric::Arguments),
-    /// Make a plan: who sends which copy to whom, in what order.
+    /// Make a plan: who sends which copy to whom, in which order.
     Plan(command::plan::Arguments),
     /// Simulate one multicast, or many under load.
     Sim(command::sim::Arguments),
     /// List, show and run published studies.
     Paper(command::paper::Arguments),
-    /// Run a command on hosts that are namespaces on this machine.
+    /// Run a command on hosts made of network namespaces on this machine.
     Lab(command::lab::Arguments),
     /// Run a node without an application: forward, send a file or receive one.
     Node(command::node::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
-    /// Say what this machine can do, and what is missing.
+    /// Check what works on this machine, and what is missing.
     Doctor(command::doctor::Arguments),
-    /// One host of a benchmark.
+    /// The worker process of a benchmark.
     #[command(hide = true)]
     BenchWorker,
 }
@@ -81,19 +81,19 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            output::print_message(&format!("{error:#}"));
             ExitCode::from(if error.is::<output::NotWritten>() { 1 } else { 2 })
         }
     }
 }
 
-/// Help and version are printed as they are; anything else that is wrong with a command line is one sentence.
+/// Prints help and version unchanged, and any usage error as one sentence.
 fn not_run(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     let written = match error.kind() {
         DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.print(),
         _ => {
-            output::complain(&complaint::sentence(error));
+            output::print_message(&usage_error::sentence(error));
             Ok(())
         }
     };

@@ -1,4 +1,4 @@
-//! Writing: files whole or not at all, standard output, and complaints.
+//! Output: atomically written files, standard output, messages on standard error, progress bars.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -8,15 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
-/// Where to write.
 #[derive(Debug, clap::Args)]
 pub struct OutArguments {
-    /// The file to write; standard output if not given
+    /// The output file; standard output if not given
     #[arg(id = "out", long = "out", value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
-/// Something that could not be written: a file, a folder, standard output.
+/// An output that could not be written: a file, a directory, standard output.
 #[derive(Debug)]
 pub struct NotWritten(pub PathBuf);
 
@@ -26,7 +25,7 @@ impl std::fmt::Display for NotWritten {
     }
 }
 
-/// Writes a file whole or not at all: beside its place first, then moved there.
+/// Writes a file atomically: to a temporary file in the same directory, which is then renamed.
 pub fn write_file(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     write_and_move(path, contents).with_context(|| NotWritten(path.into()))
 }
@@ -37,11 +36,12 @@ fn write_and_move(path: &Path, contents: &[u8]) -> io::Result<()> {
     file.keep()
 }
 
-/// A file that is being written: it stands beside its place, and is moved there when it is whole.
+/// An output file that is replaced atomically when it is complete.
 pub enum OutFile {
-    Beside(tempfile::NamedTempFile, PathBuf),
-    /// A pipe or a device is written to, not replaced.
-    There(File),
+    /// A temporary file, which is renamed to the path.
+    Temporary(tempfile::NamedTempFile, PathBuf),
+    /// A pipe or a device, which cannot be replaced.
+    Direct(File),
 }
 
 impl OutFile {
@@ -54,18 +54,18 @@ impl OutFile {
         let path = resolved.as_deref().unwrap_or(path);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match path.metadata() {
-            Ok(there) if there.is_dir() => Err(io::Error::other("it is a folder")),
-            Ok(there) if !there.is_file() => Ok(Self::There(File::options().write(true).open(path)?)),
-            Err(_) if !folder.is_dir() => Err(io::Error::other("its folder is not there")),
-            _ => Ok(Self::Beside(temporary(folder)?, path.into())),
+            Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a directory")),
+            Ok(metadata) if !metadata.is_file() => Ok(Self::Direct(File::options().write(true).open(path)?)),
+            Err(_) if !folder.is_dir() => Err(io::Error::other("no such directory")),
+            _ => Ok(Self::Temporary(temporary(folder)?, path.into())),
         }
     }
 
-    /// The file is whole.
+    /// Moves the complete file to its path. Without this call it is removed.
     pub fn keep(self) -> io::Result<()> {
         match self {
-            Self::Beside(file, path) => file.persist(path).map(drop).map_err(|error| error.error),
-            Self::There(_) => Ok(()),
+            Self::Temporary(file, path) => file.persist(path).map(drop).map_err(|error| error.error),
+            Self::Direct(_) => Ok(()),
         }
     }
 }
@@ -73,31 +73,31 @@ impl OutFile {
 impl Write for OutFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Beside(file, _) => file.write(bytes),
-            Self::There(file) => file.write(bytes),
+            Self::Temporary(file, _) => file.write(bytes),
+            Self::Direct(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Beside(file, _) => file.flush(),
-            Self::There(file) => file.flush(),
+            Self::Temporary(file, _) => file.flush(),
+            Self::Direct(file) => file.flush(),
         }
     }
 }
 
-/// Makes a folder unless it is there, and sees that files can be made in it.
+/// Creates a directory unless it exists, and checks that it is writable.
 pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let made = std::fs::create_dir_all(folder).and_then(|()| temporary(folder));
     made.map(drop).with_context(|| NotWritten(folder.into()))
 }
 
-/// A file that is gone when it is dropped, with the rights of files that stay: this one may.
+/// A temporary file, with the permissions of a regular file, because it may become one.
 fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
     let permissions = std::fs::Permissions::from_mode(0o666);
     let made = tempfile::Builder::new().permissions(permissions).tempfile_in(folder);
-    // The library adds the name of its file, which means nothing to a user.
+    // The library adds the path of the temporary file, which means nothing to a user.
     made.map_err(|error| error.kind().into())
 }
 
@@ -115,43 +115,41 @@ fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Who reads from a pipe may stop reading: then we end as other commands do, and do not complain.
+/// The reader of a pipe may stop reading: then the command ends without an error message, as others do.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// One line on standard error. What was given may hold line breaks and escape sequences: they are shown, not obeyed.
-pub fn complain(sentence: &str) {
-    let mut shown = String::new();
+/// Prints one line to standard error. Control characters, which input may contain, are escaped.
+pub fn print_message(sentence: &str) {
+    let mut escaped = String::new();
     for character in sentence.chars() {
         if character.is_control() {
-            shown.extend(character.escape_default());
+            escaped.extend(character.escape_default());
         } else {
-            shown.push(character);
+            escaped.push(character);
         }
     }
-    // In one write, so that those of other processes come before or after it. Where standard error is gone too there is nobody
-    // to tell.
-    let _ = io::stderr().write_all(format!("treecast: {shown}\n").as_bytes());
+    // One write per line, so that lines of several processes do not mix. If standard error is closed, the message is lost.
+    let _ = io::stderr().write_all(format!("treecast: {escaped}\n").as_bytes());
 }
 
-/// A table without lines, and without blanks at the ends of its rows.
+/// A table without borders and trailing blanks.
 pub fn plain(mut table: comfy_table::Table) -> String {
     table.load_style(comfy_table::presets::NOTHING);
     table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
 }
 
-/// How many columns the terminal has; 100 where there is none.
+/// The number of columns of the terminal; 100 without a terminal.
 pub fn width() -> u16 {
     let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 100));
     columns.clamp(60, 200)
 }
 
-/// How long something may take before a line that says how far it is is worth it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an operation runs before its progress bar appears.
+const PROGRESS_BAR_DELAY: Duration = Duration::from_secs(2);
 
-/// A progress bar, on a terminal only, and only once it has taken a while; without a length, for what nobody knows how long
-/// it will take.
+/// A progress bar, on a terminal only, which appears after a delay; without a length where the amount of work is unknown.
 pub fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
@@ -159,7 +157,7 @@ pub fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     if io::stderr().is_terminal() {
         let late = bar.downgrade();
         std::thread::spawn(move || {
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(PROGRESS_BAR_DELAY);
             if let Some(bar) = late.upgrade() {
                 bar.set_draw_target(ProgressDrawTarget::stderr());
                 bar.enable_steady_tick(Duration::from_millis(200));

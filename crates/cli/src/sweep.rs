@@ -1,4 +1,4 @@
-//! The runs of figures on all cores, with a bar, and with a journal of each figure.
+//! Runs figures on all cores, with a progress bar and a journal per figure.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use treecast_study::journal::Journal;
 use treecast_study::{Row, RunSpec, run_all};
 
 use crate::journal_file::JournalFile;
-use crate::output::{NotWritten, complain, progress_bar};
+use crate::output::{NotWritten, print_message, progress_bar};
 
-/// Figures that are run into a folder, one after the other.
+/// Figures that are run one after the other, with results in one directory.
 pub struct Sweep {
     folder: PathBuf,
     fresh: bool,
     pool: rayon::ThreadPool,
-    /// Its length is what the runs cost.
+    /// Its unit is the cost of runs.
     bar: ProgressBar,
-    /// The runs of earlier figures: one that comes again is not made again.
+    /// The runs of earlier figures, which later figures reuse.
     known: Journal,
     journals: Vec<PathBuf>,
 }
 
 impl Sweep {
-    /// Of figures that are made of `runs`, on `jobs` threads or one a core. `fresh` takes nothing from journals.
+    /// A sweep of figures that consist of `runs`, on `jobs` threads, or one per core. `fresh` ignores the journals.
     pub fn new<'a>(
         folder: &Path,
         runs: impl Iterator<Item = &'a RunSpec<'a>>,
@@ -41,8 +41,7 @@ impl Sweep {
         })
     }
 
-    /// The rows of a figure: those that an interrupted command has left in its journal or that an earlier figure has had,
-    /// and the others run now.
+    /// The rows of a figure: from the journal of an interrupted command, from earlier figures, and from new runs.
     pub fn run<'a>(&mut self, figure: &str, runs: &[RunSpec<'a>]) -> anyhow::Result<Vec<Row<'a>>> {
         let path = self.folder.join(format!("{figure}.journal"));
         let (file, mut journal) = JournalFile::open(&path, self.fresh)?;
@@ -50,12 +49,12 @@ impl Sweep {
         let all = runs.len();
         let taken = all - journal.recall(runs).left().len();
         if taken > 0 {
-            self.aside(|| complain(&format!("took {taken} of {all} runs from {}", path.display())));
+            self.aside(|| print_message(&format!("took {taken} of {all} runs from {}", path.display())));
         }
         journal.extend(&self.known);
         let recalled = journal.recall(runs);
         let cost = |runs: &[RunSpec]| runs.iter().map(RunSpec::cost).sum::<u64>();
-        // What need not be run is no part of the way.
+        // Recalled runs take no time, so they do not count as progress.
         self.bar.dec_length(cost(runs) - cost(recalled.left()));
         let count = AtomicUsize::new(all - recalled.left().len());
         self.bar.set_message(format!("{figure} {}/{all} runs", count.load(Ordering::Relaxed)));
@@ -74,12 +73,12 @@ impl Sweep {
         Ok(rows)
     }
 
-    /// Prints something while the bar makes room.
+    /// Prints with the progress bar hidden.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
 
-    /// Removes the journals: all that was asked for is there, and asked again, it is run again.
+    /// Removes the journals, because the sweep is complete: another one starts anew.
     pub fn finish(self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         for journal in self.journals {

@@ -1,4 +1,4 @@
-//! `treecast bench`: nodes in processes of their own, on loopback and in a lab.
+//! `treecast bench`: nodes in separate processes, on loopback and in a lab.
 
 mod common;
 
@@ -8,16 +8,16 @@ use std::process::Command;
 use common::has_kernel_engine;
 use serde_json::Value;
 
-fn bench(words: &[&str]) -> Command {
+fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
-    command.arg("bench").args(words);
+    command.arg("bench").args(arguments);
     command
 }
 
-fn report(words: &[&str]) -> Value {
-    let output = bench(words).args(["--format", "json"]).output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaint}");
+fn report(arguments: &[&str]) -> Value {
+    let output = bench(arguments).args(["--format", "json"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
     assert_eq!(found, expected);
     for row in rows {
         assert_eq!(
-            (&row["engine"], &row["lost"], &row["doubled"]),
+            (&row["engine"], &row["lost"], &row["duplicates"]),
             (&"user".into(), &0.into(), &0.into()),
             "{row}"
         );
@@ -43,7 +43,7 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
             "last_delivery_us_p50",
             "last_delivery_us_p99",
             "cpu_us_per_broadcast",
-            "bcast_cpu_us_mean",
+            "call_us_mean",
         ] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key} of {row}");
         }
@@ -53,22 +53,24 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
 }
 
 #[test]
-fn ways_are_measured_side_by_side() {
+fn configurations_are_measured_side_by_side() {
     let report = report(&["--loopback", "3", "--messages", "6", "--rounds", "2", "--sizes", "4,2K"]);
-    let ways = [("host", "binomial"), ("assisted", "auto"), ("nic", "auto")];
-    let expected: Vec<_> =
-        [4, 2_048].iter().flat_map(|&bytes| ways.map(|(offload, scheme)| (offload, scheme, bytes))).collect();
+    let configurations = [("host", "binomial"), ("assisted", "auto"), ("nic", "auto")];
+    let expected: Vec<_> = [4, 2_048]
+        .iter()
+        .flat_map(|&bytes| configurations.map(|(offload, scheme)| (offload, scheme, bytes)))
+        .collect();
     check_rows(&report, &expected);
     assert_eq!(report["lost_members"], Value::Array(Vec::new()));
 }
 
 #[test]
-fn messages_follow_one_another_or_meet_members_that_come_late() {
+fn messages_are_sent_back_to_back_or_to_late_members() {
     let stream =
         report(&["--loopback", "3", "--messages", "5", "--sizes", "100K", "--offload", "nic", "--stream"]);
     check_rows(&stream, &[("nic", "auto", 102_400)]);
     assert!(stream["rows"][0]["throughput_mb_s"].as_f64().unwrap() > 0.0);
-    let words = [
+    let arguments = [
         "--loopback",
         "3",
         "--messages",
@@ -80,14 +82,14 @@ fn messages_follow_one_another_or_meet_members_that_come_late() {
         "--scheme",
         "separate;serial",
     ];
-    let late = report(&[&words[..], &["--skew", "400us"]].concat());
+    let late = report(&[&arguments[..], &["--skew", "400us"]].concat());
     check_rows(&late, &[("nic", "separate", 4), ("nic", "serial", 4)]);
 }
 
 #[test]
-fn a_member_is_killed_in_the_middle_and_others_get_everything() {
-    let words = "--loopback 4 --offload nic --scheme serial --sizes 1M --messages 3 --rounds 1 --kill 2";
-    let report = report(&words.split(' ').collect::<Vec<_>>());
+fn survivors_receive_everything_after_a_member_is_killed() {
+    let arguments = "--loopback 4 --offload nic --scheme serial --sizes 1M --messages 3 --rounds 1 --kill 2";
+    let report = report(&arguments.split(' ').collect::<Vec<_>>());
     check_rows(&report, &[("nic", "serial", 1 << 20)]);
     let lost = report["lost_members"].as_array().unwrap();
     let name = lost.first().and_then(Value::as_str).unwrap();
@@ -99,36 +101,36 @@ fn a_member_is_killed_in_the_middle_and_others_get_everything() {
 }
 
 #[test]
-fn hosts_of_their_own_are_reached_by_a_remote_shell() {
+fn remote_hosts_are_reached_by_a_remote_shell() {
     let treecast = env!("CARGO_BIN_EXE_treecast");
-    let words = "--sizes 64 --messages 5 --rounds 1 --offload nic --format json";
-    let line = format!("{treecast} bench --hosts n0,n1,n2 --shell \"$TREECAST_LAB_AGENT -x\" {words}");
+    let arguments = "--sizes 64 --messages 5 --rounds 1 --offload nic --format json";
+    let line = format!("{treecast} bench --hosts n0,n1,n2 --shell \"$TREECAST_LAB_AGENT -x\" {arguments}");
     let output = Command::new(treecast)
         .args(["lab", "3", "--on", "1", "--no-prefix", "--", "sh", "-c", &line])
         .output()
         .unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
-        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("does not allow a lab") || stderr.contains("a lab needs the tool") {
+        let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
         return;
     }
-    assert!(output.status.success(), "{complaint}");
+    assert!(output.status.success(), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     check_rows(&report, &[("nic", "auto", 64)]);
     assert_eq!(report["rows"][0]["hosts"], 3);
-    // The clocks were compared, and are one.
+    // All hosts of a lab share one clock, but it was compared over the network.
     assert!(report["clock_error_us"].as_f64() > Some(0.0));
 }
 
 #[test]
-fn what_was_measured_is_drawn() {
+fn measurements_are_drawn_as_charts() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["chart.svg", "chart.html"] {
         let file = folder.path().join(name);
-        let words = ["--loopback", "2", "--messages", "2", "--sizes", "4,64", "--offload", "host,nic"];
-        let output = bench(&words).args(["--format", "chart", "--chart"]).arg(&file).output().unwrap();
+        let arguments = ["--loopback", "2", "--messages", "2", "--sizes", "4,64", "--offload", "host,nic"];
+        let output = bench(&arguments).args(["--format", "chart", "--chart"]).arg(&file).output().unwrap();
         let drawn = String::from_utf8(output.stdout).unwrap();
-        assert!(drawn.starts_with("Broadcast among 2 hosts: until the last one has it\n"), "{drawn}");
+        assert!(drawn.starts_with("Broadcast among 2 hosts: latency of the last delivery\n"), "{drawn}");
         assert!(drawn.contains("host binomial") && drawn.contains("nic auto"), "{drawn}");
         let picture = std::fs::read_to_string(file).unwrap();
         assert!(picture.contains("nic auto") && picture.contains("last delivery (us)"));
@@ -136,34 +138,46 @@ fn what_was_measured_is_drawn() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_in_a_sentence() {
+fn invalid_arguments_are_reported_in_one_sentence() {
     let cases: &[(&[&str], &str)] = &[
-        (&["--sizes", "many"], "--sizes many does not fit: a number of bytes, such as 65536, 16K, 4M or 1G"),
+        (
+            &["--sizes", "many"],
+            "invalid value many for --sizes: expected a number of bytes, such as 65536, 16K, 4M or 1G",
+        ),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
         (&["--engine", "quantum"], "there is no engine quantum: known are auto, user and ebpf"),
-        (&["--skew", "long"], "--skew long does not fit: a time up to 60s, such as 400us or 2ms"),
+        (
+            &["--skew", "long"],
+            "invalid value long for --skew: expected a time up to 60s, such as 400us or 2ms",
+        ),
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
-        (&["--drop", "1%"], "--lab"),
+        (&["--loss", "1%"], "--lab"),
         (&["--reorder", "1%"], "--lab"),
-        (&["--lab", "2", "--reorder", "1"], "--reorder 1 does not fit: a share from 0% to less than 100%"),
+        (
+            &["--lab", "2", "--reorder", "1"],
+            "invalid value 1 for --reorder: expected a share from 0% to less than 100%",
+        ),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
-        (&["--chart", "chart.png"], "its name ends with .svg or .html"),
-        (&["--kill", "2"], "ways times sizes, when a member is killed, must be from 1 to 1, and not 12"),
+        (&["--chart", "chart.png"], "expected a file name that ends with .svg or .html"),
+        (
+            &["--kill", "2"],
+            "configurations times sizes, with a member to kill, must be from 1 to 1, and not 12",
+        ),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
         (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),
         (&["--hosts", "a,b", "--lab", "2"], "--hosts"),
         (&["--hosts", "a,b", "--shell", "no-such-shell"], "the worker of host 0: No such file or directory"),
         (&["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"], "the worker of host 0: "),
     ];
-    for (words, said) in cases {
-        let output = bench(words).output().unwrap();
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {complaint}");
-        assert!(complaint.starts_with("treecast: ") && complaint.contains(said), "{words:?}: {complaint}");
-        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    for (arguments, expected) in cases {
+        let output = bench(arguments).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("treecast: ") && stderr.contains(expected), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
 }
 
@@ -172,79 +186,79 @@ fn rows_of<'a>(report: &'a Value, engine: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn the_kernel_forwards_in_a_lab_beside_user_space() {
+fn the_kernel_engine_is_measured_beside_the_user_engine() {
     if !has_kernel_engine() {
         return;
     }
-    let words = "--lab 4 --engine user,ebpf --offload host,nic --sizes 64,20K --messages 20 --rounds 2";
-    let report = report(&words.split(' ').collect::<Vec<_>>());
+    let arguments = "--lab 4 --engine user,ebpf --offload host,nic --sizes 64,20K --messages 20 --rounds 2";
+    let report = report(&arguments.split(' ').collect::<Vec<_>>());
     assert_eq!(rows_of(&report, "user").len(), 4);
     let kernel = rows_of(&report, "ebpf");
-    // Where applications forward, the kernel has nothing to do: that is measured once.
+    // With offload host the engine makes no difference, and is measured once.
     assert_eq!(kernel.iter().map(|row| row["offload"].as_str().unwrap()).collect::<Vec<_>>(), ["nic", "nic"]);
     for row in report["rows"].as_array().unwrap() {
-        assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
-        let is_in_memory_before = row["last_stored_us_p50"].as_f64() <= row["last_delivery_us_p50"].as_f64();
+        assert_eq!((&row["lost"], &row["duplicates"]), (&0.into(), &0.into()), "{row}");
+        let is_stored_first = row["last_stored_us_p50"].as_f64() <= row["last_delivery_us_p50"].as_f64();
         assert_eq!(row["last_stored_us_p50"].is_f64(), row["engine"] == "ebpf", "{row}");
-        assert!(is_in_memory_before, "{row}");
+        assert!(is_stored_first, "{row}");
     }
 }
 
 #[test]
-fn nothing_is_lost_of_what_the_kernel_forwards_where_packets_are() {
+fn the_kernel_engine_recovers_lost_packets() {
     if !has_kernel_engine() {
         return;
     }
-    for words in [
-        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,3K --messages 300 --rounds 1 --drop 5%",
-        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --drop 1%",
-        "--lab 5 --engine ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --drop 1%",
+    for arguments in [
+        "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,3K --messages 300 --rounds 1 --loss 5%",
+        "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --loss 1%",
+        "--lab 5 --engine ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --loss 1%",
     ] {
-        let report = report(&words.split(' ').collect::<Vec<_>>());
+        let report = report(&arguments.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {
-            assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
-            assert!(row["repeated_per_broadcast"].as_f64() > Some(0.0), "{row}");
+            assert_eq!((&row["lost"], &row["duplicates"]), (&0.into(), &0.into()), "{row}");
+            assert!(row["retransmitted_per_broadcast"].as_f64() > Some(0.0), "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
 }
 
 #[test]
-fn what_the_kernel_forwards_comes_in_order_where_packets_overtake_one_another() {
+fn the_kernel_engine_delivers_reordered_packets_in_order() {
     if !has_kernel_engine() {
         return;
     }
-    for words in [
+    for arguments in [
         "--lab 5 --engine ebpf --offload nic --scheme binomial --sizes 64,20K --messages 150 --rounds 1 --reorder 10%",
         "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --reorder 2%",
-        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --drop 1%",
+        "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --loss 1%",
     ] {
-        let report = report(&words.split(' ').collect::<Vec<_>>());
+        let report = report(&arguments.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {
-            // Workers hold each message to the number that is its turn.
-            assert_eq!((&row["lost"], &row["doubled"]), (&0.into(), &0.into()), "{row}");
+            // Workers compare the number of each message with the expected one.
+            assert_eq!((&row["lost"], &row["duplicates"]), (&0.into(), &0.into()), "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
 }
 
 #[test]
-fn a_host_that_dies_below_the_kernel_s_path_is_cut_off() {
+fn a_dead_child_of_the_kernel_engine_is_cut_off() {
     if !has_kernel_engine() {
         return;
     }
-    let words =
+    let arguments =
         "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 4M --messages 3 --rounds 1 --kill 2";
-    let report = report(&words.split(' ').collect::<Vec<_>>());
+    let report = report(&arguments.split(' ').collect::<Vec<_>>());
     let lost = report["lost_members"].as_array().unwrap();
     assert!(lost.len() == 1 && lost[0].as_str().unwrap().starts_with("member 2 at 10.42.0.3:"), "{lost:?}");
     assert!(report["rows"][0]["killed"]["survivors_complete_us"].as_f64() > Some(0.0));
-    assert_eq!((&report["rows"][0]["lost"], &report["rows"][0]["doubled"]), (&0.into(), &0.into()));
+    assert_eq!((&report["rows"][0]["lost"], &report["rows"][0]["duplicates"]), (&0.into(), &0.into()));
 }
 
-/// The README's comparison, and those of the page on the kernel, run as they stand there.
+/// The benchmark commands of the README and of docs/kernel.md run.
 #[test]
-fn what_pages_say_of_the_kernel_s_path_runs() {
+fn benchmark_commands_of_the_docs_run() {
     if !has_kernel_engine() {
         return;
     }
@@ -253,10 +267,10 @@ fn what_pages_say_of_the_kernel_s_path_runs() {
         let text = std::fs::read_to_string(path).unwrap();
         let commands = text.lines().filter_map(|line| line.strip_prefix("    treecast bench "));
         let command = commands.clone().next().unwrap_or_else(|| panic!("{page} shows a comparison"));
-        let words: Vec<&str> = command.split(' ').collect();
-        let report = report(&words);
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let report = report(&arguments);
         let rows = report["rows"].as_array().unwrap();
         assert_eq!(rows.iter().map(|row| &row["engine"]).collect::<Vec<_>>(), ["user", "user", "ebpf"]);
-        assert!(rows.iter().all(|row| row["lost"] == 0 && row["doubled"] == 0), "{rows:?}");
+        assert!(rows.iter().all(|row| row["lost"] == 0 && row["duplicates"] == 0), "{rows:?}");
     }
 }

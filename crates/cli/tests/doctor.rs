@@ -1,4 +1,4 @@
-//! `treecast doctor`: what it prints, as root and as anybody.
+//! `treecast doctor`: its output, as root and without rights.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
@@ -23,18 +23,18 @@ fn check(doctor: impl Fn() -> Command) {
         let (name, state) = (finding["name"].as_str().unwrap(), finding["state"].as_str().unwrap());
         assert!(["ok", "limited", "missing"].contains(&state), "{finding}");
         assert!(text.contains(&format!("  {state:<8} {name:<15} ")), "{finding} is not in\n{text}");
-        assert_eq!(state == "ok", finding["means"].is_null(), "{finding}");
+        assert_eq!(state == "ok", finding["effect"].is_null(), "{finding}");
     }
     // Tests of nodes run on this machine.
     assert!(findings.iter().any(|finding| finding["name"] == "UDP" && finding["state"] == "ok"));
-    let is_against = |finding: &&Value| finding["area"] == "kernel_engine" && finding["state"] == "missing";
-    assert_eq!(report["kernel_engine"], findings.iter().find(is_against).is_none());
-    let verdict = if report["kernel_engine"] == true { "runs it" } else { "does not run it as it is" };
-    assert!(text.contains(&format!("The kernel engine: this machine {verdict}")), "{text}");
+    let is_missing = |finding: &&Value| finding["area"] == "kernel_engine" && finding["state"] == "missing";
+    assert_eq!(report["kernel_engine"], findings.iter().find(is_missing).is_none());
+    let verdict = if report["kernel_engine"] == true { "runs" } else { "does not run" };
+    assert!(text.contains(&format!("The kernel engine {verdict} on this machine")), "{text}");
 }
 
 #[test]
-fn it_says_what_this_machine_can_do() {
+fn its_text_and_json_agree() {
     check(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
         command.arg("doctor");
@@ -42,7 +42,6 @@ fn it_says_what_this_machine_can_do() {
     });
 }
 
-/// Root may do what others may not.
 #[test]
 fn it_needs_no_rights() {
     let is_root =
@@ -50,7 +49,7 @@ fn it_needs_no_rights() {
     if !is_root {
         return;
     }
-    // Where anybody can reach it.
+    // A folder that every user can read.
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("treecast");

@@ -1,4 +1,4 @@
-//! What is written can be read back, is written whole or not at all, and is the same on any number of threads.
+//! Output files can be read back, are written atomically, and do not depend on the number of threads.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,14 +21,14 @@ fn run(place: &Path, line: &str) -> Output {
     treecast(place).args(line.split_whitespace()).output().unwrap()
 }
 
-/// What a command that goes well prints.
+/// The output of a successful command.
 fn printed(place: &Path, line: &str) -> String {
     let output = run(place, line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The files of a folder with what they hold.
+/// The files of a directory with their contents.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entry = |entry: std::fs::DirEntry| {
         (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
@@ -37,7 +37,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_plan_from_a_file_is_shown_and_simulated_as_the_one_it_was() {
+fn a_plan_read_from_a_file_is_shown_and_simulated_like_the_original() {
     let place = tempfile::tempdir().unwrap();
     for what in [
         "--fabric icpp98 --scheme path --dests random:12 --seed 5",
@@ -60,7 +60,7 @@ fn a_plan_from_a_file_is_shown_and_simulated_as_the_one_it_was() {
 }
 
 #[test]
-fn a_fabric_from_a_file_carries_the_same_plans() {
+fn a_fabric_read_from_a_file_gives_the_same_plans() {
     let place = tempfile::tempdir().unwrap();
     for (fabric, scheme) in
         [("icpp98", "tree-worm"), ("torus:k=3,n=2,uni", "u-torus"), ("fat-tree:k=4", "path")]
@@ -74,7 +74,7 @@ fn a_fabric_from_a_file_carries_the_same_plans() {
     }
 }
 
-/// The command line that a run's document stands for.
+/// The command line that repeats the run of a document.
 fn command_line(document: &Value) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
     let mut line = format!("sim --format json --fabric {}", text(&document["fabric"]));
@@ -153,7 +153,7 @@ fn studies_are_the_same_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_study_of_ones_own_is_run_from_its_folder_into_a_folder_of_its_name() {
+fn a_custom_study_runs_into_a_directory_of_its_name() {
     let place = tempfile::tempdir().unwrap();
     let text = printed(place.path(), &format!("paper run {FIXTURES}/study"));
     assert!(text.contains("Every run: out/small/latency.csv"), "{text}");
@@ -161,7 +161,7 @@ fn a_study_of_ones_own_is_run_from_its_folder_into_a_folder_of_its_name() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_nothing() {
+fn a_failed_write_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), "kept").unwrap();
     std::fs::create_dir(place.path().join("folder")).unwrap();
@@ -173,9 +173,9 @@ fn what_cannot_be_written_leaves_nothing() {
         "fabric --fabric star:4 --out nowhere/fabric.toml",
     ] {
         let output = run(place.path(), line);
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{line}: {complaint}");
-        assert!(complaint.contains("could not be written") && complaint.lines().count() == 1, "{complaint}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}: {stderr}");
+        assert!(stderr.contains("could not be written") && stderr.lines().count() == 1, "{stderr}");
         assert!(output.stdout.is_empty());
     }
     let mut entries: Vec<_> =
@@ -187,7 +187,7 @@ fn what_cannot_be_written_leaves_nothing() {
 }
 
 #[test]
-fn what_is_refused_writes_nothing() {
+fn invalid_input_writes_no_file() {
     let place = tempfile::tempdir().unwrap();
     for line in [
         "paper run icpp98 fig6 fig66",
@@ -202,7 +202,7 @@ fn what_is_refused_writes_nothing() {
 }
 
 #[test]
-fn a_study_that_is_killed_leaves_whole_files_only() {
+fn a_killed_study_leaves_complete_files_only() {
     let place = tempfile::tempdir().unwrap();
     let mut command = treecast(place.path());
     command.args(["paper", "run", &format!("{FIXTURES}/long-study"), "--jobs", "1", "--out", "out"]);
@@ -225,7 +225,7 @@ fn a_study_that_is_killed_leaves_whole_files_only() {
     assert!(files["fig1.svg"].trim_ascii_end().ends_with(b"</svg>"));
 }
 
-/// Starts a study in `out`, and kills it when the journal of its second figure has some lines; gives how many.
+/// Starts a study in `out`, and kills it when the journal of its second figure has some lines; returns their number.
 fn interrupted(place: &Path, line: &str) -> usize {
     let mut command = treecast(place);
     command.args(line.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
@@ -242,7 +242,7 @@ fn interrupted(place: &Path, line: &str) -> usize {
 }
 
 #[test]
-fn a_study_that_was_killed_goes_on_where_it_stopped() {
+fn a_killed_study_resumes_where_it_stopped() {
     let place = tempfile::tempdir().unwrap();
     let line = "paper run icpp98 fig7 fig8 --quick --jobs 2 --out out";
     let text = printed(place.path(), line);
@@ -253,7 +253,7 @@ fn a_study_that_was_killed_goes_on_where_it_stopped() {
 
     let done = interrupted(place.path(), line);
     assert!((99..320).contains(&done), "{done}");
-    // What was being written when the power went.
+    // An incomplete line, as after a power failure.
     let mut journal = std::fs::OpenOptions::new().append(true).open(out.join("fig8.journal")).unwrap();
     std::io::Write::write_all(&mut journal, b"{\"run\":\"0123").unwrap();
     let output = run(place.path(), line);
@@ -275,7 +275,7 @@ fn a_study_that_was_killed_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_file_is_replaced_and_a_device_is_not() {
+fn a_file_is_replaced_and_a_device_is_written() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("real.txt"), "old").unwrap();
     std::os::unix::fs::symlink("real.txt", place.path().join("link.txt")).unwrap();
@@ -288,7 +288,7 @@ fn a_file_is_replaced_and_a_device_is_not() {
 }
 
 #[test]
-fn a_reader_that_stops_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let place = tempfile::tempdir().unwrap();
     for line in ["plan --fabric star:9999 --scheme binomial --format json", "sim --help"] {
         let mut command = treecast(place.path());
@@ -301,24 +301,24 @@ fn a_reader_that_stops_is_no_error() {
 }
 
 #[test]
-fn hostile_text_is_shown_and_not_sent_to_the_terminal() {
+fn control_characters_in_input_are_escaped() {
     let place = tempfile::tempdir().unwrap();
-    let complaint = |arguments: &[&OsStr]| {
+    let stderr = |arguments: &[&OsStr]| {
         let output = treecast(place.path()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
     let scheme = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::new("bino\u{1b}[31m\nmial")];
     assert_eq!(
-        complaint(&scheme),
+        stderr(&scheme),
         "treecast: unknown scheme 'bino\\u{1b}[31m\\nmial': did you mean binomial, k-binomial?\n"
     );
     let bytes = [OsStr::new("plan"), OsStr::new("--scheme"), OsStr::from_bytes(b"bin\xff")];
-    assert_eq!(complaint(&bytes), "treecast: what was given is not all UTF-8\n");
+    assert_eq!(stderr(&bytes), "treecast: an argument is not valid UTF-8\n");
 }
 
 #[test]
-fn a_testbed_that_cannot_be_is_named_with_its_file() {
+fn an_invalid_testbed_is_named_with_its_file() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("mine");
     std::fs::create_dir(&folder).unwrap();
@@ -328,19 +328,19 @@ fn a_testbed_that_cannot_be_is_named_with_its_file() {
                   [[series]]\nname = 'a'\ndescription = 'D'\nscheme = 'binomial'";
     std::fs::write(folder.join("study.toml"), study).unwrap();
     std::fs::write(folder.join("latency.toml"), figure).unwrap();
-    let complaint = || {
+    let stderr = || {
         let output = run(place.path(), "paper run mine latency");
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
     assert_eq!(
-        complaint(),
-        "treecast: mine/study.toml:6: testbed=lab does not fit: the study has no testbed; a file testbed-lab.toml would \
-         describe it\n"
+        stderr(),
+        "treecast: mine/study.toml:6: invalid value testbed=lab: expected the name of a testbed file, and \
+         testbed-lab.toml does not exist\n"
     );
     let testbed = folder.join("testbed-lab.toml");
     std::fs::create_dir(&testbed).unwrap();
-    assert!(complaint().starts_with("treecast: mine/testbed-lab.toml could not be read: "));
+    assert!(stderr().starts_with("treecast: mine/testbed-lab.toml could not be read: "));
     std::fs::remove_dir(&testbed).unwrap();
     for (bytes, said) in [
         (&b""[..], ":1: missing field `model`"),
@@ -349,10 +349,10 @@ fn a_testbed_that_cannot_be_is_named_with_its_file() {
         (b"model = 'myrnet'", ":1: unknown model 'myrnet': did you mean myrinet?"),
         (
             b"model = 'sci'\n[set]\nlink_mb_per_s = 0",
-            ":3: link_mb_per_s=0 does not fit: a number of MB/s from 1",
+            ":3: invalid value link_mb_per_s=0: expected a number of MB/s from 1",
         ),
     ] {
         std::fs::write(&testbed, bytes).unwrap();
-        assert_eq!(complaint(), format!("treecast: mine/testbed-lab.toml{said}\n"));
+        assert_eq!(stderr(), format!("treecast: mine/testbed-lab.toml{said}\n"));
     }
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 const DOCS: &str = include_str!("../../../docs/icpp98.md");
 
-/// What `treecast sim` with these arguments says of the latency, in cycles.
+/// The latency in cycles that `treecast sim` prints for these arguments.
 fn latency(arguments: &str) -> String {
     let output =
         Command::new(env!("CARGO_BIN_EXE_treecast")).arg("sim").args(arguments.split(' ')).output().unwrap();
@@ -14,7 +14,7 @@ fn latency(arguments: &str) -> String {
 }
 
 #[test]
-fn the_points_computed_by_hand_are_simulated_so() {
+fn simulated_latencies_match_those_computed_by_hand() {
     // | `treecast sim ARGUMENTS` | how | cycles |
     let rows: Vec<&str> = DOCS.lines().filter(|line| line.starts_with("| `treecast sim ")).collect();
     assert_eq!(rows.len(), 4);
@@ -26,7 +26,7 @@ fn the_points_computed_by_hand_are_simulated_so() {
 }
 
 #[test]
-fn a_smaller_k_on_ties_and_a_chain_cost_what_the_text_says() {
+fn ties_and_chains_have_the_latencies_of_the_text() {
     let twelve = |scheme| latency(&format!("--fabric star:12 --scheme {scheme} --offload nic"));
     assert_eq!(["k-binomial", "k-binomial:k=2", "k-binomial:k=3"].map(twelve), ["10722", "10722", "9590"]);
     // Each further member of a chain adds two overheads and the wire, and at first what its packets wait.

@@ -1,4 +1,4 @@
-//! `treecast lab`: what it prints, how it ends, and that nothing stays when it is killed.
+//! `treecast lab`: output, exit status, and cleanup.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -12,16 +12,16 @@ fn lab(words: &[&str]) -> Command {
     command
 }
 
-/// Whether this machine allows labs; says so if not, past the test harness, which keeps what tests that pass print.
+/// Whether this machine allows labs. If not, prints a message directly, because the test harness captures output.
 fn allowed() -> bool {
     let output = lab(&["1", "--", "true"]).output().unwrap();
-    let complaint = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let reasons = ["does not allow a lab", "a lab needs the tool"];
-    if reasons.iter().any(|reason| complaint.contains(reason)) {
-        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
+    if reasons.iter().any(|reason| stderr.contains(reason)) {
+        let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
         return false;
     }
-    assert!(output.status.success(), "{complaint}");
+    assert!(output.status.success(), "{stderr}");
     true
 }
 
@@ -36,7 +36,7 @@ fn lines(bytes: &[u8]) -> Vec<&str> {
 }
 
 #[test]
-fn lines_say_which_host_they_are_from() {
+fn lines_are_prefixed_with_their_host() {
     if !allowed() {
         return;
     }
@@ -52,7 +52,7 @@ fn lines_say_which_host_they_are_from() {
 }
 
 #[test]
-fn one_command_alone_reads_what_is_given() {
+fn a_command_on_one_host_reads_standard_input() {
     if !allowed() {
         return;
     }
@@ -63,31 +63,30 @@ fn one_command_alone_reads_what_is_given() {
 }
 
 #[test]
-fn the_first_host_that_fails_gives_the_status() {
+fn the_exit_status_is_that_of_the_first_failed_host() {
     if !allowed() {
         return;
     }
     let status = |line: &str| run(&["4", "--", "sh", "-c", line]).status.code();
     assert_eq!(status("true"), Some(0));
-    // The last to end is the first by number.
+    // The first host by number is the last to end.
     assert_eq!(status("[ $TREECAST_LAB_HOST != 1 ] || sleep 0.2; exit $TREECAST_LAB_HOST"), Some(1));
     assert_eq!(status("[ $TREECAST_LAB_HOST != 2 ] || kill -TERM $$"), Some(128 + 15));
     let output = run(&["2", "--", "no-such-program"]);
     assert_eq!(output.status.code(), Some(2));
-    let complaint =
-        "treecast: no-such-program could not be started: No such file or directory (os error 2)\n";
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), complaint);
+    let stderr = "treecast: no-such-program could not be started: No such file or directory (os error 2)\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
 }
 
 #[test]
-fn what_commands_leave_running_does_not_keep_the_lab() {
+fn background_processes_do_not_keep_the_lab_alive() {
     if allowed() {
         let output = run(&["2", "--", "sh", "-c", "sleep 1000 & echo done"]);
         assert_eq!(lines(&output.stdout), ["n0: done", "n1: done"]);
     }
 }
 
-/// A lab with commands that do not end, and the numbers of their namespaces.
+/// A lab with long-running commands, and the inode numbers of their namespaces.
 fn running() -> (Child, Vec<u64>) {
     let line = "trap '' INT; stat -L -c %i /proc/self/ns/pid /proc/self/ns/net; sleep 1000; true";
     let mut child =
@@ -103,7 +102,7 @@ fn is_left(numbers: &[u64]) -> bool {
 }
 
 #[test]
-fn killed_or_interrupted_it_leaves_nothing() {
+fn a_killed_or_interrupted_lab_leaves_no_processes() {
     if !allowed() {
         return;
     }

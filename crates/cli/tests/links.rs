@@ -1,4 +1,4 @@
-//! Every link from page to page leads somewhere.
+//! Every link between pages has a target.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ fn pages(root: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_link_to_a_file_of_ours_finds_it() {
+fn every_link_to_a_file_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut links = 0;
     for page in pages(&root) {
         let text = std::fs::read_to_string(&page).unwrap();
-        // Between fences stand examples, not links.
+        // Code blocks have examples, not links.
         let text: String = text.split("```").step_by(2).collect();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if target.starts_with("http") || target.starts_with('#') {

@@ -1,4 +1,4 @@
-//! `treecast node`: a broadcast between shells, and what goes wrong with it.
+//! `treecast node`: broadcasts between shells, and their errors.
 
 mod common;
 
@@ -13,38 +13,38 @@ use std::time::{Duration, Instant};
 use common::has_kernel_engine;
 use tempfile::TempDir;
 
-fn node(words: &[&str]) -> Command {
+fn node(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
-    command.arg("node").args(words).env_remove("TREECAST_TOKEN").stdin(Stdio::null());
+    command.arg("node").args(arguments).env_remove("TREECAST_TOKEN").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// A port at loopback that was free a moment ago: no other is given it again so soon.
-fn place() -> String {
+/// A loopback address with a port that was free just before; the kernel does not reuse it soon.
+fn address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-fn said(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn check(child: Child, status: i32, part: &str) -> Output {
     let output = child.wait_with_output().unwrap();
-    let complaint = said(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{complaint}");
-    assert!(complaint.contains(part), "'{part}' is not in\n{complaint}");
-    assert!(complaint.lines().all(|line| line.starts_with("treecast: ")), "{complaint}");
+    let stderr = utf8(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{stderr}");
+    assert!(stderr.contains(part), "'{part}' is not in\n{stderr}");
+    assert!(stderr.lines().all(|line| line.starts_with("treecast: ")), "{stderr}");
     output
 }
 
-/// Reads what a node says, until that.
+/// Reads the output of a node until a line contains `part`.
 fn wait_for(child: &mut Child, part: &str) -> BufReader<ChildStderr> {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains(part) {
         line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "'{part}' was not said");
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "'{part}' was not printed");
     }
     stderr
 }
@@ -65,15 +65,15 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_file_reaches_everybody_whole() {
+fn every_member_receives_the_whole_file() {
     let folder = tempfile::tempdir().unwrap();
-    let bytes: Vec<u8> = (0..1_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
     let input = file(&folder, "input", &bytes);
     let token = file(&folder, "token", b"secret\n");
     let copy = folder.path().join("copy");
-    let place = place();
+    let address = address();
     let root =
-        node(&["--listen", &place, "--count", "4", "--send", text(&input), "--token-file", text(&token)])
+        node(&["--listen", &address, "--count", "4", "--send", text(&input), "--token-file", text(&token)])
             .spawn()
             .unwrap();
     let others: Vec<Child> = [
@@ -81,15 +81,15 @@ fn a_file_reaches_everybody_whole() {
         &["--receive", "-", "--token-file", text(&token)],
         &[],
     ]
-    .map(|words| {
-        let mut command = node(&[&["--join", &place], words].concat());
-        if words.is_empty() {
+    .map(|arguments| {
+        let mut command = node(&[&["--join", &address], arguments].concat());
+        if arguments.is_empty() {
             command.env("TREECAST_TOKEN", "secret");
         }
         command.spawn().unwrap()
     })
     .into();
-    // What they print is read while they run.
+    // Read their output while they run, so that the pipes do not fill.
     let others: Vec<_> = others
         .into_iter()
         .map(|other| thread::spawn(move || check(other, 0, "received 4 messages, 1000000 bytes")))
@@ -101,11 +101,11 @@ fn a_file_reaches_everybody_whole() {
 }
 
 #[test]
-fn what_is_typed_arrives_at_once() {
-    let place = place();
+fn typed_lines_arrive_immediately() {
+    let address = address();
     let mut root =
-        node(&["--listen", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    let mut other = node(&["--join", &place, "--receive", "-"]).spawn().unwrap();
+        node(&["--listen", &address, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut other = node(&["--join", &address, "--receive", "-"]).spawn().unwrap();
     let mut received = BufReader::new(other.stdout.take().unwrap()).lines();
     let mut typed = root.stdin.take().unwrap();
     for line in ["one", "two"] {
@@ -118,31 +118,33 @@ fn what_is_typed_arrives_at_once() {
 }
 
 #[test]
-fn members_may_be_named_by_a_file() {
+fn members_can_be_listed_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let ports = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     let addresses = ports.map(|socket| socket.local_addr().unwrap().to_string());
     let members = file(&folder, "members", format!("{} # root\n{}\n", addresses[0], addresses[1]).as_bytes());
-    let spawn = |number: usize, words: &[&str]| {
+    let spawn = |number: usize, arguments: &[&str]| {
         let common = ["--members", text(&members), "--bind", &addresses[number]];
-        node(&[&common, words].concat()).spawn().unwrap()
+        node(&[&common, arguments].concat()).spawn().unwrap()
     };
     let other = spawn(1, &["--receive", "-"]);
     check(spawn(0, &["--send", text(&members)]), 0, "sent 1 messages");
     assert_eq!(check(other, 0, "").stdout, fs::read(&members).unwrap());
-    // Both are at this machine: which of them this node is has to be said.
+    // Both are addresses of this machine, so --bind has to say which one this node is.
     let lost = node(&["--members", text(&members)]).spawn().unwrap();
     check(lost, 2, "several members are at addresses of this machine");
 }
 
 #[test]
-fn a_member_that_is_told_to_end_leaves_and_others_go_on() {
+fn an_interrupted_member_leaves_and_the_others_continue() {
     for name in ["TERM", "INT"] {
-        let place = place();
-        let mut root =
-            node(&["--listen", &place, "--count", "3", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-        let mut stays = node(&["--join", &place, "--member", "1", "--receive", "-"]).spawn().unwrap();
-        let mut leaves = node(&["--join", &place, "--member", "2"]).spawn().unwrap();
+        let address = address();
+        let mut root = node(&["--listen", &address, "--count", "3", "--send", "-"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stays = node(&["--join", &address, "--member", "1", "--receive", "-"]).spawn().unwrap();
+        let mut leaves = node(&["--join", &address, "--member", "2"]).spawn().unwrap();
         let rest = wait_for(&mut leaves, "ready");
         let mut typed = root.stdin.take().unwrap();
         writeln!(typed, "one").unwrap();
@@ -160,13 +162,13 @@ fn a_member_that_is_told_to_end_leaves_and_others_go_on() {
 }
 
 #[test]
-fn a_root_that_is_told_to_end_gives_the_group_up_and_nobody_keeps_a_part() {
+fn an_interrupted_root_aborts_the_group_and_no_member_keeps_a_partial_file() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
-    let place = place();
+    let address = address();
     let mut root =
-        node(&["--listen", &place, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    let other = node(&["--join", &place, "--receive", text(&copy)]).spawn().unwrap();
+        node(&["--listen", &address, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let other = node(&["--join", &address, "--receive", text(&copy)]).spawn().unwrap();
     writeln!(root.stdin.as_mut().unwrap(), "a part").unwrap();
     let rest = wait_for(&mut root, "ready");
     signal(&root, "TERM");
@@ -177,37 +179,35 @@ fn a_root_that_is_told_to_end_gives_the_group_up_and_nobody_keeps_a_part() {
 }
 
 #[test]
-fn who_did_not_come_is_said_on_both_sides() {
-    let place = place();
-    let root = node(&["--listen", &place, "--count", "3", "--send", "-", "--wait", "1"]).spawn().unwrap();
-    let other = node(&["--join", &place, "--member", "2", "--name", "anna"]).spawn().unwrap();
+fn root_and_members_name_missing_members() {
+    let address = address();
+    let root = node(&["--listen", &address, "--count", "3", "--send", "-", "--wait", "1"]).spawn().unwrap();
+    let other = node(&["--join", &address, "--member", "2", "--name", "anna"]).spawn().unwrap();
     check(root, 5, "; member 1 is missing\n");
-    let complaint =
-        said(&check(other, 5, "not all members joined in time: 2 of 3 members have joined: ").stderr);
-    assert!(
-        complaint.contains("anna at 127.0.0.1:") && complaint.contains(" as member 2; member 1 is missing")
-    );
-    let alone = node(&["--join", &place, "--wait", "1"]).spawn().unwrap();
-    check(alone, 5, &format!("cannot join the group at {place}: "));
+    let stderr =
+        utf8(&check(other, 5, "not all members joined in time: 2 of 3 members have joined: ").stderr);
+    assert!(stderr.contains("anna at 127.0.0.1:") && stderr.contains(" as member 2; member 1 is missing"));
+    let alone = node(&["--join", &address, "--wait", "1"]).spawn().unwrap();
+    check(alone, 5, &format!("cannot join the group at {address}: "));
 }
 
 #[test]
-fn a_wrong_token_is_turned_away() {
+fn a_token_mismatch_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = file(&folder, "wrong", b"guess");
-    let place = place();
-    let mut command = node(&["--listen", &place, "--count", "2", "--send", "-"]);
+    let address = address();
+    let mut command = node(&["--listen", &address, "--count", "2", "--send", "-"]);
     let mut root = command.env("TREECAST_TOKEN", "secret").spawn().unwrap();
-    let guest = node(&["--join", &place, "--token-file", text(&wrong)]).spawn().unwrap();
+    let guest = node(&["--join", &address, "--token-file", text(&wrong)]).spawn().unwrap();
     check(guest, 2, "rejected: token mismatch");
     wait_for(&mut root, "; 1 connection rejected: 127.0.0.1:");
-    let mut command = node(&["--join", &place]);
+    let mut command = node(&["--join", &address]);
     check(command.env("TREECAST_TOKEN", "secret").spawn().unwrap(), 0, "the group is closed");
     assert_eq!(root.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn what_makes_no_sense_is_said_in_a_sentence() {
+fn invalid_arguments_are_reported_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let empty = file(&folder, "empty", b"\n");
     let double = file(&folder, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
@@ -217,13 +217,13 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (&[], "is missing"),
         (&["--listen", "127.0.0.1:0"], "--count"),
-        (&["--listen", "127.0.0.1:0", "--count", "0"], "--count 0 does not fit"),
+        (&["--listen", "127.0.0.1:0", "--count", "0"], "invalid value 0 for --count: "),
         (&["--listen", "127.0.0.1:0", "--count", "2"], "--send is missing"),
         (&["--listen", "192.0.2.1:0", "--count", "2", "--send", "-"], "that is no address of this machine"),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
         (
             &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "token=x"],
-            "others can read command lines",
+            "other users can read command lines",
         ),
         (
             &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "root=2"],
@@ -231,7 +231,7 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         ),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
         (&["--join", "127.0.0.1:port"], "is no address such as"),
-        (&["--join", "nobody.invalid"], "nobody knows the host nobody.invalid"),
+        (&["--join", "nobody.invalid"], "cannot resolve host nobody.invalid"),
         (&["--join", "127.0.0.1:1", "--send", "-"], "--send"),
         (&["--join", "127.0.0.1:1", "--bind", &taken], "choose another port, or 0 for a free one"),
         (&["--join", "127.0.0.1:1", "--name", "a\nb"], "no control characters"),
@@ -240,13 +240,13 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
         (&["--join", "127.0.0.1:1", "--token-file", "/no/such"], "/no/such could not be read"),
         (&["--members", text(&empty)], "it names no members"),
         (&["--members", text(&double)], "line 2: 127.0.0.1:7000 is given twice, before in line 1"),
-        (&["--members", text(&unknown)], "line 2: nobody knows the host nobody.invalid"),
+        (&["--members", text(&unknown)], "line 2: cannot resolve host nobody.invalid"),
     ];
-    for (words, part) in cases {
-        let output = check(node(words).spawn().unwrap(), 2, part);
-        let complaint = said(&output.stderr);
-        let count = complaint.lines().filter(|line| !line.contains("waiting for members at")).count();
-        assert_eq!(count, 1, "{words:?}: {complaint}");
+    for (arguments, part) in cases {
+        let output = check(node(arguments).spawn().unwrap(), 2, part);
+        let stderr = utf8(&output.stderr);
+        let count = stderr.lines().filter(|line| !line.contains("waiting for members at")).count();
+        assert_eq!(count, 1, "{arguments:?}: {stderr}");
     }
     let output = check(
         node(&["--join", "127.0.0.1:1", "--receive", "/no/such/file"]).spawn().unwrap(),
@@ -256,17 +256,17 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     assert!(output.stdout.is_empty());
 }
 
-/// Ports below 1024 are for root alone, unless the machine says otherwise.
+/// Ports below 1024 need root, unless `net.ipv4.ip_unprivileged_port_start` says otherwise.
 #[test]
-fn a_port_that_needs_rights_is_refused_with_the_reason() {
+fn a_privileged_port_is_refused_with_the_reason() {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     let is_root =
         fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);
     if first.trim().parse() != Ok(1_024) || is_root && !Path::new("/usr/bin/setpriv").exists() {
         return;
     }
-    let words = ["--join", "127.0.0.1:1", "--bind", "127.0.0.1:1023"];
-    let mut command = node(&words);
+    let arguments = ["--join", "127.0.0.1:1", "--bind", "127.0.0.1:1023"];
+    let mut command = node(&arguments);
     let folder = tempfile::tempdir().unwrap();
     if is_root {
         use std::os::unix::fs::PermissionsExt;
@@ -274,7 +274,11 @@ fn a_port_that_needs_rights_is_refused_with_the_reason() {
         let copy = folder.path().join("treecast");
         fs::copy(env!("CARGO_BIN_EXE_treecast"), &copy).unwrap();
         command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy).arg("node").args(words);
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(copy)
+            .arg("node")
+            .args(arguments);
         command.current_dir("/").stderr(Stdio::piped());
     }
     check(
@@ -284,9 +288,9 @@ fn a_port_that_needs_rights_is_refused_with_the_reason() {
     );
 }
 
-/// In a lab, where links carry 1280 bytes: a group is told that its datagrams do not fit, and which setting to change.
+/// In a lab with an MTU of 1280 bytes: the error names the setting to change.
 #[test]
-fn a_network_that_carries_less_is_named() {
+fn a_small_mtu_is_reported() {
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let run = |set: &str| {
         let line = format!(
@@ -298,27 +302,27 @@ fn a_network_that_carries_less_is_named() {
         command.args(["lab", "2", "--mtu", "1280", "--", "sh", "-c", &line]).output().unwrap()
     };
     let refused = run("");
-    let complaint = said(&refused.stderr);
-    if complaint.contains("does not allow a lab") || complaint.contains("a lab needs the tool") {
-        let _ = std::io::stderr().write_all(format!("skipped: {complaint}").as_bytes());
+    let stderr = utf8(&refused.stderr);
+    if stderr.contains("does not allow a lab") || stderr.contains("a lab needs the tool") {
+        let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
         return;
     }
     let reason = "datagrams of 1500 bytes do not fit through the network: give the group a smaller mtu_bytes";
-    assert!(complaint.contains(reason), "{complaint}");
-    assert_eq!(refused.status.code(), Some(2), "{complaint}");
+    assert!(stderr.contains(reason), "{stderr}");
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
     let fits = run("--set mtu_bytes=1280");
-    assert!(fits.status.success(), "{}", said(&fits.stderr));
-    assert!(said(&fits.stdout).contains("n1: 100000"), "{}", said(&fits.stdout));
+    assert!(fits.status.success(), "{}", utf8(&fits.stderr));
+    assert!(utf8(&fits.stdout).contains("n1: 100000"), "{}", utf8(&fits.stdout));
 }
 
-/// In a lab, with the kernel's packet path: the reader in the middle of a chain does not read until it is told to.
+/// In a lab, with the kernel engine: the reader in the middle of a chain does not read at first.
 #[test]
-fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
+fn a_slow_reader_causes_back_pressure_and_no_loss() {
     if !has_kernel_engine() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|place| ((place * 31) >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
     file(&folder, "input", &bytes);
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let line = format!(
@@ -335,7 +339,7 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
     let lab = thread::spawn(move || lab.wait_with_output().unwrap());
     let length =
         |host| fs::metadata(folder.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
-    // Until nothing has come for a while to those who read.
+    // Until the other readers have received nothing for a while.
     let mut before = (0, 0);
     let end = Instant::now() + Duration::from_mins(1);
     while Instant::now() < end && (before.0 == 0 || before.1 == 0 || before != (length(1), length(3))) {
@@ -345,35 +349,35 @@ fn a_reader_that_stops_holds_everybody_back_and_everybody_has_everything() {
     let is_held_back = !lab.is_finished() && before.0 < 1_000_000 && before.1 < 1_000_000;
     file(&folder, "go", b"");
     let output = lab.join().unwrap();
-    let complaint = said(&output.stderr);
+    let stderr = utf8(&output.stderr);
     assert!(is_held_back, "{before:?} of 3000000 bytes went past a reader that does not read");
     for host in 1..4 {
         let copy = fs::read(folder.path().join(format!("copy{host}"))).unwrap();
-        assert!(copy == bytes, "host {host} has {} bytes\n{complaint}", copy.len());
+        assert!(copy == bytes, "host {host} has {} bytes\n{stderr}", copy.len());
     }
-    assert!(complaint.contains("n0: treecast: sent 12 messages, 3000000 bytes"), "{complaint}");
+    assert!(stderr.contains("n0: treecast: sent 12 messages, 3000000 bytes"), "{stderr}");
 }
 
 #[test]
-fn who_stops_reading_is_no_complaint() {
-    let place = place();
-    let root = node(&["--listen", &place, "--count", "2", "--send", "/dev/zero"]).spawn().unwrap();
-    let mut other = node(&["--join", &place, "--receive", "-"]).spawn().unwrap();
+fn a_closed_pipe_is_not_reported() {
+    let address = address();
+    let root = node(&["--listen", &address, "--count", "2", "--send", "/dev/zero"]).spawn().unwrap();
+    let mut other = node(&["--join", &address, "--receive", "-"]).spawn().unwrap();
     let mut some = [0; 10_000];
     other.stdout.take().unwrap().read_exact(&mut some).unwrap();
     let output = other.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", utf8(&output.stderr));
     signal(&root, "TERM");
     check(root, 5, "the group was given up here");
 }
 
-/// The real command as a daemon, and nodes that use it: as another user, if this is root.
+/// The command as a daemon, and clients of it: as another user, if this is root.
 #[test]
-fn a_daemon_serves_nodes_of_the_command_and_ends_in_order() {
+fn a_daemon_serves_clients_and_shuts_down() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("run/node.sock");
-    let with_socket = |words: &[&str]| {
-        let mut command = node(words);
+    let with_socket = |arguments: &[&str]| {
+        let mut command = node(arguments);
         command.args(["--socket", text(&socket)]);
         command
     };
@@ -382,12 +386,12 @@ fn a_daemon_serves_nodes_of_the_command_and_ends_in_order() {
     let second = with_socket(&["--engine", "user", "--bind", "127.0.0.1:0"]).spawn().unwrap();
     check(second, 2, "a daemon listens there already");
     let input = file(&folder, "input", b"by the daemon");
-    let place = place();
-    let root = with_socket(&["--listen", &place, "--count", "2", "--send", text(&input)]);
+    let address = address();
+    let root = with_socket(&["--listen", &address, "--count", "2", "--send", text(&input)]);
     let root = { root }.spawn().unwrap();
-    let member = node(&["--join", &place, "--receive", "-", "--engine", "user", "--bind", "127.0.0.1:0"]);
+    let member = node(&["--join", &address, "--receive", "-", "--engine", "user", "--bind", "127.0.0.1:0"]);
     let output = check({ member }.spawn().unwrap(), 0, "received 1 messages");
-    assert_eq!(said(&output.stdout), "by the daemon");
+    assert_eq!(utf8(&output.stdout), "by the daemon");
     check(root, 0, "sent 1 messages");
     signal(&daemon, "TERM");
     assert!(daemon.wait().unwrap().success());
@@ -398,18 +402,18 @@ fn a_daemon_serves_nodes_of_the_command_and_ends_in_order() {
 }
 
 #[test]
-fn what_is_wrong_with_a_daemon_is_said() {
+fn invalid_daemon_arguments_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("node.sock");
     let policy = file(&folder, "policy.toml", b"[[rule]]\nname = \"a\"\ncolour = 1\n");
-    for (words, complaint) in [
+    for (arguments, stderr) in [
         (&["--policy", text(&policy)][..], "policy.toml, line 3: unknown field `colour`"),
         (&["--policy", "none.toml"], "none.toml could not be read"),
         (&["--send", "-"], "--send, --receive, --set, --token-file and --name are for groups"),
         (&["--engine", "steam"], "there is no engine steam"),
         (&["--join", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),
     ] {
-        let mut command = node(words);
-        check(command.args(["--socket", text(&socket)]).spawn().unwrap(), 2, complaint);
+        let mut command = node(arguments);
+        check(command.args(["--socket", text(&socket)]).spawn().unwrap(), 2, stderr);
     }
 }

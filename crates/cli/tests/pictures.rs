@@ -1,17 +1,17 @@
-//! The pictures in docs/images are what the command writes today, byte for byte.
+//! The pictures in docs/images equal the output of the command, byte for byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const RENEW: &str = "UPDATE_PICTURES=1 cargo test -p treecast-cli --test pictures";
 
-/// Runs the command, which must not fail.
+/// Runs the command, and checks that it succeeds.
 fn treecast(arguments: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_treecast")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compares what was written with the picture of a name, or puts it in its place where that is asked for.
+/// Compares an output with the picture in docs/images, or replaces the picture if that is requested.
 fn check(name: &str, written: &Path) {
     let picture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/images").join(name);
     if std::env::var_os("UPDATE_PICTURES").is_some() {
@@ -23,7 +23,7 @@ fn check(name: &str, written: &Path) {
     assert!(same, "docs/images/{name} is not what the command writes; to renew it: {RENEW}");
 }
 
-/// Runs figures of a study by one command, which makes a run that several of them have once.
+/// Runs figures of a study by one command, which shares runs among them.
 fn check_figures(study: &str, figures: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let out = ["--out", folder.path().to_str().unwrap()];

@@ -1,4 +1,4 @@
-//! Every command in the README and in the docs prints what it says there.
+//! Every command in the README and in the docs prints the output shown.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 #[test]
-fn commands_in_the_docs_print_what_they_say() {
-    // What the commands write goes to a place of its own.
+fn commands_in_the_docs_print_the_output_shown() {
+    // The commands write their files to a temporary directory.
     let place = tempfile::tempdir().unwrap();
     std::env::set_current_dir(&place).unwrap();
     let pages = tempfile::tempdir().unwrap();
@@ -28,19 +28,19 @@ fn commands_in_the_docs_print_what_they_say() {
     cases.run();
 }
 
-/// Whether this machine allows labs; says so if not.
+/// Whether this machine allows labs; prints a message if not.
 fn labs_are_allowed() -> bool {
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let output = std::process::Command::new(treecast).args(["lab", "1", "--", "true"]).output().unwrap();
     if !output.status.success() {
-        // Past the test harness, which keeps what tests that pass print.
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let _ = std::io::stderr().write_all(format!("skipped: docs/lab.md: {complaint}").as_bytes());
+        // Written directly, because the test harness captures output.
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let _ = std::io::stderr().write_all(format!("skipped: docs/lab.md: {stderr}").as_bytes());
     }
     output.status.success()
 }
 
-/// A line is free after each output, as trycmd wants it where an output ends with a line end. Ours all do, and readers
+/// Inserts a blank line after each output, which trycmd requires for output that ends with a newline. All of ours does, and readers
 /// of the docs do not need it.
 fn with_line_ends(page: &str) -> String {
     let mut text = String::new();
@@ -60,7 +60,7 @@ fn with_line_ends(page: &str) -> String {
 }
 
 #[test]
-fn a_free_line_follows_each_output() {
+fn a_blank_line_follows_each_output() {
     let page = "```console\n$ a\nout\n$ b\n$ c\n? 2\nerr\n```\n```\n$ d\nx\n```\n";
     let expected = "```console\n$ a\nout\n\n$ b\n$ c\n? 2\nerr\n\n```\n```\n$ d\nx\n```\n";
     assert_eq!(with_line_ends(page), expected);

@@ -1,4 +1,4 @@
-//! The tables of the studies' pages that say how far factors rest on guesses are what the command writes today.
+//! The tables of the studies' pages on the sensitivity to guessed parameters equal the output of the command.
 
 use std::path::Path;
 use std::process::Command;

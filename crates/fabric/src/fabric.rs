@@ -206,8 +206,15 @@ impl FromStr for FabricSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::try_from(&text.parse::<NameAndOptions>()?)
+    }
+}
+
+impl TryFrom<&NameAndOptions> for FabricSpec {
+    type Error = SpecError;
+
+    fn try_from(spec: &NameAndOptions) -> Result<Self, SpecError> {
         const COUNT: &str = "a whole number";
-        let spec: NameAndOptions = text.parse()?;
         match spec.name() {
             "icpp98" | "irregular" => {
                 spec.only(&["switches", "ports", "hosts", "connectivity", "seed"])?;
@@ -222,7 +229,7 @@ impl FromStr for FabricSpec {
                     seed: spec.value("seed", COUNT)?.unwrap_or(base.seed),
                 }))
             }
-            "star" => star_spec(&spec),
+            "star" => star_spec(spec),
             "torus" => {
                 spec.only(&["k", "n", "uni"])?;
                 let shape = if spec.flag("uni")? { GridShape::UnidirectionalTorus } else { GridShape::Torus };
@@ -332,7 +339,7 @@ mod tests {
     fn a_link_has_one_to_sixteen_virtual_channels() {
         for text in ["up-down:channels=0", "shortest-path:channels=17", "up-down:channels=many"] {
             let error = text.parse::<RoutingPolicy>().unwrap_err().to_string();
-            assert!(error.ends_with("does not fit: a number of virtual channels from 1 to 16"), "{error}");
+            assert!(error.ends_with(": expected a number of virtual channels from 1 to 16"), "{error}");
         }
         let topology = crate::generate::star(2).unwrap();
         for policy in
@@ -348,7 +355,7 @@ mod tests {
         let error = |text: &str| text.parse::<FabricSpec>().unwrap_err().to_string();
         assert_eq!(error("tours:k=4"), "unknown fabric 'tours': did you mean torus?");
         assert_eq!(error("irregular:switch=4"), "irregular has no key 'switch': did you mean switches?");
-        assert_eq!(error("star:many"), "hosts=many does not fit: a number of hosts");
+        assert_eq!(error("star:many"), "invalid value hosts=many: expected a number of hosts");
         assert_eq!(error("fat-tree"), "fat-tree needs k=...: an even number of ports");
     }
 }

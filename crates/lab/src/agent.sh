@@ -1,5 +1,5 @@
-# A remote shell from host to host of a lab: agent [OPTIONS] HOST COMMAND... Options of one word, such as
-# ssh's -x, mean nothing here.
+# A remote shell between the hosts of a lab: agent [OPTIONS] HOST COMMAND... Options without a value, such as
+# ssh's -x, are ignored.
 while [ "${1#-}" != "$1" ]; do shift; done
 host=${1#n}
 shift
@@ -8,5 +8,5 @@ if ! process=$(cat "/proc/1/root/dev/shm/n$host" 2> /dev/null); then
 	exit 255
 fi
 export TREECAST_LAB_HOST="$host"
-# A new host begins at the root of its files.
+# nsenter changes the working directory to the root.
 exec nsenter --target "$process" --mount --net --uts --ipc sh -c 'cd "$0" && eval "$1"' "$PWD" "$*"

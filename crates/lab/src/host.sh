@@ -1,17 +1,17 @@
-# Makes the namespaces it stands in the host $1, and leaves a process in them that keeps them.
+# Turns its namespaces into the host $1, and leaves a process that keeps them alive.
 #
-# MTU of the link in bytes; LINK words for tc on the link, or nothing; SEGMENTS words for ip about the link, or nothing.
+# Variables: MTU of the link in bytes; LINK, arguments of tc for the link, or empty; SEGMENTS, arguments of ip for the link, or empty.
 set -eu
 
 hostname "n$1"
 hex=$(printf '%x' $(($1 + 1)))
-# What /sys shows of the network is that of who mounts it.
+# /sys shows the network namespace of the process that mounts it.
 mount -t sysfs sysfs /sys
 sleep infinity > /dev/null 2>&1 &
 echo $! > "/dev/shm/n$1"
 
 ip link set lo up
-# Addresses can be used at once: nobody asks whether another has them.
+# No duplicate address detection, so that addresses can be used at once.
 ipv6=/proc/sys/net/ipv6/conf/default
 [ ! -e $ipv6 ] || { echo 0 > $ipv6/accept_dad; echo 0 > $ipv6/router_solicitations; }
 ip -batch - <<END
@@ -25,8 +25,8 @@ if [ -e $ipv6 ]; then
 	ip address add "fd42::$hex/64" dev eth0 nodad
 	ip -batch /dev/shm/neighbours6
 fi
-# shellcheck disable=SC2086 # they are words
+# shellcheck disable=SC2086 # LINK has several arguments
 [ -z "$LINK" ] || tc qdisc add dev eth0 root $LINK
 
-# Shared memory is a host's own.
+# Each host has its own shared memory.
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm

@@ -1,9 +1,8 @@
-//! Hosts on one machine: each a set of namespaces (network, files mounted, host name, shared memory), joined by a switch,
-//! a bridge in a namespace of its own.
+//! Hosts on one machine: each is a set of namespaces (network, mount, UTS, IPC); a bridge in another network namespace joins them.
 //!
-//! A lab is made by a root user, or by anybody where users may make user namespaces. It has no name anywhere: its
-//! namespaces live as long as its processes, its processes as long as their first, and that one until the [`Lab`] is
-//! dropped or its process ends, in whatever way. Nothing is written to a disk, and no interface of the machine is touched.
+//! A lab needs root, or a system where users may create user namespaces. It has no name anywhere: its namespaces live as long as its
+//! processes, its processes as long as the first of them, and that one until the [`Lab`] is dropped or its process ends, even by a
+//! signal. Nothing is written to disk, and no interface of the machine changes.
 //!
 //! ```no_run
 //! use treecast_lab::{Lab, LabSettings};
@@ -15,8 +14,8 @@
 //! ```
 
 mod error;
-mod late;
 mod namespaces;
+mod reorder;
 mod settings;
 
 use std::ffi::{OsStr, OsString};
@@ -29,10 +28,10 @@ use std::process::{Child, Command, Stdio};
 pub use error::LabError;
 pub use settings::{LabSettings, Rate, Share};
 
-use late::Late;
 use namespaces::Namespaces;
+use reorder::Reorderer;
 
-/// What makes a lab, and the Debian package of each.
+/// The tools that create a lab, and the Debian package of each.
 const TOOLS: [(&str, &str); 10] = [
     ("sh", "a POSIX shell"),
     ("unshare", "util-linux"),
@@ -49,27 +48,26 @@ const TOOLS: [(&str, &str); 10] = [
 /// A host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its name, `n0`, `n1` and so on: its host name, and in `/etc/hosts` of every host.
+    /// The host name, `n0`, `n1` and so on, which is also in `/etc/hosts` of every host.
     pub name: String,
-    /// Its address.
+    /// The IPv4 address.
     pub ipv4: Ipv4Addr,
-    /// Its other address, where the kernel has IPv6.
+    /// The IPv6 address, if the kernel supports IPv6.
     pub ipv6: Ipv6Addr,
 }
 
-/// Hosts that run until this is dropped, or its process ends. A process that was forked from it and has not become another
-/// program counts as well.
+/// Hosts that run until this is dropped, or its process has ended, including forked children that have not called `exec`.
 #[derive(Debug)]
 pub struct Lab {
     hosts: Vec<Host>,
-    /// The process of each host that keeps its namespaces, as the lab numbers them.
+    /// For each host the PID, within the lab, of the process that keeps its namespaces.
     keepers: Vec<u32>,
-    /// The parent of the lab's first process, whose standard input is what the lab lives by.
+    /// The parent of the lab's first process. The lab ends when its standard input is closed.
     switch: Child,
-    /// Whether the lab has a user namespace of its own.
+    /// Whether the lab has its own user namespace.
     own_user: bool,
-    /// What holds packets, where some are overtaken.
-    late: Option<Late>,
+    /// Present if packets are reordered.
+    reorderer: Option<Reorderer>,
 }
 
 impl Lab {
@@ -77,7 +75,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// A setting outside its bounds, a tool that is missing, or a machine that does not allow it.
+    /// [`LabError`] for a setting out of bounds, a missing tool, and a machine that does not allow labs.
     pub fn start(settings: &LabSettings) -> Result<Self, LabError> {
         settings.check()?;
         let path = search_path();
@@ -87,7 +85,7 @@ impl Lab {
             }
         }
         let own_user = !nix::unistd::geteuid().is_root();
-        let (said, end) = std::io::pipe()?;
+        let (output, output_writer) = std::io::pipe()?;
         let mut command = Command::new("unshare");
         if own_user {
             command.args(["--user", "--map-root-user"]);
@@ -96,58 +94,58 @@ impl Lab {
             .args(["--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc"])
             .args(["sh", "-c", "eval \"$SWITCH\"", "treecast-lab"])
             .env("PATH", path)
-            // Complaints are looked at.
+            // Error messages are parsed.
             .env("LC_ALL", "C")
             .env("HOSTS", settings.hosts.to_string())
             .env("MTU", settings.mtu.to_string())
             .env("LINK", settings.bucket())
             .env("SEGMENTS", settings.segments())
             .env("PORT", settings.port())
-            .env("LATE", settings.late())
+            .env("REORDER", settings.reorder_device())
             .env("SWITCH", include_str!("switch.sh"))
             .env("HOST", include_str!("host.sh"))
             .env("AGENT", include_str!("agent.sh"))
             .stdin(Stdio::piped())
-            .stdout(end.try_clone()?)
-            .stderr(end)
-            // What the terminal sends to our group is for us to act on.
+            .stdout(output_writer.try_clone()?)
+            .stderr(output_writer)
+            // Signals from the terminal are for the caller, not for the lab.
             .process_group(0);
         let switch = command.spawn()?;
-        // It holds the ends of pipes that tell whether the tools still run.
+        // The command holds the write end of the pipe, whose end of file says that the tools have exited.
         drop(command);
         let mut lab = Self {
             hosts: (0..settings.hosts).map(Host::new).collect(),
             keepers: Vec::new(),
             switch,
             own_user,
-            late: None,
+            reorderer: None,
         };
-        lab.wait_until_ready(said)?;
-        if !settings.late().is_empty() {
-            lab.late = Some(Late::start(lab.switch.id(), own_user)?);
+        lab.wait_until_ready(output)?;
+        if !settings.reorder_device().is_empty() {
+            lab.reorderer = Some(Reorderer::start(lab.switch.id(), own_user)?);
         }
         Ok(lab)
     }
 
-    fn wait_until_ready(&mut self, said: PipeReader) -> Result<(), LabError> {
-        let mut complaints = String::new();
-        for line in BufReader::new(said).lines() {
+    fn wait_until_ready(&mut self, output: PipeReader) -> Result<(), LabError> {
+        let mut messages = String::new();
+        for line in BufReader::new(output).lines() {
             match line?.as_str() {
                 "ready" => {
                     self.keepers =
                         self.hosts.iter().map(|host| self.keeper(host)).collect::<Result<_, _>>()?;
                     return Ok(());
                 }
-                line => complaints += &format!("{line}\n"),
+                line => messages += &format!("{line}\n"),
             }
         }
-        Err(LabError::from_complaints(&complaints, !self.own_user))
+        Err(LabError::from_messages(&messages, !self.own_user))
     }
 
     fn keeper(&self, host: &Host) -> Result<u32, LabError> {
         let file = format!("/proc/{}/root/dev/shm/{}", self.switch.id(), host.name);
         let number = std::fs::read_to_string(file)?;
-        number.trim().parse().map_err(|_| LabError::NotMade(format!("{} has no process", host.name)))
+        number.trim().parse().map_err(|_| LabError::NotCreated(format!("{} has no process", host.name)))
     }
 
     /// The hosts, in the order of their numbers.
@@ -155,21 +153,21 @@ impl Lab {
         &self.hosts
     }
 
-    /// A command that will run on a host, however often it is started: in the same folder, with the same environment, and
-    /// with these variables, which whoever gets the command may still change:
+    /// A command that runs on a host each time it is spawned: in the same working directory, with the same environment, and
+    /// with these variables, which the caller may change:
     ///
-    /// - `TREECAST_LAB_HOST`: its number, from 0;
-    /// - `TREECAST_LAB_HOSTS`: how many hosts there are;
-    /// - `TREECAST_LAB_ADDRESSES`: the IPv4 address of each, with commas between;
-    /// - `TREECAST_LAB_AGENT`: a remote shell between the hosts, as Open MPI wants one: the path of a script that takes
-    ///   the name of a host, and a command for a shell there.
+    /// - `TREECAST_LAB_HOST`: the number of the host, from 0;
+    /// - `TREECAST_LAB_HOSTS`: the number of hosts;
+    /// - `TREECAST_LAB_ADDRESSES`: the IPv4 addresses of all hosts, separated by commas;
+    /// - `TREECAST_LAB_AGENT`: a remote shell between the hosts, for example for Open MPI: the path of a script with the arguments
+    ///   host name and shell command.
     ///
-    /// The child that starts stands for the process on the host: it ends as that ends, and takes it along if it is killed.
-    /// Interrupts from the terminal it leaves to that process, which gets them too.
+    /// The spawned child is a proxy for the process on the host: it exits with the same status, and the process is killed if the child
+    /// is killed. The child ignores interrupts from the terminal, which the process also gets.
     ///
     /// # Errors
     ///
-    /// A host that the lab does not have; too many open files.
+    /// [`LabError`] for an unknown host, and for too many open files.
     pub fn command(&self, host: u32, program: impl AsRef<OsStr>) -> Result<Command, LabError> {
         let last = self.hosts.len() as u32 - 1;
         let keeper = self.keepers.get(host as usize).ok_or(LabError::NoSuchHost { host, last })?;
@@ -185,11 +183,11 @@ impl Lab {
     }
 }
 
-/// Ends every process of the lab, and waits for their end. A [`Child`] is still to be waited for by who has it.
+/// Kills every process of the lab, and waits for their end. The owner of a [`Child`] still has to wait for it.
 impl Drop for Lab {
     fn drop(&mut self) {
-        // It keeps the switch's network.
-        drop(self.late.take());
+        // Its TAP device keeps the network namespace of the switch alive.
+        drop(self.reorderer.take());
         drop(self.switch.stdin.take());
         let _ = self.switch.wait();
     }
@@ -206,12 +204,12 @@ impl Host {
     }
 }
 
-/// Where tools are looked for: also where those of the administrator are, which users do not have in their path.
+/// The search path for tools. It includes /usr/sbin, which is often not in the `PATH` of ordinary users.
 fn search_path() -> OsString {
     let given = std::env::var_os("PATH").unwrap_or_default();
     let given = std::env::split_paths(&given).filter(|folder| !folder.as_os_str().is_empty());
     let folders = given.chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
-    std::env::join_paths(folders).expect("they were joined in the same way")
+    std::env::join_paths(folders).expect("the parts come from valid paths")
 }
 
 fn is_in(path: &OsStr, tool: &str) -> bool {

@@ -1,13 +1,13 @@
 //! Entering the namespaces of a host.
 //!
-//! A process with several threads cannot move itself: user namespaces are for single threads only, and a PID namespace is
-//! entered by children alone. So it is the child that a `Command` forks which moves, before it becomes another program.
-//! Nobody needs to prepare anything in `main` for it, tests included, and `Command` keeps all it can do.
+//! A process with several threads cannot enter them: only single-threaded processes can enter a user namespace, and only new children
+//! are placed in a PID namespace. So the child that a `Command` forks enters them, before it calls `exec`. Neither `main` nor
+//! tests need preparation, and all features of `Command` work.
 //!
-//! Three processes come of it. The child is what the caller knows as the `Child`: it ends as the program ends. The guard
-//! is its child, and the program is the child of the guard, and in the PID namespace of the lab. The child can be killed
-//! by anybody; then the guard kills the program and buries it. Without a guard, that would be left to the first process
-//! of the machine, and the lab could not end before: in containers, where that process may be anything, never.
+//! There are three processes. The child is the caller's `Child`: it exits with the status of the program. The guard is a child of the
+//! child, and the program is a child of the guard, in the PID namespace of the lab. If the child is killed, the guard kills the program
+//! and reaps it. Without the guard, the program would be reparented to the init process of the machine, and the lab could not end before
+//! that has reaped it: in a container whose init does not reap, never.
 #![expect(unsafe_code, reason = "fork, and code between fork and exec")]
 
 use std::fs::File;
@@ -26,19 +26,19 @@ use nix::unistd::{ForkResult, Pid, chdir, fork, getpid, getppid};
 
 /// The namespaces of a host.
 pub(crate) struct Namespaces {
-    /// Those that a process enters itself, in this order.
+    /// The namespaces that a process enters itself, in this order.
     own: Vec<File>,
-    /// The one that its children enter.
+    /// The PID namespace, which its children enter.
     of_children: File,
 }
 
 impl Namespaces {
-    /// Those of a process of a lab. `outer` is the process, seen from here, that started the lab's first; `inner` is the
-    /// process as it is seen in the lab.
+    /// The namespaces of a process of a lab. `outer` is the PID, outside the lab, of the parent of the lab's first process; `inner` is
+    /// the PID of the process within the lab.
     pub(crate) fn open(outer: u32, inner: u32, own_user: bool) -> io::Result<Self> {
         let outer = Path::new("/proc").join(outer.to_string());
         let inner = outer.join("root/proc").join(inner.to_string());
-        // The user namespace comes first: it gives the right to enter the others.
+        // The user namespace comes first: it grants the right to enter the others.
         let user = own_user.then(|| outer.join("ns/user"));
         let others = ["ns/ipc", "ns/uts", "ns/net", "ns/mnt"].map(|name| inner.join(name));
         Ok(Self {
@@ -47,22 +47,22 @@ impl Namespaces {
         })
     }
 
-    /// Lets a command run in them, in the same folder.
+    /// Lets a command run in the namespaces, in the same working directory.
     pub(crate) fn enter_by(self, command: &mut Command) {
         let before_exec = move || {
             let mut folder = [0u8; libc::PATH_MAX as usize];
-            // SAFETY: the buffer is as long as is said.
+            // SAFETY: the length is that of the buffer.
             if unsafe { libc::getcwd(folder.as_mut_ptr().cast(), folder.len()) }.is_null() {
                 return Err(io::Error::last_os_error());
             }
             for namespace in &self.own {
                 setns(namespace, CloneFlags::empty())?;
             }
-            // Who enters a mount namespace stands at its root.
+            // Entering a mount namespace changes the working directory to its root.
             let folder = std::ffi::CStr::from_bytes_until_nul(&folder).expect("getcwd ends with a zero");
             chdir(folder)?;
             let caller = getpid();
-            // SAFETY: this process has one thread, and so have its children; all do system calls alone.
+            // SAFETY: this process and its children have one thread each, and only make system calls.
             if let ForkResult::Parent { child } = unsafe { fork() }? {
                 follow(child);
             }
@@ -73,14 +73,14 @@ impl Namespaces {
             }
             Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
         };
-        // SAFETY: between fork and exec nothing is allocated and no lock is taken: system calls alone.
+        // SAFETY: between fork and exec there are only system calls: no allocation, no lock.
         unsafe { command.pre_exec(before_exec) };
     }
 }
 
-/// The child: ends as the guard ends.
+/// The child: exits with the status of the guard.
 fn follow(guard: Pid) -> ! {
-    stand_aside();
+    detach();
     loop {
         match waitpid(guard, None) {
             Err(Errno::EINTR) => {}
@@ -89,9 +89,9 @@ fn follow(guard: Pid) -> ! {
     }
 }
 
-/// The guard: ends as the program ends, and kills it if the child is no more.
+/// The guard: exits with the status of the program, and kills it if the child has died.
 fn guard(program: Pid, caller: Pid) -> ! {
-    stand_aside();
+    detach();
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.add(Signal::SIGTERM);
@@ -111,31 +111,31 @@ fn guard(program: Pid, caller: Pid) -> ! {
     }
 }
 
-/// Leaves the files and the terminal to the program.
-fn stand_aside() {
-    // SAFETY: no file is used again here.
+/// Closes all files, and ignores signals from the terminal.
+fn detach() {
+    // SAFETY: this process uses no file afterwards.
     if unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) } != 0 {
         end(126);
     }
-    // What the terminal sends comes to the program too, and what it means is for it to say: as in system(3).
+    // The program gets the terminal's signals too, and decides what they mean: as in system(3).
     for (number, handler) in [
         (Signal::SIGINT, SigHandler::SigIgn),
         (Signal::SIGQUIT, SigHandler::SigIgn),
         (Signal::SIGCHLD, SigHandler::SigDfl),
     ] {
-        // SAFETY: no handler of ours is installed.
+        // SAFETY: no handler function is installed.
         let _ = unsafe { signal(number, handler) };
     }
 }
 
-/// Ends as another process has ended.
+/// Exits with the status of another process, or by the same signal.
 fn end_as(status: nix::Result<WaitStatus>) -> ! {
     match status {
         Ok(WaitStatus::Exited(_, code)) => end(code),
         Ok(WaitStatus::Signaled(_, by, _)) => {
-            // The memory is that of who started us: no core of it.
+            // No core dump: the memory is a copy of the caller's.
             let _ = prctl::set_dumpable(false);
-            // SAFETY: the default is no handler.
+            // SAFETY: the default action is no handler function.
             let _ = unsafe { signal(by, SigHandler::SigDfl) };
             let _ = SigSet::all().thread_unblock();
             let _ = kill(getpid(), by);
@@ -146,6 +146,6 @@ fn end_as(status: nix::Result<WaitStatus>) -> ! {
 }
 
 fn end(code: i32) -> ! {
-    // SAFETY: nothing that the caller has registered for its own end is run.
+    // SAFETY: `_exit` runs no exit handlers of the caller.
     unsafe { libc::_exit(code) }
 }

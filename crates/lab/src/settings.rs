@@ -1,9 +1,9 @@
-//! What a lab is to be like.
+//! The settings of a lab.
 
 use std::str::FromStr;
 
-use crate::LabError;
-use crate::late::DEVICE;
+use crate::error::LabError;
+use crate::reorder::DEVICE;
 
 /// A rate in bits per second: 1 kbit/s to 100 Gbit/s.
 ///
@@ -15,17 +15,17 @@ use crate::late::DEVICE;
 pub struct Rate(u64);
 
 impl Rate {
-    /// What fits.
-    const FITS: &'static str = "a rate from 1kbit to 100gbit a second, such as 200mbit";
+    /// The valid values, for error messages.
+    const EXPECTED: &'static str = "a rate from 1kbit to 100gbit a second, such as 200mbit";
 
-    /// So many bits per second.
+    /// A rate in bits per second.
     ///
     /// # Errors
     ///
     /// Outside 1 kbit/s to 100 Gbit/s.
     pub fn from_bits_per_s(bits_per_s: u64) -> Result<Self, LabError> {
-        let fits = (1_000..=100_000_000_000).contains(&bits_per_s);
-        fits.then_some(Self(bits_per_s)).ok_or_else(|| wrong("rate", &bits_per_s, Self::FITS))
+        let is_valid = (1_000..=100_000_000_000).contains(&bits_per_s);
+        is_valid.then_some(Self(bits_per_s)).ok_or_else(|| wrong("rate", &bits_per_s, Self::EXPECTED))
     }
 
     /// In bits per second.
@@ -40,11 +40,11 @@ impl FromStr for Rate {
     /// A number with `bit`, `kbit`, `mbit` or `gbit`.
     fn from_str(text: &str) -> Result<Self, LabError> {
         let rate = treecast_terms::parse_rate(text).ok().and_then(|rate| Self::from_bits_per_s(rate).ok());
-        rate.ok_or_else(|| wrong("rate", &text, Self::FITS))
+        rate.ok_or_else(|| wrong("rate", &text, Self::EXPECTED))
     }
 }
 
-/// A share of all packets, from 0 to less than 1.
+/// A share of all packets: a number from 0 to less than 1.
 ///
 /// ```
 /// let share: treecast_lab::Share = "1%".parse().unwrap();
@@ -54,16 +54,19 @@ impl FromStr for Rate {
 pub struct Share(f64);
 
 impl Share {
-    /// What fits.
-    const FITS: &'static str = "a share from 0% to less than 100%, such as 1% or 0.01";
+    /// The valid values, for error messages.
+    const EXPECTED: &'static str = "a share from 0% to less than 100%, such as 1% or 0.01";
 
-    /// A share as a number.
+    /// A share from a number.
     ///
     /// # Errors
     ///
     /// Outside 0 to less than 1.
     pub fn new(share: f64) -> Result<Self, LabError> {
-        (0.0..1.0).contains(&share).then_some(Self(share)).ok_or_else(|| wrong("share", &share, Self::FITS))
+        (0.0..1.0)
+            .contains(&share)
+            .then_some(Self(share))
+            .ok_or_else(|| wrong("share", &share, Self::EXPECTED))
     }
 
     /// As a number, 0 to less than 1.
@@ -81,7 +84,7 @@ impl FromStr for Share {
             Some(percent) => decimal(percent).map(|percent| percent / 100.0),
             None => decimal(text),
         };
-        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("share", &text, Self::FITS))
+        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("share", &text, Self::EXPECTED))
     }
 }
 
@@ -92,53 +95,53 @@ fn decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| plain)
 }
 
-/// What a lab is to be like.
+/// The settings of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabSettings {
-    /// How many hosts: 1 to 250.
+    /// The number of hosts: 1 to 250.
     pub hosts: u32,
-    /// What each link carries, each way; `None` for as much as the machine can.
+    /// The rate limit of each link in each direction; `None` for no limit.
     pub rate: Option<Rate>,
-    /// The largest packet without its Ethernet header, in bytes: 1280, which IPv6 needs, to 65535.
+    /// The MTU in bytes: 1280, which IPv6 needs, to 65535.
     pub mtu: u32,
-    /// The share of packets that are lost at random on the way from the switch to a host.
-    pub drop: Share,
-    /// The share of packets, drawn at random, that take a millisecond longer through the switch, so that later ones overtake
-    /// them. Packets to several hosts (broadcast, multicast) are not among them.
+    /// The share of packets that the switch drops at random on each link to a host.
+    pub loss: Share,
+    /// The share of packets that the switch delays by a millisecond at random, so that later ones overtake them. Broadcast and
+    /// multicast packets are never delayed.
     pub reorder: Share,
 }
 
 impl LabSettings {
-    /// The most hosts of a lab: each has a port of the switch and an address of one small network.
+    /// The maximum number of hosts, which is bounded by the addresses of a /24 network.
     pub const HOSTS_MAX: u32 = 250;
 
-    /// The smallest [`mtu`](Self::mtu): what IPv6 needs.
+    /// The smallest [`mtu`](Self::mtu), which IPv6 requires (RFC 8200, section 5).
     pub const MTU_MIN: u32 = 1280;
 
-    /// The largest [`mtu`](Self::mtu): what IPv4 can say.
+    /// The largest [`mtu`](Self::mtu), the maximum total length of an IPv4 packet (RFC 791).
     pub const MTU_MAX: u32 = 65535;
 
-    /// So many hosts, links as fast as the machine, packets of 1500 bytes, no losses, all in order.
+    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering.
     pub fn new(hosts: u32) -> Self {
-        Self { hosts, rate: None, mtu: 1500, drop: Share::default(), reorder: Share::default() }
+        Self { hosts, rate: None, mtu: 1500, loss: Share::default(), reorder: Share::default() }
     }
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
         if !(1..=Self::HOSTS_MAX).contains(&self.hosts) {
-            return Err(wrong("hosts", &self.hosts, "a lab has 1 to 250 hosts"));
+            return Err(wrong("hosts", &self.hosts, "1 to 250 hosts"));
         }
         if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
-            return Err(wrong("mtu", &self.mtu, "1280, which IPv6 needs, to 65535 bytes"));
+            return Err(wrong("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
         }
         Ok(())
     }
 
-    /// The token bucket of a link, one way, in words for `tc qdisc add ... root`; nothing without a rate.
+    /// The token bucket of a link in one direction, as arguments of `tc qdisc add ... root`; empty without a rate.
     ///
-    /// The bucket holds what passes in 2 ms: small enough that a receiver sees the rate, large enough that a timer which
-    /// is late by less costs nothing; and two packets at least. The queue holds what passes in 10 ms, as the buffers of a
-    /// small switch do (a quarter of a megabyte at 200 Mb/s): a sender that is too fast is told so by losses, and a
-    /// packet is never later than that. It holds 16 packets at least.
+    /// The bucket holds 2 ms of traffic, and at least two packets: small enough that a receiver sees the rate, large enough
+    /// that a timer which is late by less than that costs no throughput. The queue holds 10 ms of traffic, as the buffers of a
+    /// small switch do (a quarter of a megabyte at 200 Mb/s), and at least 16 packets: this bounds the queueing delay, and a sender that
+    /// is too fast loses packets.
     pub(crate) fn bucket(&self) -> String {
         let Some(rate) = self.rate else { return String::new() };
         let packet = u64::from(self.mtu) + 14;
@@ -148,39 +151,39 @@ impl LabSettings {
         format!("tbf rate {}bit burst {burst} limit {limit}", rate.bits_per_s())
     }
 
-    /// Whether a link takes packets of one sender together, as interfaces do that cut them apart themselves, in words for
-    /// `ip link`. Where packets are lost or overtaken, each goes by itself, so that this happens to each by itself.
+    /// Arguments of `ip link` that disable segmentation offload (GSO) if packets are lost or reordered, so that this happens to each
+    /// packet independently; empty otherwise.
     pub(crate) fn segments(&self) -> &'static str {
-        if self.drop.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
+        if self.loss.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
-    /// The name of the device where packets are held that are overtaken; nothing where there are none.
-    pub(crate) fn late(&self) -> &'static str {
+    /// The name of the TAP device for reordering; empty without reordering.
+    pub(crate) fn reorder_device(&self) -> &'static str {
         if self.reorder.get() > 0.0 { DEVICE } else { "" }
     }
 
-    /// What a port of the switch, written `@`, does with packets to and from its host: commands for `tc -batch`.
+    /// The traffic control of a port of the switch: commands for `tc -batch`, with `@` for the port.
     ///
-    /// Losses are those of the link, so they happen at the switch, where nothing that a host does to its own interface
-    /// can go before them. The program is classic BPF, which needs no rights and no compiler: drop (2) if a random word
-    /// is below the share, else go on (-1). netem is not in every kernel, and other ways need more tools.
+    /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own interfaces. The program is classic BPF,
+    /// which needs no rights and no compiler: drop (2) if a random number is below the share, otherwise continue (-1). netem is
+    /// not in every kernel, and alternatives need more tools.
     ///
-    /// Packets that are overtaken are taken aside where they come from their host, before the switch looks where they go,
-    /// so that losses and rates of the way to another host are those of any packet. The program leaves alone (0) what is
-    /// addressed to several (the lowest bit of a frame's first byte), and else chooses (-1) in the same way.
+    /// Packets to reorder are redirected on ingress, before the bridge forwards them, so that rates and losses apply to them as to any
+    /// packet. The program ignores (0) broadcast and multicast frames (the lowest bit of the first byte is set), and otherwise
+    /// matches (-1) at random.
     pub(crate) fn port(&self) -> String {
         let mut commands = Vec::new();
         if self.rate.is_some() {
             commands.push(format!("qdisc add dev @ root {}", self.bucket()));
         }
-        let [drop, reorder] = [self.drop, self.reorder].map(|share| (share.get() * 2f64.powi(32)) as u32);
-        if drop > 0 || reorder > 0 {
+        let [loss, reorder] = [self.loss, self.reorder].map(|share| (share.get() * 2f64.powi(32)) as u32);
+        if loss > 0 || reorder > 0 {
             commands.push("qdisc add dev @ clsact".into());
         }
-        if drop > 0 {
+        if loss > 0 {
             commands.push(format!(
                 "filter add dev @ egress bpf direct-action bytecode \
-                 '4,32 0 0 4294963256,53 1 0 {drop},6 0 0 2,6 0 0 4294967295'"
+                 '4,32 0 0 4294963256,53 1 0 {loss},6 0 0 2,6 0 0 4294967295'"
             ));
         }
         if reorder > 0 {
@@ -194,8 +197,8 @@ impl LabSettings {
     }
 }
 
-fn wrong(key: &'static str, given: &impl ToString, fits: &'static str) -> LabError {
-    LabError::Setting { key, given: given.to_string(), fits }
+fn wrong(key: &'static str, given: &impl ToString, expected: &'static str) -> LabError {
+    LabError::Setting { key, given: given.to_string(), expected }
 }
 
 #[cfg(test)]
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_with_their_units() {
+    fn rates_are_parsed_with_units() {
         let read = |text: &str| text.parse::<Rate>().map(Rate::bits_per_s).map_err(|error| error.to_string());
         assert_eq!(read("200mbit"), Ok(200_000_000));
         assert_eq!(read("2.5Gbit"), Ok(2_500_000_000));
@@ -213,43 +216,44 @@ mod tests {
             assert_eq!(
                 read(text),
                 Err(format!(
-                    "rate {text} does not fit: a rate from 1kbit to 100gbit a second, such as 200mbit"
+                    "invalid value {text} for rate: expected a rate from 1kbit to 100gbit a second, such as 200mbit"
                 ))
             );
         }
     }
 
     #[test]
-    fn shares_are_read_with_and_without_per_cent() {
+    fn shares_are_parsed_with_and_without_per_cent() {
         let read = |text: &str| text.parse::<Share>().map(Share::get).map_err(|error| error.to_string());
         assert_eq!(read("1%"), Ok(0.01));
         assert_eq!(read("0.5"), Ok(0.5));
         assert_eq!(read("0"), Ok(0.0));
         for text in ["150%", "100%", "1", "-1%", "NaN", "%", "", "a tenth"] {
-            let fits = "a share from 0% to less than 100%, such as 1% or 0.01";
-            assert_eq!(read(text), Err(format!("share {text} does not fit: {fits}")));
+            let expected = "a share from 0% to less than 100%, such as 1% or 0.01";
+            assert_eq!(read(text), Err(format!("invalid value {text} for share: expected {expected}")));
         }
     }
 
     #[test]
-    fn settings_outside_their_bounds_are_named() {
+    fn settings_out_of_bounds_are_rejected() {
         let said = |settings: &LabSettings| settings.check().map_err(|error| error.to_string());
         for hosts in [1, 250] {
             assert_eq!(said(&LabSettings::new(hosts)), Ok(()));
         }
         for hosts in [0, 251] {
-            let fits = format!("hosts {hosts} does not fit: a lab has 1 to 250 hosts");
-            assert_eq!(said(&LabSettings::new(hosts)), Err(fits));
+            let expected = format!("invalid value {hosts} for hosts: expected 1 to 250 hosts");
+            assert_eq!(said(&LabSettings::new(hosts)), Err(expected));
         }
         for mtu in [10, 1279, 65536] {
             let settings = LabSettings { mtu, ..LabSettings::new(2) };
-            let fits = format!("mtu {mtu} does not fit: 1280, which IPv6 needs, to 65535 bytes");
-            assert_eq!(said(&settings), Err(fits));
+            let expected =
+                format!("invalid value {mtu} for mtu: expected 1280 to 65535 bytes (IPv6 needs 1280)");
+            assert_eq!(said(&settings), Err(expected));
         }
     }
 
     #[test]
-    fn slow_links_still_take_whole_packets() {
+    fn token_buckets_hold_at_least_two_packets() {
         let with = |rate: &str| LabSettings { rate: Some(rate.parse().unwrap()), ..LabSettings::new(2) };
         assert_eq!(with("200mbit").bucket(), "tbf rate 200000000bit burst 50000 limit 250000");
         assert_eq!(with("1mbit").bucket(), "tbf rate 1000000bit burst 3028 limit 24224");
@@ -257,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn a_port_limits_and_loses_what_is_asked_for() {
+    fn a_port_has_commands_for_rate_loss_and_reordering() {
         let mut settings = LabSettings::new(2);
         assert_eq!(settings.port(), "");
-        settings.drop = Share::new(0.25).unwrap();
+        settings.loss = Share::new(0.25).unwrap();
         assert_eq!(
             settings.port(),
             "qdisc add dev @ clsact\nfilter add dev @ egress bpf direct-action bytecode \
@@ -270,11 +274,11 @@ mod tests {
         assert!(settings.port().starts_with("qdisc add dev @ root tbf rate 200000000bit burst"));
         settings.reorder = Share::new(0.5).unwrap();
         assert_eq!(settings.port().lines().count(), 4);
-        settings.drop = Share::default();
+        settings.loss = Share::default();
         assert_eq!(settings.port().lines().count(), 3);
         let last = "filter add dev @ ingress bpf bytecode \
                     '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \
-                    flowid 1:1 action mirred egress redirect dev late";
+                    flowid 1:1 action mirred egress redirect dev reorder";
         assert_eq!(settings.port().lines().last(), Some(last));
     }
 }

@@ -1,6 +1,6 @@
-//! Labs as they run: who reaches whom, what links carry, and that nothing stays.
+//! Running labs: connectivity, links, and cleanup.
 //!
-//! What runs on hosts is this program again: the test `role` plays what the variable `ROLE` says.
+//! This test program also runs on the hosts: there the test `role` runs the function that the variable `ROLE` names.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use treecast_lab::{Lab, LabError, LabSettings, Rate, Share};
 
-/// A lab, or `None` with a line that says so where this machine allows none.
+/// A lab, or `None` and a message if this machine does not allow labs.
 fn lab(settings: &LabSettings) -> Option<Lab> {
     match Lab::start(settings) {
         Ok(lab) => Some(lab),
         Err(error) if error.is_about_the_machine() => {
-            // Past the test harness, which shows what tests print only when they fail.
+            // Written directly, because the test harness shows captured output of failed tests only.
             let _ = std::io::stderr().write_all(format!("skipped: {error}\n").as_bytes());
             None
         }
@@ -25,7 +25,7 @@ fn lab(settings: &LabSettings) -> Option<Lab> {
     }
 }
 
-/// Gets a lab, or ends the test.
+/// Returns a lab, or from the test.
 macro_rules! lab {
     ($settings:expr) => {
         match lab($settings) {
@@ -35,14 +35,14 @@ macro_rules! lab {
     };
 }
 
-/// What a command on a host prints.
+/// The output of a command on a host.
 fn printed(lab: &Lab, host: u32, line: &str) -> String {
     let output = lab.command(host, "sh").unwrap().args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-/// This program in a role, with words for it.
+/// Starts this program in a role with arguments.
 fn play(command: &mut Command, role: &str) -> Player {
     command.args(["role", "--exact", "--ignored", "--nocapture", "--quiet"]).env("ROLE", role);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -54,24 +54,24 @@ fn play_on(lab: &Lab, host: u32, role: &str) -> Player {
     play(&mut lab.command(host, std::env::current_exe().unwrap()).unwrap(), role)
 }
 
-/// A role that is played; it ends with this.
+/// A running role, which ends when this is dropped.
 struct Player {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Player {
-    /// What it says next.
-    fn says(&mut self) -> String {
+    /// Its next line of output.
+    fn next_line(&mut self) -> String {
         let mut line = String::new();
         while self.lines.read_line(&mut line).unwrap() > 0 {
-            // The test harness says something too.
-            if let Some((_, said)) = line.split_once("> ") {
-                return said.trim_end().to_owned();
+            // The test harness prints lines of its own.
+            if let Some((_, text)) = line.split_once("> ") {
+                return text.trim_end().to_owned();
             }
             line.clear();
         }
-        panic!("it ended without a word");
+        panic!("it exited without output");
     }
 }
 
@@ -79,7 +79,7 @@ impl Drop for Player {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Until it is not only killed, but gone.
+        // Wait until all its processes have exited and closed the pipe.
         let _ = std::io::copy(&mut self.lines, &mut std::io::sink());
     }
 }
@@ -88,22 +88,24 @@ impl Drop for Player {
 #[ignore = "other tests run it on hosts"]
 fn role() {
     let Ok(role) = std::env::var("ROLE") else { return };
-    let words: Vec<&str> = role.split(' ').collect();
-    match words[..] {
-        ["answer"] => answer(),
-        ["ask", address] => ask(address.parse().unwrap()),
-        ["take"] => take(),
-        ["give", address, bytes] => give(address.parse().unwrap(), bytes.parse().unwrap()),
-        ["count"] => count(),
-        ["number", address, packets] => number(address.parse().unwrap(), packets.parse().unwrap()),
-        ["scatter", address, packets] => scatter(address.parse().unwrap(), packets.parse().unwrap()),
+    let arguments: Vec<&str> = role.split(' ').collect();
+    match arguments[..] {
+        ["echo"] => echo(),
+        ["ping", address] => ping(address.parse().unwrap()),
+        ["sink"] => sink(),
+        ["upload", address, bytes] => upload(address.parse().unwrap(), bytes.parse().unwrap()),
+        ["receive_numbered"] => receive_numbered(),
+        ["send_numbered", address, packets] => {
+            send_numbered(address.parse().unwrap(), packets.parse().unwrap());
+        }
+        ["flood", address, packets] => flood(address.parse().unwrap(), packets.parse().unwrap()),
         ["own", hosts] => own(hosts.parse().unwrap()),
         _ => panic!("unknown role {role}"),
     }
 }
 
-/// Sends back what comes, by UDP.
-fn answer() {
+/// A UDP echo server.
+fn echo() {
     let socket = UdpSocket::bind("[::]:7000").unwrap();
     println!("> ready");
     let mut bytes = [0; 2000];
@@ -113,8 +115,8 @@ fn answer() {
     }
 }
 
-/// Sends one packet, and waits for it to come back.
-fn ask(address: SocketAddr) {
+/// Sends one packet to an echo server, and waits for it to return.
+fn ping(address: SocketAddr) {
     let socket = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0")).unwrap();
     let address = match address {
         SocketAddr::V4(v4) => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
@@ -127,8 +129,8 @@ fn ask(address: SocketAddr) {
     println!("> {}", String::from_utf8_lossy(&bytes[..length]));
 }
 
-/// Takes what comes by TCP until its end, and says how much it was.
-fn take() {
+/// A TCP server that discards data, and replies with the number of bytes.
+fn sink() {
     let listener = TcpListener::bind("0.0.0.0:7000").unwrap();
     println!("> ready");
     loop {
@@ -140,8 +142,8 @@ fn take() {
     }
 }
 
-/// Gives so many bytes to who takes them, and says for how many microseconds.
-fn give(address: SocketAddr, bytes: usize) {
+/// Sends bytes to a sink, and prints how many microseconds that took.
+fn upload(address: SocketAddr, bytes: usize) {
     let mut stream = TcpStream::connect(address).unwrap();
     let begun = Instant::now();
     stream.write_all(&vec![7; bytes]).unwrap();
@@ -152,18 +154,18 @@ fn give(address: SocketAddr, bytes: usize) {
     println!("> {}", begun.elapsed().as_micros());
 }
 
-/// Sends packets that nobody waits for.
-fn scatter(address: SocketAddr, packets: u32) {
+/// Sends packets to a port without a receiver.
+fn flood(address: SocketAddr, packets: u32) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     (0..packets).for_each(|_| assert_eq!(socket.send_to(b"hello", address).unwrap(), 5));
     println!("> done");
 }
 
-/// So many packets are on their way at most: they find room at whoever reads them late.
+/// The maximum number of packets in flight, which fit into the socket's receive buffer.
 const BATCH: u32 = 50;
 
-/// Sends packets with numbers, some at once, and waits until all of them have come; at last, an empty one.
-fn number(address: SocketAddr, packets: u32) {
+/// Sends numbered packets in batches, waits for the acknowledgment of each batch, and at the end sends an empty packet.
+fn send_numbered(address: SocketAddr, packets: u32) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     for number in 0..packets {
@@ -176,27 +178,27 @@ fn number(address: SocketAddr, packets: u32) {
     println!("> done");
 }
 
-/// Takes packets with numbers until there is an empty one, answers each batch, and says how many came, how many of them behind a
-/// higher number, and how many twice.
-fn count() {
+/// Receives numbered packets until an empty one, acknowledges each batch, and prints how many were received, out of order,
+/// and duplicate.
+fn receive_numbered() {
     let socket = UdpSocket::bind("0.0.0.0:7000").unwrap();
     println!("> ready");
-    let (mut numbers, mut late, mut highest) = (BTreeSet::new(), 0, 0);
-    let mut doubled = 0;
+    let (mut numbers, mut reordered, mut highest) = (BTreeSet::new(), 0, 0);
+    let mut duplicates = 0;
     let mut bytes = [0; 4];
     while let Ok((4, from)) = socket.recv_from(&mut bytes) {
         let number = u32::from_be_bytes(bytes);
-        late += u32::from(number < highest);
-        doubled += u32::from(!numbers.insert(number));
+        reordered += u32::from(number < highest);
+        duplicates += u32::from(!numbers.insert(number));
         highest = highest.max(number);
         if numbers.len().is_multiple_of(BATCH as usize) {
             socket.send_to(b".", from).unwrap();
         }
     }
-    println!("> {} {late} {doubled}", numbers.len());
+    println!("> {} {reordered} {duplicates}", numbers.len());
 }
 
-/// Owns a lab with a process that would run on, and says what its processes are known by.
+/// Owns a lab with a long-running process, and prints identifiers of its processes.
 fn own(hosts: u32) {
     let Some(lab) = lab(&LabSettings::new(hosts)) else {
         println!("> skipped");
@@ -211,20 +213,20 @@ fn own(hosts: u32) {
 }
 
 #[test]
-fn hosts_reach_one_another_at_once() {
+fn hosts_reach_one_another_immediately() {
     let lab = lab!(&LabSettings::new(4));
     let host = &lab.hosts()[3];
     assert_eq!((host.name.as_str(), host.ipv4.to_string()), ("n3", "10.42.0.4".into()));
     assert_eq!(host.ipv6.to_string(), "fd42::4");
-    let mut answers = play_on(&lab, 3, "answer");
-    answers.says();
+    let mut server = play_on(&lab, 3, "echo");
+    server.next_line();
     for address in [format!("{}:7000", host.ipv4), format!("[{}]:7000", host.ipv6)] {
-        assert_eq!(play_on(&lab, 1, &format!("ask {address}")).says(), "hello");
+        assert_eq!(play_on(&lab, 1, &format!("ping {address}")).next_line(), "hello");
     }
 }
 
 #[test]
-fn a_host_is_one_of_its_own() {
+fn hosts_are_isolated() {
     let lab = lab!(&LabSettings { mtu: 9000, ..LabSettings::new(11) });
     assert_eq!(printed(&lab, 10, "cat /proc/sys/kernel/hostname"), "n10");
     assert_eq!(printed(&lab, 10, "ls /sys/class/net | paste -s -d ' '"), "eth0 lo");
@@ -238,7 +240,7 @@ fn a_host_is_one_of_its_own() {
 }
 
 #[test]
-fn a_command_is_what_it_is_elsewhere() {
+fn a_command_on_a_host_behaves_as_any_command() {
     let lab = lab!(&LabSettings::new(2));
     let run = |line: &str| lab.command(1, "sh").unwrap().args(["-c", line]).status().unwrap();
     assert_eq!(run("exit 7").code(), Some(7));
@@ -249,7 +251,7 @@ fn a_command_is_what_it_is_elsewhere() {
     assert_eq!(child.wait_with_output().unwrap().stdout, b"through");
     let output = lab.command(1, "pwd").unwrap().current_dir("/usr").output().unwrap();
     assert_eq!(output.stdout, b"/usr\n");
-    // Once more with the same command.
+    // The same command again.
     let mut command = lab.command(1, "true").unwrap();
     assert!(command.status().unwrap().success() && command.status().unwrap().success());
     let missing = lab.command(1, "no-such-program").unwrap().spawn().unwrap_err();
@@ -270,48 +272,48 @@ fn a_remote_shell_leads_to_another_host() {
 }
 
 #[test]
-fn labs_side_by_side_do_not_meet() {
+fn concurrent_labs_are_isolated() {
     let first = lab!(&LabSettings::new(2));
     let second = lab!(&LabSettings::new(2));
     let net = |lab: &Lab, host| printed(lab, host, "stat -L -c %i /proc/self/ns/net");
     let all = BTreeSet::from([net(&first, 0), net(&first, 1), net(&second, 0), net(&second, 1)]);
     assert_eq!(all.len(), 4);
     drop(first);
-    let mut answers = play_on(&second, 1, "answer");
-    answers.says();
-    assert_eq!(play_on(&second, 0, "ask 10.42.0.2:7000").says(), "hello");
+    let mut server = play_on(&second, 1, "echo");
+    server.next_line();
+    assert_eq!(play_on(&second, 0, "ping 10.42.0.2:7000").next_line(), "hello");
 }
 
 #[test]
-fn a_link_carries_as_much_as_its_rate() {
+fn a_link_has_its_rate() {
     let micros = |rate: &str| {
         let rate: Rate = rate.parse().unwrap();
         let lab = lab(&LabSettings { rate: Some(rate), ..LabSettings::new(2) })?;
-        let mut takes = play_on(&lab, 1, "take");
-        takes.says();
-        Some(play_on(&lab, 0, "give 10.42.0.2:7000 1000000").says().parse::<f64>().unwrap())
+        let mut sink = play_on(&lab, 1, "sink");
+        sink.next_line();
+        Some(play_on(&lab, 0, "upload 10.42.0.2:7000 1000000").next_line().parse::<f64>().unwrap())
     };
     let (Some(slow), Some(fast)) = (micros("8mbit"), micros("32mbit")) else { return };
-    // A bucket never gives more than it should, however busy the machine is; 5 in 100 are for what it holds at first.
+    // A token bucket never exceeds its rate, however busy the machine is; 5 % are for its initial tokens.
     assert!(slow > 950_000.0 && fast > 237_500.0, "{slow} and {fast} microseconds");
 }
 
 #[test]
-fn a_link_is_limited_each_way() {
+fn a_link_is_limited_in_each_direction() {
     let lab = lab!(&LabSettings { rate: Some("8mbit".parse().unwrap()), ..LabSettings::new(3) });
-    let mut takers = [0, 1, 2].map(|host| play_on(&lab, host, "take"));
-    for taker in &mut takers {
-        taker.says();
+    let mut sinks = [0, 1, 2].map(|host| play_on(&lab, host, "sink"));
+    for taker in &mut sinks {
+        taker.next_line();
     }
-    // From one to two, then from two to one: in both cases one link carries it all.
+    // From one host to two, then from two to one: in both cases one link is the bottleneck.
     for ways in [[(0, 2), (0, 3)], [(1, 1), (2, 1)]] {
         let begun = Instant::now();
         let mut givers =
-            ways.map(|(from, to)| play_on(&lab, from, &format!("give 10.42.0.{to}:7000 500000")));
+            ways.map(|(from, to)| play_on(&lab, from, &format!("upload 10.42.0.{to}:7000 500000")));
         for giver in &mut givers {
-            giver.says();
+            giver.next_line();
         }
-        // Never faster than the rate; how much slower is for the machine.
+        // Never faster than the rate; how much slower depends on the load of the machine.
         assert!(begun.elapsed() > Duration::from_millis(950), "{ways:?} took {:?}", begun.elapsed());
     }
 }
@@ -319,13 +321,13 @@ fn a_link_is_limited_each_way() {
 /// How many of 4,000 packets of one host arrive at another.
 fn arriving(settings: &LabSettings) -> Option<u32> {
     let lab = lab(settings)?;
-    // Counted where they arrive, by the kernel, those of UDP alone: nobody needs to read them.
+    // The kernel counts the UDP packets that arrive, so no receiver is needed.
     let arrived = || -> u32 {
         let counters = printed(&lab, 1, "grep Udp: /proc/net/snmp | tail -n 1");
         counters.split(' ').nth(2).unwrap().parse().unwrap()
     };
-    assert_eq!(play_on(&lab, 0, "scatter 10.42.0.2:9 4000").says(), "done");
-    // What was sent may be on its way for a while.
+    assert_eq!(play_on(&lab, 0, "flood 10.42.0.2:9 4000").next_line(), "done");
+    // The last packets may still be in flight.
     let mut before = 0;
     while before == 0 || before != arrived() {
         before = arrived();
@@ -335,43 +337,45 @@ fn arriving(settings: &LabSettings) -> Option<u32> {
 }
 
 #[test]
-fn links_lose_the_share_they_are_told_to() {
+fn links_lose_the_configured_share() {
     let share = |share| Share::new(share).unwrap();
     for reorder in [0.0, 0.5] {
-        let settings = LabSettings { drop: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
+        let settings = LabSettings { loss: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
         let Some(arrived) = arriving(&settings) else { return };
-        // Eight standard deviations each way.
+        // Eight standard deviations on each side.
         assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");
     }
 }
 
 #[test]
-fn packets_are_overtaken_and_none_is_lost() {
+fn packets_are_reordered_and_none_is_lost() {
     let overtaken = |settings: LabSettings| {
         let lab = lab(&settings)?;
-        let mut counts = play_on(&lab, 1, "count");
-        counts.says();
-        assert_eq!(play_on(&lab, 0, "number 10.42.0.2:7000 2000").says(), "done");
-        let counted = counts.says();
-        let [came, late, doubled] = counted.split(' ').collect::<Vec<_>>()[..] else { panic!("{counted}") };
-        assert_eq!((came, doubled), ("2000", "0"));
-        Some(late.parse::<u32>().unwrap())
+        let mut receiver = play_on(&lab, 1, "receive_numbered");
+        receiver.next_line();
+        assert_eq!(play_on(&lab, 0, "send_numbered 10.42.0.2:7000 2000").next_line(), "done");
+        let counted = receiver.next_line();
+        let [came, reordered, duplicates] = counted.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{counted}")
+        };
+        assert_eq!((came, duplicates), ("2000", "0"));
+        Some(reordered.parse::<u32>().unwrap())
     };
     let reorder = Share::new(0.2).unwrap();
     let slow = Some("10mbit".parse().unwrap());
     let cases = [
         (LabSettings::new(2), 0..1),
-        // The last of a batch have nobody to overtake them; eight standard deviations above.
+        // No packet follows the last of a batch; the upper bound is eight standard deviations.
         (LabSettings { reorder, ..LabSettings::new(2) }, 100..550),
         (LabSettings { reorder, rate: slow, ..LabSettings::new(2) }, 100..550),
     ];
     for (settings, range) in cases {
-        let Some(late) = overtaken(settings.clone()) else { return };
-        assert!(range.contains(&late), "{late} of 2000 packets were overtaken: {settings:?}");
+        let Some(reordered) = overtaken(settings.clone()) else { return };
+        assert!(range.contains(&reordered), "{reordered} of 2000 packets were overtaken: {settings:?}");
     }
 }
 
-/// Whether a process is left in the namespace, or sees the network, of these numbers.
+/// Whether a process remains in the PID namespace or network namespace with these inode numbers.
 fn is_left(numbers: &str) -> bool {
     let numbers: Vec<u64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
     let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
@@ -387,7 +391,7 @@ fn gone(numbers: &str) -> bool {
     !is_left(numbers)
 }
 
-/// What a lab could leave on the machine: interfaces, mounts, names of networks.
+/// What a lab could leave behind: interfaces, mounts, names of network namespaces.
 fn traces() -> [Option<String>; 3] {
     let names = |folder: &str| {
         let names = std::fs::read_dir(folder).ok()?.map(|entry| entry.unwrap().file_name());
@@ -397,10 +401,10 @@ fn traces() -> [Option<String>; 3] {
 }
 
 #[test]
-fn an_owner_that_is_killed_leaves_nothing() {
+fn a_killed_owner_leaves_no_processes() {
     let before = traces();
     let mut owner = play(&mut Command::new(std::env::current_exe().unwrap()), "own 5");
-    let numbers = owner.says();
+    let numbers = owner.next_line();
     if numbers == "skipped" {
         return;
     }
@@ -412,9 +416,9 @@ fn an_owner_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn a_lab_that_is_dropped_ends_what_runs() {
+fn dropping_a_lab_ends_its_processes() {
     let lab = lab!(&LabSettings::new(3));
-    // One in the foreground, and one that has left its parent, its group and its session.
+    // One in the foreground, and one daemonized.
     let line = "(setsid sleep 1000 &); stat -L -c %i /proc/self/ns/pid; exec sleep 1000";
     let mut command = lab.command(2, "sh").unwrap();
     let mut child = command.args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
@@ -426,7 +430,7 @@ fn a_lab_that_is_dropped_ends_what_runs() {
 }
 
 #[test]
-fn a_child_that_is_killed_takes_its_process_along() {
+fn killing_a_child_kills_its_process() {
     let lab = lab!(&LabSettings::new(2));
     // By one process alone, which counts itself.
     let processes = || printed(&lab, 0, "set -- /proc/[0-9]*; echo $#");
@@ -438,14 +442,14 @@ fn a_child_that_is_killed_takes_its_process_along() {
     assert_ne!(processes(), before);
     child.kill().unwrap();
     child.wait().unwrap();
-    // Dead and buried: it is not left to the first process of the machine, which may never do it.
+    // Killed and reaped: the init process of the machine may never reap it.
     let begun = Instant::now();
     while processes() != before && begun.elapsed() < Duration::from_secs(30) {}
     assert_eq!(processes(), before);
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_before_anything_is_made() {
+fn invalid_settings_are_rejected_before_anything_is_created() {
     for settings in
         [LabSettings::new(0), LabSettings::new(251), LabSettings { mtu: 10, ..LabSettings::new(2) }]
     {
@@ -453,14 +457,14 @@ fn settings_that_cannot_be_are_refused_before_anything_is_made() {
     }
 }
 
-/// The tests above once more, as a user without rights.
+/// The tests above, as an unprivileged user.
 #[test]
-fn users_without_rights_can_do_the_same() {
+fn unprivileged_users_can_do_the_same() {
     let as_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     if !as_root {
         return;
     }
-    // Where this program lies such users may not look.
+    // Such users may not read the directory of this program.
     let place = std::env::temp_dir().join(format!("treecast-lab-test-{}", std::process::id()));
     std::fs::copy(std::env::current_exe().unwrap(), &place).unwrap();
     let output = Command::new("setpriv")
@@ -477,10 +481,10 @@ fn users_without_rights_can_do_the_same() {
                 .write_all(format!("skipped: labs of users without rights: setpriv: {error}\n").as_bytes());
         }
         Ok(output) => {
-            let (said, complaints) =
+            let (stdout, stderr) =
                 (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            assert!(output.status.success(), "{said}{complaints}");
-            complaints.lines().filter(|line| line.starts_with("skipped: ")).take(1).for_each(|line| {
+            assert!(output.status.success(), "{stdout}{stderr}");
+            stderr.lines().filter(|line| line.starts_with("skipped: ")).take(1).for_each(|line| {
                 let _ =
                     std::io::stderr().write_all(format!("{line} (for users without rights)\n").as_bytes());
             });

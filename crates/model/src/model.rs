@@ -2,7 +2,7 @@
 
 use treecast_terms::{Key, Keyed, SpecError};
 
-use crate::{Measure, ModelError, Outcome, Task};
+use crate::task::{Measure, ModelError, Outcome, Task};
 
 macro_rules! models {
     ($($(#[$doc:meta])* $variant:ident, $module:ident, $name:literal;)+) => {

@@ -30,7 +30,7 @@ pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stoppe
 pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 
 pub use treecast_ebpf::{Counts, HookTrouble};
-pub use treecast_plan::Scheme;
+pub use treecast_plan::{Scheme, TreeScheme};
 pub use treecast_proto::{
     Ending, Eviction, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,
 };

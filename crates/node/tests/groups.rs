@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{PATIENCE, check_all, groups, message, settings};
-use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Scheme};
+use treecast_node::{
+    Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Scheme, TreeScheme,
+};
 
 fn open(count: usize, address: &str) -> Vec<Node> {
     let settings = NodeSettings { bind: address.parse().unwrap(), ..NodeSettings::default() };
@@ -31,7 +33,12 @@ fn every_member_receives_every_message_with_each_offload() {
 fn a_member_has_as_many_slots_as_the_root_says() {
     for offload in [Offload::Assisted, Offload::Host] {
         let nodes = nodes(3);
-        let at_root = GroupSettings { offload, slots: 16, scheme: Some(Scheme::Serial), ..settings(&nodes) };
+        let at_root = GroupSettings {
+            offload,
+            slots: 16,
+            scheme: Some(Scheme::tree(TreeScheme::Serial)),
+            ..settings(&nodes)
+        };
         let elsewhere = GroupSettings { slots: 512, ..at_root.clone() };
         let groups = nodes
             .iter()

@@ -14,7 +14,7 @@ use common::{PATIENCE, check_all, groups, message, settings, skip};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{
     Counts, Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Nanoseconds, Node,
-    NodeSettings, Offload, Policy, RunningEngine, Scheme,
+    NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
 };
 
 /// Runs a test in a network of its own, which ends with its thread; or says why not.
@@ -83,7 +83,7 @@ fn exchange(groups: &[Group], count: usize, length: usize) {
 }
 
 fn binomial(nodes: &[Node]) -> GroupSettings {
-    GroupSettings { scheme: Some(Scheme::Binomial), ..settings(nodes) }
+    GroupSettings { scheme: Some(Scheme::tree(TreeScheme::Binomial)), ..settings(nodes) }
 }
 
 #[test]
@@ -91,8 +91,12 @@ fn every_member_receives_every_message_over_both_ips() {
     in_own_network(|| {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let nodes = nodes(5, address);
-            let settings =
-                GroupSettings { slots: 64, root: 2, scheme: Some(Scheme::Binomial), ..settings(&nodes) };
+            let settings = GroupSettings {
+                slots: 64,
+                root: 2,
+                scheme: Some(Scheme::tree(TreeScheme::Binomial)),
+                ..settings(&nodes)
+            };
             check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_388, 1_409, 16_384, 5, 300_000, 0, 77]);
         }
     });
@@ -215,7 +219,8 @@ fn members_come_and_go() {
 fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
     in_own_network(|| {
         let nodes = nodes(3, "127.0.0.1:0");
-        let settings = GroupSettings { slots: 16, scheme: Some(Scheme::Serial), ..settings(&nodes) };
+        let settings =
+            GroupSettings { slots: 16, scheme: Some(Scheme::tree(TreeScheme::Serial)), ..settings(&nodes) };
         let groups = groups(&nodes, &settings);
         groups[0].wait_until_ready(PATIENCE).unwrap();
         let sent: Vec<Vec<u8>> = (0..200).map(|number| message(number, 700)).collect();
@@ -247,7 +252,9 @@ fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
 #[test]
 fn bursts_are_left_to_the_node_which_forgets_nothing_and_to_the_program() {
     in_own_network(|| {
-        for (seed, scheme) in [(1, Scheme::Separate), (2, Scheme::Binomial)] {
+        for (seed, scheme) in
+            [(1, Scheme::tree(TreeScheme::Separate)), (2, Scheme::tree(TreeScheme::Binomial))]
+        {
             let nodes = nodes(4, "127.0.0.1:0");
             let settings = GroupSettings { slots: 256, scheme: Some(scheme), ..settings(&nodes) };
             bursts::check(&groups(&nodes, &settings), seed);
@@ -271,7 +278,8 @@ fn what_is_left_to_the_node_is_sent_on_though_nothing_else_happens() {
             Node::open(&settings).unwrap()
         };
         let nodes: Vec<Node> = (0..3).map(open).collect();
-        let settings = GroupSettings { slots: 64, scheme: Some(Scheme::Separate), ..settings(&nodes) };
+        let settings =
+            GroupSettings { slots: 64, scheme: Some(Scheme::tree(TreeScheme::Separate)), ..settings(&nodes) };
         let groups = groups(&nodes, &settings);
         groups[0].wait_until_ready(PATIENCE).unwrap();
         for round in 0..200 {
@@ -321,7 +329,10 @@ fn forged(from: u32, sequence: u32, token: &str) -> Vec<u8> {
 fn forged_packets_are_counted_and_do_nothing() {
     in_own_network(|| {
         let nodes = nodes(3, "127.0.0.1:0");
-        let groups = groups(&nodes, &GroupSettings { scheme: Some(Scheme::Separate), ..settings(&nodes) });
+        let groups = groups(
+            &nodes,
+            &GroupSettings { scheme: Some(Scheme::tree(TreeScheme::Separate)), ..settings(&nodes) },
+        );
         exchange(&groups, 10, 6);
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         let member: SocketAddr = nodes[1].address();
@@ -483,7 +494,8 @@ fn payloads_that_do_not_fit_the_program_are_left_to_user_space() {
 fn long_messages_pass_few_slots() {
     in_own_network(|| {
         let nodes = nodes(3, "127.0.0.1:0");
-        let settings = GroupSettings { slots: 16, scheme: Some(Scheme::Serial), ..settings(&nodes) };
+        let settings =
+            GroupSettings { slots: 16, scheme: Some(Scheme::tree(TreeScheme::Serial)), ..settings(&nodes) };
         let groups = groups(&nodes, &settings);
         groups[0].wait_until_ready(PATIENCE).unwrap();
         std::thread::scope(|scope| {

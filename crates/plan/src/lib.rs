@@ -22,6 +22,7 @@ mod analysis;
 mod check;
 mod error;
 mod group;
+mod make;
 mod numbering;
 pub mod order;
 mod plan;
@@ -35,8 +36,8 @@ pub use analysis::Analysis;
 pub use error::PlanError;
 pub use group::{Arrangement, Group, MemberList, Order, Placement};
 pub use plan::{Label, Plan, Sends, Worm, WormKind};
-pub use planner::{Planner, plan};
-pub use scheme::{Form, Local, PathPolicy, PlanOptions, Relay, Scheme, Share};
+pub use planner::{PlanOptions, Planner, plan};
+pub use scheme::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};
 
 pub use treecast_terms::MemberId;
 

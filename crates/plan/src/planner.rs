@@ -2,8 +2,23 @@
 
 use treecast_fabric::{Fabric, RouteFinder};
 
-use crate::scheme::Maker;
-use crate::{Group, Label, PACKETS_MAX, Plan, PlanError, PlanOptions, Scheme};
+use crate::make::Maker;
+use crate::{Group, Label, Order, PACKETS_MAX, Plan, PlanError, Scheme};
+
+/// What a plan depends on besides fabric, group and scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// The order on which trees are built; `None` is [`Order::Id`], and fits the schemes that take no order too.
+    pub order: Option<Order>,
+    /// Packets of the message, 1 to [`PACKETS_MAX`](crate::PACKETS_MAX): k-binomial trees depend on it.
+    pub packets: u32,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self { order: None, packets: 1 }
+    }
+}
 
 /// Plans groups on one fabric by one scheme, one after another.
 ///
@@ -48,10 +63,10 @@ impl<'a> Planner<'a> {
         let (topology, routing) = (fabric.topology(), fabric.routing());
         Ok(Self {
             fabric,
-            scheme: scheme.clone(),
+            scheme: *scheme,
             label: scheme.label_on(fabric, options.order),
             finder: routing.is_deterministic(topology).then(|| RouteFinder::new(topology, routing)),
-            maker: Maker::new(fabric, scheme, options)?,
+            maker: Maker::new(fabric, *scheme, options.order.unwrap_or_default(), options.packets)?,
         })
     }
 
@@ -63,7 +78,7 @@ impl<'a> Planner<'a> {
     pub fn plan(&mut self, group: &Group) -> Result<Plan, PlanError> {
         check_placement(self.fabric, group)?;
         let worms = self.maker.worms(&mut self.finder, group)?;
-        Ok(Plan::new(self.scheme.clone(), self.label, group.root(), *group.placement(), worms)
+        Ok(Plan::new(self.scheme, self.label, group.root(), *group.placement(), worms)
             .expect("every scheme reaches every destination once, from holders"))
     }
 }

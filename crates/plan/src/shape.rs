@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 
 /// A tree over positions of an order: its edges (sender, receiver), in the order in which they happen; at each sender
 /// in the order in which it sends.
@@ -113,6 +114,30 @@ pub fn k_binomial(size: u32, k: u32) -> Shape {
 /// The latency of the postal model in thousandths of the time that a sender needs for one more copy; at least 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lambda(pub u32);
+
+impl Lambda {
+    /// A latency in copies, from 1 to 1,000,000, rounded to thousandths; `None` for another number.
+    ///
+    /// ```
+    /// # use treecast_plan::shape::Lambda;
+    /// assert_eq!(Lambda::of(3.5), Some(Lambda(3500)));
+    /// assert_eq!(Lambda::of(0.5), None);
+    /// ```
+    pub fn of(copies: f64) -> Option<Self> {
+        (1.0..=1e6).contains(&copies).then(|| Self((copies * 1000.0).round() as u32))
+    }
+
+    /// In copies.
+    pub fn copies(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+}
+
+impl fmt::Display for Lambda {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.copies().fmt(formatter)
+    }
+}
 
 /// The latency-optimal tree of the postal model (Bar-Noy, Kipnis: Designing broadcasting algorithms in the postal
 /// model for message-passing systems, 1992): nobody who has the message is ever idle.

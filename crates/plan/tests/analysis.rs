@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::cases;
 use proptest::prelude::*;
 use treecast_fabric::{Channel, Fabric, HostId, LinkId, Overlap, RouteFinder, Vertex};
-use treecast_plan::{MemberId, Plan, Worm, WormKind};
+use treecast_plan::{MemberId, Plan, TreeScheme, Worm, WormKind};
 
 /// The channels of a worm that count: its own or representative ones, without those inside a node.
 fn channels(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Vec<Channel> {
@@ -154,7 +154,7 @@ fn no_packets_and_too_many_are_refused() {
     let plan = treecast_plan::plan(
         &fabric,
         &group.unwrap(),
-        &treecast_plan::Scheme::Binomial,
+        &TreeScheme::Binomial.into(),
         &treecast_plan::PlanOptions::default(),
     );
     let error = plan.unwrap().analyse(&fabric, 0).unwrap_err();

@@ -8,7 +8,8 @@ use common::{Case, cases, fabric};
 use proptest::prelude::*;
 use treecast_fabric::{Fabric, HostId, LinkId, Overlap, SwitchId, Vertex};
 use treecast_plan::{
-    Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, Worm, WormKind, plan,
+    FlatScheme, Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, TorusScheme,
+    TreeScheme, Worm, WormKind, plan,
 };
 
 /// Everybody receives once, and sends only afterwards.
@@ -113,11 +114,17 @@ proptest! {
         let n = group.size();
         let doubling = u64::from(u32::BITS - (n - 1).leading_zeros());
         match case.scheme() {
-            Scheme::Separate => prop_assert_eq!(analysis.steps, u64::from(n - 1)),
-            Scheme::Serial => prop_assert_eq!((analysis.steps, fan_out(&plan)), (u64::from(n - 1), 1)),
-            Scheme::Binary => prop_assert!(fan_out(&plan) <= 2),
-            Scheme::Binomial | Scheme::UTorus => prop_assert_eq!(analysis.steps, doubling),
-            Scheme::KBinomial { k: Some(k) } => prop_assert!(fan_out(&plan) <= k as usize),
+            Scheme::Flat(FlatScheme::Tree(tree)) => match tree {
+                TreeScheme::Separate => prop_assert_eq!(analysis.steps, u64::from(n - 1)),
+                TreeScheme::Serial => prop_assert_eq!((analysis.steps, fan_out(&plan)), (u64::from(n - 1), 1)),
+                TreeScheme::Binary => prop_assert!(fan_out(&plan) <= 2),
+                TreeScheme::Binomial => prop_assert_eq!(analysis.steps, doubling),
+                TreeScheme::KBinomial { k: Some(k) } => prop_assert!(fan_out(&plan) <= k as usize),
+                TreeScheme::KBinomial { k: None } | TreeScheme::Postal { .. } => {}
+            },
+            Scheme::Flat(FlatScheme::Torus(TorusScheme::U)) => {
+                prop_assert_eq!(analysis.steps, doubling);
+            }
             _ => {}
         }
         if case.scheme().takes_order() && case.order.is_none() {

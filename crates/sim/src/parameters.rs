@@ -422,11 +422,20 @@ mod tests {
     #[test]
     fn bad_values_say_what_fits() {
         let error = |setting: &str| Parameters::default().set_from(setting).unwrap_err().to_string();
-        assert_eq!(error("host_overhead=-1"), "host_overhead=-1 does not fit: a number of cycles");
-        assert_eq!(error("packet_flits=0"), "packet_flits=0 does not fit: a number of flits from 1");
-        assert_eq!(error("adaptive=maybe"), "adaptive=maybe does not fit: first-free, random or lowest");
-        assert_eq!(error("cycle_ns=nan"), "cycle_ns=nan does not fit: a number of nanoseconds from 0.001");
-        assert_eq!(error("link_delay"), "link_delay= does not fit: a number of cycles");
+        assert_eq!(error("host_overhead=-1"), "invalid value host_overhead=-1: expected a number of cycles");
+        assert_eq!(
+            error("packet_flits=0"),
+            "invalid value packet_flits=0: expected a number of flits from 1"
+        );
+        assert_eq!(
+            error("adaptive=maybe"),
+            "invalid value adaptive=maybe: expected first-free, random or lowest"
+        );
+        assert_eq!(
+            error("cycle_ns=nan"),
+            "invalid value cycle_ns=nan: expected a number of nanoseconds from 0.001"
+        );
+        assert_eq!(error("link_delay"), "invalid value link_delay=: expected a number of cycles");
     }
 
     #[test]

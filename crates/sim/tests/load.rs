@@ -4,7 +4,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
-use treecast_plan::Scheme;
+use treecast_plan::{Scheme, TreeScheme};
 use treecast_sim::{
     Arrivals, DestinationSets, LoadOutcome, LoadRun, Offload, Parameters, SimError, Simulator, Status,
 };
@@ -44,7 +44,7 @@ const SERVICE: f64 = 256.0;
 const UNLOADED: f64 = (1 + 130 + 127) as f64;
 
 fn one_queue(utilization: f64, seed: u64) -> LoadOutcome {
-    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::Separate);
+    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters: Parameters = ONE_QUEUE.parse().unwrap();
     LoadRun { load: utilization * 128.0 / SERVICE, seed, ..run(&fabric, &scheme, &parameters) }
         .simulate()
@@ -69,7 +69,7 @@ fn one_queue_waits_as_pollaczek_and_khinchine_say() {
 #[test]
 fn percentiles_lie_where_those_of_a_known_queue_do() {
     // At constant gaps, long enough, nobody meets anybody: all latencies are the same.
-    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::Separate);
+    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters: Parameters = ONE_QUEUE.parse().unwrap();
     let steady = LoadRun { load: 0.2, arrivals: Arrivals::Fixed, ..run(&fabric, &scheme, &parameters) };
     let figures = steady.simulate().unwrap().figures;
@@ -131,7 +131,7 @@ fn saturation_is_told_beyond_what_a_queue_serves_and_not_below() {
 
 #[test]
 fn the_search_finds_the_load_that_a_queue_serves() {
-    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::Separate);
+    let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters: Parameters = ONE_QUEUE.parse().unwrap();
     let saturation = run(&fabric, &scheme, &parameters).find_saturation(0.02).unwrap();
     let utilization = saturation.applied_load.unwrap() * SERVICE / 128.0;
@@ -141,7 +141,7 @@ fn the_search_finds_the_load_that_a_queue_serves() {
 
 #[test]
 fn a_saturated_run_ends_when_its_bound_is_reached() {
-    let (fabric, scheme) = (fabric("icpp98", "auto"), Scheme::Binomial);
+    let (fabric, scheme) = (fabric("icpp98", "auto"), Scheme::tree(TreeScheme::Binomial));
     let parameters = Parameters::default();
     let heavy = LoadRun { load: 0.3, degree: 3, ..run(&fabric, &scheme, &parameters) };
     let outcome = heavy.simulate().unwrap();
@@ -156,7 +156,7 @@ fn a_saturated_run_ends_when_its_bound_is_reached() {
 fn shortest_paths_deadlock_under_load_and_the_cycle_is_shown() {
     let parameters: Parameters =
         "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,buffer_flits=129".parse().unwrap();
-    let scheme = Scheme::Separate;
+    let scheme = Scheme::tree(TreeScheme::Separate);
     let mut deadlocks = 0;
     for seed in 1..6 {
         let spec = format!("irregular:switches=16,ports=8,hosts=32,connectivity=0.5,seed={seed}");
@@ -242,7 +242,7 @@ fn one_seed_makes_one_run() {
 
 #[test]
 fn impossible_loads_say_why() {
-    let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::Separate);
+    let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters = Parameters::default();
     let base = run(&fabric, &scheme, &parameters);
     let error = |run: LoadRun| run.simulate().unwrap_err().to_string();
@@ -266,7 +266,7 @@ fn impossible_loads_say_why() {
 
 #[test]
 fn windows_of_any_length_end_and_shorter_ones_than_there_are_batches_are_refused() {
-    let (fabric, scheme) = (fabric("star:8", "auto"), Scheme::Binomial);
+    let (fabric, scheme) = (fabric("star:8", "auto"), Scheme::tree(TreeScheme::Binomial));
     let parameters = Parameters::default();
     for length in 1..60 {
         let (warmup, cycles) = (Cycles(9_980), Cycles(9_980 + length));
@@ -282,7 +282,7 @@ fn windows_of_any_length_end_and_shorter_ones_than_there_are_batches_are_refused
 fn a_deadlock_is_told_also_where_the_backlog_ends_the_run_first() {
     let cyclic = fabric("irregular:switches=16,ports=8,hosts=32,connectivity=0.5,seed=1", "shortest-path");
     let short = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=32,buffer_flits=33";
-    let (scheme, parameters) = (Scheme::Separate, short.parse::<Parameters>().unwrap());
+    let (scheme, parameters) = (Scheme::tree(TreeScheme::Separate), short.parse::<Parameters>().unwrap());
     for simulator in [Simulator::Event, Simulator::Cycle] {
         let base = run(&cyclic, &scheme, &parameters);
         let heavy = LoadRun { load: 0.6, message: Flits(32), simulator, ..base };
@@ -294,7 +294,7 @@ fn a_deadlock_is_told_also_where_the_backlog_ends_the_run_first() {
 
 #[test]
 fn no_link_is_busy_for_longer_than_there_is_time() {
-    let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::Separate);
+    let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::tree(TreeScheme::Separate));
     let long = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=100000,buffer_flits=200000";
     let parameters: Parameters = long.parse().unwrap();
     let base = run(&fabric, &scheme, &parameters);

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use treecast_sim::Status;
 
-use crate::Unit;
 use crate::figure::{Best, Curve, Figure, Missing, Panel, Point};
-use crate::{FigureSpec, Kind, Measure, Row};
+use crate::measure::{Measure, Unit};
+use crate::run::{Kind, Row};
+use crate::spec::FigureSpec;
 
 /// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.
 const LEFT_OUT_PARTS: usize = 10;

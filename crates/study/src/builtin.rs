@@ -2,7 +2,8 @@
 
 use include_dir::{Dir, include_dir};
 
-use crate::{Study, StudyError};
+use crate::error::StudyError;
+use crate::spec::Study;
 
 static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
 

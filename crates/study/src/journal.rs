@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
+pub use crate::digest::digest;
+use crate::measured::Measured;
+use crate::run::{Row, RunSpec};
 use serde::{Deserialize, Serialize};
-use twox_hash::XxHash3_128;
-
-use crate::{Measured, Row, RunSpec};
 
 /// What the first line of a journal begins with; the number is that of the format.
 const HEAD: &str = "treecast journal 1, program ";
@@ -112,9 +112,4 @@ impl<'a> Recalled<'a> {
         let mut rows = rows.into_iter();
         self.done.into_iter().filter_map(|row| row.or_else(|| rows.next())).collect()
     }
-}
-
-/// A digest of some bytes (XXH3, 128 bits): tells texts and files apart where nobody is out to deceive.
-pub fn digest(bytes: &[u8]) -> u128 {
-    XxHash3_128::oneshot(bytes)
 }

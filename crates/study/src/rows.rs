@@ -9,20 +9,11 @@ use treecast_plan::MemberId;
 use treecast_sim::{Key, LoadFigures, Parameters};
 use treecast_terms::{Keyed as _, Picoseconds};
 
-use crate::measured::{Measured, Multicast};
-use crate::run::Kind;
+use crate::error::StudyError;
+use crate::measured::Multicast;
+use crate::run::{Kind, Row};
 use crate::setup::Traffic;
-use crate::{RunSpec, StudyError};
 use Cells::{Real, Text, Whole};
-
-/// A run and what it gave: all that is needed to run it again.
-#[derive(Debug, Clone)]
-pub struct Row<'a> {
-    /// The run.
-    pub spec: RunSpec<'a>,
-    /// What it gave.
-    pub measured: Measured,
-}
 
 impl Row<'_> {
     fn value_of(&self, key: &Key) -> Option<String> {

@@ -10,11 +10,13 @@ use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptio
 use treecast_sim::{LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
 use treecast_terms::{Bytes, Cycles, Flits, Keyed as _};
 
-use crate::journal::digest;
+use crate::digest::digest;
+use crate::error::StudyError;
+use crate::measure::Measure;
 use crate::measured::{Measured, Modelled, Multicast, Quantities};
+use crate::setup::Setup;
 use crate::setup::{Hardware, hosts};
 use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec};
-use crate::{Measure, Row, Setup, StudyError};
 
 /// The stream of a seed that draws groups.
 const GROUP_STREAM: u128 = 0x6772_6f75;
@@ -336,4 +338,31 @@ impl<'a> RunSpec<'a> {
         );
         StudyError::Run { run, reason: reason.to_string() }
     }
+}
+
+impl FigureSpec {
+    /// All its runs: panel by panel, series by series, y by y, x by x, topology by topology, group by group.
+    ///
+    /// `quick` takes the smaller sweep of the file's `[quick]` table.
+    pub fn runs(&self, quick: bool) -> Vec<RunSpec<'_>> {
+        let sweep = if quick { &self.quick } else { &self.full };
+        let mut runs = Vec::with_capacity(sweep.runs());
+        for point in &sweep.points {
+            for topology_index in 0..point.setup.fabrics.len() {
+                for group_index in 0..sweep.groups {
+                    runs.push(RunSpec { figure: self, point, topology_index, group_index, quick });
+                }
+            }
+        }
+        runs
+    }
+}
+
+/// A run and what it gave: all that is needed to run it again.
+#[derive(Debug, Clone)]
+pub struct Row<'a> {
+    /// The run.
+    pub spec: RunSpec<'a>,
+    /// What it gave.
+    pub measured: Measured,
 }

@@ -5,13 +5,12 @@ use std::sync::OnceLock;
 
 use treecast_terms::SpecError;
 
+use crate::error::StudyError;
 use crate::figure::Figure;
 use crate::journal::Journal;
-use crate::setup::{Hardware, Testbed};
-use crate::{FigureSpec, StudyError, run_all};
-
-/// By how much guesses are moved, either way.
-pub const SHARE: f64 = 0.2;
+use crate::setup::{GUESS_SHIFT, Hardware, Testbed};
+use crate::spec::FigureSpec;
+use crate::sweep::run_all;
 
 /// The best improvement factor of one curve: what a study would quote.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +68,7 @@ impl FigureSpec {
         let mut moved = Vec::new();
         for key in self.guessed() {
             let mut factors = [Vec::new(), Vec::new()];
-            for (side, factor) in [1.0 - SHARE, 1.0 + SHARE].into_iter().enumerate() {
+            for (side, factor) in [1.0 - GUESS_SHIFT, 1.0 + GUESS_SHIFT].into_iter().enumerate() {
                 let figure = figure(&self.with_guess(&key, factor)?)?;
                 let found = self::headlines(&figure);
                 let same = |wanted: &Headline| {

@@ -19,6 +19,9 @@ const CYCLES: &str = "a number of cycles";
 const LOAD: &str = "flits a host and cycle, above 0";
 const PRECISION: &str = "a share from 0.001 to 0.5";
 
+/// The share by which a sensitivity analysis moves each guessed parameter, down and up.
+pub const GUESS_SHIFT: f64 = 0.2;
+
 /// What can be set besides parameters and the fabric's options.
 const KEYS: [&str; 16] = [
     "fabric",
@@ -264,9 +267,7 @@ impl Draft {
                 return Err(SpecError::BadValue {
                     key: key.into(),
                     value: value.into(),
-                    expected: format!(
-                        "the study has no testbed; a file testbed-{value}.toml would describe it"
-                    ),
+                    expected: format!("the name of a testbed file, and testbed-{value}.toml does not exist"),
                 });
             }
             "testbed" => {
@@ -312,7 +313,7 @@ impl Draft {
         known.extend(KEYS.map(String::from));
         if let Some(fabric) = &self.fabric {
             let changed = fabric.clone().with(key, value);
-            match changed.to_string().parse::<FabricSpec>() {
+            match FabricSpec::try_from(&changed) {
                 Ok(_) => {
                     self.fabric = Some(changed);
                     return Ok(());
@@ -356,17 +357,19 @@ impl Draft {
         let members = hosts * f64::from(self.processes);
         let most = f64::from(Placement::MEMBERS_MAX);
         if members > most && self.processes > 1 {
-            let expected = format!("{hosts} hosts have at most {most} processes in all");
+            let expected = format!("at most {most} processes in all on {hosts} hosts");
             return Err(refused("processes", self.processes, expected));
         }
         let last = (members - 1.0).max(0.0);
         if let Some(root) = self.root.filter(|root| f64::from(root.0) > last) {
-            return Err(refused("root", root.0, format!("the processes are 0 to {last}")));
+            return Err(refused("root", root.0, format!("a process from 0 to {last}")));
         }
         match self.destinations {
-            Some(Destinations::Count(count)) if f64::from(count) > last => {
-                Err(refused("destinations", count, format!("there are at most {last} besides the root")))
-            }
+            Some(Destinations::Count(count)) if f64::from(count) > last => Err(refused(
+                "destinations",
+                count,
+                format!("at most {last}, since the root is no destination"),
+            )),
             Some(Destinations::Count(count)) => Ok(count),
             Some(Destinations::All) => Ok(last as u32),
             None => Err(missing("destinations", DESTINATIONS)),
@@ -375,23 +378,23 @@ impl Draft {
 
     fn fabrics(&self, topologies: &[u64]) -> Result<Vec<(Option<u64>, FabricSpec)>, SpecError> {
         let fabric = self.fabric.as_ref().ok_or_else(|| missing("fabric", FABRIC))?;
+        let spec = FabricSpec::try_from(fabric)?;
         if topologies.is_empty() {
-            return Ok(vec![(None, fabric.to_string().parse()?)]);
+            return Ok(vec![(None, spec)]);
         }
         if let Some(seed) = fabric.get("seed") {
             return Err(SpecError::BadValue {
                 key: "seed".into(),
                 value: seed.into(),
-                expected: "the topologies of [repeat] set the seed of the fabric".into(),
+                expected: "no seed, because the topologies of [repeat] set it".into(),
             });
         }
         // One that is not drawn is the same in all topologies: their seeds then draw groups and traffic alone.
-        let drawn = matches!(fabric.to_string().parse()?, FabricSpec::Irregular(_));
-        let seeded = |&seed: &u64| {
-            let fabric = if drawn { fabric.clone().with("seed", seed) } else { fabric.clone() };
-            Ok((Some(seed), fabric.to_string().parse()?))
+        let seeded = |seed: u64| match spec {
+            FabricSpec::Irregular(irregular) => FabricSpec::Irregular(Irregular { seed, ..irregular }),
+            other => other,
         };
-        topologies.iter().map(seeded).collect()
+        Ok(topologies.iter().map(|&seed| (Some(seed), seeded(seed))).collect())
     }
 }
 

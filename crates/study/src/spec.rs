@@ -8,10 +8,10 @@ use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
 use treecast_terms::SpecError;
 
+use crate::error::StudyError;
 use crate::figure::{Best, Scale};
 use crate::measure::{Measure, Unit};
-use crate::run::RunSpec;
-use crate::{Setup, StudyError, format};
+use crate::setup::Setup;
 
 /// Keys with their values, as the file gives them.
 pub type Settings = Vec<(String, String)>;
@@ -48,14 +48,6 @@ pub struct Study {
 }
 
 impl Study {
-    /// Reads a study from its files, each a name and its text: `study.toml`, and a file a figure.
-    ///
-    /// # Errors
-    /// [`StudyError::NoStudyFile`]; [`StudyError::Malformed`] with file and line.
-    pub fn parse(files: &[(&str, &str)]) -> Result<Self, StudyError> {
-        format::read(files)
-    }
-
     pub(crate) fn new(texts: [String; 4], defaults: Settings, figures: Vec<FigureSpec>) -> Self {
         let [name, title, source, summary] = texts;
         Self { name, title, source, summary, defaults, figures }
@@ -265,12 +257,12 @@ pub(crate) struct Point {
     pub y: Option<f64>,
     pub x: f64,
     pub setup: Setup,
-    /// See [`RunSpec::digest`].
+    /// What the digests of all its runs have in common, computed once.
     pub digest: OnceLock<u128>,
 }
 
 impl Sweep {
-    fn runs(&self) -> usize {
+    pub fn runs(&self) -> usize {
         self.points.len() * self.topologies.len().max(1) * self.groups as usize
     }
 
@@ -362,22 +354,6 @@ impl FigureSpec {
         });
         parts.push("Commands:\n".to_owned() + &commands.concat());
         parts.join("\n")
-    }
-
-    /// All its runs: panel by panel, series by series, y by y, x by x, topology by topology, group by group.
-    ///
-    /// `quick` takes the smaller sweep of the file's `[quick]` table.
-    pub fn runs(&self, quick: bool) -> Vec<RunSpec<'_>> {
-        let sweep = if quick { &self.quick } else { &self.full };
-        let mut runs = Vec::with_capacity(sweep.runs());
-        for point in &sweep.points {
-            for topology_index in 0..point.setup.fabrics.len() {
-                for group_index in 0..sweep.groups {
-                    runs.push(RunSpec { figure: self, point, topology_index, group_index, quick });
-                }
-            }
-        }
-        runs
     }
 }
 

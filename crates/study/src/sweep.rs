@@ -7,7 +7,8 @@ use rayon::BroadcastContext;
 use rayon::prelude::*;
 use treecast_fabric::Fabric;
 
-use crate::{Row, RunSpec, StudyError};
+use crate::error::StudyError;
+use crate::run::{Row, RunSpec};
 
 /// Runs all of them on the threads of the current rayon pool, each fabric built once; `done` is told each row when it is
 /// there, in any order. The rows are in the order of the runs, the same on any number of threads.

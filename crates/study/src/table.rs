@@ -6,7 +6,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::chart::map;
 use crate::figure::{Best, Curve, Figure, Panel, Point};
-use crate::rows::Row;
+use crate::number::exact;
+use crate::run::Row;
 
 /// What stands where a curve has no point.
 const MISSING: &str = "-";
@@ -169,14 +170,6 @@ fn decimals(panel: &Panel) -> usize {
         return 0;
     }
     (3.0 - greatest.log10().floor()).clamp(0.0, 9.0) as usize
-}
-
-/// A number in full.
-pub(crate) fn exact(value: f64) -> String {
-    if value != 0.0 && !(1e-9..1e12).contains(&value.abs()) {
-        return format!("{value:e}");
-    }
-    value.to_string()
 }
 
 fn number(value: f64, decimals: usize) -> String {

@@ -232,7 +232,7 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (
             TESTBED.replace("hop_us = 0.07", "hop_us = -1"),
             FIGURE.to_string(),
-            "testbed-sci.toml:6: hop_us=-1 does not fit",
+            "testbed-sci.toml:6: invalid value hop_us=-1",
         ),
         (
             TESTBED.replace("\"hop_us\",", "\"corner_us\","),
@@ -247,7 +247,7 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (
             TESTBED.replace("hop_us = 0.07", "hop_us = 1000000"),
             FIGURE.to_string(),
-            "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: hop_us=1200000 does not fit",
+            "testbed-sci.toml:3: 'hop_us' is guessed, and 1.2 times as much is not possible: invalid value hop_us=1200000",
         ),
         (
             "model = 'myrinet'\nguessed = ['flow']\n[set]\nflow = 'none'".to_string(),
@@ -259,8 +259,12 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
             FIGURE.to_string(),
             "testbed-sci.toml:6: model sci has no key 'hop': did you mean hop_us",
         ),
-        (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), FIGURE.to_string(), "hop_us=1us does not fit"),
-        (TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"), FIGURE.to_string(), "000 does not fit"),
+        (TESTBED.replace("hop_us = 0.07", "hop_us = '1us'"), FIGURE.to_string(), "invalid value hop_us=1us"),
+        (
+            TESTBED.replace("hop_us = 0.07", "hop_us = 1e18"),
+            FIGURE.to_string(),
+            "invalid value hop_us=1000000000000000000",
+        ),
         (
             TESTBED.replace("hop_us = 0.07", "hop_us = [1]"),
             FIGURE.to_string(),
@@ -286,22 +290,22 @@ fn what_does_not_fit_is_named_with_its_file_and_line() {
         (
             TESTBED.to_string(),
             FIGURE.replace("[3, 15]", "[16]"),
-            "latency.toml:8: destinations=16 does not fit: there are at most 15 besides the root",
+            "latency.toml:8: invalid value destinations=16: expected at most 15, since the root is no destination",
         ),
         (
             TESTBED.to_string(),
             FIGURE.replace("[x]", "[set]\nroot = 16\n[x]"),
-            "root=16 does not fit: the processes are 0 to 15",
+            "invalid value root=16: expected a process from 0 to 15",
         ),
         (
             TESTBED.to_string(),
             FIGURE.replace("[x]", "[set]\nprocesses = 0\n[x]"),
-            "latency.toml:6: processes=0 does not fit",
+            "latency.toml:6: invalid value processes=0",
         ),
         (
             TESTBED.to_string(),
             FIGURE.replace("[x]", "[set]\nprocesses = 4000000000\n[x]"),
-            "processes=4000000000 does not fit: 16 hosts have at most 16777216 processes in all",
+            "invalid value processes=4000000000: expected at most 16777216 processes in all on 16 hosts",
         ),
         (
             TESTBED.to_string(),
@@ -333,7 +337,7 @@ fn a_testbed_that_nobody_describes_is_named_with_its_file() {
     let error = Study::parse(&[("study.toml", STUDY), ("latency.toml", FIGURE)]).unwrap_err().to_string();
     assert_eq!(
         error,
-        "study.toml:8: testbed=sci does not fit: the study has no testbed; a file testbed-sci.toml would describe it"
+        "study.toml:8: invalid value testbed=sci: expected the name of a testbed file, and testbed-sci.toml does not exist"
     );
 }
 

@@ -128,7 +128,7 @@ fn the_name_of_a_study_names_a_folder() {
         assert_eq!(
             error.to_string(),
             format!(
-                "study.toml:2: name={name} does not fit: letters, digits, - and _, as it names a folder too"
+                "study.toml:2: invalid value name={name}: expected letters, digits, - and _, because it also names a folder"
             )
         );
     }
@@ -157,11 +157,11 @@ fn bad_values_are_named_with_file_and_line() {
     );
     assert_eq!(
         figure_error("message = 512", "message = 0"),
-        "latency.toml:16: message=0 does not fit: a whole number from 1: flits, or bytes on a testbed"
+        "latency.toml:16: invalid value message=0: expected a whole number from 1: flits, or bytes on a testbed"
     );
     assert_eq!(
         figure_error("{ from = 1, to = 7, step = 3 }", "[0.5]"),
-        "latency.toml:8: destinations=0.5 does not fit: a whole number from 1, or all"
+        "latency.toml:8: invalid value destinations=0.5: expected a whole number from 1, or all"
     );
     for values in ["[]", "{ from = 7, to = 1 }", "{ from = 1, to = 7, step = 0 }", "[nan]"] {
         assert_eq!(
@@ -179,11 +179,11 @@ fn bad_values_are_named_with_file_and_line() {
     );
     assert_eq!(
         figure_error("nic_overhead = 500", "seed = 5"),
-        "latency.toml:8: seed=5 does not fit: the topologies of [repeat] set the seed of the fabric"
+        "latency.toml:8: invalid value seed=5: expected no seed, because the topologies of [repeat] set it"
     );
     assert_eq!(
         figure_error("groups = 1", "groups = 0"),
-        "latency.toml:33: groups=0 does not fit: a whole number from 1"
+        "latency.toml:33: invalid value groups=0: expected a whole number from 1"
     );
     assert_eq!(
         parse(&STUDY.replace("message = 128", ""), &FIGURE.replace("set = { message = 128 }", ""))

@@ -57,7 +57,7 @@ pub trait Keyed: Sized + 'static {
         })
     }
 
-    /// Sets what a text says: `key=value`, several divided by spaces, as `root=2 scheme=binomial`.
+    /// Sets what a text says: `key=value`, several separated by spaces, as `root=2 scheme=binomial`.
     ///
     /// # Errors
     /// Those of [`Keyed::set_key`].

@@ -40,7 +40,7 @@ pub enum SpecError {
         known: Vec<String>,
     },
     /// A value that does not fit its key.
-    #[error("{key}={value} does not fit: {expected}")]
+    #[error("invalid value {key}={value}: expected {expected}")]
     BadValue {
         /// The key.
         key: String,

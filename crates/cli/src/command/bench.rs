@@ -1,4 +1,4 @@
-//! `treecast bench`: broadcasts between real nodes, ways side by side.
+//! `treecast bench`: broadcasts between real nodes, configurations side by side.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -8,9 +8,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
-use treecast_bench::{Bench, Hosts, Killed, Mode, Place, Program, Report, Row, Skew, Workload};
+use treecast_bench::{
+    Bench, Hosts, KilledMember, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand, Workload,
+};
 use treecast_lab::{LabSettings, Rate, Share};
-use treecast_node::{EngineChoice, Offload, Scheme};
+use treecast_node::{EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{parse_size, parse_time};
 
@@ -22,18 +24,20 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
   treecast bench --loopback 4 --sizes 64,16K
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
   treecast bench --lab 16 --engine user,ebpf --offload host,nic --sizes 64,1K,16K
-  treecast bench --lab 16 --rate 200mbit --drop 1% --sizes 64M --messages 1 --stream
+  treecast bench --lab 16 --rate 200mbit --loss 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
   treecast bench --hosts node1,node2,node3 --shell 'ssh -o BatchMode=yes'
 
-Ways to broadcast take turns, round by round. Times are in microseconds:
+Configurations are interleaved, round by round. Times are in microseconds:
   root           from the root's call until it knew that every member had the message
   last delivery  from the root's call until the last member's application had it
-  in memory      the same until it was in the last member's memory, by the kernel's time stamps (engine ebpf)
-  in call        how long a member was in its call, on average
-  CPU            CPU time of all processes together
-  repeated       packets that had to be sent again, a broadcast
+  last stored    from the root's call until the kernel had stored it at the last member
+                 (engine ebpf)
+  call mean      duration of a receiver's call
+  call CPU       CPU time of a receiver's thread in its call
+  CPU            CPU time of all processes
+  retransmitted  retransmissions per broadcast
 
 docs/bench.md says more.")]
 pub struct Arguments {
@@ -47,15 +51,15 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(2, 250), allow_negative_numbers = true)]
     loopback: Option<u32>,
 
-    /// Machines of their own, the root first, where a remote shell can start this command
+    /// Separate machines, the root first, where a remote shell can start this command
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["lab", "loopback"])]
     hosts: Vec<String>,
 
-    /// The remote shell, with its options; a name and a command come behind
+    /// The remote shell and its options; a host name and a command are appended
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
     shell: String,
 
-    /// What plays the NIC: user, ebpf (the kernel's packet path, for root), or both
+    /// The packet engine: user, ebpf (the kernel's packet path, needs root), or both
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user")]
     engine: Vec<EngineChoice>,
 
@@ -63,67 +67,67 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic")]
     offload: Vec<Offload>,
 
-    /// How trees are made: binomial, separate, postal:lambda=8 and so on, or several of them divided by ;
+    /// Schemes that build the tree: binomial, separate, postal:lambda=8 and so on, separated by ;
     ///
-    /// By default by the length of messages, and binomial for offload host.
+    /// By default chosen by the message size, and binomial for offload host.
     #[arg(long, value_name = "LIST", value_delimiter = ';')]
     scheme: Vec<Scheme>,
 
-    /// Lengths of messages, such as 64,1K,16M
+    /// Message sizes in bytes, such as 64,1K,16M
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = size)]
     sizes: Vec<usize>,
 
-    /// How many messages of each length each way sends
+    /// Messages per size and configuration
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     #[arg(value_parser = whole_number::<u32>(1, 100_000_000), allow_negative_numbers = true)]
     messages: u32,
 
-    /// How many times the ways take turns
+    /// Rounds; each runs every configuration once
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u32>(1, 1_000_000), allow_negative_numbers = true)]
     rounds: u32,
 
-    /// Send messages one behind the other, and not one at a time
+    /// Send messages back to back, not one at a time
     #[arg(long, conflicts_with = "skew")]
     stream: bool,
 
-    /// Members come late by so much on average, such as 400us
+    /// Mean delay of members before they enter their call, such as 400us
     #[arg(long, value_name = "TIME", value_parser = time)]
     skew: Option<Duration>,
 
-    /// Seed of the skew
+    /// Seed of the random delays
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// What each link of the lab carries, such as 200mbit
+    /// Rate limit of each link of the lab, such as 200mbit
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
-    /// The share of packets lost on the way to each host of the lab, such as 1%
+    /// Packet loss on the link to each host of the lab, such as 1%
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
-    drop: Option<Share>,
+    loss: Option<Share>,
 
-    /// The share of packets in the lab that later ones overtake, such as 1%
+    /// Share of packets in the lab that are reordered, such as 1%
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     reorder: Option<Share>,
 
-    /// The longest packet, in bytes
+    /// MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
     mtu: u16,
 
-    /// How fast the root sends at most, in bytes a second
+    /// Rate limit of the root, in bytes per second
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pace: Option<usize>,
 
-    /// How long whoever waits looks again and again before it sleeps, such as 50us
+    /// How long a waiting thread polls before it sleeps, such as 50us
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
     spin: Duration,
 
-    /// Kill a member when it has half of the last message; there is one way and one length then
+    /// Kill this member when it has half of the last message; takes one configuration and one size
     #[arg(long, value_name = "MEMBER")]
     #[arg(value_parser = whole_number::<u32>(1, 249), allow_negative_numbers = true)]
     kill: Option<u32>,
@@ -165,7 +169,7 @@ fn time(text: &str) -> Result<Duration, &'static str> {
 fn picture_file(name: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
     let is_known = matches!(path.extension().and_then(OsStr::to_str), Some("svg" | "html"));
-    is_known.then_some(path).ok_or_else(|| "its name ends with .svg or .html".into())
+    is_known.then_some(path).ok_or_else(|| "a file name that ends with .svg or .html".into())
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -196,32 +200,32 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// What was typed, as a caption says it.
+/// The command line, for the caption.
 fn command_line() -> String {
-    let words = std::env::args().skip(1).collect::<Vec<_>>();
-    format!("treecast {}", words.join(" "))
+    let arguments = std::env::args().skip(1).collect::<Vec<_>>();
+    format!("treecast {}", arguments.join(" "))
 }
 
-/// A worker: what `bench` starts on each host.
+/// The worker process that `bench` starts on each host.
 pub fn work() -> anyhow::Result<u8> {
     treecast_bench::work()?;
     Ok(0)
 }
 
 fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
-    let place = match arguments.lab {
-        Some(hosts) => Place::Lab(LabSettings {
+    let hosts = match arguments.lab {
+        Some(hosts) => Hosts::Lab(LabSettings {
             hosts,
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
-            drop: arguments.drop.unwrap_or_default(),
+            loss: arguments.loss.unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
         }),
-        None if !arguments.hosts.is_empty() => Place::Hosts(Hosts {
+        None if !arguments.hosts.is_empty() => Hosts::Remote(RemoteHosts {
             names: arguments.hosts.clone(),
             shell: arguments.shell.split_whitespace().map(String::from).collect(),
         }),
-        None => Place::Loopback(arguments.loopback.unwrap_or(4)),
+        None => Hosts::Loopback(arguments.loopback.unwrap_or(4)),
     };
     let workload = match arguments.skew {
         Some(average) => Workload::Skew(Skew { average, seed: arguments.seed }),
@@ -229,7 +233,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         None => Workload::Latency,
     };
     Ok(Bench {
-        place,
+        hosts,
         modes: modes(arguments),
         sizes: arguments.sizes.clone(),
         workload,
@@ -239,35 +243,36 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         bytes_per_s_max: arguments.pace.map(|bytes| bytes as u64),
         kill: arguments.kill,
         spin: arguments.spin,
-        worker: Program {
-            path: std::env::current_exe().context("this command cannot find itself")?,
+        worker: WorkerCommand {
+            path: std::env::current_exe().context("cannot find the path of this executable")?,
             arguments: vec!["bench-worker".into()],
         },
     })
 }
 
-/// Every engine and offload with every scheme that is given. A program without multicast sends down a binomial tree.
+/// Every combination of engine, offload and scheme. Host-based (software) multicast uses a binomial tree by default, as MPI
+/// libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
-    let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().cloned().map(Some).collect();
+    let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let mut modes = Vec::new();
     for &engine in &arguments.engine {
-        // Where the application forwards, the kernel's packet path has nothing to do: that is measured once.
+        // With offload host the application forwards, and the engine makes no difference: it is measured once.
         let is_kernel = |engine| engine == EngineChoice::Ebpf;
         let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
         for &offload in arguments.offload.iter().filter(|offload| !skips || **offload == Offload::Nic) {
             if schemes.is_empty() {
-                let scheme = (offload == Offload::Host).then_some(Scheme::Binomial);
+                let scheme = (offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial));
                 modes.push(Mode { engine, offload, scheme });
             }
-            modes.extend(schemes.iter().cloned().map(|scheme| Mode { engine, offload, scheme }));
+            modes.extend(schemes.iter().copied().map(|scheme| Mode { engine, offload, scheme }));
         }
     }
     modes
 }
 
-/// The columns of the last message in memory, behind the two of deliveries, and of CPU time in the call.
-const STORED: usize = 7;
-const CALL_CPU: usize = 9;
+/// The columns that may be empty: last stored, and CPU time in the call.
+const STORED_COLUMN: usize = 7;
+const CALL_CPU_COLUMN: usize = 9;
 
 fn table(report: &Report) -> String {
     let mut table = Table::new();
@@ -279,32 +284,32 @@ fn table(report: &Report) -> String {
         "root p50",
         "last delivery p50",
         "p99",
-        "in memory p50",
-        "in call mean",
-        "CPU in call",
+        "last stored p50",
+        "call mean",
+        "call CPU",
         "CPU",
         "MB/s",
-        "repeated",
+        "retransmitted",
         "lost",
-        "doubled",
+        "duplicates",
     ]);
     for row in &report.rows {
-        let Row { bytes, engine, offload, scheme, lost, doubled, .. } = row;
+        let Row { bytes, engine, offload, scheme, lost, duplicates, .. } = row;
         let times = [
             row.root_us_p50,
             row.last_delivery_us_p50,
             row.last_delivery_us_p99,
-            row.bcast_cpu_us_mean,
+            row.call_us_mean,
             row.cpu_us_per_broadcast,
             row.throughput_mb_s,
-            row.repeated_per_broadcast,
+            row.retransmitted_per_broadcast,
         ];
         let mut cells = vec![bytes.to_string(), engine.clone(), offload.clone(), scheme.clone()];
         cells.extend(times.map(|time| format!("{time:.1}")));
         let or_none = |time: Option<f64>| time.map_or_else(|| "-".into(), |time| format!("{time:.1}"));
-        cells.insert(STORED, or_none(row.last_stored_us_p50));
-        cells.insert(CALL_CPU, or_none(row.call_cpu_us_mean));
-        cells.extend([lost.to_string(), doubled.to_string()]);
+        cells.insert(STORED_COLUMN, or_none(row.last_stored_us_p50));
+        cells.insert(CALL_CPU_COLUMN, or_none(row.call_cpu_us_mean));
+        cells.extend([lost.to_string(), duplicates.to_string()]);
         table.add_row(cells);
     }
     for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1..=3)) {
@@ -315,26 +320,26 @@ fn table(report: &Report) -> String {
         text += &format!("{lost}\n");
     }
     if let Some(killed) = report.rows.iter().find_map(|row| row.killed.as_ref()) {
-        text += &told_of(killed);
+        text += &killed_sentence(killed);
     }
     if report.clock_error_us > 0.0 {
         text += &format!(
-            "Clocks were compared over the network: last deliveries may be wrong by {:.0} us.\n",
+            "Clocks were compared over the network: times of last deliveries have an error of up to {:.0} us.\n",
             report.clock_error_us
         );
     }
     text
 }
 
-fn told_of(killed: &Killed) -> String {
-    let Killed { member, root_knew_us, survivors_complete_us } = killed;
+fn killed_sentence(killed: &KilledMember) -> String {
+    let KilledMember { member, root_knew_us, survivors_complete_us } = killed;
     let root = root_knew_us.map_or_else(
-        || "all had it before the root could know".into(),
-        |us| format!("the root knew {:.0} ms later", us / 1e3),
+        || "all survivors had the message before the root detected it".into(),
+        |us| format!("the root reported it {:.0} ms later", us / 1e3),
     );
     let survivors = survivors_complete_us.map_or_else(
         || "there were no survivors".into(),
         |us| format!("the last survivor had the message {:.0} ms later", us / 1e3),
     );
-    format!("Member {member} was killed in the middle: {root}, and {survivors}.\n")
+    format!("Member {member} was killed halfway through the message: {root}, and {survivors}.\n")
 }

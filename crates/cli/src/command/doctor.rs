@@ -1,21 +1,20 @@
-//! `treecast doctor`: what this machine can do.
+//! `treecast doctor`: checks what Treecast can do on this machine.
 
+use crate::doctor::{Area, Finding, Report, State, examine};
 use clap::{Args, ValueEnum};
-use treecast_doctor::{Area, Finding, Report, State, examine};
 
 use crate::output::{OutArguments, emit};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each line is ok, limited (it works, with limits) or missing. Nothing needs rights, and
-nothing on the machine is changed: two nodes send each other a message, a lab of one host
-comes and goes, and a BPF program is loaded that is attached to nothing. As root more may
-work.
+    after_help = "Each line is ok, limited (works with limits) or missing. No check needs rights, and none
+changes the machine: a node sends another a message, a lab of one host is created and
+removed, and a BPF program is loaded but not attached. As root more may work.
 
 docs/node.md says more."
 )]
 pub struct Arguments {
-    /// What is printed
+    /// The output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 
@@ -50,21 +49,16 @@ fn text(report: &Report) -> String {
     let mut text = String::new();
     for (area, heading) in headings {
         text += &format!("{heading}\n");
-        report
-            .findings
-            .iter()
-            .filter(|finding| finding.area == area)
-            .for_each(|finding| add(&mut text, finding));
+        for finding in report.findings.iter().filter(|finding| finding.area == area) {
+            add(&mut text, finding);
+        }
         text.push('\n');
     }
-    let against: Vec<&str> = report.against_kernel_engine().map(|finding| finding.name).collect();
+    let missing: Vec<&str> = report.missing_for_kernel_engine().map(|finding| finding.name).collect();
     text += &if report.kernel_engine {
-        "The kernel engine: this machine runs it.\n".to_owned()
+        "The kernel engine runs on this machine.\n".to_owned()
     } else {
-        format!(
-            "The kernel engine: this machine does not run it as it is, because of: {}.\n",
-            against.join(", ")
-        )
+        format!("The kernel engine does not run on this machine; see: {}.\n", missing.join(", "))
     };
     text
 }
@@ -76,7 +70,7 @@ fn add(text: &mut String, finding: &Finding) {
         State::Missing => "missing",
     };
     *text += &format!("  {state:<8} {:<15} {}\n", finding.name, finding.found);
-    for (label, line) in [("so", &finding.means), ("do", &finding.remedy)] {
+    for (label, line) in [("effect", &finding.effect), ("fix", &finding.fix)] {
         if let Some(line) = line {
             *text += &format!("{:27}{label}: {line}\n", "");
         }

@@ -1,4 +1,4 @@
-//! `treecast fabric`: show a fabric, or convert it.
+//! `treecast fabric`: shows or converts a fabric.
 
 use std::fmt::Write;
 
@@ -16,13 +16,13 @@ use crate::output::{OutArguments, emit, plain};
   treecast fabric --fabric irregular:switches=16,seed=3 --format graphml --out our.graphml
   ibnetdiscover > site.topo; treecast fabric --fabric site.topo
 
-docs/fabrics.md says what each line and each file format means."
+docs/fabrics.md describes all names and file formats."
 )]
 pub struct Arguments {
     #[command(flatten)]
     fabric: FabricArguments,
 
-    /// What to print
+    /// The output format
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
     format: Format,
 
@@ -34,7 +34,7 @@ pub struct Arguments {
 enum Format {
     /// Switches with their levels, hosts and neighbours
     Table,
-    /// Our own format
+    /// Treecast's own format
     Toml,
     /// GraphML
     Graphml,

@@ -1,4 +1,4 @@
-//! `treecast lab`: hosts on this machine, and a command on each.
+//! `treecast lab`: runs a command on hosts made of network namespaces.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,46 +12,46 @@ use treecast_lab::{Lab, LabSettings, Rate, Share};
 use treecast_plan::MemberList;
 
 use crate::arguments::whole_number;
-use crate::output::complain;
+use crate::output::print_message;
 
 #[derive(Debug, Args)]
 #[command(
     override_usage = "treecast lab HOSTS [OPTIONS] -- COMMAND...",
     after_help = "Examples:
   treecast lab 4 -- hostname
-  treecast lab 2 --rate 200mbit --drop 1% --on 0 -- ping -c 100 -i 0.01 n1
+  treecast lab 2 --rate 200mbit --loss 1% --on 0 -- ping -c 100 -i 0.01 n1
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
 
-The command finds TREECAST_LAB_HOST (its number), TREECAST_LAB_HOSTS (how many),
-TREECAST_LAB_ADDRESSES and TREECAST_LAB_AGENT (a remote shell between hosts) in its
-environment.
+The environment of the command has TREECAST_LAB_HOST (the number of the host),
+TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_ADDRESSES and
+TREECAST_LAB_AGENT (a remote shell between hosts).
 
-Exit status: that of the first host, by number, whose command failed (128 and the
-number of the signal that ended it); 2 when there was no lab or no such command.
+Exit status: that of the first host, by number, whose command failed (128 plus the
+number of the signal that ended it); 2 if there is no lab or no such command.
 
-docs/lab.md says what a host is, and what a machine needs for it."
+docs/lab.md describes hosts, and what a machine needs for them."
 )]
 pub struct Arguments {
-    /// How many hosts: n0, n1 and so on
+    /// The number of hosts: n0, n1 and so on
     #[arg(value_name = "HOSTS", value_parser = whole_number::<u32>(1, LabSettings::HOSTS_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     hosts: u32,
 
-    /// What each link carries, each way, such as 200mbit; as much as it can if not given
+    /// The rate limit of each link in each direction, such as 200mbit [default: none]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     rate: Option<Rate>,
 
-    /// The largest packet, in bytes
+    /// The MTU, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     #[arg(value_parser = whole_number::<u32>(LabSettings::MTU_MIN.into(), LabSettings::MTU_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     mtu: u32,
 
-    /// The share of packets lost on the way to each host, such as 1%
+    /// The packet loss on the link to each host, such as 1%
     #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
-    drop: Share,
+    loss: Share,
 
-    /// The share of packets that later ones overtake, such as 1%
+    /// The share of packets that are reordered, such as 1%
     #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
     reorder: Share,
 
@@ -59,11 +59,11 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     on: String,
 
-    /// Print lines as they are, without the name of the host before them
+    /// Print lines without the name of their host
     #[arg(long)]
     no_prefix: bool,
 
-    /// What to run
+    /// The command to run
     #[arg(value_name = "COMMAND", last = true, required = true)]
     command: Vec<OsString>,
 }
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         hosts: arguments.hosts,
         rate: arguments.rate,
         mtu: arguments.mtu,
-        drop: arguments.drop,
+        loss: arguments.loss,
         reorder: arguments.reorder,
     };
     let lab = Lab::start(&settings)?;
@@ -82,9 +82,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let prefixed = !alone && !arguments.no_prefix;
     let mut running = Vec::new();
     for host in on {
-        let (program, words) = arguments.command.split_first().expect("a command is required");
+        let (program, arguments) = arguments.command.split_first().expect("clap requires a command");
         let mut command = lab.command(host, program)?;
-        command.args(words);
+        command.args(arguments);
         if !alone {
             command.stdin(Stdio::null());
         }
@@ -96,20 +96,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(relay_until_ended(lab, running)?.unwrap_or(0))
 }
 
-/// The numbers of the hosts that a list means.
+/// The host numbers of a list.
 fn hosts(list: &str, count: u32) -> anyhow::Result<BTreeSet<u32>> {
     match list.parse() {
         Ok(MemberList::All) => Ok((0..count).collect()),
         Ok(MemberList::Ranges(ranges)) => {
             if let Some((_, host)) = ranges.iter().find(|(_, last)| *last >= count) {
                 bail!(
-                    "--on {list} does not fit: there is no host {host}, the lab has hosts 0 to {}",
+                    "invalid value {list} for --on: there is no host {host}, the lab has hosts 0 to {}",
                     count - 1
                 );
             }
             Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
         }
-        _ => bail!("--on {list} does not fit: hosts such as 0,3-5, or all"),
+        _ => bail!("invalid value {list} for --on: expected hosts such as 0,3-5, or all"),
     }
 }
 
@@ -118,7 +118,7 @@ fn start(command: &mut Command) -> anyhow::Result<Child> {
     started.with_context(|| format!("{} could not be started", command.get_program().display()))
 }
 
-/// Passes on what the commands print until all have ended, and ends the lab. Gives the status of the first that failed.
+/// Relays the output of the commands until all have exited, and ends the lab. Returns the status of the first that failed.
 fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Result<Option<u8>> {
     std::thread::scope(|scope| {
         for (name, child) in &mut running {
@@ -135,11 +135,11 @@ fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Res
         for (name, child) in &mut running {
             let status = child.wait().with_context(|| format!("{name} could not be waited for"))?;
             if !status.success() {
-                complain(&format!("on {name} the command ended with {}", ending(status)));
+                print_message(&format!("the command on {name} ended with {}", ending(status)));
                 failed = failed.or(Some(exit_code(status)));
             }
         }
-        // Ends what the commands may have left running, which would keep their output open.
+        // Kills the remaining processes of the lab, which would keep the output open.
         drop(lab);
         Ok(failed)
     })
@@ -156,10 +156,10 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// The longest line that is kept in one piece, in bytes.
+/// The longest line that is written in one piece, in bytes.
 const LINE_MAX: u64 = 64 * 1024;
 
-/// Passes on line by line, until its end or until nobody reads it.
+/// Relays line by line, until end of file or until the output is closed.
 fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
     let mut from = BufReader::new(from);
     let mut line = Vec::from(prefix);
@@ -167,7 +167,7 @@ fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
         if line.last() != Some(&b'\n') {
             line.push(b'\n');
         }
-        // A line in one write: those of other hosts come before or after it.
+        // One write per line, so that lines of several hosts do not mix.
         if to().write_all(&line).is_err() {
             return;
         }
@@ -182,19 +182,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_mean_hosts() {
+    fn host_lists_are_parsed() {
         let read = |list| hosts(list, 6).map(Vec::from_iter).map_err(|error| error.to_string());
         assert_eq!(read("all"), Ok(vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(read("5,0,3-4,3"), Ok(vec![0, 3, 4, 5]));
-        let last = "--on 0,6 does not fit: there is no host 6, the lab has hosts 0 to 5";
+        let last = "invalid value 0,6 for --on: there is no host 6, the lab has hosts 0 to 5";
         assert_eq!(read("0,6"), Err(last.into()));
         for list in ["", "x", "2-1", "-1", "random:2"] {
-            let fits = format!("--on {list} does not fit: hosts such as 0,3-5, or all");
-            assert_eq!(read(list), Err(fits));
+            let expected = format!("invalid value {list} for --on: expected hosts such as 0,3-5, or all");
+            assert_eq!(read(list), Err(expected));
         }
     }
 
-    /// Keeps each write by itself.
+    /// Records each write.
     struct Writes<'a>(&'a RefCell<Vec<Vec<u8>>>);
 
     impl Write for Writes<'_> {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_passed_on_whole_with_a_prefix() {
+    fn lines_are_relayed_in_one_piece_with_a_prefix() {
         let relayed = |bytes: &[u8]| {
             let writes = RefCell::new(Vec::new());
             relay(bytes, "n3: ", || Writes(&writes));

@@ -1,4 +1,4 @@
-//! The commands, one a file. Each gives its exit status.
+//! The commands, one per file. Each returns its exit status.
 
 pub mod bench;
 pub mod daemon;

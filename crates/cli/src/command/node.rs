@@ -19,7 +19,7 @@ use treecast_node::{
 use treecast_terms::{Key, Keyed};
 
 use crate::arguments::whole_number;
-use crate::output::{NotWritten, OutFile, complain};
+use crate::output::{NotWritten, OutFile, print_message};
 
 #[derive(Debug, Args)]
 #[command(
@@ -44,47 +44,47 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", group = "way", conflicts_with_all = ["send", "set"])]
     join: Option<String>,
 
-    /// Take part in the group of the members that a file names, host:port a line, the same at all
-    /// of them; the first is the root
+    /// Create the group from a list of members in a file, one host:port per line, the same at every
+    /// member; the first is the root
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
 
-    /// At the root: what to send, - for standard input; what is read at once becomes a message
+    /// At the root: the file to send, - for standard input; each read becomes one message
     #[arg(long, value_name = "FILE")]
     send: Option<PathBuf>,
 
-    /// Where messages go, one behind the other, - for standard output; nowhere if not given
+    /// The file for received messages, concatenated, - for standard output [default: discard them]
     #[arg(long, value_name = "FILE")]
     receive: Option<PathBuf>,
 
-    /// What plays the NIC: auto, user or ebpf
+    /// The packet engine: auto, user or ebpf
     ///
-    /// Without a group: be the daemon of this host, with the engine ebpf unless it is given, and
-    /// serve other processes. With a group auto is the daemon, if there is one, and else user.
-    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    /// Without a group: run as the daemon of this host, which serves other processes, by default
+    /// with the engine ebpf. With a group: auto is the daemon, if there is one, and otherwise user.
+    #[arg(long, value_name = "ENGINE")]
     engine: Option<EngineChoice>,
 
-    /// The daemon's socket; the variable `TREECAST_SOCKET` or /run/treecast/node.sock if not given
+    /// The daemon's socket [default: the variable `TREECAST_SOCKET`, or /run/treecast/node.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Of a daemon: which users may have groups, and how many; the own user and root if not given
+    /// For a daemon: the users that may create groups, and their limits [default: this user and root]
     #[arg(long, value_name = "FILE", conflicts_with = "way")]
     policy: Option<PathBuf>,
 
-    /// Where the node listens, at UDP
+    /// The UDP address of the node
     ///
-    /// By default at all addresses and a free port, of a daemon at port 7700; with --members at
-    /// the one of them that is this machine's.
+    /// By default all addresses and a free port, for a daemon port 7700; with --members the address
+    /// in the file that belongs to this machine.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<SocketAddr>,
 
-    /// The number to be had among the members; any if not given
+    /// The member number to request [default: any]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0, 4_095), requires = "join")]
     #[arg(allow_negative_numbers = true)]
     member: Option<u32>,
 
-    /// What this node is called in messages; the name of the host if not given
+    /// The name of this node in messages [default: the host name]
     #[arg(long, value_name = "NAME", conflicts_with = "members")]
     name: Option<String>,
 
@@ -92,7 +92,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// How many seconds to wait for the others
+    /// How many seconds to wait for other members
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = whole_number::<u64>(1, 1_000_000), allow_negative_numbers = true)]
     wait: u64,
@@ -110,56 +110,49 @@ fn after_help() -> String {
         format!("  {setting:<22} {}\n", key.about)
     };
     format!(
-        "Examples, the first at the root, the second at two others:
+        "Examples, the first at the root, the second at two other members:
   treecast node --listen 0.0.0.0:7000 --count 3 --send -
   treecast node --join 10.0.0.1:7000 --receive -
 
-and a daemon, by which processes without rights use the kernel's packet path, as root:
+and, as root, a daemon that lets unprivileged processes use the kernel's packet path:
   treecast node --engine ebpf
 
-The token is what all members know and others do not: it keeps others out, and is read
-from --token-file or from the variable TREECAST_TOKEN.
+The token is a secret shared by all members. It is read from --token-file or from the
+variable TREECAST_TOKEN.
 
 Keys of --set, with their defaults:
 {}
-An interrupt (Ctrl-C) or SIGTERM lets a member leave its group in order, and a root give
-it up.
+On an interrupt (Ctrl-C) or SIGTERM a member leaves its group, and the root aborts it.
 
-Exit status: 0 done; 1 something could not be written; 2 what was given is wrong; 5 not
-all members came, some were lost, or not everything has come.
+Exit status: 0 success; 1 an output could not be written; 2 invalid arguments or input;
+5 members are missing or were lost, or messages are missing.
 
 docs/node.md says more.",
         keys.map(line).collect::<String>()
     )
 }
 
-/// Something has not come to its end; what, has been said.
+/// The exit status if members or messages are missing, which has been reported.
 const INCOMPLETE: u8 = 5;
 
-/// The most that is sent as one message, in bytes.
+/// The maximum size of a message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
-/// A longer token file is none.
+/// The maximum size of a token file.
 const TOKEN_BYTES_MAX: u64 = 4_096;
 
-fn engine(text: &str) -> Result<EngineChoice, String> {
-    text.parse().map_err(|error: NodeError| error.to_string())
-}
-
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let has_way = arguments.listen.is_some() || arguments.join.is_some() || arguments.members.is_some();
-    if has_way {
+    let has_group = arguments.listen.is_some() || arguments.join.is_some() || arguments.members.is_some();
+    if has_group {
         return take_part(arguments);
     }
     if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {
-        bail!(
-            "--listen, --join or --members is missing, which says what group it is; --engine ebpf alone makes a daemon"
-        );
+        bail!("--listen, --join or --members is missing; to run a daemon, give --engine ebpf");
     }
     let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();
     if is_for_groups || arguments.token_file.is_some() || arguments.name.is_some() {
         bail!(
-            "--send, --receive, --set, --token-file and --name are for groups, and a daemon takes part in none itself"
+            "--send, --receive, --set, --token-file and --name are for groups, and a daemon is not a member of any"
         );
     }
     let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
@@ -170,7 +163,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     super::daemon::run(&daemon, arguments.policy.as_deref())
 }
 
-/// Takes part in a group.
+/// Runs one member of a group.
 fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut out = Out::open(arguments.receive.as_deref())?;
     let input = arguments.send.as_deref().map(Input::open).transpose()?;
@@ -178,12 +171,12 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
         Ok(entered) => entered,
         Err(error) => return incomplete(error, &[]),
     };
-    // What came for the group before the node knew of it is no stranger's.
+    // Datagrams that arrived before the node knew the group do not count as strays.
     let strays = strays_of(&node);
-    let (given, take) = sync_channel(2);
-    give_up_when_told(Arc::downgrade(&group), given.clone())?;
+    let (commands, queue) = sync_channel(2);
+    end_on_signal(Arc::downgrade(&group), commands.clone())?;
     let done = match (group.is_root(), input) {
-        (true, Some(input)) => send(&group, input, given, &take),
+        (true, Some(input)) => send(&group, input, commands, &queue),
         (false, None) => receive(&group, &mut out),
         (true, None) => Err(anyhow!("--send is missing: this is the root, and only the root sends")),
         (false, Some(_)) => Err(anyhow!("--send is for the root, which is member {}", group.settings().root)),
@@ -191,25 +184,25 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
     let allowed: &[Ending] =
         if arguments.receive.is_none() { &[Ending::Evicted(Eviction::Left)] } else { &[] };
     let status = done.or_else(|error| incomplete(error, allowed))?;
-    tell_counters(&group.counters(), strays_of(&node) - strays);
+    report_counters(&group.counters(), strays_of(&node) - strays);
     if status == 0 {
         out.keep()?;
     }
     Ok(status)
 }
 
-/// The status of what has not come to its end, unless something else was wrong: endings that are allowed are none.
+/// The exit status for an incomplete group, 0 for an ending that is allowed; passes on other errors.
 fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
     let is_allowed = match error.downcast_ref() {
         Some(NodeError::Ended(ending)) => allowed.contains(ending),
         Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. }) => false,
         _ => return Err(error),
     };
-    complain(&error.to_string());
+    print_message(&error.to_string());
     Ok(if is_allowed { 0 } else { INCOMPLETE })
 }
 
-/// Opens the node, and takes part in the group.
+/// Opens the node, and creates or joins the group.
 fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, Arc<Group>)> {
     let token = token(arguments.token_file.as_deref())?;
     let timeout = Some(Duration::from_secs(arguments.wait));
@@ -218,10 +211,10 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         options.member = arguments.member;
         options.timeout = timeout;
         options.name = arguments.name.clone().unwrap_or(options.name);
-        let node = open(arguments, everywhere(options.root))?;
+        let node = open(arguments, unspecified(options.root))?;
         let group = node.join_while(&options, &mut |news| {
             if let Some(news) = news {
-                complain(news);
+                print_message(news);
             }
             true
         })?;
@@ -237,14 +230,14 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         if input.is_none() {
             bail!("--send is missing: this is the root, and only the root sends");
         }
-        let node = open(arguments, everywhere(listen))?;
+        let node = open(arguments, unspecified(listen))?;
         let mut listener = Listener::bind(listen, arguments.count.unwrap_or(1))?;
         listener.timeout = timeout;
         listener.name = arguments.name.clone().unwrap_or(listener.name);
-        complain(&format!("waiting for members at {}", listener.address()));
+        print_message(&format!("waiting for members at {}", listener.address()));
         let group = node.listen_while(listener, &settings, &mut |status| {
             if let Some(status) = status {
-                complain(&status.to_string());
+                print_message(&status.to_string());
             }
             true
         })?;
@@ -264,13 +257,13 @@ fn node_settings(arguments: &Arguments, bind: SocketAddr) -> NodeSettings {
         socket: arguments.socket.clone(),
         ..NodeSettings::default()
     };
-    // Members that a file names may be started as late as those that join.
+    // Members from a file may start as late as members that join.
     settings.protocol.join_timeout = Nanoseconds::from_ms(arguments.wait * 1_000);
     settings
 }
 
-/// All addresses of this machine that are of the same kind, and a free port.
-fn everywhere(like: SocketAddr) -> SocketAddr {
+/// The unspecified address of the same family, and a free port.
+fn unspecified(like: SocketAddr) -> SocketAddr {
     let ip =
         if like.is_ipv6() { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
     SocketAddr::new(ip, 0)
@@ -288,7 +281,7 @@ fn settings(
     }
     for setting in &arguments.set {
         if setting.starts_with("token") {
-            bail!("others can read command lines: give the token by --token-file or TREECAST_TOKEN");
+            bail!("other users can read command lines: give the token by --token-file or TREECAST_TOKEN");
         }
         settings.set_all(setting)?;
     }
@@ -297,8 +290,8 @@ fn settings(
 
 fn token(file: Option<&Path>) -> anyhow::Result<String> {
     let Some(path) = file else {
-        let given = std::env::var_os("TREECAST_TOKEN").unwrap_or_default();
-        return OsString::into_string(given).ok().context("TREECAST_TOKEN is no UTF-8");
+        let token = std::env::var_os("TREECAST_TOKEN").unwrap_or_default();
+        return OsString::into_string(token).ok().context("TREECAST_TOKEN is not valid UTF-8");
     };
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text));
@@ -310,24 +303,24 @@ fn token(file: Option<&Path>) -> anyhow::Result<String> {
     Ok(token.into())
 }
 
-/// The first signal ends the group in order, the second the process.
-fn give_up_when_told(group: Weak<Group>, given: SyncSender<Given>) -> anyhow::Result<()> {
+/// The first signal ends the group, the second ends the process.
+fn end_on_signal(group: Weak<Group>, commands: SyncSender<Command>) -> anyhow::Result<()> {
     let mut is_first = true;
-    let told = move || match group.upgrade().filter(|_| mem::take(&mut is_first)) {
+    let on_signal = move || match group.upgrade().filter(|_| mem::take(&mut is_first)) {
         Some(group) => {
             group.give_up();
-            // Whoever has been given so much that nothing more fits learns it from the group.
-            let _ = given.try_send(Given::Stop);
+            // If the queue is full, the sending thread learns it from the group.
+            let _ = commands.try_send(Command::Stop);
         }
         None => process::exit(INCOMPLETE.into()),
     };
-    ctrlc::set_handler(told).context("signals cannot be taken")
+    ctrlc::set_handler(on_signal).context("cannot install signal handlers")
 }
 
-/// What is sent, and where it comes from.
+/// The data to send.
 struct Input {
     name: String,
-    /// How long it is, in bytes, if that is known.
+    /// In bytes; `None` for a pipe or a device.
     length: Option<u64>,
     bytes: Box<dyn Read + Send>,
 }
@@ -343,65 +336,70 @@ impl Input {
         Ok(Self { name, length, bytes: Box::new(file) })
     }
 
-    /// Gives what is read, piece by piece, until its end or until nobody takes it.
-    fn feed(mut self, given: &SyncSender<Given>) {
+    /// Passes the data on, piece by piece, until its end or until the receiver is dropped.
+    fn feed(mut self, commands: &SyncSender<Command>) {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         loop {
             let next = match self.bytes.read(&mut buffer) {
-                Ok(0) => Given::End,
-                Ok(length) => Given::Piece(buffer[..length].to_vec()),
+                Ok(0) => Command::End,
+                Ok(length) => Command::Piece(buffer[..length].to_vec()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Given::Failed(anyhow!("{} could not be read: {error}", self.name)),
+                Err(error) => Command::Failed(anyhow!("{} could not be read: {error}", self.name)),
             };
-            let is_last = !matches!(next, Given::Piece(_));
-            if given.send(next).is_err() || is_last {
+            let is_last = !matches!(next, Command::Piece(_));
+            if commands.send(next).is_err() || is_last {
                 return;
             }
         }
     }
 }
 
-/// What the root is given to do.
-enum Given {
+/// A command to the sending thread of the root.
+enum Command {
     Piece(Vec<u8>),
     End,
     Failed(anyhow::Error),
     Stop,
 }
 
-/// The root's part: sends all that is given, and closes the group.
-fn send(group: &Group, input: Input, given: SyncSender<Given>, take: &Receiver<Given>) -> anyhow::Result<u8> {
+/// The root: sends all data, and closes the group.
+fn send(
+    group: &Group,
+    input: Input,
+    commands: SyncSender<Command>,
+    queue: &Receiver<Command>,
+) -> anyhow::Result<u8> {
     let lost = group.wait_until_ready(None)?;
-    tell_ready(group);
-    tell_lost(&lost);
+    report_ready(group);
+    report_lost(&lost);
     let told = lost.len();
-    std::thread::spawn(move || input.feed(&given));
+    std::thread::spawn(move || input.feed(&commands));
     let (mut messages, mut bytes) = (0_u64, 0);
     loop {
-        match take.recv().unwrap_or(Given::Stop) {
-            Given::Piece(piece) => {
+        match queue.recv().unwrap_or(Command::Stop) {
+            Command::Piece(piece) => {
                 group.send(&piece)?;
                 messages += 1;
                 bytes += piece.len() as u64;
             }
-            Given::End => break,
-            Given::Failed(error) => {
+            Command::End => break,
+            Command::Failed(error) => {
                 group.give_up();
                 return Err(error);
             }
-            Given::Stop => return Err(NodeError::Ended(Ending::GivenUp).into()),
+            Command::Stop => return Err(NodeError::Ended(Ending::GivenUp).into()),
         }
     }
     let lost = group.close(None)?;
-    tell_lost(&lost[told..]);
-    complain(&format!("sent {messages} messages, {bytes} bytes"));
+    report_lost(&lost[told..]);
+    print_message(&format!("sent {messages} messages, {bytes} bytes"));
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }
 
-/// The part of all others: receives until the root closes the group.
+/// Any other member: receives until the root closes the group.
 fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
     group.wait_until_ready(None)?;
-    tell_ready(group);
+    report_ready(group);
     let (mut messages, mut bytes) = (0_u64, 0);
     loop {
         let mut written = Ok(());
@@ -418,35 +416,34 @@ fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
         messages += 1;
         bytes += length;
     }
-    complain(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
+    print_message(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
     Ok(0)
 }
 
-fn tell_ready(group: &Group) {
+fn report_ready(group: &Group) {
     let settings = group.settings();
     let (member, root) = (group.member().unwrap_or_default(), settings.root);
-    let place = match settings.members.get(root) {
+    let role = match settings.members.get(root) {
         Some(address) if member as usize != root => format!("the root is member {root} at {address}"),
         _ => "the root".into(),
     };
-    complain(&format!("ready: member {member} of {}; {place}", settings.members.len()));
+    print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }
 
-fn tell_lost(all: &[Lost]) {
+fn report_lost(all: &[Lost]) {
     for lost in all {
-        complain(&lost.to_string());
+        print_message(&lost.to_string());
     }
 }
 
-/// What was counted: of the group, and what belonged to none.
-fn tell_counters(counters: &GroupCounters, strays: u64) {
+fn report_counters(counters: &GroupCounters, strays: u64) {
     let GroupCounters { accepted, sent, retransmitted, .. } = counters;
-    // Of a group that the node has left nothing is known any more.
+    // A node that has left its group has no counters.
     if *counters != GroupCounters::default() {
-        complain(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
+        print_message(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
     }
     if strays > 0 {
-        complain(&format!("{strays} datagrams belonged to no group"));
+        print_message(&format!("{strays} datagrams belonged to no group"));
     }
 }
 
@@ -454,9 +451,9 @@ fn strays_of(node: &Node) -> u64 {
     node.strays().values().map(|(_, count)| count).sum()
 }
 
-/// Where messages go.
+/// The destination of received messages.
 enum Out {
-    Nowhere,
+    Discard,
     Standard,
     File(PathBuf, OutFile),
 }
@@ -464,7 +461,7 @@ enum Out {
 impl Out {
     fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         Ok(match path {
-            None => Self::Nowhere,
+            None => Self::Discard,
             Some(path) if path == Path::new("-") => Self::Standard,
             Some(path) => Self::File(path.into(), OutFile::create(path)?),
         })
@@ -472,16 +469,16 @@ impl Out {
 
     fn path(&self) -> PathBuf {
         match self {
-            Self::Nowhere | Self::Standard => "standard output".into(),
+            Self::Discard | Self::Standard => "standard output".into(),
             Self::File(path, _) => path.clone(),
         }
     }
 
-    /// Everything is there.
+    /// Moves the complete file to its path.
     fn keep(self) -> anyhow::Result<()> {
         match self {
             Self::File(path, file) => file.keep().with_context(|| NotWritten(path)),
-            Self::Nowhere | Self::Standard => Ok(()),
+            Self::Discard | Self::Standard => Ok(()),
         }
     }
 }
@@ -489,7 +486,7 @@ impl Out {
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Nowhere => Ok(bytes.len()),
+            Self::Discard => Ok(bytes.len()),
             Self::Standard => io::stdout().write(bytes),
             Self::File(_, file) => file.write(bytes),
         }
@@ -497,7 +494,7 @@ impl Write for Out {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Nowhere | Self::File(..) => Ok(()),
+            Self::Discard | Self::File(..) => Ok(()),
             Self::Standard => io::stdout().flush(),
         }
     }

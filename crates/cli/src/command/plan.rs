@@ -1,4 +1,4 @@
-//! `treecast plan`: make a plan and show it.
+//! `treecast plan`: makes a plan and shows it.
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
@@ -19,7 +19,7 @@ use crate::output::{OutArguments, emit};
   treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --format svg --out plan.svg
   treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
 
-docs/plans.md describes every scheme, order and figure of the analysis.
+docs/plans.md describes all schemes, orders and figures of the analysis.
 docs/schema/plan.schema.json is the schema of the JSON."
 )]
 pub struct Arguments {
@@ -29,20 +29,20 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Packets of the message: steps count them, and k-binomial trees depend on them; 1 if not
-    /// given, or what the plan that is read says
+    /// Packets per message, which the number of steps and k-binomial trees depend on [default: 1, or
+    /// the number in the plan file]
     #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, PACKETS_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     packets: Option<u32>,
 
-    /// What to print
+    /// The output format
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Tree)]
     format: Format,
 
-    /// The most worms that tree and table show; 200 if not given
+    /// The maximum number of worms in a tree or table [default: 200]
     #[arg(long, value_name = "N", value_parser = whole_number::<usize>(0, u32::MAX.into()))]
     #[arg(allow_negative_numbers = true)]
-    shown: Option<usize>,
+    limit: Option<usize>,
 
     #[command(flatten)]
     out: OutArguments,
@@ -50,9 +50,9 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// A tree for the terminal, with the plan's figures
+    /// A tree for the terminal, with the figures of the analysis
     Tree,
-    /// A line a worm
+    /// One line per worm
     Table,
     /// JSON, as docs/schema/plan.schema.json describes it
     Json,
@@ -63,21 +63,21 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let takes_shown = matches!(arguments.format, Format::Tree | Format::Table);
-    if arguments.shown.is_some() && !takes_shown {
-        bail!("--shown is for --format tree and table: leave it away where every worm is written");
+    let takes_limit = matches!(arguments.format, Format::Tree | Format::Table);
+    if arguments.limit.is_some() && !takes_limit {
+        bail!("--limit is for --format tree and table: the other formats write every worm");
     }
-    let shown = arguments.shown.unwrap_or(WORMS_SHOWN);
+    let limit = arguments.limit.unwrap_or(WORMS_SHOWN);
     let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
     let (plan, fabric) = (&planned.plan, &planned.fabric);
     let analysis = || plan.analyse(fabric, planned.packets);
     let text = match arguments.format {
         Format::Tree => {
-            let tree = render::tree(plan, fabric, shown)?;
+            let tree = render::tree(plan, fabric, limit)?;
             format!("{tree}\n{}", render::figures(&analysis()?))
         }
         Format::Table => {
-            let table = render::table(plan, fabric, shown)?;
+            let table = render::table(plan, fabric, limit)?;
             format!("{table}\n{}", render::figures(&analysis()?))
         }
         Format::Json => PlanDocument::new(plan, fabric, &planned.context())?.to_json(),

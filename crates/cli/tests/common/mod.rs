@@ -1,11 +1,11 @@
-//! What tests of the command share.
+//! Helpers for tests of the command.
 
 use std::io::Write;
 
 use treecast_ebpf::{Program, ProgramSettings};
 
-/// Whether this process may put programs into the kernel's packet path, and this build has one; if not, says so, past the test
-/// harness, which keeps what tests that pass print.
+/// Whether this process can load the BPF program, and this build has one. If not, prints a message directly, because the test
+/// harness captures output.
 pub fn has_kernel_engine() -> bool {
     let loaded = Program::load(ProgramSettings::default());
     if let Err(error) = &loaded {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::simulation::Simulation;
 use super::stream::Content;
-use super::world::World;
 
 /// Edges from what waits to what it waits for, each with what is to be told of it.
 type Waits<K, L> = BTreeMap<K, Vec<(K, L)>>;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// The cycle in which nodes wait for one another, a line each; empty where there is none.
     pub fn deadlock(&self) -> Vec<String> {
         if self.credits.is_some() { self.buffer_cycle() } else { self.token_cycle() }

@@ -7,8 +7,8 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::node::{Notice, Post};
 use super::policies::{EagerCopies, Layer, Operation};
+use super::simulation::{Event, Simulation};
 use super::stream::Content;
-use super::world::{Event, World};
 
 /// A message between processes about messages.
 const CONTROL: Bytes = Bytes(16);
@@ -16,7 +16,7 @@ const CONTROL: Bytes = Bytes(16);
 /// What a leaf answers: the smallest message.
 const ANSWER: Bytes = Bytes(1);
 
-impl World<'_> {
+impl Simulation<'_> {
     /// A process enters the operation. A root sends; under a central manager it asks first.
     pub fn entered(&mut self, node: usize) {
         if self.parameters.layer == Layer::Mpi {

@@ -3,8 +3,8 @@
 use treecast_terms::Picoseconds;
 
 use super::node::Node;
-use super::world::World;
-use crate::Measure;
+use super::simulation::Simulation;
+use crate::task::Measure;
 
 /// What is measured besides the latency, up to the end of the operation.
 pub const MEASURES: &[Measure] = &[
@@ -118,7 +118,7 @@ fn busy(server: &crate::kernel::Server, now: Picoseconds) -> Picoseconds {
     Picoseconds(server.busy().0 - server.free_at().0.saturating_sub(now.0))
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// The values of [`MEASURES`] now, but for lambda; those of a manager only where there is one.
     pub fn measured(&self) -> Vec<(&'static str, f64)> {
         let now = self.events.now();

@@ -32,6 +32,7 @@
 
 mod credits;
 mod deadlock;
+mod flow;
 mod host;
 mod measure;
 mod node;
@@ -39,25 +40,25 @@ mod parameters;
 mod policies;
 mod receive;
 mod send;
+mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod world;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
 pub use policies::{EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas};
 
-use treecast_fabric::Fabric;
+use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
-use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme};
+use treecast_plan::{Group, MemberId, PACKETS_MAX, Placement, Scheme, TreeScheme};
 use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Picoseconds};
 
-use crate::{ModelError, Outcome, Task, check_deliveries};
+use crate::task::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
-use world::World;
+use simulation::Simulation;
 
 /// Carries a task out.
 ///
@@ -83,29 +84,33 @@ use world::World;
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
     // A postal tree without a lambda gets that of its message on this hardware.
-    let scheme = match task.scheme {
-        Scheme::Postal { lambda: None } if parameters.operation != Operation::Multisend => {
+    let scheme = match task.scheme.as_tree() {
+        Some(TreeScheme::Postal { lambda: None }) if parameters.operation != Operation::Multisend => {
             let measured = measured_lambda(parameters, task)?;
-            lambda = Some(f64::from(measured.0) / 1000.0);
-            Scheme::Postal { lambda: Some(measured) }
+            lambda = Some(measured.copies());
+            Scheme::tree(TreeScheme::Postal { lambda: Some(measured) })
         }
-        scheme => scheme.clone(),
+        _ => *task.scheme,
     };
-    let mut world = world(parameters, task, &scheme)?;
-    world.run();
-    let deadlock = if world.completed.is_some() { Vec::new() } else { world.deadlock() };
-    let status = match (world.completed, deadlock.is_empty()) {
+    let mut simulation = prepare(parameters, task, &scheme)?;
+    simulation.run();
+    let deadlock = if simulation.completed.is_some() { Vec::new() } else { simulation.deadlock() };
+    let status = match (simulation.completed, deadlock.is_empty()) {
         (Some(_), _) => Status::Complete,
         (None, false) => Status::Deadlocked,
         (None, true) => Status::Incomplete,
     };
-    let mut measured = world.measured();
+    let mut measured = simulation.measured();
     measured.extend(lambda.map(|lambda| ("lambda", lambda)));
-    Ok(Outcome { status, latency: world.completed, measured, deadlock })
+    Ok(Outcome { status, latency: simulation.completed, measured, deadlock })
 }
 
 /// Everything in its place for a task.
-fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Result<World<'a>, ModelError> {
+fn prepare<'a>(
+    parameters: &'a Parameters,
+    task: &'a Task,
+    scheme: &Scheme,
+) -> Result<Simulation<'a>, ModelError> {
     check(parameters, task)?;
     let is_mpi = parameters.layer == Layer::Mpi;
     let rendezvous = is_mpi && task.message > parameters.eager;
@@ -115,8 +120,8 @@ fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Res
     // Long messages of the MPI layer, and the first of a group, go by the hosts as before.
     let by_hosts = (rendezvous || is_first) && task.offload != Offload::Host;
     let (forwarder, scheme) = match parameters.operation {
-        Operation::Multisend => (task.offload, &Scheme::Separate),
-        _ if by_hosts => (Offload::Host, &Scheme::Binomial),
+        Operation::Multisend => (task.offload, &Scheme::tree(TreeScheme::Separate)),
+        _ if by_hosts => (Offload::Host, &Scheme::tree(TreeScheme::Binomial)),
         _ => (task.offload, scheme),
     };
     let packets = packets(task.message, parameters.packet.0);
@@ -135,21 +140,21 @@ fn world<'a>(parameters: &'a Parameters, task: &'a Task, scheme: &Scheme) -> Res
             )));
         }
     }
-    let mut world = World::new(parameters, task, trees, forwarder, rendezvous);
-    world.makes_group = is_first;
+    let mut simulation = Simulation::new(parameters, task, trees, forwarder, rendezvous);
+    simulation.makes_group = is_first;
     match parameters.flow {
         Flow::None => {}
         Flow::FmMc => {
             let members = tree::members(task);
             let lowest = (0..members.len()).min_by_key(|&node| members[node]).expect("there is a root");
-            world.manager = Some(Manager::new(lowest, parameters.manager_credits));
+            simulation.manager = Some(Manager::new(lowest, parameters.manager_credits));
         }
         Flow::Lfc => {
-            world.credits =
+            simulation.credits =
                 Some(BufferCredits::new(parameters.nic_receive_buffers / (task.group.size() - 1)));
         }
     }
-    Ok(world)
+    Ok(simulation)
 }
 
 /// How many packets a message has.
@@ -212,10 +217,16 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             loss: 0.0,
             ..parameters.clone()
         };
-        let fabric = Fabric::from_spec(&format!("star:{hosts}").parse()?)?;
+        let fabric = Fabric::from_spec(&FabricSpec::Star(hosts))?;
         let destinations = (1..hosts).map(MemberId).collect();
         let group = Group::new(Placement::one_per_host(hosts), MemberId(0), destinations)?;
-        let task = Task { fabric: &fabric, group: &group, scheme: &Scheme::Separate, order: None, ..*task };
+        let task = Task {
+            fabric: &fabric,
+            group: &group,
+            scheme: &Scheme::tree(TreeScheme::Separate),
+            order: None,
+            ..*task
+        };
         let latency = run(&parameters, &task)?.latency;
         latency
             .ok_or_else(|| ModelError::Unsupported("nobody answers on an idle star of this hardware".into()))

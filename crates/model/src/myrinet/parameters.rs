@@ -299,11 +299,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_what_does() {
         let error = |key, value| Parameters::default().set_key(key, value).unwrap_err().to_string();
-        assert_eq!(error("loss", "1"), "loss=1 does not fit: a share from 0 to 0.9");
-        assert_eq!(error("flow", "credit"), "flow=credit does not fit: one of none, fm-mc, lfc");
+        assert_eq!(error("loss", "1"), "invalid value loss=1: expected a share from 0 to 0.9");
+        assert_eq!(error("flow", "credit"), "invalid value flow=credit: expected one of none, fm-mc, lfc");
         assert_eq!(
             error("receive_tokens", "0"),
-            "receive_tokens=0 does not fit: a whole number from 1 to 1000000"
+            "invalid value receive_tokens=0: expected a whole number from 1 to 1000000"
         );
         assert!(error("nic_recieve_us", "1").contains("did you mean nic_receive_us"));
     }

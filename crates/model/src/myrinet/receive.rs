@@ -4,10 +4,10 @@ use treecast_sim::Offload;
 
 use super::node::{Notice, Packet, Slot, Transmission};
 use super::policies::{Flow, Forwarding};
+use super::simulation::{Event, Simulation};
 use super::stream::Content;
-use super::world::{Event, World};
 
-impl World<'_> {
+impl Simulation<'_> {
     /// The last byte of a packet has arrived. A data packet needs a packet buffer: until there is one, the network holds it up.
     pub fn arrived(&mut self, packet: Packet) {
         let work = self.parameters.nic_ack_receive;

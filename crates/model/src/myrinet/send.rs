@@ -5,13 +5,13 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::node::{Job, Notice, Packet, Post, Transmission};
 use super::policies::{Flow, Replicas};
+use super::simulation::{EVENT, Event, SILENT_MAX, Simulation};
 use super::stream::{Content, Stream};
-use super::world::{EVENT, Event, SILENT_MAX, World};
 
 /// What the NIC's processor does of its housekeeping before it looks for packets again.
 const PIECE: Picoseconds = Picoseconds(1_000_000);
 
-impl World<'_> {
+impl Simulation<'_> {
     /// A send event has reached the NIC: it becomes a token, or a token a child.
     pub fn posted(&mut self, node: usize, post: Post) {
         let parameters = self.parameters;

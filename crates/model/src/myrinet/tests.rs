@@ -213,14 +213,14 @@ proptest! {
             format!("{policies},{bounds},flow={flow},groups={groups},messages={messages},loss=0.{loss:02}");
         let case = Case::new(hosts, scheme, &settings);
         let task = Task { seed, ..case.task(offload, bytes) };
-        let mut world = world(&case.parameters, &task, &case.scheme).unwrap();
-        world.run();
-        prop_assert!(world.completed.is_some(), "{:?}", world.deadlock());
-        world.drain();
+        let mut simulation = prepare(&case.parameters, &task, &case.scheme).unwrap();
+        simulation.run();
+        prop_assert!(simulation.completed.is_some(), "{:?}", simulation.deadlock());
+        simulation.drain();
 
         // In order: the journal tells the numbers of each stream at each node one after another.
         let mut next = std::collections::BTreeMap::new();
-        for &(node, stream, number) in &world.journal {
+        for &(node, stream, number) in &simulation.journal {
             let expected = next.entry((node, stream)).or_insert(0);
             prop_assert_eq!(number, *expected);
             *expected += 1;
@@ -228,20 +228,20 @@ proptest! {
         // Every message of every group has come to every node but its root.
         let mut received = vec![0; hosts as usize];
         for (&(node, stream), &count) in &next {
-            prop_assert_eq!(world.streams[stream].end(), count);
-            let is_data = |number| matches!(world.streams[stream].parcel(number).content, stream::Content::Data { .. });
+            prop_assert_eq!(simulation.streams[stream].end(), count);
+            let is_data = |number| matches!(simulation.streams[stream].parcel(number).content, stream::Content::Data { .. });
             let parcels = (0..count).filter(|&number| {
-                is_data(number) && world.streams[stream].parcel(number).first == number
+                is_data(number) && simulation.streams[stream].parcel(number).first == number
             });
             received[node] += parcels.count() as u32;
         }
         for (node, &received) in received.iter().enumerate() {
-            let own = u32::from(world.trees.iter().any(|tree| tree.root == node));
+            let own = u32::from(simulation.trees.iter().any(|tree| tree.root == node));
             prop_assert_eq!(received, (groups - own) * messages);
         }
         // All is as it was.
-        prop_assert!(world.holds.is_empty());
-        for node in &world.nodes {
+        prop_assert!(simulation.holds.is_empty());
+        for node in &simulation.nodes {
             prop_assert_eq!((node.tasks, node.send_tokens_used, node.receive_tokens_used), (0, 0, 0));
             prop_assert_eq!((node.send_buffers_used, node.slots.len()), (0, node.free_slots.len()));
             prop_assert!(node.returned.is_some() && node.held.is_empty() && node.unposted.is_empty());
@@ -250,8 +250,8 @@ proptest! {
             prop_assert!(peak.send_buffers <= most.nic_send_buffers);
             prop_assert!(peak.receive_buffers <= most.nic_receive_buffers);
         }
-        if world.counts.lost == 0 && world.counts.refused == 0 {
-            prop_assert_eq!(world.counts.retransmissions, 0);
+        if simulation.counts.lost == 0 && simulation.counts.refused == 0 {
+            prop_assert_eq!(simulation.counts.retransmissions, 0);
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use treecast_plan::{Group, MemberId, PlanOptions, Planner, Scheme, WormKind};
 
+use super::parameters::Parameters;
 use super::policies::Membership;
-use super::{Parameters, Task};
-use crate::ModelError;
+use crate::task::{ModelError, Task};
 
 /// The tree of one group over the nodes of a task: those of the members, the root of the task first, then its destinations
 /// as they are given.

@@ -19,10 +19,10 @@
 //! - worms are hypothetical hardware: a request with an address for each receiver, which adapters copy as it passes and
 //!   which loses an address at each; its last receiver answers for all.
 
-mod engine;
 mod links;
 mod parameters;
 mod process;
+mod simulation;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -34,9 +34,9 @@ use treecast_terms::Bytes;
 
 pub use parameters::Parameters;
 
-use crate::{Measure, ModelError, Outcome, Task, check_deliveries};
-use engine::Engine;
+use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
 use process::Pieces;
+use simulation::Simulation;
 
 /// What a run measures.
 pub const MEASURES: &[Measure] = &[
@@ -96,10 +96,10 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
         return Err(ModelError::Unsupported(reason));
     }
     let pieces = Pieces::new(task.message, parameters);
-    let mut engine = Engine::new(task.fabric, grid, &plan, parameters, pieces);
-    engine.run();
+    let mut simulation = Simulation::new(task.fabric, grid, &plan, parameters, pieces);
+    simulation.run();
     let analysis = plan.analyse(task.fabric, 1)?;
-    Ok(engine.outcome(&analysis))
+    Ok(simulation.outcome(&analysis))
 }
 
 fn checked_grid<'a>(task: &Task<'a>) -> Result<&'a Grid, ModelError> {

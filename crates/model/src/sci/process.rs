@@ -2,7 +2,7 @@
 
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
+use super::parameters::Parameters;
 
 /// How a message is cut: what it is written in, one transaction each.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Keyed, Picoseconds};
 
 use super::{MEASURES, Parameters, run};
-use crate::{ModelError, Outcome, Task};
+use crate::task::{ModelError, Outcome, Task};
 
 fn torus(spec: &str) -> Fabric {
     let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();

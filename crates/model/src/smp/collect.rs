@@ -1,92 +1,21 @@
 //! How packets of a broadcast reach the processes of a node.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use treecast_fabric::HostId;
 use treecast_plan::MemberId;
 use treecast_terms::Picoseconds;
 
-use super::engine::{Begin, Doing, Engine};
 use super::parameters::Method;
-use super::policy::Average;
 use super::script::{Part, Piece, Step};
-
-/// A node, and who of the group is on it.
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    /// The members on it, by number.
-    pub members: Vec<MemberId>,
-    /// How many of them receive: all but the root.
-    pub receivers: u32,
-    /// The root, or the first member.
-    pub leader: MemberId,
-    /// Packets in memory that all processes share, not yet read by all that are to read them.
-    pub queue: BTreeSet<Part>,
-    /// The broadcasts that not all have left.
-    pub rounds: BTreeMap<u32, Round>,
-    /// All have left this one and those before.
-    pub done: u32,
-    /// The wait of the leader, as it publishes it.
-    pub leader_wait: Average,
-}
-
-/// A broadcast on a node.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Round {
-    /// Who came first.
-    pub first: Option<MemberId>,
-    /// Whether the leader, when it came, found a packet waiting.
-    pub found_waiting: Option<bool>,
-    /// Whether the node has acknowledged.
-    pub has_acknowledged: bool,
-    /// How many have left.
-    pub left: u32,
-    /// How many have read each packet out of shared memory.
-    readers: BTreeMap<u32, u32>,
-    /// Which packets nobody needs any more.
-    taken: BTreeSet<u32>,
-}
-
-/// What has come for a process through shared memory, or from another node.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Inbox {
-    pub pieces: VecDeque<Piece>,
-    /// How many slots of the queue are taken.
-    pub slots: u32,
-}
-
-impl Node {
-    /// A node that nobody is on yet.
-    pub const EMPTY: Self = Self {
-        members: Vec::new(),
-        receivers: 0,
-        leader: MemberId(0),
-        queue: BTreeSet::new(),
-        rounds: BTreeMap::new(),
-        done: 0,
-        leader_wait: Average::NONE,
-    };
-
-    /// A broadcast that not all have left.
-    pub fn round(&mut self, broadcast: u32) -> &mut Round {
-        self.rounds.entry(broadcast).or_default()
-    }
-
-    /// Whether a shared packet is in place or not needed any more.
-    fn knows(&self, part: Part) -> bool {
-        let is_taken = |round: &Round| round.taken.contains(&part.packet);
-        part.broadcast <= self.done
-            || self.queue.contains(&part)
-            || self.rounds.get(&part.broadcast).is_some_and(is_taken)
-    }
-}
+use super::simulation::{Begin, Doing, Simulation};
 
 /// The packets of a broadcast in a queue, in order.
 fn of_broadcast(queue: &BTreeSet<Part>, broadcast: u32) -> impl Iterator<Item = Part> + '_ {
     queue.range(Part { broadcast, packet: 0 }..=Part { broadcast, packet: u32::MAX }).copied()
 }
 
-impl Engine<'_> {
+impl Simulation<'_> {
     /// Who on a node the network interface delivers packets of the group to. Where they are shared, the first member
     /// stands for its node.
     pub(super) fn attached(&self, host: HostId) -> Vec<MemberId> {

@@ -1,53 +1,14 @@
 //! The way of a packet from node to node: bus, network interface, network, network interface, bus.
 
-use std::collections::BTreeMap;
-
 use rand::RngExt;
-use treecast_fabric::{Channel, HostId};
+use treecast_fabric::HostId;
 use treecast_plan::MemberId;
-use treecast_terms::{Bytes, Picoseconds};
+use treecast_terms::Picoseconds;
 
-use super::engine::{Engine, Event};
-use super::script::{Part, Piece};
-use crate::kernel::Server;
+use super::packet::{Content, Flight};
+use super::simulation::{Event, Simulation};
 
-/// What a packet is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Content {
-    /// Of a message between two processes; the last packet brings the piece to its receiver.
-    Message { from: MemberId, to: MemberId, piece: Piece, is_last: bool },
-    /// Of a broadcast: to the group, or again to one who lacks it.
-    Datagram { part: Part, only: Option<MemberId> },
-    /// Somebody has all of a broadcast.
-    Acknowledgment { broadcast: u32, from: MemberId },
-}
-
-/// A packet under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flight {
-    pub from: HostId,
-    pub content: Content,
-    pub length: Bytes,
-}
-
-/// The parts of a node's network interface, and its bus.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Interface {
-    pub bus: Server,
-    send: Server,
-    receive: Server,
-    deliver: Server,
-}
-
-/// Routes, each found once.
-#[derive(Debug, Default)]
-pub(super) struct Routes {
-    pub unicast: BTreeMap<(HostId, HostId), Vec<Channel>>,
-    /// Of a packet to the multicast group; empty where no other node is in it.
-    pub multicast: Vec<Channel>,
-}
-
-impl Engine<'_> {
+impl Simulation<'_> {
     /// A process has handed a packet to its network interface, which fetches it.
     pub(super) fn hand_over(&mut self, flight: Flight) {
         let time = flight.length.time_at(self.parameters.bus_mb_per_s);

@@ -24,13 +24,15 @@
 //! The task's scheme and order are those of `ori_bcst`; the others have no tree to choose.
 
 mod collect;
-mod engine;
 mod figures;
 mod flight;
+mod node;
+mod packet;
 mod parameters;
 pub mod policy;
 mod root;
 mod script;
+mod simulation;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -43,8 +45,8 @@ use treecast_terms::{Bytes, Picoseconds};
 
 pub use parameters::{Method, Operation, Parameters, Turns};
 
-use crate::{Measure, ModelError, Outcome, Task, check_deliveries};
-use engine::{Engine, Job};
+use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
+use simulation::{Job, Simulation};
 
 /// What a run measures.
 pub const MEASURES: &[Measure] = &[
@@ -117,16 +119,17 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     let options = PlanOptions { order: task.order, packets: packets as u32 };
     let plan = plan(task.fabric, task.group, task.scheme, &options)?;
     if is_message {
-        let engine = message(parameters, task, task.group, task.message);
-        let latency = engine.message_time();
-        return Ok(outcome(&engine, latency));
+        let simulation = message(parameters, task, task.group, task.message);
+        let latency = simulation.message_time();
+        return Ok(outcome(&simulation, latency));
     }
-    let mut engine = broadcasts(parameters, task, &plan)?;
-    engine.run();
+    let mut simulation = broadcasts(parameters, task, &plan)?;
+    simulation.run();
     let measured = u64::from(parameters.iterations);
-    let net = engine.figures.spans.0.saturating_sub(engine.figures.messages.0);
-    let latency = (engine.figures.iterations == engine.broadcasts).then_some(Picoseconds(net / measured));
-    Ok(outcome(&engine, latency))
+    let net = simulation.figures.spans.0.saturating_sub(simulation.figures.messages.0);
+    let latency =
+        (simulation.figures.iterations == simulation.broadcasts).then_some(Picoseconds(net / measured));
+    Ok(outcome(&simulation, latency))
 }
 
 /// Broadcasts that are ready to run.
@@ -134,7 +137,7 @@ fn broadcasts<'a>(
     parameters: &'a Parameters,
     task: &Task<'a>,
     plan: &'a Plan,
-) -> Result<Engine<'a>, ModelError> {
+) -> Result<Simulation<'a>, ModelError> {
     let is_planned = parameters.method == Method::Original;
     let is_unicast = |worm: &treecast_plan::Worm| {
         worm.to.len() == 1 && !matches!(worm.kind, WormKind::Path | WormKind::Tree)
@@ -145,18 +148,18 @@ fn broadcasts<'a>(
     }
     let (planned, sends) = if is_planned { (Some(plan), Some(plan.sends())) } else { (None, None) };
     let job = Job::Broadcasts { plan: planned, sends };
-    let mut engine = Engine::new(parameters, task.fabric, task.group, job, task.message, task.seed);
+    let mut simulation = Simulation::new(parameters, task.fabric, task.group, job, task.message, task.seed);
     if !is_planned {
-        engine.route_multicast(task.fabric)?;
+        simulation.route_multicast(task.fabric)?;
     }
     // A message takes as long from every process of a node that is as far in its memory.
     let mut known = BTreeMap::new();
-    for member in engine.turn_takers() {
-        let kind = (engine.placement.host_of(member), engine.is_far(member, engine.root));
+    for member in simulation.turn_takers() {
+        let kind = (simulation.placement.host_of(member), simulation.is_far(member, simulation.root));
         let time = *known.entry(kind).or_insert_with(|| time_back(parameters, task, member));
-        engine.turns.push((member, time));
+        simulation.turns.push((member, time));
     }
-    Ok(engine)
+    Ok(simulation)
 }
 
 /// How long the message of a receiver's turn takes by itself.
@@ -167,24 +170,29 @@ fn time_back(parameters: &Parameters, task: &Task, from: MemberId) -> Picosecond
 }
 
 /// One message from a group's root to its first destination, as it went.
-fn message<'a>(parameters: &'a Parameters, task: &Task<'a>, group: &'a Group, length: Bytes) -> Engine<'a> {
+fn message<'a>(
+    parameters: &'a Parameters,
+    task: &Task<'a>,
+    group: &'a Group,
+    length: Bytes,
+) -> Simulation<'a> {
     let job = Job::Message { to: group.destinations()[0] };
-    let mut engine = Engine::new(parameters, task.fabric, group, job, length, task.seed);
-    engine.run();
-    engine
+    let mut simulation = Simulation::new(parameters, task.fabric, group, job, length, task.seed);
+    simulation.run();
+    simulation
 }
 
-fn outcome(engine: &Engine, latency: Option<Picoseconds>) -> Outcome {
-    let figures = &engine.figures;
-    let waiting = engine.waiting();
+fn outcome(simulation: &Simulation, latency: Option<Picoseconds>) -> Outcome {
+    let figures = &simulation.figures;
+    let waiting = simulation.waiting();
     let status = match (latency, waiting.is_empty()) {
         (Some(_), true) => Status::Complete,
-        _ if engine.has_stopped() => Status::Deadlocked,
+        _ if simulation.has_stopped() => Status::Deadlocked,
         _ => Status::Incomplete,
     };
     let share = |sum: f64, count: f64| if count == 0.0 { 0.0 } else { sum / count };
-    let receivers = engine.group.destinations();
-    let busy: f64 = receivers.iter().map(|&id| engine.members[id.index()].busy.us()).sum();
+    let receivers = simulation.group.destinations();
+    let busy: f64 = receivers.iter().map(|&id| simulation.members[id.index()].busy.us()).sum();
     let broadcasts = f64::from(figures.iterations.max(1));
     Outcome {
         status,
@@ -199,7 +207,7 @@ fn outcome(engine: &Engine, latency: Option<Picoseconds>) -> Outcome {
             ("lost_datagrams", figures.lost as f64),
             ("dropped_datagrams", figures.dropped as f64),
             ("duplicate_datagrams", figures.duplicates as f64),
-            ("root_cpu_us", engine.members[engine.root.index()].busy.us() / broadcasts),
+            ("root_cpu_us", simulation.members[simulation.root.index()].busy.us() / broadcasts),
             ("receiver_cpu_us", share(busy, receivers.len() as f64 * broadcasts)),
         ],
         deadlock: if status == Status::Deadlocked { waiting } else { Vec::new() },

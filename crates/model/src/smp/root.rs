@@ -3,15 +3,15 @@
 use treecast_plan::MemberId;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::engine::{Engine, Event, Job, Pending};
-use super::flight::{Content, Flight};
+use super::packet::{Content, Flight};
 use super::parameters::{Method, Turns};
 use super::script::{Exchange, Part, Step};
+use super::simulation::{Event, Job, Pending, Simulation};
 
 /// The message that acknowledges a broadcast to the application.
 pub(super) const TURN: Bytes = Bytes(1);
 
-impl Engine<'_> {
+impl Simulation<'_> {
     /// The steps of a process for one message from the root.
     pub(super) fn message_steps(&self, id: MemberId, to: MemberId) -> Vec<Step> {
         if id != self.root && id != to {

@@ -3,7 +3,7 @@
 use treecast_plan::MemberId;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
+use super::parameters::Parameters;
 
 /// A packet of a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

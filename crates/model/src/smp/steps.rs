@@ -3,11 +3,11 @@
 use treecast_plan::MemberId;
 use treecast_terms::Bytes;
 
-use super::engine::{Begin, Doing, Engine, Event};
-use super::flight::{Content, Flight};
+use super::packet::{Content, Flight};
 use super::script::{Piece, Step};
+use super::simulation::{Begin, Doing, Event, Simulation};
 
-impl Engine<'_> {
+impl Simulation<'_> {
     /// Begins a step, unless it must wait or takes no time.
     pub(super) fn begin(&mut self, id: MemberId, step: Step) -> Begin {
         let parameters = self.parameters;

@@ -5,7 +5,7 @@ use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Keyed, Picoseconds};
 
 use super::{MEASURES, Parameters, broadcasts, run};
-use crate::{ModelError, Outcome, Task};
+use crate::task::{ModelError, Outcome, Task};
 
 const METHODS: [&str; 6] =
     ["ori_bcst", "nosmp_mcst", "smp_mcst", "smp_mcst_dynamic", "smp_mcst_moving", "smp_mcst_direct"];
@@ -92,11 +92,11 @@ impl Setup {
     fn received(&self) -> Vec<u64> {
         self.with(|parameters, task| {
             let plan = plan(task.fabric, task.group, task.scheme, &PlanOptions::default()).unwrap();
-            let mut engine = broadcasts(parameters, task, &plan).unwrap();
-            engine.run();
-            assert!(engine.waiting().is_empty(), "{self:?}: {:?}", engine.waiting());
-            assert!(engine.pending.is_empty() || engine.parameters.loss > 0.0);
-            task.group.destinations().iter().map(|&id| engine.members[id.index()].bytes).collect()
+            let mut simulation = broadcasts(parameters, task, &plan).unwrap();
+            simulation.run();
+            assert!(simulation.waiting().is_empty(), "{self:?}: {:?}", simulation.waiting());
+            assert!(simulation.pending.is_empty() || simulation.parameters.loss > 0.0);
+            task.group.destinations().iter().map(|&id| simulation.members[id.index()].bytes).collect()
         })
     }
 }

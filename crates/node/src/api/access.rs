@@ -15,7 +15,8 @@ use crate::engine::enter;
 use crate::engine::root_socket::Source;
 use crate::engine::{Engine, Request, Shared};
 use crate::memory::shared_group::Channel;
-use crate::wait::waker::{Bell, Notice};
+use crate::wait::event_count::EventCount;
+use crate::wait::waker::Waker;
 use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
 
 /// What plays the NIC of a node that is open.
@@ -133,23 +134,23 @@ impl Access {
     }
 
     /// A bell that wakes the guest, if there is one.
-    pub fn guest_bell(&self) -> Arc<Bell> {
+    pub fn leader_waker(&self) -> Arc<Waker> {
         match self {
-            Self::Here(shared) => shared.guest_bell(),
-            Self::Daemon(client) => client.guest_bell(),
+            Self::Here(shared) => shared.leader_waker(),
+            Self::Daemon(client) => client.leader_waker(),
         }
     }
 
     /// Waits until `find` finds something, or the time is over.
     pub fn wait<T>(
         &self,
-        notice: &Notice,
+        events: &EventCount,
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
         match self {
-            Self::Here(shared) => shared.wait(notice, until, find),
-            Self::Daemon(client) => client.wait(notice, until, find),
+            Self::Here(shared) => shared.wait(events, until, find),
+            Self::Daemon(client) => client.wait(events, until, find),
         }
     }
 
@@ -188,7 +189,7 @@ impl Access {
             Self::Daemon(client) => return client.lead(settings, channel),
         };
         let Some(socket) = enter::lead(shared, settings, channel)? else { return Ok(None) };
-        let memory = channel.notice.kernel_memory().cloned();
+        let memory = channel.events.kernel_memory().cloned();
         Ok(memory.map(|memory| Source::new(socket, settings, memory)))
     }
 

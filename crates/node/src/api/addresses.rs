@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// then. A name is looked up; if it has addresses of both kinds, that of IPv4 is taken.
 ///
 /// # Errors
-/// [`NodeError::Members`]: the text is no address, or nobody knows the name.
+/// [`NodeError::Members`]: the text is no address, or the name cannot be resolved.
 ///
 /// ```
 /// # use treecast_node::resolve;
@@ -44,17 +44,18 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     let Some(port) = port.filter(|_| is_name(name)) else {
         return Err(NodeError::Members(format!("{text} is no address such as 192.0.2.1:7000 or name:7000")));
     };
-    let nobody =
-        |why: &dyn std::fmt::Display| NodeError::Members(format!("nobody knows the host {name}: {why}"));
-    let found: Vec<SocketAddr> = (name, port).to_socket_addrs().map_err(|error| nobody(&error))?.collect();
+    let unresolved =
+        |why: &dyn std::fmt::Display| NodeError::Members(format!("cannot resolve host {name}: {why}"));
+    let found: Vec<SocketAddr> =
+        (name, port).to_socket_addrs().map_err(|error| unresolved(&error))?.collect();
     let v4 = found.iter().find(|address| address.is_ipv4());
-    v4.or(found.first()).copied().ok_or_else(|| nobody(&"it has no address"))
+    v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }
 
 /// The members that a file names, one a line as [`resolve`] takes them, from member 0 on. What follows a `#` is a comment.
 ///
 /// # Errors
-/// [`NodeError::Members`] with the file and the line: what is no address, a name that nobody knows, an address given twice; a
+/// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice; a
 /// file without members, or that cannot be read.
 pub fn read_members(path: &Path) -> Result<Vec<SocketAddr>, NodeError> {
     let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));
@@ -170,7 +171,7 @@ mod tests {
             assert!(error.ends_with("is no address such as 192.0.2.1:7000 or name:7000"), "{error}");
         }
         let error = resolve("nobody.invalid").unwrap_err().to_string();
-        assert!(error.starts_with("nobody knows the host nobody.invalid: "), "{error}");
+        assert!(error.starts_with("cannot resolve host nobody.invalid: "), "{error}");
     }
 
     fn read_text(text: &str) -> Result<Vec<SocketAddr>, String> {
@@ -197,7 +198,7 @@ mod tests {
         );
         assert_eq!(wrong("\n# nobody\n"), "FILE: it names no members");
         assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: n 2 is no address"));
-        assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: nobody knows the host nobody.invalid"));
+        assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: cannot resolve host nobody.invalid"));
         let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
         assert_eq!(error, "/dev/zero could not be read: it is longer than a list of members can be");
         let error = read_members(Path::new("/no/such")).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::Counts;
@@ -18,6 +18,7 @@ use crate::api::error::{Lost, Unanswered};
 use crate::engine::root_socket::{Handed, Source};
 use crate::memory::ring::{RingReader, RingWriter};
 use crate::memory::shared_group::{Channel, Placed, Side};
+use crate::sync::lock;
 use crate::tree::{self, measure};
 use crate::{GroupSettings, NodeError};
 
@@ -215,7 +216,7 @@ impl Group {
             let start = root.offset;
             let bytes = &message[start..message.len().min(start + stride)];
             let packet = root.writer.written();
-            root.writer.put(packet, bytes);
+            root.writer.write(packet, bytes);
             let piece = Piece {
                 message: root.message,
                 offset: start as u64,
@@ -225,7 +226,7 @@ impl Group {
                 checksum: PayloadChecksum::of(root.writer.bytes(packet, bytes.len())),
             };
             root.writer.describe(packet, piece);
-            root.writer.give(packet + 1);
+            root.writer.publish(packet + 1);
             root.offset = start + bytes.len();
             let is_last = root.offset == message.len();
             if is_last {
@@ -365,7 +366,7 @@ impl Group {
         }
         let (next, is_last) = take_parts(&member.reader, upto, |bytes| take(message_bytes, bytes));
         member.stored_at = member.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
-        member.reader.give_back(next);
+        member.reader.release(next);
         if member.offload != Offload::Nic {
             self.tell_read(member, true);
             let slots = member.reader.slots();
@@ -387,7 +388,7 @@ impl Group {
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_to_end()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let ending = self.access.wait(&self.channel.notice, until, || self.channel.state().ending);
+        let ending = self.access.wait(&self.channel.events, until, || self.channel.state().ending);
         if let Some(why) = &self.channel.state().broken {
             return Err(NodeError::Daemon(why.clone()));
         }
@@ -432,7 +433,7 @@ impl Group {
                 *member = self.take_side(Some(Instant::now())).ok();
             }
             if let Some(member) = member {
-                member.reader.give_back(member.reader.written());
+                member.reader.release(member.reader.written());
                 self.tell_read(member, true);
             }
         }
@@ -485,7 +486,7 @@ impl Group {
     /// # Errors
     /// Those of making a descriptor.
     pub fn watch(&self) -> std::io::Result<BorrowedFd<'_>> {
-        self.channel.notice.watch()
+        self.channel.events.watch()
     }
 
     /// What has been counted for this group at this node.
@@ -518,7 +519,7 @@ impl Group {
         mut find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let found = self.access.wait(&self.channel.notice, until, || {
+        let found = self.access.wait(&self.channel.events, until, || {
             // Whether it has ended is asked first: what has come before its end is there by then, and counts for more.
             let ended = self.check().err();
             find().map(Ok).or_else(|| ended.map(Err))
@@ -627,10 +628,6 @@ fn take_parts(reader: &RingReader, upto: Sequence, mut take: impl FnMut(&[u8])) 
         packet += part.len().div_ceil(reader.stride()) as u32;
     }
     (next, is_last)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Group {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::api::addresses::find_own;
 use crate::api::group::Group;
 use crate::engine::Shared;
 use crate::memory::shared_group::Channel;
+use crate::sync::lock;
 use crate::tree::{self, measure};
 use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
 
@@ -138,7 +139,7 @@ impl Node {
     }
 
     fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
-        Arc::new(Channel::new(settings.group, self.access.guest_bell()))
+        Arc::new(Channel::new(settings.group, self.access.leader_waker()))
     }
 
     /// Follows the root, as a member that it knows, or as one that asks to be one.
@@ -155,7 +156,7 @@ impl Node {
     /// [`NodeError::TimedOut`], after which it can be called again.
     pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
         self.access.stop();
-        let is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_running = lock(&self.is_running);
         let still_runs = match timeout {
             Some(timeout) => is_running.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout),
             // Nothing is ever sent: it comes back when the thread is over.
@@ -164,7 +165,7 @@ impl Node {
         if still_runs {
             return Err(NodeError::TimedOut);
         }
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             // A panic of the thread has been printed; there is nobody to give it to.
             let _ = thread.join();

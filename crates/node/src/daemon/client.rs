@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
@@ -21,10 +21,12 @@ use super::messages::{Answer, Ask, MESSAGE_BYTES_MAX, Memory, News, PlacedWord, 
 use super::seqpacket::{self, Received};
 use crate::engine::enter;
 use crate::engine::root_socket::Source;
-use crate::memory::ring::{RingReader, RingWriter, joined_ring};
+use crate::memory::ring::{RingReader, RingWriter, attach_ring};
 use crate::memory::shared_group::{Channel, Placed, Side};
-use crate::wait::leader::{Arrivals, Seat};
-use crate::wait::waker::{Bell, Notice};
+use crate::sync::lock;
+use crate::wait::event_count::EventCount;
+use crate::wait::leader_followers::{EventSource, LeaderFollowers};
+use crate::wait::waker::Waker;
 use crate::{GroupSettings, NodeError};
 
 /// The connection of a process to a daemon.
@@ -41,8 +43,8 @@ pub(crate) struct Client {
     /// What the kernel's packet path wakes by.
     wake: UdpSocket,
     groups: Mutex<BTreeMap<GroupId, Arc<Channel>>>,
-    seat: Seat,
-    own_bell: Bell,
+    leader_followers: LeaderFollowers,
+    own_waker: Waker,
     is_stopping: AtomicBool,
     is_over: AtomicBool,
 }
@@ -113,14 +115,14 @@ impl Client {
         wake: UdpSocket,
         spin: Duration,
     ) -> io::Result<Self> {
-        let arrivals = vec![
-            Arrivals { descriptor: bell.try_clone()?, number: RUNG, wakes: true },
-            Arrivals { descriptor: wake.try_clone()?.into(), number: WOKEN, wakes: true },
-            Arrivals { descriptor: socket.try_clone()?, number: HUNG_UP, wakes: false },
+        let sources = vec![
+            EventSource { descriptor: bell.try_clone()?, token: RUNG, wakes_when_readable: true },
+            EventSource { descriptor: wake.try_clone()?.into(), token: WOKEN, wakes_when_readable: true },
+            EventSource { descriptor: socket.try_clone()?, token: HUNG_UP, wakes_when_readable: false },
         ];
-        let seat = Seat::new(arrivals, spin, true)?;
-        let own_bell = Bell::new()?;
-        seat.watch(&own_bell, OWN_BELL)?;
+        let leader_followers = LeaderFollowers::new(sources, spin, true)?;
+        let own_waker = Waker::new()?;
+        leader_followers.watch(&own_waker, OWN_BELL)?;
         Ok(Self {
             path: path.into(),
             address,
@@ -130,8 +132,8 @@ impl Client {
             bell,
             wake,
             groups: Mutex::default(),
-            seat,
-            own_bell,
+            leader_followers,
+            own_waker,
             is_stopping: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })
@@ -151,17 +153,17 @@ impl Client {
         self.has_kernel
     }
 
-    pub fn guest_bell(&self) -> Arc<Bell> {
-        self.seat.bell()
+    pub fn leader_waker(&self) -> Arc<Waker> {
+        self.leader_followers.waker()
     }
 
     pub fn wait<T>(
         &self,
-        notice: &Notice,
+        events: &EventCount,
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        self.seat.wait(notice, until, find, || self.take_in())
+        self.leader_followers.wait(events, until, find, || self.take_in())
     }
 
     /// There is something to see in the memory of groups.
@@ -333,7 +335,7 @@ impl Client {
 
     fn ring(&self, group: GroupId) {
         let channel = lock(&self.groups).get(&group).cloned();
-        channel.inspect(|channel| channel.notice.ring());
+        channel.inspect(|channel| channel.events.notify());
     }
 
     /// Asks for all that is new.
@@ -399,21 +401,21 @@ impl Client {
             channel.break_off(why);
             channel.end(Ending::GivenUp);
         }
-        self.own_bell.ring();
+        self.own_waker.wake();
     }
 
     /// Ends all groups, and then the client's thread.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        self.own_bell.arm();
-        self.own_bell.ring();
+        self.own_waker.arm();
+        self.own_waker.wake();
     }
 
     /// The client's thread.
     pub fn run(&self) {
         let mut stopping_since = None;
         while !self.is_over.load(Ordering::Acquire) {
-            self.own_bell.arm();
+            self.own_waker.arm();
             let is_stopping = self.is_stopping.load(Ordering::Acquire);
             if is_stopping && self.has_ended(stopping_since.get_or_insert_with(Instant::now)) {
                 break;
@@ -421,10 +423,10 @@ impl Client {
             if self.is_over.load(Ordering::Acquire) {
                 break;
             }
-            let woken = self.seat.sleep(is_stopping.then_some(&LOOK));
-            self.own_bell.disarm();
+            let woken = self.leader_followers.sleep(is_stopping.then_some(&LOOK));
+            self.own_waker.disarm();
             if woken & 1 << OWN_BELL != 0 {
-                self.own_bell.clear();
+                self.own_waker.clear();
             }
             self.take_in();
         }
@@ -459,8 +461,8 @@ fn map(
     if stride == 0 || stride > shared.payload_bytes_max() {
         return Err(NodeError::System { what, source: io::ErrorKind::InvalidData.into() });
     }
-    channel.notice.watch_kernel(shared.clone());
-    Ok(joined_ring(shared, stride, memory.start()))
+    channel.events.attach_kernel(shared.clone());
+    Ok(attach_ring(shared, stride, memory.start()))
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
@@ -486,8 +488,4 @@ fn ask(socket: &OwnedFd, question: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
         Received::TooLong => Err(io::Error::other("its answer is too long")),
         Received::End => sent.and(Err(io::Error::other("it has ended"))),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

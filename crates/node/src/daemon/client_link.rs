@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use treecast_ebpf::SlotMemory;
@@ -12,6 +12,7 @@ use treecast_terms::format_size;
 use super::messages::{Memory, Ring};
 use super::seqpacket;
 use crate::engine::RingTerms;
+use crate::sync::lock;
 
 /// What leads to a client, for one of its groups.
 #[derive(Debug)]
@@ -189,8 +190,4 @@ impl Budget {
             _ => Ok(()),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

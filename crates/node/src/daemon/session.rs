@@ -223,7 +223,7 @@ impl Session {
             return Err(Refused::GroupExists(group).into());
         }
         let line = Line::new(Arc::clone(&self.ear), follows.is_none(), Arc::clone(&user.budget));
-        let channel = Arc::new(Channel::with_line(group, desk.shared.guest_bell(), line));
+        let channel = Arc::new(Channel::with_line(group, desk.shared.leader_waker(), line));
         let mut descriptors = Vec::new();
         let memory = match follows {
             None => {

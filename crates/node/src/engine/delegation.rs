@@ -59,7 +59,7 @@ impl<'a> Left<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::wait::waker::{Bell, sleep};
+    use crate::wait::{poll, waker::Waker};
     use rustix::event::{PollFd, PollFlags};
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicBool;
@@ -68,7 +68,7 @@ mod tests {
     /// An application, its node, and how far both are.
     struct Pair {
         word: AtomicU32,
-        bell: Bell,
+        waker: Waker,
         written: AtomicU32,
         taken: AtomicU32,
         is_over: AtomicBool,
@@ -79,7 +79,7 @@ mod tests {
         fn node(&self) {
             let left = Left(&self.word);
             while !self.is_over.load(Ordering::Acquire) {
-                self.bell.arm();
+                self.waker.arm();
                 if left.is_there() {
                     self.taken.fetch_max(self.written.load(Ordering::Acquire), Ordering::AcqRel);
                     left.end_if(|| {
@@ -89,9 +89,9 @@ mod tests {
                 if left.is_there() || self.is_over.load(Ordering::Acquire) {
                     continue;
                 }
-                sleep(&mut [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)], None);
-                self.bell.disarm();
-                self.bell.clear();
+                poll(&mut [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)], None);
+                self.waker.disarm();
+                self.waker.clear();
             }
         }
 
@@ -104,7 +104,7 @@ mod tests {
             }
             if is_held_up {
                 left.begin();
-                self.bell.ring();
+                self.waker.wake();
             } else {
                 self.taken.fetch_max(number, Ordering::AcqRel);
             }
@@ -118,7 +118,7 @@ mod tests {
         const ROUNDS: u32 = 50_000;
         let pair = Pair {
             word: AtomicU32::new(0),
-            bell: Bell::new().unwrap(),
+            waker: Waker::new().unwrap(),
             written: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
@@ -143,8 +143,8 @@ mod tests {
                 !is_first_taken || !is_taken(2 * round + 2)
             });
             pair.is_over.store(true, Ordering::Release);
-            pair.bell.arm();
-            pair.bell.ring();
+            pair.waker.arm();
+            pair.waker.wake();
             forgotten
         });
         assert_eq!(forgotten, None, "the round after which something was never sent on");

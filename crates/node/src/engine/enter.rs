@@ -41,7 +41,7 @@ pub(crate) fn lead(
     let source =
         memory.clone().filter(|_| is_kernels).map(|memory| open_source(shared, settings, memory)).transpose();
     if let Some(memory) = memory {
-        channel.notice.watch_kernel(memory);
+        channel.events.attach_kernel(memory);
     }
     let place = Placed {
         side: Mutex::new(Some(Side::Writer(writer))),

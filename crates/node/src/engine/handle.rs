@@ -5,7 +5,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
@@ -13,8 +13,10 @@ use rustix::time::{TimerfdClockId, TimerfdFlags};
 use super::stop::{self, Stop};
 use super::{Engine, Kernel, Progress, Request};
 use crate::datagrams::Datagrams;
-use crate::wait::leader::{Arrivals, Seat};
-use crate::wait::waker::{Bell, Notice};
+use crate::sync::lock;
+use crate::wait::event_count::EventCount;
+use crate::wait::leader_followers::{EventSource, LeaderFollowers};
+use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// An engine and what others need to reach it.
@@ -23,11 +25,11 @@ pub(crate) struct Shared {
     engine: Mutex<Engine>,
     requests: Mutex<VecDeque<Request>>,
     has_requests: AtomicBool,
-    bell: Bell,
+    waker: Waker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
     /// What the engine's thread sleeps on: the timer, the bells, and the socket, unless a guest looks after that.
-    seat: Seat,
+    leader_followers: LeaderFollowers,
     has_kernel: bool,
     address: SocketAddr,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Shared {
 /// What the engine's thread is woken by.
 const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
-const BELL: u64 = 2;
+const WAKER: u64 = 2;
 const KERNEL: u64 = 3;
 
 impl Shared {
@@ -48,31 +50,31 @@ impl Shared {
             .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
         let system = |what| move |source| NodeError::System { what, source };
         let timer = Arc::new(timer);
-        let bell = Bell::new().map_err(system("cannot make an event descriptor"))?;
+        let waker = Waker::new().map_err(system("cannot make an event descriptor"))?;
         let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
         let kernel = match settings.engine {
             EngineChoice::Ebpf => Some(Kernel::open(&mut datagrams, settings.protocol.groups_max as u32)?),
             EngineChoice::Auto | EngineChoice::User => None,
         };
         let has_kernel = kernel.is_some();
-        let arrivals = vec![Arrivals { descriptor: socket, number: SOCKET, wakes: true }];
+        let sources = vec![EventSource { descriptor: socket, token: SOCKET, wakes_when_readable: true }];
         let watch = || {
-            let seat = Seat::new(arrivals, settings.spin, has_kernel)?;
-            seat.watch(&timer, TIMER)?;
-            seat.watch(&bell, BELL)?;
-            kernel.as_ref().map_or(Ok(()), |kernel| seat.watch(&kernel.bell(), KERNEL))?;
-            Ok(seat)
+            let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
+            leader_followers.watch(&timer, TIMER)?;
+            leader_followers.watch(&waker, WAKER)?;
+            kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.bell(), KERNEL))?;
+            Ok(leader_followers)
         };
-        let seat = watch().map_err(system("cannot watch descriptors"))?;
+        let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
         let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer));
         Ok(Self {
             engine: Mutex::new(engine),
             requests: Mutex::new(VecDeque::new()),
             has_requests: AtomicBool::new(false),
-            bell,
+            waker,
             is_stopping: AtomicBool::new(false),
             timer,
-            seat,
+            leader_followers,
             has_kernel,
             address,
         })
@@ -114,19 +116,19 @@ impl Shared {
     pub fn kick(&self) {
         match self.engine.try_lock() {
             Ok(engine) => self.drive(engine),
-            Err(_) => self.bell.ring(),
+            Err(_) => self.waker.wake(),
         }
     }
 
     /// There is something to do for the engine's own thread.
     pub fn rouse(&self) {
-        self.bell.ring();
+        self.waker.wake();
     }
 
     /// Does what there is to do, and leaves to the engine's own thread what takes longer.
     fn drive(&self, mut engine: MutexGuard<'_, Engine>) {
         if engine.step(self) == Progress::More {
-            self.bell.ring();
+            self.waker.wake();
         }
     }
 
@@ -137,15 +139,15 @@ impl Shared {
     /// Ends all groups, and then the engine's thread.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        self.bell.arm();
-        self.bell.ring();
+        self.waker.arm();
+        self.waker.wake();
     }
 
     /// The engine's thread.
     pub fn run(&self) {
         let mut stop = Stop::default();
         loop {
-            self.bell.arm();
+            self.waker.arm();
             let is_stopping;
             {
                 let mut engine = lock(&self.engine);
@@ -158,36 +160,31 @@ impl Shared {
                     continue;
                 }
             }
-            let woken = self.seat.sleep(is_stopping.then_some(&stop::LOOK));
+            let woken = self.leader_followers.sleep(is_stopping.then_some(&stop::LOOK));
             let woken_by = |what: u64| woken & 1 << what != 0;
-            self.bell.disarm();
+            self.waker.disarm();
             if woken_by(TIMER) {
                 let _ = rustix::io::read(&self.timer, &mut [0; 8]);
             }
-            if woken_by(BELL) {
-                self.bell.clear();
+            if woken_by(WAKER) {
+                self.waker.clear();
             }
         }
     }
 
-    /// A bell that wakes the guest, if there is one.
-    pub fn guest_bell(&self) -> Arc<Bell> {
-        self.seat.bell()
+    /// Wakes the leader.
+    pub fn leader_waker(&self) -> Arc<Waker> {
+        self.leader_followers.waker()
     }
 
     /// Waits until `find` finds something, or the time is over: as a guest that drives the engine meanwhile, if no other thread
-    /// does, and else until the notice is rung.
+    /// does, and else until the events is rung.
     pub fn wait<T>(
         &self,
-        notice: &Notice,
+        events: &EventCount,
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        self.seat.wait(notice, until, find, || self.drive(lock(&self.engine)))
+        self.leader_followers.wait(events, until, find, || self.drive(lock(&self.engine)))
     }
-}
-
-/// A lock whose holder has panicked is still a lock: what it guards is checked by the protocol's own rules.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -49,7 +49,7 @@ impl Joint {
     }
 
     fn is_to_be_given_up(&self) -> bool {
-        !self.is_given_up && self.side.as_ref().is_some_and(|side| !side.is_sound())
+        !self.is_given_up && self.side.as_ref().is_some_and(|side| !side.is_valid())
     }
 
     /// Gives the group up if what its application has written cannot be; says whether it has done so now. The protocol

@@ -29,7 +29,7 @@ use treecast_wire::View;
 use crate::NodeSettings;
 use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::memory::ring::{RingReader, RingWriter, ring, shared_ring};
+use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use crate::memory::shared_group::{Channel, Placed, Side};
 
 pub(crate) use handle::Shared;
@@ -165,15 +165,15 @@ impl Engine {
                 kernel.set_wake_port(group, line.wake_port());
                 line.share(&memory, terms, slots, page);
             }
-            let (writer, reader) = shared_ring(memory, stride, start);
+            let (writer, reader) = new_shared_ring(memory, stride, start);
             return Ok(NewRing { writer, reader, is_kernels: true });
         }
         if let Some((Err(error), _)) = posted {
             tracing::warn!(%error, "user space runs group {group} alone");
         }
         let (writer, reader) = match &channel.line {
-            Some(line) => shared_ring(line.share_memory(terms)?, stride, start),
-            None => ring(slots, stride, start),
+            Some(line) => new_shared_ring(line.share_memory(terms)?, stride, start),
+            None => new_ring(slots, stride, start),
         };
         Ok(NewRing { writer, reader, is_kernels: false })
     }
@@ -374,7 +374,7 @@ impl Engine {
                 let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
                 if self.kernel.is_some() {
                     if let Some(group) = Program::read_waking(bytes) {
-                        self.joints.groups.get(&group).inspect(|joint| joint.channel.notice.ring());
+                        self.joints.groups.get(&group).inspect(|joint| joint.channel.events.notify());
                         continue;
                     }
                     if let Ok(view) = View::new(bytes) {
@@ -386,7 +386,7 @@ impl Engine {
                     && let Some(Side::Writer(writer)) =
                         self.joints.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
                 {
-                    writer.put(store.packet, store.payload);
+                    writer.write(store.packet, store.payload);
                 }
                 // A place in the tree needs memory before the next datagram comes.
                 self.take_events();
@@ -488,7 +488,7 @@ impl Engine {
         if let Some(joint) = self.joints.groups.get_mut(&group) {
             joint.consumed = terms.start;
             if let Some(memory) = writer.shared_memory() {
-                joint.channel.notice.watch_kernel(memory.clone());
+                joint.channel.events.attach_kernel(memory.clone());
             }
             joint.side = Some(Side::Writer(writer));
             let for_application = Mutex::new(Some(Side::Reader(reader)));
@@ -508,7 +508,7 @@ impl Engine {
                     if let Some(freed) =
                         self.protocol.freed(group).filter(|&freed| reader.read().is_before(freed))
                     {
-                        reader.give_back(freed.min(reader.written()));
+                        reader.release(freed.min(reader.written()));
                         channel.ring();
                     }
                 }
@@ -523,7 +523,7 @@ impl Engine {
                                 is_worth_it |= piece.is_last();
                             }
                         }
-                        writer.give(end);
+                        writer.publish(end);
                         if is_worth_it {
                             channel.ring();
                         }

@@ -1,20 +1,22 @@
 //! Between an application and its node: one group.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, Refused, Sequence};
 
 use crate::daemon::Line;
 use crate::memory::ring::{RingReader, RingWriter};
-use crate::wait::waker::{Bell, Notice};
+use crate::sync::lock;
+use crate::wait::event_count::EventCount;
+use crate::wait::waker::Waker;
 
 /// What an application and its node know together of a group.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub group: GroupId,
     /// Rings when there is something to see for the application.
-    pub notice: Notice,
+    pub events: EventCount,
     /// Whether there is something to see for the node.
     has_news: AtomicBool,
     /// What leads on to the application, if it is in another process: a client of the daemon.
@@ -58,16 +60,16 @@ impl Side {
     /// Whether an application in another process has done anything, which it says by its numbers alone.
     pub fn has_moved(&self, consumed: Sequence) -> bool {
         match self {
-            Self::Reader(reader) => reader.is_ahead(),
+            Self::Reader(reader) => reader.has_new(),
             Self::Writer(writer) => writer.read() != consumed,
         }
     }
 
     /// Whether all numbers that the application has written could be.
-    pub const fn is_sound(&self) -> bool {
+    pub const fn is_valid(&self) -> bool {
         match self {
-            Self::Reader(reader) => reader.is_sound(),
-            Self::Writer(writer) => writer.is_sound(),
+            Self::Reader(reader) => reader.is_valid(),
+            Self::Writer(writer) => writer.is_valid(),
         }
     }
 }
@@ -86,10 +88,10 @@ pub(crate) struct State {
 }
 
 impl Channel {
-    pub fn new(group: GroupId, guest: Arc<Bell>) -> Self {
+    pub fn new(group: GroupId, leader: Arc<Waker>) -> Self {
         Self {
             group,
-            notice: Notice::new(guest),
+            events: EventCount::new(leader),
             has_news: AtomicBool::new(false),
             line: None,
             placed: OnceLock::new(),
@@ -99,15 +101,15 @@ impl Channel {
     }
 
     /// The same for an application in another process.
-    pub fn with_line(group: GroupId, guest: Arc<Bell>, line: Line) -> Self {
-        Self { line: Some(line), ..Self::new(group, guest) }
+    pub fn with_line(group: GroupId, leader: Arc<Waker>, line: Line) -> Self {
+        Self { line: Some(line), ..Self::new(group, leader) }
     }
 
     /// There are packets, or there is room, for the application to see.
     pub fn ring(&self) {
         match &self.line {
             Some(line) => line.ring(self.group),
-            None => self.notice.ring(),
+            None => self.events.notify(),
         }
     }
 
@@ -115,7 +117,7 @@ impl Channel {
     pub fn ring_anyway(&self) {
         match &self.line {
             Some(line) => line.ring_anyway(self.group),
-            None => self.notice.ring(),
+            None => self.events.notify(),
         }
     }
 
@@ -123,7 +125,7 @@ impl Channel {
     fn tell(&self) {
         match &self.line {
             Some(line) => line.tell(),
-            None => self.notice.ring(),
+            None => self.events.notify(),
         }
     }
 
@@ -152,7 +154,7 @@ impl Channel {
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

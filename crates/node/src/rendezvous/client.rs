@@ -12,7 +12,7 @@ use treecast_proto::CreateGroup;
 use super::connection::{Connection, ReadLine};
 use super::messages::{Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, VERSION, Version};
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
-use crate::wait::waker::sleep;
+use crate::wait::poll;
 use crate::{GroupSettings, Keyed, NodeError};
 
 /// How a node joins the group of a root that listens.
@@ -119,7 +119,7 @@ fn poll_while(
         if !goes_on(None) {
             return Err(NodeError::Cancelled);
         }
-        sleep(descriptors, Some(deadline.remaining(CONTINUE_CHECK_INTERVAL)));
+        poll(descriptors, Some(deadline.remaining(CONTINUE_CHECK_INTERVAL)));
         let is_ready = descriptors.iter().any(|descriptor| !descriptor.revents().is_empty());
         if is_ready || deadline.is_over() {
             return Ok(is_ready);

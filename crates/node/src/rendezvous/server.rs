@@ -16,7 +16,7 @@ use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, RootMessage, 
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
-use crate::wait::waker::sleep;
+use crate::wait::poll;
 use crate::{GroupSettings, NodeError};
 
 /// A connection without a claim is dropped after this time.
@@ -187,7 +187,7 @@ impl Server {
             if descriptors.is_empty() {
                 return;
             }
-            sleep(&mut descriptors, Some(deadline.remaining(LINGER)));
+            poll(&mut descriptors, Some(deadline.remaining(LINGER)));
             for joined in &mut self.joined {
                 joined.connection.flush();
             }
@@ -266,7 +266,7 @@ impl Server {
         let at_most = until.map_or(CONTINUE_CHECK_INTERVAL, |until| {
             until.saturating_duration_since(now).min(CONTINUE_CHECK_INTERVAL)
         });
-        sleep(&mut descriptors, Some(deadline.remaining(at_most)));
+        poll(&mut descriptors, Some(deadline.remaining(at_most)));
     }
 
     fn poll_connections(&mut self) {

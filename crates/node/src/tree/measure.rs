@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use treecast_plan::Scheme;
+use treecast_plan::shape::Lambda;
+use treecast_plan::{Scheme, TreeScheme};
 use treecast_proto::GroupId;
 
 use crate::{Group, GroupSettings, Node, NodeError};
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether lambda is to be measured: for two members there is one tree.
 pub(crate) fn is_wanted(settings: &GroupSettings) -> bool {
-    settings.scheme == Some(Scheme::Postal { lambda: None }) && settings.members.len() > 2
+    settings.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None })) && settings.members.len() > 2
 }
 
 /// The groups: with one member, and with all.
@@ -39,7 +40,7 @@ fn groups(settings: &GroupSettings) -> [GroupSettings; 2] {
         group: GroupId(settings.group.0 ^ highest_bits << 30),
         members,
         root,
-        scheme: Some(Scheme::Separate),
+        scheme: Some(Scheme::tree(TreeScheme::Separate)),
         slots: SLOTS,
         admits: false,
         bytes_per_s_max: None,
@@ -76,7 +77,7 @@ pub(crate) fn measured(node: &Node, settings: &GroupSettings) -> Result<GroupSet
             tracing::info!(lambda, "the postal tree's lambda has been measured");
             // Whoever is lost here is lost to the group itself too, which says so.
             let _ = (pair.close(Some(PATIENCE)), all.close(Some(PATIENCE)));
-            Some(format!("postal:lambda={lambda:.2}").parse().expect("the scheme is well written"))
+            Some(Scheme::tree(TreeScheme::Postal { lambda: Lambda::of((lambda * 100.0).round() / 100.0) }))
         }
         Err(error) => {
             tracing::warn!(%error, "lambda could not be measured");

@@ -4,8 +4,9 @@ pub(crate) mod measure;
 
 use std::net::SocketAddr;
 
-use treecast_fabric::{Fabric, FabricError, FabricSpec};
-use treecast_plan::{Group, MemberId, Placement, PlanError, PlanOptions, Scheme, plan};
+use treecast_fabric::{Fabric, FabricSpec};
+use treecast_plan::shape::Lambda;
+use treecast_plan::{Group, MemberId, Placement, PlanError, PlanOptions, Scheme, TreeScheme, plan};
 use treecast_proto::Offload;
 
 use crate::{GroupSettings, NodeError};
@@ -43,9 +44,7 @@ pub(crate) fn shape(
         return Ok(children);
     }
     let scheme = scheme(count, settings, is_in_kernel);
-    let star: FabricSpec =
-        format!("star:{count}").parse().map_err(FabricError::from).map_err(PlanError::from)?;
-    let fabric = Fabric::from_spec(&star).map_err(PlanError::from)?;
+    let fabric = Fabric::from_spec(&FabricSpec::Star(count as u32)).map_err(PlanError::from)?;
     let root = MemberId(settings.root as u32);
     let others = (0..count as u32).map(MemberId).filter(|&member| member != root).collect();
     let group = Group::new(Placement::one_per_host(count as u32), root, others)?;
@@ -63,13 +62,13 @@ pub(crate) fn shape(
 /// How the tree of so many members is made, whose root's packets are sent on in the kernel or in user space. A lambda that nobody
 /// has measured is chosen.
 pub(crate) fn scheme(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
-    match &settings.scheme {
-        None | Some(Scheme::Postal { lambda: None }) => {
+    match settings.scheme {
+        Some(scheme) if scheme.as_tree() != Some(TreeScheme::Postal { lambda: None }) => scheme,
+        _ => {
             let wake_copies =
                 if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
             scheme_for(settings.message_bytes, packets(settings), count, wake_copies)
         }
-        Some(scheme) => scheme.clone(),
     }
 }
 
@@ -82,11 +81,11 @@ fn packets(settings: &GroupSettings) -> u64 {
 /// wake-up counts. The numbers are those of docs/bench.md, of a lab, where nobody has measured the network.
 fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Scheme {
     if packets >= CHAIN_PACKETS_PER_MEMBER * members as u64 {
-        return Scheme::Serial;
+        return Scheme::tree(TreeScheme::Serial);
     }
     let copy = 1.0 + bytes as f64 / COPY_BYTES;
     let lambda = 1.0 + wake_copies / copy;
-    format!("postal:lambda={lambda:.1}").parse().expect("the scheme is well written")
+    Scheme::tree(TreeScheme::Postal { lambda: Lambda::of((lambda * 10.0).round() / 10.0) })
 }
 
 /// Whether the members make sense together.

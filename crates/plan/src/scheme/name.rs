@@ -6,7 +6,7 @@ use std::str::FromStr;
 use treecast_fabric::Fabric;
 use treecast_terms::{NameAndOptions, SpecError};
 
-use super::{Form, Local, PathPolicy, Relay, Scheme, Share};
+use super::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};
 use crate::shape::Lambda;
 use crate::{Label, Order};
 
@@ -37,7 +37,55 @@ impl Scheme {
     ];
 
     /// Its name, without keys.
-    pub const fn name(&self) -> &'static str {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flat(flat) => flat.name(),
+            Self::Leader { .. } => "leader",
+        }
+    }
+
+    /// Where the algorithm comes from.
+    pub fn label(self) -> Label {
+        match self {
+            Self::Flat(flat) | Self::Leader { over: flat, local: Local::Separate } => flat.label(),
+            Self::Leader { local: Local::Binomial | Local::Direct, .. } => Label::Ours,
+        }
+    }
+
+    /// Where the algorithm comes from as it is used: an order may be reconstructed itself, and Md-torus is published in
+    /// two dimensions.
+    pub fn label_on(self, fabric: &Fabric, order: Option<Order>) -> Label {
+        let is_planar = fabric.topology().grid().is_none_or(|grid| grid.dimensions() <= 2);
+        let as_used = match self.flat() {
+            FlatScheme::Torus(TorusScheme::Md { .. }) if !is_planar => Label::Ours,
+            _ if order == Some(Order::Cco) => Label::Reconstructed,
+            flat => flat.label(),
+        };
+        self.label().max(as_used)
+    }
+}
+
+impl FlatScheme {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tree(tree) => tree.name(),
+            Self::Torus(torus) => torus.name(),
+            Self::Path(_) => "path",
+            Self::TreeWorm => "tree-worm",
+        }
+    }
+
+    const fn label(self) -> Label {
+        match self {
+            Self::Tree(_) | Self::TreeWorm => Label::Published,
+            Self::Torus(torus) => torus.label(),
+            Self::Path(_) => Label::Reconstructed,
+        }
+    }
+}
+
+impl TreeScheme {
+    const fn name(self) -> &'static str {
         match self {
             Self::Separate => "separate",
             Self::Serial => "serial",
@@ -45,49 +93,24 @@ impl Scheme {
             Self::Binomial => "binomial",
             Self::KBinomial { .. } => "k-binomial",
             Self::Postal { .. } => "postal",
-            Self::UTorus => "u-torus",
-            Self::STorus { .. } => "s-torus",
-            Self::MdTorus { .. } => "md-torus",
-            Self::MuTorus { .. } => "mu-torus",
-            Self::Path(_) => "path",
-            Self::TreeWorm => "tree-worm",
-            Self::Leader { .. } => "leader",
         }
     }
+}
 
-    /// Where the algorithm comes from.
-    pub fn label(&self) -> Label {
+impl TorusScheme {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::UTorus | Self::STorus { .. } | Self::MuTorus { .. } | Self::Path(_) => Label::Reconstructed,
-            Self::Leader { local: Local::Separate, over } => over.label(),
-            Self::Leader { .. } => Label::Ours,
-            _ => Label::Published,
+            Self::U => "u-torus",
+            Self::S { .. } => "s-torus",
+            Self::Md { .. } => "md-torus",
+            Self::Mu { .. } => "mu-torus",
         }
     }
 
-    /// Where the algorithm comes from as it is used: an order may be reconstructed itself, and Md-torus is published in
-    /// two dimensions.
-    pub fn label_on(&self, fabric: &Fabric, order: Option<Order>) -> Label {
-        let planar = fabric.topology().grid().is_none_or(|grid| grid.dimensions() <= 2);
-        match (self, order) {
-            (Self::Leader { over, .. }, _) => self.label().max(over.label_on(fabric, order)),
-            (Self::MdTorus { .. }, _) if !planar => Label::Ours,
-            (_, Some(Order::Cco)) => self.label().max(Label::Reconstructed),
-            _ => self.label(),
-        }
-    }
-
-    /// Whether it builds a tree over an order of the destinations, which can then be chosen.
-    pub fn takes_order(&self) -> bool {
+    const fn label(self) -> Label {
         match self {
-            Self::Separate
-            | Self::Serial
-            | Self::Binary
-            | Self::Binomial
-            | Self::KBinomial { .. }
-            | Self::Postal { .. } => true,
-            Self::Leader { over, .. } => over.takes_order(),
-            _ => false,
+            Self::U | Self::S { .. } | Self::Mu { .. } => Label::Reconstructed,
+            Self::Md { .. } => Label::Published,
         }
     }
 }
@@ -96,69 +119,64 @@ impl FromStr for Scheme {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        read(text.parse()?)
+        let spec: NameAndOptions = text.parse()?;
+        if spec.name() != "leader" {
+            return FlatScheme::read(&spec).map(Self::Flat);
+        }
+        let over = spec.value("over", "")?.unwrap_or_else(|| String::from("binomial"));
+        let (mine, inner) = spec.split(&["over", "local"], &over);
+        if over == "leader" {
+            return Err(bad(&mine, "over", "any scheme but leader"));
+        }
+        let local = one_of(&mine, "local", &LOCALS)?.unwrap_or_default();
+        Ok(Self::Leader { over: FlatScheme::read(&inner)?, local })
     }
 }
 
-fn read(spec: NameAndOptions) -> Result<Scheme, SpecError> {
-    let plain = |scheme| spec.only(&[]).map(|()| scheme);
-    match spec.name() {
-        "separate" => plain(Scheme::Separate),
-        "serial" => plain(Scheme::Serial),
-        "binary" => plain(Scheme::Binary),
-        "binomial" => plain(Scheme::Binomial),
-        "u-torus" => plain(Scheme::UTorus),
-        "tree-worm" => plain(Scheme::TreeWorm),
-        "k-binomial" => {
-            spec.only(&["k"])?;
-            Ok(Scheme::KBinomial { k: at_least(&spec, "k", 1)? })
-        }
-        "postal" => {
-            spec.only(&["lambda"])?;
-            Ok(Scheme::Postal { lambda: lambda(&spec)? })
-        }
-        "s-torus" => {
-            spec.only(&["form"])?;
-            Ok(Scheme::STorus { form: one_of(&spec, "form", &FORMS)?.unwrap_or_default() })
-        }
-        "md-torus" => {
-            spec.only(&["form"])?;
-            Ok(Scheme::MdTorus { form: one_of(&spec, "form", &FORMS)?.unwrap_or_default() })
-        }
-        "mu-torus" => {
-            spec.only(&["r", "form", "relay"])?;
-            Ok(Scheme::MuTorus {
-                r: at_least(&spec, "r", 2)?.unwrap_or(4),
-                form: one_of(&spec, "form", &FORMS)?.unwrap_or_default(),
-                relay: one_of(&spec, "relay", &RELAYS)?.unwrap_or_default(),
-            })
-        }
-        "path" => {
-            spec.only(&["policy", "share", "disjoint"])?;
-            let base = one_of(&spec, "policy", &POLICIES)?.unwrap_or(PathPolicy::LESS_GREEDY);
-            let share = match spec.value::<String>("share", "")?.as_deref() {
-                None => base.share,
-                Some("fair") => Share::Fair,
-                Some("all") => Share::All,
-                Some(_) => Share::AtMost(at_least(&spec, "share", 1)?.unwrap_or(1)),
-            };
-            let disjoint = one_of(&spec, "disjoint", &YES_NO)?.unwrap_or(base.disjoint);
-            Ok(Scheme::Path(PathPolicy { share, disjoint }))
-        }
-        "leader" => {
-            let over = spec.value("over", "")?.unwrap_or_else(|| String::from("binomial"));
-            let (mine, inner) = spec.split(&["over", "local"], &over);
-            if over == "leader" {
-                return Err(bad(&mine, "over", "any other scheme: leaders have no leaders"));
+impl FlatScheme {
+    fn read(spec: &NameAndOptions) -> Result<Self, SpecError> {
+        let tree = |keys: &[&str], tree| spec.only(keys).map(|()| Self::Tree(tree));
+        let torus = |keys: &[&str], torus| spec.only(keys).map(|()| Self::Torus(torus));
+        match spec.name() {
+            "separate" => tree(&[], TreeScheme::Separate),
+            "serial" => tree(&[], TreeScheme::Serial),
+            "binary" => tree(&[], TreeScheme::Binary),
+            "binomial" => tree(&[], TreeScheme::Binomial),
+            "k-binomial" => tree(&["k"], TreeScheme::KBinomial { k: at_least(spec, "k", 1)? }),
+            "postal" => tree(&["lambda"], TreeScheme::Postal { lambda: lambda(spec)? }),
+            "u-torus" => torus(&[], TorusScheme::U),
+            "s-torus" => torus(&["form"], TorusScheme::S { form: form(spec)? }),
+            "md-torus" => torus(&["form"], TorusScheme::Md { form: form(spec)? }),
+            "mu-torus" => {
+                let r = at_least(spec, "r", 2)?.unwrap_or(4);
+                let relay = one_of(spec, "relay", &RELAYS)?.unwrap_or_default();
+                torus(&["r", "form", "relay"], TorusScheme::Mu { r, form: form(spec)?, relay })
             }
-            let local = one_of(&mine, "local", &LOCALS)?.unwrap_or_default();
-            Ok(Scheme::Leader { over: Box::new(read(inner)?), local })
+            "path" => {
+                spec.only(&["policy", "share", "disjoint"])?;
+                PathPolicy::read(spec).map(Self::Path)
+            }
+            "tree-worm" => spec.only(&[]).map(|()| Self::TreeWorm),
+            other => Err(SpecError::UnknownName {
+                what: "scheme",
+                given: other.into(),
+                known: Scheme::NAMES.map(|(name, _)| name.to_string()).to_vec(),
+            }),
         }
-        other => Err(SpecError::UnknownName {
-            what: "scheme",
-            given: other.into(),
-            known: Scheme::NAMES.map(|(name, _)| name.to_string()).to_vec(),
-        }),
+    }
+}
+
+impl PathPolicy {
+    fn read(spec: &NameAndOptions) -> Result<Self, SpecError> {
+        let base = one_of(spec, "policy", &POLICIES)?.unwrap_or(Self::LESS_GREEDY);
+        let share = match spec.value::<String>("share", "")?.as_deref() {
+            None => base.share,
+            Some("fair") => Share::Fair,
+            Some("all") => Share::All,
+            Some(_) => Share::AtMost(at_least(spec, "share", 1)?.unwrap_or(1)),
+        };
+        let disjoint = one_of(spec, "disjoint", &YES_NO)?.unwrap_or(base.disjoint);
+        Ok(Self { share, disjoint })
     }
 }
 
@@ -188,74 +206,94 @@ fn name_of<T: PartialEq>(choices: &[(&'static str, T)], choice: &T) -> &'static 
     choices.iter().find(|(_, known)| known == choice).map_or("", |(name, _)| name)
 }
 
+fn form(spec: &NameAndOptions) -> Result<Form, SpecError> {
+    Ok(one_of(spec, "form", &FORMS)?.unwrap_or_default())
+}
+
 fn lambda(spec: &NameAndOptions) -> Result<Option<Lambda>, SpecError> {
     const EXPECTED: &str = "a number from 1 to 1000000";
-    match spec.value::<f64>("lambda", EXPECTED)? {
-        Some(lambda) if !(1.0..=1e6).contains(&lambda) => Err(bad(spec, "lambda", EXPECTED)),
-        lambda => Ok(lambda.map(|lambda| Lambda((lambda * 1000.0).round() as u32))),
-    }
+    let Some(lambda) = spec.value("lambda", EXPECTED)? else { return Ok(None) };
+    Lambda::of(lambda).map(Some).ok_or_else(|| bad(spec, "lambda", EXPECTED))
 }
 
 impl fmt::Display for Scheme {
     /// The text it is read from; keys that have their default value are left out.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut options: Vec<String> = Vec::new();
-        let mut name = self.name();
-        self.options(&mut options);
-        if let Self::Leader { .. } = self {
-            name = "leader";
-        }
-        if options.is_empty() {
-            formatter.write_str(name)
-        } else {
-            write!(formatter, "{name}:{}", options.join(","))
-        }
-    }
-}
-
-impl Scheme {
-    fn options(&self, options: &mut Vec<String>) {
-        let form = |form: &Form| format!("form={}", name_of(&FORMS, form));
-        match self {
-            Self::KBinomial { k: Some(k) } => options.push(format!("k={k}")),
-            Self::Postal { lambda: Some(lambda) } => {
-                options.push(format!("lambda={}", f64::from(lambda.0) / 1000.0));
-            }
-            Self::STorus { form: chosen } | Self::MdTorus { form: chosen } if *chosen != Form::default() => {
-                options.push(form(chosen));
-            }
-            Self::MuTorus { r, form: chosen, relay } => {
-                options.push(format!("r={r}"));
-                if *chosen != Form::default() {
-                    options.push(form(chosen));
-                }
-                if *relay != Relay::default() {
-                    options.push(format!("relay={}", name_of(&RELAYS, relay)));
-                }
-            }
-            Self::Path(policy) => path_options(*policy, options),
+        let options = match *self {
+            Self::Flat(flat) => flat.options(),
             Self::Leader { over, local } => {
-                options.push(format!("over={}", over.name()));
-                over.options(options);
-                if *local != Local::default() {
-                    options.push(format!("local={}", name_of(&LOCALS, local)));
-                }
+                let mut options = vec![format!("over={}", over.name())];
+                options.extend(over.options());
+                options.extend(unless_default("local", &LOCALS, local));
+                options
             }
-            _ => {}
+        };
+        formatter.write_str(self.name())?;
+        if !options.is_empty() {
+            write!(formatter, ":{}", options.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+impl FlatScheme {
+    fn options(self) -> Vec<String> {
+        match self {
+            Self::Tree(tree) => tree.option().into_iter().collect(),
+            Self::Torus(torus) => torus.options(),
+            Self::Path(policy) => policy.options(),
+            Self::TreeWorm => Vec::new(),
         }
     }
 }
 
-/// The published policy that is nearest, and what differs from it.
-fn path_options(policy: PathPolicy, options: &mut Vec<String>) {
-    let base = if policy.disjoint { PathPolicy::LESS_GREEDY } else { PathPolicy::GREEDY };
-    options.push(format!("policy={}", name_of(&POLICIES, &base)));
-    if policy.share != base.share {
-        options.push(match policy.share {
-            Share::All => "share=all".into(),
-            Share::Fair => "share=fair".into(),
-            Share::AtMost(most) => format!("share={most}"),
-        });
+impl TreeScheme {
+    fn option(self) -> Option<String> {
+        match self {
+            Self::Separate | Self::Serial | Self::Binary | Self::Binomial => None,
+            Self::KBinomial { k } => k.map(|k| format!("k={k}")),
+            Self::Postal { lambda } => lambda.map(|lambda| format!("lambda={lambda}")),
+        }
+    }
+}
+
+impl TorusScheme {
+    fn options(self) -> Vec<String> {
+        match self {
+            Self::U => Vec::new(),
+            Self::S { form } | Self::Md { form } => {
+                unless_default("form", &FORMS, form).into_iter().collect()
+            }
+            Self::Mu { r, form, relay } => {
+                let others = [unless_default("form", &FORMS, form), unless_default("relay", &RELAYS, relay)];
+                [Some(format!("r={r}"))].into_iter().chain(others).flatten().collect()
+            }
+        }
+    }
+}
+
+/// A key with its value, unless that is the default.
+fn unless_default<T: Copy + Default + PartialEq>(
+    key: &str,
+    choices: &[(&'static str, T)],
+    choice: T,
+) -> Option<String> {
+    (choice != T::default()).then(|| format!("{key}={}", name_of(choices, &choice)))
+}
+
+impl PathPolicy {
+    /// The nearest published policy, and what differs from it.
+    fn options(self) -> Vec<String> {
+        let base = if self.disjoint { Self::LESS_GREEDY } else { Self::GREEDY };
+        let mut options = vec![format!("policy={}", name_of(&POLICIES, &base))];
+        if self.share != base.share {
+            options.push(match self.share {
+                Share::All => "share=all".into(),
+                Share::Fair => "share=fair".into(),
+                Share::AtMost(most) => format!("share={most}"),
+            });
+        }
+        options
     }
 }
 
@@ -290,7 +328,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
-        assert_eq!("path:share=all,disjoint=no".parse(), Ok(Scheme::Path(PathPolicy::GREEDY)));
+        assert_eq!(
+            "path:share=all,disjoint=no".parse(),
+            Ok(Scheme::Flat(FlatScheme::Path(PathPolicy::GREEDY)))
+        );
         for (name, _) in Scheme::NAMES {
             assert_eq!(name.parse::<Scheme>().unwrap().name(), name);
         }
@@ -301,15 +342,21 @@ mod tests {
         let error = |text: &str| text.parse::<Scheme>().unwrap_err().to_string();
         assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
         assert_eq!(error("k-binomial:n=2"), "k-binomial has no key 'n': known are k");
-        assert_eq!(error("k-binomial:k=0"), "k=0 does not fit: a whole number from 1");
-        assert_eq!(error("postal:lambda=0.5"), "lambda=0.5 does not fit: a number from 1 to 1000000");
-        assert_eq!(error("postal:lambda=nan"), "lambda=nan does not fit: a number from 1 to 1000000");
-        assert_eq!(error("s-torus:form=snake"), "form=snake does not fit: one of store-and-forward, worm");
+        assert_eq!(error("k-binomial:k=0"), "invalid value k=0: expected a whole number from 1");
         assert_eq!(
-            error("leader:over=leader"),
-            "over=leader does not fit: any other scheme: leaders have no leaders"
+            error("postal:lambda=0.5"),
+            "invalid value lambda=0.5: expected a number from 1 to 1000000"
         );
-        assert_eq!(error("path:share"), "share= does not fit: a whole number from 1");
+        assert_eq!(
+            error("postal:lambda=nan"),
+            "invalid value lambda=nan: expected a number from 1 to 1000000"
+        );
+        assert_eq!(
+            error("s-torus:form=snake"),
+            "invalid value form=snake: expected one of store-and-forward, worm"
+        );
+        assert_eq!(error("leader:over=leader"), "invalid value over=leader: expected any scheme but leader");
+        assert_eq!(error("path:share"), "invalid value share=: expected a whole number from 1");
         assert_eq!(
             error("leader:over"),
             "unknown scheme '': known are separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus, \

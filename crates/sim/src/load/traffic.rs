@@ -44,7 +44,7 @@ impl FromStr for Arrivals {
             "fixed" => plain(Self::Fixed),
             "bernoulli" => plain(Self::Bernoulli),
             "burst" => {
-                const SIZE: &str = "how many multicasts at once, from 1 to 4096";
+                const SIZE: &str = "a number of multicasts from 1 to 4096";
                 spec.only(&["size"])?;
                 let size: u32 = spec.required("size", SIZE)?;
                 if !(1..=4096).contains(&size) {
@@ -361,6 +361,9 @@ mod tests {
             error("possion"),
             "unknown arrivals 'possion': known are exponential, fixed, bernoulli, burst"
         );
-        assert_eq!(error("burst:size=0"), "size=0 does not fit: how many multicasts at once, from 1 to 4096");
+        assert_eq!(
+            error("burst:size=0"),
+            "invalid value size=0: expected a number of multicasts from 1 to 4096"
+        );
     }
 }

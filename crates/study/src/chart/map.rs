@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use super::ink::{Ink, inked};
 use super::look::Look;
-use super::terminal::{Ink, inked};
 use crate::figure::{Best, Figure, Panel};
-use crate::table::exact;
+use crate::number::exact;
 
 /// What stands where no curve has a point.
 const NOBODY: &str = "-";

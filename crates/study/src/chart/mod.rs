@@ -5,6 +5,7 @@
 //! also zero and below), gives a curve the same look in every panel, and can be read without colour.
 
 mod axis;
+mod ink;
 mod look;
 pub(crate) mod map;
 mod page;
@@ -12,7 +13,8 @@ mod svg;
 mod terminal;
 mod vega;
 
+pub use ink::Ink;
 pub use page::html;
 pub use svg::{SvgError, svg};
-pub use terminal::{Ink, terminal};
+pub use terminal::terminal;
 pub use vega::vega_lite;

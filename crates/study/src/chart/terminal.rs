@@ -12,6 +12,7 @@ use ratatui_widgets::chart::{Axis as ChartAxis, Chart, Dataset, GraphType};
 use ratatui_widgets::paragraph::{Paragraph, Wrap};
 
 use super::axis::Axis;
+use super::ink::{Ink, escape};
 use super::look::{Look, marked, place};
 use super::map;
 use crate::figure::{Curve, Figure, Panel};
@@ -25,15 +26,6 @@ const WIDTHS: (u16, u16) = (30, 300);
 const HEIGHTS: (u16, u16) = (8, 100);
 /// Rows for the title and the legend above the panels; what exceeds them is cut off.
 const HEAD_HEIGHT_MAX: u16 = 24;
-
-/// How curves are set apart in text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ink {
-    /// By their marks alone.
-    Plain,
-    /// By their marks, and by the terminal's own colours (ANSI escapes).
-    Colour,
-}
 
 /// A chart of every panel of `figure`, `width` columns wide, each panel `height` rows high with its title.
 ///
@@ -196,16 +188,4 @@ fn written_line(row: &[ratatui_core::buffer::Cell], ink: Ink) -> String {
         let _ = write!(text, "{}", anstyle::Reset);
     }
     text
-}
-
-fn escape(colour: Color) -> anstyle::Style {
-    anstyle::AnsiColor::try_from(colour).map(anstyle::AnsiColor::on_default).unwrap_or_default()
-}
-
-/// `text` in a colour, where colours are wanted.
-pub(super) fn inked(text: &str, colour: Color, ink: Ink) -> String {
-    match ink {
-        Ink::Plain => text.to_owned(),
-        Ink::Colour => format!("{}{text}{}", escape(colour), anstyle::Reset),
-    }
 }

@@ -9,9 +9,11 @@ use treecast_plan::PlanError;
 
 use super::tables::{Table, VALUES_MAX, Values};
 use super::{File, Layer, texts};
+use crate::error::StudyError;
+use crate::measure::Measure;
 use crate::setup::Draft;
+use crate::setup::Setup;
 use crate::spec::{Factors, PanelSpec, Point, SeriesSpec, Sweep, Vary};
-use crate::{Measure, Setup, StudyError};
 
 /// The most runs of a figure.
 const RUNS_MAX: usize = 10_000_000;

@@ -15,9 +15,11 @@ use treecast_model::Model;
 use treecast_plan::PlanError;
 use treecast_terms::SpecError;
 
+use crate::error::StudyError;
+use crate::measure::Measure;
+use crate::setup::GUESS_SHIFT;
 use crate::setup::{Draft, Testbed};
 use crate::spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
-use crate::{Measure, SHARE, StudyError};
 use cross::{Axes, Cross};
 use tables::{FigureFile, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VaryTable};
 
@@ -25,8 +27,18 @@ const STUDY_FILE: &str = "study.toml";
 /// What the names of files begin with that describe testbeds.
 const TESTBED_PREFIX: &str = "testbed-";
 
+impl Study {
+    /// Reads a study from its files, each a name and its text: `study.toml`, and a file a figure.
+    ///
+    /// # Errors
+    /// [`StudyError::NoStudyFile`]; [`StudyError::Malformed`] with file and line.
+    pub fn parse(files: &[(&str, &str)]) -> Result<Self, StudyError> {
+        read(files)
+    }
+}
+
 /// Reads a study from its files, in any order.
-pub(crate) fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
+fn read(files: &[(&str, &str)]) -> Result<Study, StudyError> {
     let (name, text) = files.iter().find(|(name, _)| *name == STUDY_FILE).ok_or(StudyError::NoStudyFile)?;
     let file = File { name, text };
     let study: StudyFile = file.read()?;
@@ -88,7 +100,7 @@ fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
     if value.parse::<f64>().is_err() {
         return Err(format!("'{key}' is guessed, but {value} is no number to move: take it from guessed"));
     }
-    for factor in [1.0 - SHARE, 1.0 + SHARE] {
+    for factor in [1.0 - GUESS_SHIFT, 1.0 + GUESS_SHIFT] {
         model.clone().scale(key, factor).map_err(|error| {
             format!(
                 "'{key}' is guessed, and {factor} times as much is not possible: {error}; take it from guessed"
@@ -104,7 +116,9 @@ fn check_name(file: &File, name: &Spanned<String>) -> Result<(), StudyError> {
     if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') {
         return Ok(());
     }
-    let reason = format_args!("name={text} does not fit: letters, digits, - and _, as it names a folder too");
+    let reason = format_args!(
+        "invalid value name={text}: expected letters, digits, - and _, because it also names a folder"
+    );
     Err(file.error(&name.span(), reason))
 }
 
@@ -262,7 +276,7 @@ fn distinct<'a>(
 
 fn count(file: &File, groups: &Spanned<u32>) -> Result<u32, StudyError> {
     match *groups.get_ref() {
-        0 => Err(file.error(&groups.span(), "groups=0 does not fit: a whole number from 1")),
+        0 => Err(file.error(&groups.span(), "invalid value groups=0: expected a whole number from 1")),
         groups => Ok(groups),
     }
 }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use treecast_plan::Label;
 
-use crate::Unit;
 use crate::figure::{Best, Scale};
+use crate::measure::Unit;
 
 /// The most values of x.
 pub(super) const VALUES_MAX: usize = 10_000;

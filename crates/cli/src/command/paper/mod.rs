@@ -15,7 +15,7 @@ use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
-use crate::output::{complain, emit, make_folder, width, write_file};
+use crate::output::{emit, make_folder, print_message, width, write_file};
 use crate::sweep::Sweep;
 
 #[derive(Debug, Args)]
@@ -215,7 +215,7 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
     let unfinished = rows_of_figure.iter().filter(unfinished).count();
     if unfinished > 0 {
         let all = rows_of_figure.len();
-        complain(&format!("{unfinished} of {all} runs of {} did not complete", figure.name));
+        print_message(&format!("{unfinished} of {all} runs of {} did not complete", figure.name));
     }
     text += &deadlocks(rows_of_figure);
     let at = folder.join(&figure.name);

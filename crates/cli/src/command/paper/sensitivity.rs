@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use treecast_study::{FigureSpec, Headline, SHARE, Sensitivity};
+use treecast_study::{FigureSpec, GUESS_SHIFT, Headline, Sensitivity};
 
 use super::{chosen, load};
 use crate::output::{emit, plain, progress_bar, width};
@@ -95,7 +95,7 @@ fn table(spec: &FigureSpec, sensitivity: &Sensitivity) -> String {
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.style_mut().row_separator = comfy_table::LineStyle::none();
     table.set_width(width());
-    let percent = SHARE * 100.0;
+    let percent = GUESS_SHIFT * 100.0;
     let sides = ["-", "+"].map(|sign| format!("{sign}{percent} %"));
     table.set_header(["panel", "series", "at x", "factor", "guess", &sides[0], &sides[1]]);
     let mut still: BTreeSet<&str> = sensitivity.moved.iter().map(|(key, _)| key.as_str()).collect();

@@ -10,7 +10,7 @@ use treecast_sim::{Offload, Parameters, Simulator, Trace};
 use treecast_terms::Keyed as _;
 
 use crate::arguments::{FabricArguments, PlanArguments, whole_number};
-use crate::output::{OutArguments, complain, write_file};
+use crate::output::{OutArguments, print_message, write_file};
 
 #[derive(Debug, Args)]
 #[command(
@@ -123,7 +123,7 @@ fn write_trace(arguments: &Arguments, trace: Option<Trace>) -> anyhow::Result<()
     let (Some(path), Some(trace)) = (&arguments.trace, trace) else { return Ok(()) };
     let dropped = trace.dropped();
     if dropped > 0 {
-        complain(&format!("note: the trace is full; its last {dropped} slices are missing"));
+        print_message(&format!("note: the trace is full; its last {dropped} slices are missing"));
     }
     write_file(path, &trace.finish())
 }

@@ -1,48 +1,71 @@
 //! The torus family. Nodes are known by their coordinates; a member stands where its host does.
 
-use treecast_fabric::{Channel, Direction, Fabric, Grid, LinkId, RouteFinder, Routing};
+use treecast_fabric::{DimensionOrder, Direction, Fabric, Grid, LinkId, RouteFinder, Routing};
 
-use super::{Form, Relay, Scheme, Sender, tree};
-use crate::{Group, MemberId, PlanError, Worm, WormKind, shape};
+use super::sender::Sender;
+use crate::{Form, Group, MemberId, PlanError, Relay, TorusScheme, Worm, WormKind, shape};
 
 /// Makes the worms of a torus scheme.
 #[derive(Debug)]
-pub(crate) struct TorusMaker<'a> {
+pub(super) struct TorusMaker<'a> {
     fabric: &'a Fabric,
     grid: &'a Grid,
-    scheme: Scheme,
+    rule: Rule<'a>,
+}
+
+/// A torus scheme on a fabric that it fits.
+#[derive(Debug, Clone, Copy)]
+enum Rule<'a> {
+    U,
+    S(Chain<'a>),
+    Md(Chain<'a>),
+    Mu { r: usize, chain: Chain<'a>, relay: Relay },
+}
+
+/// A [`Form`] on a fabric that it fits: worms along rings turn as dimension order allows, not as other routings do.
+#[derive(Debug, Clone, Copy)]
+enum Chain<'a> {
+    StoreAndForward,
+    Worm(&'a DimensionOrder),
 }
 
 impl<'a> TorusMaker<'a> {
-    /// Worms along rings turn as dimension order allows, not as other routings do.
-    pub(super) fn new(fabric: &'a Fabric, scheme: &Scheme, form: Form) -> Result<Self, PlanError> {
-        let (topology, routing, name) = (fabric.topology(), fabric.routing(), scheme.name());
-        match (topology.grid(), routing) {
-            (None, _) => Err(PlanError::NeedsTorus { scheme: name, fabric: "a network of switches" }),
-            (Some(grid), _) if !grid.wraps() => Err(PlanError::NeedsTorus { scheme: name, fabric: "a mesh" }),
-            (Some(_), Routing::UpDown(_) | Routing::ShortestPath(_)) if form == Form::Worm => {
+    pub(super) fn new(fabric: &'a Fabric, scheme: TorusScheme) -> Result<Self, PlanError> {
+        let name = scheme.name();
+        let needs_torus = |fabric| Err(PlanError::NeedsTorus { scheme: name, fabric });
+        let Some(grid) = fabric.topology().grid() else { return needs_torus("a network of switches") };
+        if !grid.wraps() {
+            return needs_torus("a mesh");
+        }
+        let chain = |form| match (form, fabric.routing()) {
+            (Form::StoreAndForward, _) => Ok(Chain::StoreAndForward),
+            (Form::Worm, Routing::DimensionOrder(routing)) => Ok(Chain::Worm(routing)),
+            (Form::Worm, routing @ (Routing::UpDown(_) | Routing::ShortestPath(_))) => {
                 Err(PlanError::NeedsDimensionOrder { scheme: name, routing: routing.name() })
             }
-            (Some(grid), _) => Ok(Self { fabric, grid, scheme: scheme.clone() }),
-        }
+        };
+        let rule = match scheme {
+            TorusScheme::U => Rule::U,
+            TorusScheme::S { form } => Rule::S(chain(form)?),
+            TorusScheme::Md { form } => Rule::Md(chain(form)?),
+            TorusScheme::Mu { r, form, relay } => Rule::Mu { r: r as usize, chain: chain(form)?, relay },
+        };
+        Ok(Self { fabric, grid, rule })
     }
 
     pub(super) fn worms(&self, finder: &mut Option<RouteFinder>, group: &Group) -> Vec<Worm> {
         let torus = Torus { fabric: self.fabric, grid: self.grid, group };
-        if self.scheme == Scheme::UTorus {
-            return torus.halved(finder);
-        }
         let mut sender = Sender::new(finder, group);
         let root = group.root();
-        match self.scheme {
-            Scheme::STorus { form } => torus.along_cycle(&mut sender, root, &torus.ranked(group), form),
-            Scheme::MdTorus { form } => {
-                torus.by_dimension(&mut sender, root, group.destinations().to_vec(), 0, form);
+        match self.rule {
+            Rule::U => sender.send_along(&shape::halving(group.size()), &torus.by_coordinates()),
+            Rule::S(chain) => torus.along_cycle(&mut sender, root, &torus.ranked(), chain),
+            Rule::Md(chain) => {
+                torus.by_dimension(&mut sender, root, group.destinations().to_vec(), 0, chain);
             }
-            Scheme::MuTorus { r, form, relay } => {
-                torus.by_partition(&mut sender, root, &torus.ranked(group), r as usize, form, relay);
+            Rule::Mu { r, chain, relay } => {
+                torus.by_partition(&mut sender, root, &torus.ranked(), r, chain, relay);
             }
-            _ => unreachable!("{} is no torus scheme", self.scheme.name()),
         }
         sender.worms
     }
@@ -55,15 +78,15 @@ struct Torus<'a> {
 }
 
 impl Torus<'_> {
-    /// Recursive halving over the members sorted by coordinates (x, then y, ...), rotated so that the root is first.
-    fn halved(&self, finder: &mut Option<RouteFinder>) -> Vec<Worm> {
+    /// The members sorted by coordinates (x, then y, ...), rotated so that the root is first.
+    fn by_coordinates(&self) -> Vec<MemberId> {
         let group = self.group;
         let mut members = group.destinations().to_vec();
         members.push(group.root());
         members.sort_by_key(|&member| (self.grid.coordinates(self.node(member)).collect::<Vec<_>>(), member));
         let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
         members.rotate_left(root);
-        tree::over_members(finder, group, &shape::halving(group.size()), &members)
+        members
     }
 
     /// The node that a member's host stands at.
@@ -89,9 +112,9 @@ impl Torus<'_> {
     }
 
     /// The destinations as the cycle passes them from the root on.
-    fn ranked(&self, group: &Group) -> Vec<MemberId> {
-        let root = self.node(group.root());
-        let mut members = group.destinations().to_vec();
+    fn ranked(&self) -> Vec<MemberId> {
+        let root = self.node(self.group.root());
+        let mut members = self.group.destinations().to_vec();
         members.sort_by_key(|&member| (self.distance(root, self.node(member)), member));
         members
     }
@@ -122,10 +145,12 @@ impl Torus<'_> {
     }
 
     /// A chain of sends, or one worm along the cycle, from a holder over members that the cycle passes in this order.
-    fn along_cycle(&self, sender: &mut Sender, from: MemberId, to: &[MemberId], form: Form) {
-        match form {
-            Form::StoreAndForward => chain(sender, from, to),
-            Form::Worm => self.worm(sender, from, to, |here, there| self.cycle_links(here, there)),
+    fn along_cycle(&self, sender: &mut Sender, from: MemberId, to: &[MemberId], chain: Chain) {
+        match chain {
+            Chain::StoreAndForward => store_and_forward(sender, from, to),
+            Chain::Worm(routing) => {
+                self.worm(sender, routing, from, to, |here, there| self.cycle_links(here, there));
+            }
         }
     }
 
@@ -133,6 +158,7 @@ impl Torus<'_> {
     fn worm(
         &self,
         sender: &mut Sender,
+        routing: &DimensionOrder,
         from: MemberId,
         to: &[MemberId],
         links: impl Fn(u32, u32) -> Vec<LinkId>,
@@ -149,19 +175,12 @@ impl Torus<'_> {
                 route.push(topology.ejection(host_of(stop[0])));
                 at = there;
             }
-            sender.push(from, WormKind::Path, far, self.channels(route));
+            // Drops between links do not count as turns.
+            sender.push(from, WormKind::Path, far, routing.channels(topology, route));
         }
         for member in near {
             sender.send(from, member);
         }
-    }
-
-    /// Links on their virtual channels; drops between them do not count as turns.
-    fn channels(&self, route: Vec<LinkId>) -> Vec<Channel> {
-        let Routing::DimensionOrder(routing) = self.fabric.routing() else {
-            unreachable!("worms are refused on other routings");
-        };
-        routing.channels(self.fabric.topology(), route)
     }
 
     /// Partition by dimension: a header in each ring that has destinations, which serves its ring in order.
@@ -171,7 +190,7 @@ impl Torus<'_> {
         from: MemberId,
         members: Vec<MemberId>,
         dimension: u32,
-        form: Form,
+        chain: Chain,
     ) {
         // How far a member stands behind the sender, in each dimension from this one on.
         let offset = |member: MemberId, d: u32| {
@@ -184,13 +203,13 @@ impl Torus<'_> {
         let mut members = members;
         members.sort_by_key(|&member| (offsets(member), member));
         if dimension + 1 == self.grid.dimensions() {
-            return self.ring(sender, from, &members, form);
+            return self.ring(sender, from, &members, chain);
         }
         let mut served = Vec::new();
         for ring in members.chunk_by(|&a, &b| offset(a, dimension) == offset(b, dimension)) {
             let last_ring = dimension + 2 == self.grid.dimensions();
-            if form == Form::Worm && last_ring {
-                self.ring(sender, from, ring, form);
+            if matches!(chain, Chain::Worm(_)) && last_ring {
+                self.ring(sender, from, ring, chain);
             } else if offset(ring[0], dimension) == 0 {
                 served.push((from, ring.to_vec()));
             } else {
@@ -199,15 +218,17 @@ impl Torus<'_> {
             }
         }
         for (header, rest) in served {
-            self.by_dimension(sender, header, rest, dimension + 1, form);
+            self.by_dimension(sender, header, rest, dimension + 1, chain);
         }
     }
 
     /// Serves members of one ring in order: by a chain, or by a worm that takes dimension order to the ring.
-    fn ring(&self, sender: &mut Sender, from: MemberId, members: &[MemberId], form: Form) {
-        match form {
-            Form::StoreAndForward => chain(sender, from, members),
-            Form::Worm => self.worm(sender, from, members, |here, there| self.upward_links(here, there)),
+    fn ring(&self, sender: &mut Sender, from: MemberId, members: &[MemberId], chain: Chain) {
+        match chain {
+            Chain::StoreAndForward => store_and_forward(sender, from, members),
+            Chain::Worm(routing) => {
+                self.worm(sender, routing, from, members, |here, there| self.upward_links(here, there));
+            }
         }
     }
 
@@ -232,32 +253,34 @@ impl Torus<'_> {
         from: MemberId,
         ranked: &[MemberId],
         r: usize,
-        form: Form,
+        chain: Chain,
         relay: Relay,
     ) {
         let leaders: Vec<MemberId> = ranked.chunks(r).map(|partition| partition[0]).collect();
         if leaders.len() > r {
-            self.by_partition(sender, from, &leaders, r, form, relay);
+            self.by_partition(sender, from, &leaders, r, chain, relay);
         } else {
             for &leader in &leaders {
                 sender.send(from, leader);
             }
         }
         for partition in ranked.chunks(r).filter(|partition| partition.len() > 1) {
-            match relay {
-                Relay::Separate if form == Form::StoreAndForward => {
+            match (relay, chain) {
+                (Relay::Separate, Chain::StoreAndForward) => {
                     for &member in &partition[1..] {
                         sender.send(partition[0], member);
                     }
                 }
-                _ => self.along_cycle(sender, partition[0], &partition[1..], form),
+                (Relay::Chain, _) | (_, Chain::Worm(_)) => {
+                    self.along_cycle(sender, partition[0], &partition[1..], chain);
+                }
             }
         }
     }
 }
 
-/// Each sends to the next.
-fn chain(sender: &mut Sender, from: MemberId, to: &[MemberId]) {
+/// Each member sends to the next.
+fn store_and_forward(sender: &mut Sender, from: MemberId, to: &[MemberId]) {
     let mut holder = from;
     for &member in to {
         sender.send(holder, member);

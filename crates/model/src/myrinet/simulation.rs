@@ -8,14 +8,14 @@ use treecast_fabric::{HostId, RouteFinder};
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
 use super::credits::{BufferCredits, Manager};
 use super::node::{Job, Node, Notice, Packet, Post, Transmission};
+use super::parameters::Parameters;
 use super::policies::{Layer, Operation};
 use super::stream::Stream;
 use super::tree::{Tree, members};
-use crate::Task;
 use crate::kernel::{EventQueue, Network, Server};
+use crate::task::Task;
 
 /// A stream's timer may run out so often without an acknowledgment before the run is given up.
 pub(super) const SILENT_MAX: u32 = 64;
@@ -66,7 +66,7 @@ pub(super) struct Counts {
 
 /// A run.
 #[derive(Debug)]
-pub(super) struct World<'a> {
+pub(super) struct Simulation<'a> {
     pub parameters: &'a Parameters,
     /// Who forwards.
     pub forwarder: Offload,
@@ -104,8 +104,8 @@ pub(super) struct World<'a> {
     pub journal: Vec<(usize, usize, u64)>,
 }
 
-impl<'a> World<'a> {
-    /// A world in which nothing has happened.
+impl<'a> Simulation<'a> {
+    /// A run before its first event.
     pub fn new(
         parameters: &'a Parameters,
         task: &Task<'a>,
@@ -118,7 +118,7 @@ impl<'a> World<'a> {
         let Parameters { operation, groups, messages, .. } = *parameters;
         let receivers = hosts.len() as u64 - 1;
         let each = if forwarder == Offload::Host { receivers } else { 1 };
-        let mut world = Self {
+        let mut simulation = Self {
             parameters,
             forwarder,
             rendezvous,
@@ -151,8 +151,8 @@ impl<'a> World<'a> {
             hosts,
             trees,
         };
-        world.enter(task.seed);
-        world
+        simulation.enter(task.seed);
+        simulation
     }
 
     /// Lets the processes enter: the first root at once, each other so much later as it computes. It draws from a span of

@@ -1,14 +1,14 @@
-//! What several parts ask of the machine.
+//! Queries of the machine that several examinations share.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A small file of the kernel, without the blanks at its ends.
+/// The trimmed contents of a file in /proc or /sys.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Where a tool is: also in the usual folders, those of the administrator among them, which users need not have in their path.
+/// The path of a tool. Searches the system folders too, because /usr/sbin is often not in the `PATH` of ordinary users.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let given = std::env::var_os("PATH").unwrap_or_default();
     let folders =
@@ -16,10 +16,10 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// What a tool prints, if it succeeds.
-pub fn output(tool: &Path, words: &[&str]) -> Option<String> {
+/// The standard output of a tool; `None` if it fails.
+pub fn output(tool: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(tool);
-    let output = command.args(words).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let output = command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -27,7 +27,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The kernel's version: its first two numbers, and all of it.
+/// The kernel's version: major and minor number, and the whole release string.
 pub fn kernel() -> ((u32, u32), String) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     (version(&release), release)
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_kernels_are_numbers() {
+    fn kernel_releases_are_parsed() {
         assert_eq!(version("6.12.41-amd64"), (6, 12));
         assert_eq!(version("5.9-rc1"), (5, 9));
         assert_eq!(version("strange"), (0, 0));

@@ -5,12 +5,12 @@ use treecast_plan::{Analysis, MemberId, Plan, Sends};
 use treecast_sim::Status;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
 use super::links::{Links, PacketId};
+use super::parameters::Parameters;
 use super::process::{Pieces, Process};
 use super::way::{Leg, Ringlets};
-use crate::Outcome;
 use crate::kernel::{EventQueue, LAST, Server};
+use crate::task::Outcome;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -33,7 +33,7 @@ struct Packet {
     left: u32,
     /// How many receivers it has still to reach.
     receivers: u32,
-    /// How long it is, and how long it takes a link: known by [`Engine::measured`].
+    /// How long it is, and how long it takes a link: known by [`Simulation::measured`].
     length: Bytes,
     wire: Picoseconds,
 }
@@ -66,7 +66,7 @@ struct Message {
 }
 
 /// Everything there is.
-pub(super) struct Engine<'a> {
+pub(super) struct Simulation<'a> {
     plan: &'a Plan,
     parameters: &'a Parameters,
     pieces: Pieces,
@@ -92,7 +92,7 @@ pub(super) struct Engine<'a> {
     in_transit_max: u32,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> Simulation<'a> {
     pub fn new(
         fabric: &'a Fabric,
         grid: &Grid,

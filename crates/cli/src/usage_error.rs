@@ -1,18 +1,21 @@
-//! What is wrong with a command line, in one sentence.
+//! Usage errors in one sentence.
+
+use std::fmt::Display;
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use treecast_lab::LabError;
+use treecast_node::NodeError;
 use treecast_sim::UnknownOffload;
 use treecast_terms::{SpecError, nearest_hint};
 
-/// One sentence that names the offending value. Clap's own messages take several lines, and wrap those of our readers.
+/// One sentence that names the offending value. Clap's own messages take several lines, and wrap the messages of our parsers.
 pub fn sentence(error: &Error) -> String {
     let option = option(error);
     match error.kind() {
         ErrorKind::ValueValidation => value(error, &option),
         ErrorKind::InvalidValue if text(error, ContextKind::InvalidValue).is_empty() => {
-            format!("{option} needs a value")
+            format!("{option} requires a value")
         }
         ErrorKind::InvalidValue => {
             let given = text(error, ContextKind::InvalidValue);
@@ -21,12 +24,12 @@ pub fn sentence(error: &Error) -> String {
         }
         ErrorKind::TooManyValues => format!("{option} takes no value"),
         ErrorKind::UnknownArgument if option.starts_with('-') => {
-            format!("there is no option '{option}'{}", hint(error, ContextKind::SuggestedArg))
+            format!("unknown option '{option}'{}", hint(error, ContextKind::SuggestedArg))
         }
-        ErrorKind::UnknownArgument => format!("'{option}' is one word too many"),
+        ErrorKind::UnknownArgument => format!("unexpected argument '{option}'"),
         ErrorKind::InvalidSubcommand => {
             let given = text(error, ContextKind::InvalidSubcommand);
-            format!("there is no command '{given}'{}", hint(error, ContextKind::SuggestedSubcommand))
+            format!("unknown command '{given}'{}", hint(error, ContextKind::SuggestedSubcommand))
         }
         ErrorKind::ArgumentConflict => match first_word(&text(error, ContextKind::PriorArg)) {
             other if other == option => format!("{option} is given twice"),
@@ -35,29 +38,31 @@ pub fn sentence(error: &Error) -> String {
         ErrorKind::MissingRequiredArgument => {
             format!("{} is missing", list(error, ContextKind::InvalidArg).join(" "))
         }
-        ErrorKind::InvalidUtf8 => "what was given is not all UTF-8".into(),
+        ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".into(),
         _ => first_line(error),
     }
 }
 
-/// A value that one of our readers refused: those of names have said it all, those of numbers what would fit.
+/// A value that one of our parsers rejected. Parsers of names and specs give the whole sentence, parsers of numbers what they
+/// expected.
 fn value(error: &Error, option: &str) -> String {
     let given = text(error, ContextKind::InvalidValue);
     let Some(reason) = std::error::Error::source(error) else { return first_line(error) };
-    if let Some(LabError::Setting { fits, .. }) = reason.downcast_ref() {
-        return format!("{option} {given} does not fit: {fits}");
+    let invalid = |expected: &dyn Display| format!("invalid value {given} for {option}: expected {expected}");
+    if let Some(LabError::Setting { expected, .. }) = reason.downcast_ref() {
+        return invalid(expected);
     }
-    if let Some(unknown) = reason.downcast_ref::<UnknownOffload>() {
-        return unknown.to_string();
+    if reason.is::<UnknownOffload>() || reason.is::<NodeError>() {
+        return reason.to_string();
     }
     match reason.downcast_ref::<SpecError>() {
         Some(SpecError::NoName(_)) => format!("{option} '{given}' does not begin with a name"),
         Some(reason) => reason.to_string(),
-        None => format!("{option} {given} does not fit: {reason}"),
+        None => invalid(reason),
     }
 }
 
-/// The option concerned, without what it takes.
+/// The name of the option, without its value name.
 fn option(error: &Error) -> String {
     first_word(&text(error, ContextKind::InvalidArg))
 }
@@ -80,7 +85,7 @@ fn list(error: &Error, kind: ContextKind) -> Vec<String> {
 
 fn hint(error: &Error, kind: ContextKind) -> String {
     match &list(error, kind)[..] {
-        [] => "; --help shows those there are".into(),
+        [] => "; see --help".into(),
         near => format!(": did you mean {}?", near.join(", ")),
     }
 }

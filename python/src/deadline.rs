@@ -1,4 +1,4 @@
-//! Waiting that a timeout and Ctrl-C end.
+//! Waits that a timeout and Ctrl-C end.
 
 use std::time::{Duration, Instant};
 
@@ -7,50 +7,50 @@ use treecast_node::NodeError;
 
 use crate::error::{TreecastError, failed};
 
-/// Signals are looked at as often.
+/// The interval at which signals are checked.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// How long a call may wait: in slices, between which signals are looked at. To be used without the GIL.
-pub struct Patience {
+/// The deadline of a call. The call waits in slices, and checks signals between them. To be used without the GIL.
+pub struct Deadline {
     until: Option<Instant>,
-    signals_seen: Instant,
+    signals_checked: Instant,
 }
 
-/// A time in seconds; none: for ever, as is what is more than the clock can count.
+/// A timeout in seconds; `None` and values beyond the range of the clock mean no timeout.
 ///
 /// # Errors
-/// [`TreecastError`] for a number that is no time.
+/// [`TreecastError`] for a negative number or NaN.
 pub fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     match timeout {
         Some(seconds) if seconds >= 0.0 => Ok(Duration::try_from_secs_f64(seconds).ok()),
         Some(seconds) => Err(TreecastError::new_err(format!(
-            "a timeout is a number of seconds from 0 on, or None for ever, and not {seconds}"
+            "invalid value {seconds} for timeout: expected a number of seconds from 0, or None"
         ))),
         None => Ok(None),
     }
 }
 
-impl Patience {
-    /// As long as [`seconds`] says.
+impl Deadline {
+    /// After a timeout in seconds.
     ///
     /// # Errors
     /// Those of [`seconds`].
     pub fn new(timeout: Option<f64>) -> PyResult<Self> {
         let now = Instant::now();
         let until = seconds(timeout)?.and_then(|timeout| now.checked_add(timeout));
-        Ok(Self { until, signals_seen: now })
+        Ok(Self { until, signals_checked: now })
     }
 
-    /// For ever.
-    pub fn endless() -> Self {
-        Self { until: None, signals_seen: Instant::now() }
+    /// No deadline.
+    pub fn never() -> Self {
+        Self { until: None, signals_checked: Instant::now() }
     }
 
-    /// Attempts once and, while the answer is that there is more to do or that a slice is over, again. The inner error is that of
-    /// an attempt.
+    /// Repeats an attempt until it succeeds or fails; `Ok(None)` and timeouts of a slice mean another attempt. The inner error is
+    /// that of an attempt.
     ///
     /// # Errors
-    /// `TimeoutError`; what a handler of signals raises, as `KeyboardInterrupt`.
+    /// `TimeoutError`; the exception of a signal handler, such as `KeyboardInterrupt`.
     pub fn wait<T>(
         &mut self,
         mut attempt: impl FnMut(Duration) -> Result<Option<T>, NodeError>,
@@ -72,20 +72,20 @@ impl Patience {
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method has a lifetime of its own")]
     fn check(&mut self, error: NodeError) -> PyResult<()> {
-        self.look(|py| py.check_signals())?;
+        self.poll(|py| py.check_signals())?;
         if self.until.is_some_and(|until| until <= Instant::now()) { Err(failed(error)) } else { Ok(()) }
     }
 
-    /// Looks at something, such as signals, if it is time to.
+    /// Calls `check`, for example for signals, unless the last call was less than a slice ago.
     ///
     /// # Errors
-    /// What is seen.
-    pub fn look(&mut self, look: impl FnOnce(Python<'_>) -> PyResult<()>) -> PyResult<()> {
+    /// Those of `check`.
+    pub fn poll(&mut self, check: impl FnOnce(Python<'_>) -> PyResult<()>) -> PyResult<()> {
         let now = Instant::now();
-        if now.duration_since(self.signals_seen) < SLICE {
+        if now.duration_since(self.signals_checked) < SLICE {
             return Ok(());
         }
-        self.signals_seen = now;
-        Python::attach(look)
+        self.signals_checked = now;
+        Python::attach(check)
     }
 }

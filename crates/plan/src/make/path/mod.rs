@@ -14,12 +14,12 @@ mod search;
 use search::{Path, Search, end};
 use treecast_fabric::{Channel, Fabric, RouteFinder, Topology};
 
-use super::{PathPolicy, Sender, Share};
-use crate::{Group, MemberId, PlanError, Worm, WormKind};
+use super::sender::Sender;
+use crate::{Group, MemberId, PathPolicy, PlanError, Share, Worm, WormKind};
 
 /// Makes path worms in phases.
 #[derive(Debug)]
-pub(crate) struct PathMaker<'a> {
+pub(in crate::make) struct PathMaker<'a> {
     topology: &'a Topology,
     policy: PathPolicy,
     search: Search<'a>,
@@ -28,7 +28,7 @@ pub(crate) struct PathMaker<'a> {
 }
 
 impl<'a> PathMaker<'a> {
-    pub(super) fn new(fabric: &'a Fabric, policy: PathPolicy) -> Result<Self, PlanError> {
+    pub(in crate::make) fn new(fabric: &'a Fabric, policy: PathPolicy) -> Result<Self, PlanError> {
         let Some(routing) = fabric.routing().up_down() else {
             return Err(PlanError::NeedsUpDown { scheme: "path", routing: fabric.routing().name() });
         };
@@ -37,7 +37,7 @@ impl<'a> PathMaker<'a> {
         Ok(Self { topology, policy, search: Search::new(topology, routing), uncovered })
     }
 
-    pub(super) fn worms(&mut self, finder: &mut Option<RouteFinder>, group: &Group) -> Vec<Worm> {
+    pub(in crate::make) fn worms(&mut self, finder: &mut Option<RouteFinder>, group: &Group) -> Vec<Worm> {
         let topology = self.topology;
         let host_of = |member| group.placement().host_of(member);
         let near = self.uncover(group);

@@ -1,8 +1,7 @@
-//! Packets that are overtaken: the switch gives a share of them to a TAP device, and here they are held for a while, and given
-//! back to the switch.
+//! Reordering: the switch redirects a fraction of the packets to a TAP device; a thread holds each for a while and writes it back.
 //!
-//! Whoever opens a TAP device has to be in its network. So a child opens it that is forked for nothing else, and hands the
-//! descriptor over.
+//! A TAP device is opened from within its network namespace. A child process that is forked for that opens it, and passes the
+//! descriptor.
 #![expect(unsafe_code, reason = "code between fork and exec, and an ioctl")]
 
 use std::collections::VecDeque;
@@ -25,42 +24,42 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
 };
 
-/// The TAP device, as switch.sh calls it.
-pub(crate) const DEVICE: &str = "late";
+/// The name of the TAP device, which switch.sh creates.
+pub(crate) const DEVICE: &str = "reorder";
 
 /// How long a packet is held: a few dozen packets of 1,500 bytes overtake it at 1 Gb/s.
 const HELD_FOR: Duration = Duration::from_millis(1);
 
-/// As many packets are held at most; further ones wait in the device.
+/// The maximum number of held packets; further ones wait in the queue of the device.
 const HELD_MAX: usize = 16_384;
 
-/// How long the kernel takes at most to notice that a device is used, in milliseconds.
-const NOTICED_WITHIN_MS: u32 = 10_000;
+/// The timeout for the device to become running after it was opened, in milliseconds.
+const RUNNING_WITHIN_MS: u32 = 10_000;
 
-/// The longest frame: the largest packet of a lab, behind an Ethernet header with a VLAN tag.
+/// The longest frame: the largest MTU of a lab, and an Ethernet header with a VLAN tag.
 const FRAME_BYTES_MAX: usize = 65_535 + 18;
 
-/// A thread that holds packets, until this is dropped.
+/// A thread that delays packets until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct Reorderer {
     end: PipeWriter,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Late {
-    /// Takes over the TAP device of a lab; `switch` is the parent of the lab's first process.
+impl Reorderer {
+    /// Opens the TAP device of a lab; `switch` is the parent of the lab's first process.
     pub(crate) fn start(switch: u32, own_user: bool) -> io::Result<Self> {
         let tap = open_tap(switch, own_user)?;
         let (ended, end) = io::pipe()?;
-        let thread = std::thread::Builder::new().name("lab-late".into());
+        let thread = std::thread::Builder::new().name("lab-reorder".into());
         let thread = thread.spawn(move || hold(&tap, &ended))?;
         Ok(Self { end, thread: Some(thread) })
     }
 }
 
-impl Drop for Late {
+impl Drop for Reorderer {
     fn drop(&mut self) {
-        // Not by closing it: a child that was forked meanwhile may have it open as well.
+        // Closing the pipe is not sufficient: a child that was forked meanwhile may have it open as well.
         if self.end.write_all(b".").is_ok()
             && let Some(thread) = self.thread.take()
         {
@@ -70,7 +69,7 @@ impl Drop for Late {
 }
 
 fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
-    // The user namespace comes first: it gives the right to enter the other.
+    // The user namespace comes first: it grants the right to enter the network namespace.
     let user = own_user.then_some("user");
     let namespaces =
         user.into_iter().chain(["net"]).map(|name| File::open(format!("/proc/{switch}/ns/{name}")));
@@ -85,21 +84,21 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
             OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        // SAFETY: numbers and a name; all zeros are a value.
+        // SAFETY: `ifreq` consists of integers, for which all zeros is a valid value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(DEVICE.bytes()) {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-        // SAFETY: the request is as long as the kernel reads.
+        // SAFETY: the kernel reads one `ifreq`.
         if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &raw const request) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // The kernel has now to notice that somebody is there: what comes before is dropped.
+        // The kernel drops packets until it has noticed that the device is open.
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         let mut is_running = false;
-        for _ in 0..NOTICED_WITHIN_MS {
-            // SAFETY: the request is what the call reads and writes, and its flags are a number.
+        for _ in 0..RUNNING_WITHIN_MS {
+            // SAFETY: the call reads and writes one `ifreq`, and sets the flags of its union.
             unsafe {
                 if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) != 0 {
                     return Err(io::Error::last_os_error());
@@ -114,7 +113,7 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
         if !is_running {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Whoever sets flags, though to what they are, waits for who is changing the interface, and so for all behind this flag.
+        // Setting the flags, even to their current value, waits for the kernel's rtnl lock, and so until the change is complete.
         // SAFETY: as above.
         if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } != 0 {
             return Err(io::Error::last_os_error());
@@ -124,11 +123,11 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
         let descriptors = [tap.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         sendmsg(&there, &[IoSlice::new(b".")], &mut ancillary, SendFlags::NOSIGNAL)?;
-        // SAFETY: nothing that the caller has registered for its own end is run.
+        // SAFETY: `_exit` runs no exit handlers of the parent.
         unsafe { libc::_exit(0) }
     };
     let mut command = Command::new("no program");
-    // SAFETY: between fork and exit nothing is allocated and no lock is taken: system calls alone.
+    // SAFETY: between fork and exit there are only system calls: no allocation, no lock.
     unsafe { command.pre_exec(instead_of_a_program) };
     command.spawn()?.wait()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -139,17 +138,17 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut sent) => sent.next(),
         _ => None,
     });
-    received.ok_or_else(|| io::Error::other("the TAP device was not handed over"))
+    received.ok_or_else(|| io::Error::other("the TAP device was not passed"))
 }
 
-/// Gives each frame back when its time has come, until there is something in `ended`, or the device is gone.
+/// Writes each frame back after its delay, until `ended` is readable or the device is gone.
 fn hold(tap: &OwnedFd, ended: &PipeReader) {
     let mut frame = vec![0; FRAME_BYTES_MAX];
     let mut held: VecDeque<(Instant, Box<[u8]>)> = VecDeque::new();
     loop {
         let now = Instant::now();
         while let Some((_, frame)) = held.pop_front_if(|(until, _)| *until <= now) {
-            // What the switch does not take is lost, as at any queue that is full.
+            // A frame that the switch does not accept is lost, as at any full queue.
             let _ = rustix::io::write(tap, &frame);
         }
         let wait = held.front().map(|(until, _)| Timespec {
@@ -162,11 +161,11 @@ fn hold(tap: &OwnedFd, ended: &PipeReader) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
-        let of_the_device = events[1].revents();
-        if !events[0].revents().is_empty() || of_the_device.intersects(PollFlags::ERR | PollFlags::HUP) {
+        let device_events = events[1].revents();
+        if !events[0].revents().is_empty() || device_events.intersects(PollFlags::ERR | PollFlags::HUP) {
             return;
         }
-        if of_the_device.contains(PollFlags::IN)
+        if device_events.contains(PollFlags::IN)
             && let Ok(length) = rustix::io::read(tap, &mut frame)
         {
             held.push_back((Instant::now() + HELD_FOR, frame[..length].into()));

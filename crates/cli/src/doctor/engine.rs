@@ -1,13 +1,13 @@
-//! What the engine within the kernel needs: its BPF program, and interfaces to put it on.
+//! The requirements of the kernel engine: its BPF program, and interfaces to attach it to.
 
 use std::path::Path;
 
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 
-use crate::Area::KernelEngine;
-use crate::Finding;
-use crate::hosts::Classifier;
-use crate::machine::{is_root, kernel, output, read, tool};
+use crate::doctor::hosts::Classifier;
+use crate::doctor::machine::{is_root, kernel, output, read, tool};
+use crate::doctor::report::Area::KernelEngine;
+use crate::doctor::report::Finding;
 
 pub fn examine(classifier: Classifier) -> Vec<Finding> {
     let mut findings = vec![version(), built(Program::is_built())];
@@ -27,33 +27,33 @@ fn version() -> Finding {
 
 fn built(is_built: Result<(), EbpfError>) -> Finding {
     match is_built {
-        Ok(()) => Finding::ok(KernelEngine, "BPF program", "it is part of this build"),
+        Ok(()) => Finding::ok(KernelEngine, "BPF program", "included in this build"),
         Err(error) => {
-            let means = "the kernel engine is not part of this build";
-            Finding::missing(KernelEngine, "BPF program", error.to_string(), means)
+            let effect = "the kernel engine is not part of this build";
+            Finding::missing(KernelEngine, "BPF program", error.to_string(), effect)
         }
     }
 }
 
-/// Whether the kernel takes the program, which is attached to nothing; nothing if there is none to try it with.
+/// Whether the kernel loads the program, which is then not attached. `None` for a build without the program.
 fn loaded(loaded: Result<(), EbpfError>) -> Option<Finding> {
     let name = "BPF loading";
     let error = match loaded {
-        Ok(()) => return Some(Finding::ok(KernelEngine, name, "the program was loaded, and is gone again")),
+        Ok(()) => return Some(Finding::ok(KernelEngine, name, "the program was loaded and unloaded")),
         Err(EbpfError::NotBuilt(_)) => return None,
         Err(error) => error,
     };
-    let missing = |means: &str| Finding::missing(KernelEngine, name, error.to_string(), means);
+    let missing = |effect: &str| Finding::missing(KernelEngine, name, error.to_string(), effect);
     Some(if error.lacks_rights() && is_root() {
         missing("root lacks CAP_BPF or CAP_SYS_ADMIN here, or the kernel is locked down")
-            .with_remedy("in a container: let it be privileged; else see /sys/kernel/security/lockdown")
+            .with_fix("in a container: make it privileged; otherwise see /sys/kernel/security/lockdown")
     } else if error.lacks_rights() {
         let setting = read("/proc/sys/kernel/unprivileged_bpf_disabled").filter(|text| text != "0");
         let setting =
             setting.map_or(String::new(), |text| format!(" (kernel.unprivileged_bpf_disabled={text})"));
-        missing(&format!("the kernel engine is not for this user{setting}")).with_remedy("run it as root")
+        missing(&format!("this user cannot run the kernel engine{setting}")).with_fix("run it as root")
     } else {
-        missing("the kernel does not take what the engine needs, or seccomp keeps it away")
+        missing("the kernel rejects the program, or seccomp blocks the bpf system call")
     })
 }
 
@@ -61,27 +61,25 @@ fn classify(classifier: Classifier) -> Finding {
     let name = "clsact";
     match classifier {
         Some(true) => {
-            Finding::ok(KernelEngine, name, "programs can be put on the way of packets: tried in a lab")
+            Finding::ok(KernelEngine, name, "programs can be attached to interfaces (tried in a lab)")
         }
         Some(false) => Finding::missing(
             KernelEngine,
             name,
             "tc qdisc add dev lo clsact fails in a lab",
-            "programs cannot be put on the way of packets",
+            "programs cannot be attached to interfaces",
         )
-        .with_remedy(
-            "modprobe sch_ingress cls_bpf, or a kernel with CONFIG_NET_CLS_ACT and CONFIG_NET_CLS_BPF",
-        ),
+        .with_fix("modprobe sch_ingress cls_bpf, or a kernel with CONFIG_NET_CLS_ACT and CONFIG_NET_CLS_BPF"),
         None => Finding::limited(
             KernelEngine,
             name,
-            "not tried: there is no lab to try it in",
-            "whether programs can be put on the way of packets is not known",
+            "not tried: it takes a lab",
+            "it is unknown whether programs can be attached to interfaces",
         ),
     }
 }
 
-/// The number of the capability to change networks.
+/// The number of `CAP_NET_ADMIN` in linux/capability.h.
 const CAP_NET_ADMIN: u32 = 12;
 
 fn net_admin() -> Finding {
@@ -90,19 +88,19 @@ fn net_admin() -> Finding {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
     if effective >> CAP_NET_ADMIN & 1 == 1 {
-        return Finding::ok(KernelEngine, name, "this user may change interfaces");
+        return Finding::ok(KernelEngine, name, "this user may configure interfaces");
     }
-    let means = "programs cannot be put on the interfaces of this machine";
-    Finding::missing(KernelEngine, name, "this user may not change interfaces", means)
-        .with_remedy("run it as root")
+    let effect = "programs cannot be attached to the interfaces of this machine";
+    Finding::missing(KernelEngine, name, "this user may not configure interfaces", effect)
+        .with_fix("run it as root")
 }
 
 fn types() -> Finding {
     if Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Finding::ok(KernelEngine, "BTF", "the kernel describes its types");
+        return Finding::ok(KernelEngine, "BTF", "the kernel provides type information");
     }
-    let found = "/sys/kernel/btf/vmlinux is not there";
-    Finding::limited(KernelEngine, "BTF", found, "programs that look into the kernel's own data do not load")
+    let found = "/sys/kernel/btf/vmlinux does not exist";
+    Finding::limited(KernelEngine, "BTF", found, "programs that read kernel data structures do not load")
 }
 
 fn compiler() -> Finding {
@@ -114,20 +112,20 @@ fn compiler() -> Finding {
         _ => Finding::limited(
             KernelEngine,
             "clang",
-            "no clang that compiles for BPF is here",
-            "a Treecast that is built here has no kernel engine; to run one that has it takes no clang",
+            "no clang with a BPF target",
+            "Treecast built on this machine has no kernel engine (clang is needed to build it, not to run it)",
         )
-        .with_remedy("to build it: install clang and libbpf-dev"),
+        .with_fix("to build the kernel engine: install clang and libbpf-dev"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
+    use crate::doctor::report::State;
 
     #[test]
-    fn a_build_without_the_program_has_no_kernel_engine_and_nothing_to_load() {
+    fn a_build_without_the_program_has_no_kernel_engine_and_skips_loading() {
         let error = || EbpfError::NotBuilt("clang cannot be run");
         let finding = built(Err(error()));
         assert_eq!(finding.state, State::Missing);
@@ -141,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_told_from_what_the_kernel_cannot_do() {
-        let means = |why: &str| {
+    fn missing_rights_and_unsupported_features_have_different_effects() {
+        let effect = |why: &str| {
             let finding = loaded(Err(EbpfError::Load { why: why.into() })).unwrap();
             assert_eq!(finding.state, State::Missing);
-            finding.means.unwrap()
+            finding.effect.unwrap()
         };
-        let cannot = "the kernel does not take what the engine needs, or seccomp keeps it away";
-        assert_eq!(means("unknown func bpf_loop#181"), cannot);
-        assert_ne!(means("Operation not permitted (os error 1)"), cannot);
+        let rejected = "the kernel rejects the program, or seccomp blocks the bpf system call";
+        assert_eq!(effect("unknown func bpf_loop#181"), rejected);
+        assert_ne!(effect("Operation not permitted (os error 1)"), rejected);
     }
 }

@@ -2,17 +2,18 @@
 
 use treecast_fabric::{HostId, RouteFinder};
 
-use super::{Local, Maker, Sender};
-use crate::{Group, MemberId, PlanError, WormKind, shape};
+use super::flat::FlatMaker;
+use super::sender::Sender;
+use crate::{Group, Local, MemberId, PlanError, Worm, WormKind, shape};
 
 /// The root leads its host; elsewhere the member with the lowest id does. Leaders first send into the fabric, then
 /// serve their own host.
-pub(super) fn leader<'a>(
-    over: &mut Maker<'a>,
+pub(super) fn worms<'a>(
+    over: &mut FlatMaker<'a>,
     local: Local,
     finder: &mut Option<RouteFinder<'a>>,
     group: &Group,
-) -> Result<Vec<super::Worm>, PlanError> {
+) -> Result<Vec<Worm>, PlanError> {
     let hosts = members_by_host(group);
     let leaders: Vec<MemberId> = hosts.iter().map(|(_, members)| members[0]).collect();
     let mut worms = Vec::new();
@@ -20,7 +21,8 @@ pub(super) fn leader<'a>(
         let others = Group::new(*group.placement(), group.root(), leaders[1..].to_vec())?;
         worms = over.worms(finder, &others)?;
     }
-    let mut sender = Sender { worms, ..Sender::new(finder, group) };
+    let mut sender = Sender::new(finder, group);
+    sender.worms.append(&mut worms);
     match local {
         Local::Direct => {
             for worm in &mut sender.worms {
@@ -36,9 +38,7 @@ pub(super) fn leader<'a>(
                 let size = members.len() as u32;
                 let shape =
                     if local == Local::Separate { shape::separate(size) } else { shape::halving(size) };
-                for (from, to) in shape.0 {
-                    sender.send(members[from as usize], members[to as usize]);
-                }
+                sender.send_along(&shape, members);
             }
         }
     }

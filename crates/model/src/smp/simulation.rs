@@ -7,14 +7,15 @@ use treecast_fabric::{HostId, Overlap, RouteFinder};
 use treecast_plan::{Group, MemberId, Placement, Plan, Sends};
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::Parameters;
-use super::collect::{Inbox, Node};
 use super::figures::Figures;
-use super::flight::{Flight, Interface, Routes};
+use super::node::{Inbox, Node};
+use super::packet::{Flight, Interface, Routes};
 use super::parameters::Method;
+use super::parameters::Parameters;
 use super::policy::{Attachment, Policy};
 use super::script::{Part, Piece, Step};
 use crate::kernel::{EventQueue, LAST, Network};
+use crate::task::ModelError;
 
 /// The stream of a seed that loses and delays datagrams.
 const LOSS_STREAM: u128 = 0x736d_7069;
@@ -105,7 +106,7 @@ pub(super) enum Job<'a> {
 }
 
 /// Everything there is.
-pub(super) struct Engine<'a> {
+pub(super) struct Simulation<'a> {
     pub parameters: &'a Parameters,
     pub job: Job<'a>,
     pub group: &'a Group,
@@ -136,7 +137,7 @@ pub(super) struct Engine<'a> {
     pub figures: Figures,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> Simulation<'a> {
     pub fn new(
         parameters: &'a Parameters,
         fabric: &'a treecast_fabric::Fabric,
@@ -165,7 +166,7 @@ impl<'a> Engine<'a> {
             busy: Picoseconds::ZERO,
             bytes: 0,
         };
-        let mut engine = Self {
+        let mut simulation = Self {
             parameters,
             job,
             group,
@@ -192,14 +193,14 @@ impl<'a> Engine<'a> {
             started: Picoseconds::ZERO,
             figures: Figures::default(),
         };
-        engine.settle();
-        if let Job::Broadcasts { plan: Some(plan), .. } = &engine.job {
-            engine.parents = vec![None; engine.members.len()];
+        simulation.settle();
+        if let Job::Broadcasts { plan: Some(plan), .. } = &simulation.job {
+            simulation.parents = vec![None; simulation.members.len()];
             for worm in plan.worms() {
-                engine.parents[worm.to[0].index()] = Some(worm.from);
+                simulation.parents[worm.to[0].index()] = Some(worm.from);
             }
         }
-        engine
+        simulation
     }
 
     /// Who is where, and who is attached from the beginning.
@@ -234,12 +235,12 @@ impl<'a> Engine<'a> {
     }
 
     /// Sets the way of packets to the group, on a fabric routed up and down.
-    pub fn route_multicast(&mut self, fabric: &treecast_fabric::Fabric) -> Result<(), crate::ModelError> {
+    pub fn route_multicast(&mut self, fabric: &treecast_fabric::Fabric) -> Result<(), ModelError> {
         let hosts = self.other_hosts();
         let (topology, root) = (fabric.topology(), self.root_host);
         let Some(routing) = fabric.routing().up_down() else {
             let reason = "hardware multicast needs up*/down* routing: choose with --routing up-down";
-            return Err(crate::ModelError::Unsupported(reason.into()));
+            return Err(ModelError::Unsupported(reason.into()));
         };
         if !hosts.is_empty() {
             let route = routing.tree_route(topology, root, &hosts, Overlap::default());

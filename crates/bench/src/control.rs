@@ -1,0 +1,113 @@
+//! The control protocol between the coordinator and its workers: requests and responses, one line of JSON each.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use treecast_node::EngineChoice;
+
+use crate::mode::{Mode, by_name};
+
+/// A request to a worker. Times are on the worker's monotonic clock, in nanoseconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Open a node, beside those of other engines.
+    Open {
+        bind: SocketAddr,
+        #[serde(with = "by_name")]
+        engine: EngineChoice,
+        spin_us: u64,
+    },
+    /// Create a group at the root, or join it.
+    Group(GroupRequest),
+    /// Send or receive messages.
+    Run(RunRequest),
+    /// Read the clock.
+    Clock,
+    /// Close a group.
+    Close { group: u32 },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct GroupRequest {
+    pub group: u32,
+    pub members: Vec<SocketAddr>,
+    pub mode: Mode,
+    pub message_bytes: u64,
+    pub mtu_bytes: u16,
+    pub bytes_per_s_max: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunRequest {
+    pub group: u32,
+    pub bytes: usize,
+    pub messages: u32,
+    pub pace: Pace,
+    /// At the root: record when members are lost. At another member: be killed halfway through the last message.
+    pub dies: bool,
+}
+
+/// When messages are sent.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Pace {
+    /// The next one when every member has the previous one.
+    OneByOne,
+    /// Back to back.
+    Stream,
+    /// One per period, from a start time on. Every member but the root enters its call with a random delay, drawn uniformly from
+    /// -`late_max_ns` / 2 to `late_max_ns` / 2; a negative draw means no delay.
+    Scheduled { first_ns: u64, period_ns: u64, late_max_ns: u64, seed: u64 },
+}
+
+/// A worker's response.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Response {
+    Opened {
+        address: SocketAddr,
+    },
+    /// The scheme that the node was given or has chosen by measurement, if there is one.
+    Grouped {
+        scheme: Option<String>,
+    },
+    Ran(Measured),
+    /// The last response of a worker before it is killed.
+    Dying {
+        at_ns: u64,
+    },
+    Clock {
+        now_ns: u64,
+    },
+    Closed {
+        lost: Vec<String>,
+    },
+    Failed {
+        why: String,
+    },
+}
+
+/// The measurements of a worker; lists have one entry per message.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// At the root, when it began to send; at others, when the application had the message.
+    pub at_ns: Vec<u64>,
+    /// At the root, how long until every member had the message; at others, the duration of the call.
+    pub span_ns: Vec<u64>,
+    /// At others, CPU time of the calling thread in the call; empty in a stream, where reading the clock takes longer than the call.
+    pub call_cpu_ns: Vec<u64>,
+    /// At others, when the kernel's packet path stored the message in its slots; empty with other engines.
+    pub stored_ns: Vec<u64>,
+    /// CPU time of the whole process.
+    pub cpu_ns: u64,
+    /// Data packets sent, including retransmissions.
+    pub packets: u64,
+    pub retransmitted: u64,
+    /// Messages that were not received, and messages that were received twice.
+    pub lost: u64,
+    pub duplicates: u64,
+    /// At the root, the lost members, and when the root reported each.
+    pub losses: Vec<(u32, u64)>,
+}

@@ -1,0 +1,47 @@
+//! What can go wrong in a benchmark.
+
+use thiserror::Error;
+
+/// Why a benchmark failed.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// A number out of bounds.
+    #[error("{what} must be from {min} to {max}, and not {given}")]
+    Bounds {
+        /// The name of the number.
+        what: &'static str,
+        /// The number.
+        given: u64,
+        /// The smallest valid number.
+        min: u64,
+        /// The largest valid number.
+        max: u64,
+    },
+    /// A host name that cannot be resolved.
+    #[error("cannot resolve host {name}: {why}")]
+    Host {
+        /// The host's name.
+        name: String,
+        /// The resolver's error.
+        why: std::io::Error,
+    },
+    /// The lab cannot be created.
+    #[error(transparent)]
+    Lab(#[from] treecast_lab::LabError),
+    /// A worker cannot be started, or has died.
+    #[error("the worker of host {host}: {why}")]
+    Worker {
+        /// The index of the host.
+        host: usize,
+        /// The system's error.
+        why: std::io::Error,
+    },
+    /// A worker has reported an error.
+    #[error("host {host}: {why}")]
+    Failed {
+        /// The index of the host.
+        host: usize,
+        /// The worker's error message.
+        why: String,
+    },
+}

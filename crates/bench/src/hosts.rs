@@ -1,0 +1,64 @@
+//! The hosts of a benchmark, and the command that runs a worker on each.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use treecast_lab::LabSettings;
+
+/// The command that runs a worker.
+#[derive(Debug, Clone)]
+pub struct WorkerCommand {
+    /// The path of the executable, the same on every host.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl WorkerCommand {
+    pub(crate) fn with_arguments(&self, mut command: Command) -> Command {
+        command.args(&self.arguments);
+        command
+    }
+}
+
+/// The hosts of a benchmark; the first is the root.
+#[derive(Debug, Clone)]
+pub enum Hosts {
+    /// Hosts of a lab.
+    Lab(LabSettings),
+    /// This many processes on this machine's loopback interface; needs no rights.
+    Loopback(u32),
+    /// Machines that a remote shell reaches.
+    Remote(RemoteHosts),
+}
+
+impl Hosts {
+    /// The number of hosts.
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Lab(settings) => settings.hosts,
+            Self::Loopback(hosts) => *hosts,
+            Self::Remote(hosts) => hosts.names.len() as u32,
+        }
+    }
+}
+
+/// Machines that a remote shell reaches.
+#[derive(Debug, Clone)]
+pub struct RemoteHosts {
+    /// Their names, for the shell and the resolver.
+    pub names: Vec<String>,
+    /// The remote shell and its options, such as `ssh`; a host name and a command are appended.
+    pub shell: Vec<String>,
+}
+
+impl RemoteHosts {
+    /// The command that starts a worker on a host. It ends when its standard input is closed, as the worker does.
+    pub(crate) fn command(&self, host: usize, worker: &WorkerCommand) -> Command {
+        let (shell, options) =
+            self.shell.split_first().map_or(("ssh", &[][..]), |(shell, rest)| (shell, rest));
+        let mut command = Command::new(shell);
+        command.args(options).arg(&self.names[host]).arg(&worker.path);
+        worker.with_arguments(command)
+    }
+}

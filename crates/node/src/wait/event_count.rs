@@ -1,0 +1,216 @@
+//! Wakes all threads that wait for one group, and a descriptor that an application polls.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use treecast_ebpf::SlotMemory;
+
+use super::waker::Waker;
+use crate::sync::lock;
+
+/// The event count of a group: any number of threads wait on it, as followers; a notification wakes them, the leader, and the
+/// descriptor of [`EventCount::watch`].
+#[derive(Debug)]
+pub struct EventCount {
+    /// Wakes the thread that leads at the moment, if one does.
+    leader: Arc<Waker>,
+    followers: AtomicU32,
+    gate: Mutex<()>,
+    notified: Condvar,
+    /// Made at the first call of [`EventCount::watch`].
+    watched: OnceLock<OwnedFd>,
+    /// The group's page, in which the kernel's packet path reads whether a thread sleeps.
+    kernel: OnceLock<SlotMemory>,
+    /// How many threads are between `begin_sleep` and `end_sleep`.
+    sleepers: AtomicU32,
+}
+
+impl EventCount {
+    pub fn new(leader: Arc<Waker>) -> Self {
+        Self {
+            leader,
+            followers: AtomicU32::new(0),
+            gate: Mutex::new(()),
+            notified: Condvar::new(),
+            watched: OnceLock::new(),
+            kernel: OnceLock::new(),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+
+    /// Lets the kernel's packet path wake sleeping threads too; `memory` has the word by which it knows of them.
+    pub fn attach_kernel(&self, memory: SlotMemory) {
+        let _ = self.kernel.set(memory);
+    }
+
+    /// The memory that [`EventCount::attach_kernel`] was given.
+    pub fn kernel_memory(&self) -> Option<&SlotMemory> {
+        self.kernel.get()
+    }
+
+    /// Counts a thread that is going to sleep. It calls [`EventCount::arm`] before each sleep.
+    pub fn begin_sleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tells the kernel's packet path that a thread is about to sleep. A notification resets it. Call it before the last check of the
+    /// condition.
+    pub fn arm(&self) {
+        if let Some(memory) = self.kernel.get() {
+            memory.sleeps().store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Reverts [`EventCount::begin_sleep`]. After the last sleeper the kernel's packet path wakes nothing.
+    pub fn end_sleep(&self) {
+        let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if let Some(memory) = self.kernel.get().filter(|_| was_last && self.watched.get().is_none()) {
+            memory.sleeps().store(0, Ordering::SeqCst);
+            // A thread that has begun to sleep since may have armed the word before the store.
+            if self.sleepers.load(Ordering::SeqCst) > 0 {
+                memory.sleeps().store(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Wakes all waiting threads. The caller has made its change visible before.
+    pub fn notify(&self) {
+        // The application may poll the descriptor at any time, so the kernel's packet path always has to wake it.
+        if let (Some(memory), Some(_)) = (self.kernel.get(), self.watched.get()) {
+            memory.sleeps().store(1, Ordering::SeqCst);
+        }
+        self.leader.wake();
+        if self.followers.load(Ordering::SeqCst) > 0 {
+            // A follower that holds the gate is counted: it either checks its condition after the change, or sleeps already.
+            drop(lock(&self.gate));
+            self.notified.notify_all();
+        }
+        if let Some(watched) = self.watched.get() {
+            let _ = rustix::io::write(watched, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Waits as a follower until `find` returns a value, or until the deadline. It spins for `spin` before it sleeps.
+    pub fn wait<T>(
+        &self,
+        until: Option<Instant>,
+        spin: Duration,
+        mut find: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let first = find();
+        if first.is_some() {
+            return first;
+        }
+        let spin_until = Instant::now() + spin;
+        while !spin.is_zero() && Instant::now() < spin_until {
+            let found = find();
+            if found.is_some() {
+                return found;
+            }
+            std::hint::spin_loop();
+        }
+        let mut gate = lock(&self.gate);
+        self.followers.fetch_add(1, Ordering::SeqCst);
+        self.begin_sleep();
+        fence(Ordering::SeqCst);
+        let found = loop {
+            self.arm();
+            let found = find();
+            if found.is_some() {
+                break found;
+            }
+            gate = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(rest) if rest.is_zero() => break None,
+                Some(rest) => {
+                    self.notified.wait_timeout(gate, rest).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.notified.wait(gate).unwrap_or_else(PoisonError::into_inner),
+            };
+        };
+        self.end_sleep();
+        self.followers.fetch_sub(1, Ordering::SeqCst);
+        found
+    }
+
+    /// A descriptor that becomes readable at each notification from the first call on. The application reads its eight bytes, and
+    /// then checks the group.
+    pub fn watch(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.watched.get().is_none() {
+            let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            // Of two concurrent calls one uses the other's descriptor.
+            let _ = self.watched.set(descriptor);
+            if let Some(memory) = self.kernel.get() {
+                memory.sleeps().store(1, Ordering::SeqCst);
+            }
+        }
+        self.watched.get().map(AsFd::as_fd).ok_or_else(|| io::Error::from(io::ErrorKind::Other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn event_count() -> EventCount {
+        EventCount::new(Arc::new(Waker::new().unwrap()))
+    }
+
+    fn wait_for(events: &EventCount, number: &AtomicU64, round: u64) {
+        events.wait(None, Duration::ZERO, || (number.load(Ordering::SeqCst) >= round).then_some(())).unwrap();
+    }
+
+    #[test]
+    fn no_notification_is_lost_with_several_followers() {
+        const ROUNDS: u64 = 1_000;
+        const FOLLOWERS: u64 = 3;
+        let shared = Arc::new((event_count(), AtomicU64::new(0), event_count(), AtomicU64::new(0)));
+        let followers: Vec<_> = (0..FOLLOWERS)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    let (events, number, echo, seen) = &*shared;
+                    for round in 1..=ROUNDS {
+                        wait_for(events, number, round);
+                        seen.fetch_add(1, Ordering::SeqCst);
+                        echo.notify();
+                    }
+                })
+            })
+            .collect();
+        let (events, number, echo, seen) = &*shared;
+        for round in 1..=ROUNDS {
+            number.store(round, Ordering::SeqCst);
+            events.notify();
+            wait_for(echo, seen, round * FOLLOWERS);
+        }
+        for follower in followers {
+            follower.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let until = Instant::now() + Duration::from_millis(5);
+        assert_eq!(event_count().wait(Some(until), Duration::ZERO, || None::<()>), None);
+        assert!(Instant::now() >= until);
+    }
+
+    #[test]
+    fn a_notification_makes_the_descriptor_readable() {
+        let events = event_count();
+        events.notify();
+        let watched = events.watch().unwrap();
+        let mut counter = [0; 8];
+        assert!(rustix::io::read(watched, &mut counter).is_err(), "no notification since it is watched");
+        events.notify();
+        events.notify();
+        assert_eq!(rustix::io::read(watched, &mut counter), Ok(8));
+        assert_eq!(u64::from_ne_bytes(counter), 2);
+    }
+}
