@@ -58,6 +58,29 @@ pub struct KernelCounters {
     pub fast_path: FastPathCounters,
 }
 
+impl KernelCounters {
+    /// All counters in a fixed order: those of the fast path first.
+    pub fn values(&self) -> Vec<u64> {
+        let FastPathCounters { slow_path, transmit_errors, deferred, invalid } = self.fast_path;
+        let mut values = vec![slow_path, transmit_errors, deferred, invalid];
+        values.extend(self.group.values().map(|(_, value)| value));
+        values
+    }
+
+    /// Counters from their values in the same order; missing values are 0.
+    pub fn from_values(values: impl IntoIterator<Item = u64>) -> Self {
+        let mut values = values.into_iter();
+        let mut next = || values.next().unwrap_or_default();
+        let fast_path = FastPathCounters {
+            slow_path: next(),
+            transmit_errors: next(),
+            deferred: next(),
+            invalid: next(),
+        };
+        Self { fast_path, group: GroupCounters::from_values(values) }
+    }
+}
+
 impl KernelGroup {
     pub(crate) fn new(id: GroupId, index: u32, groups: Arc<Mapping>, memory: SlotMemory) -> Self {
         let group = Self { id, index, groups, memory, maps: None, is_handed_off: false };

@@ -110,7 +110,7 @@ impl Node {
         let settings = ProgramSettings { groups_max: 1, hook: Some(hook), ..ProgramSettings::default() };
         let mut program = Program::load(settings).unwrap();
         let socket = UdpSocket::bind("10.7.0.1:0").unwrap();
-        program.listen(socket_cookie(&socket).unwrap(), socket.local_addr().unwrap().port());
+        program.set_socket(socket_cookie(&socket).unwrap(), socket.local_addr().unwrap().port());
         program.attach(&interfaces(names)).unwrap();
         Self { program, socket }
     }
@@ -124,12 +124,12 @@ impl Node {
     /// How many packets the program has seen on their way out and in, once so many have come in.
     fn seen(&self, in_count: u32) -> (u32, u32) {
         for _ in 0..1_000 {
-            if self.program.seen().1 >= in_count {
+            if self.program.packet_counts().1 >= in_count {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.program.seen()
+        self.program.packet_counts()
     }
 }
 
@@ -204,11 +204,11 @@ fn programs_of_others_go_on_before_and_behind_and_stay() {
             let dropped_before = dropped("one");
             node.send();
             // Ours saw it first, and then it was dropped.
-            assert_eq!(node.program.seen(), (1, 0), "{hook:?}");
+            assert_eq!(node.program.packet_counts(), (1, 0), "{hook:?}");
             assert_eq!(dropped("one"), dropped_before + 1, "{hook:?}");
             add_filter("dev one egress pref 1", CONTINUES);
             node.send();
-            assert_eq!(node.program.seen(), (2, 0), "{hook:?}");
+            assert_eq!(node.program.packet_counts(), (2, 0), "{hook:?}");
             assert_eq!(dropped("one"), dropped_before + 2, "{hook:?}");
             assert_eq!(node.program.check(), []);
             run("tc filter del dev one egress pref 1");
@@ -229,7 +229,7 @@ fn a_filter_that_is_first_already_stays_the_first() {
         let node = Node::new(Hook::Clsact, &["one"]);
         assert!(filters("dev one egress").contains("pref 3 bpf chain 0 handle"));
         node.send();
-        assert_eq!(node.program.seen(), (1, 0));
+        assert_eq!(node.program.packet_counts(), (1, 0));
         drop(node);
         assert_eq!(filters("dev one egress"), before);
     });

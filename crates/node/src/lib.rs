@@ -29,7 +29,7 @@ pub use api::settings::{EngineChoice, GroupSettings, NodeSettings};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 
-pub use treecast_ebpf::{Counts, HookTrouble};
+pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Scheme, TreeScheme};
 pub use treecast_proto::{
     Ending, Eviction, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, check_all, groups, message, settings, skip};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{
-    Counts, Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Nanoseconds, Node,
+    KernelCounters, Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Nanoseconds, Node,
     NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
 };
 
@@ -66,8 +66,8 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn counts(group: &Group) -> Counts {
-    group.kernel_counts().expect("the group is in the kernel's table")
+fn counts(group: &Group) -> KernelCounters {
+    group.kernel_counters().expect("the group is in the kernel's table")
 }
 
 /// Sends messages, one when all have the one before, and lets everybody receive them.
@@ -111,15 +111,15 @@ fn what_is_in_the_ordinary_does_not_reach_user_space() {
             groups[0].wait_until_ready(PATIENCE).unwrap();
             // Both sides of every way are known once something has gone there.
             exchange(&groups, 20, 100);
-            let before: Vec<Counts> = groups.iter().map(counts).collect();
+            let before: Vec<KernelCounters> = groups.iter().map(counts).collect();
             exchange(&groups, 200, 3_000);
             let (mut accepted, mut passed) = (0, 0);
             for (group, before) in groups[1..].iter().zip(&before[1..]) {
-                accepted += counts(group).accepted - before.accepted;
-                passed += counts(group).passed - before.passed;
-                assert_eq!(counts(group).unsent, 0);
+                accepted += counts(group).group.accepted - before.group.accepted;
+                passed += counts(group).fast_path.slow_path - before.fast_path.slow_path;
+                assert_eq!(counts(group).fast_path.transmit_errors, 0);
             }
-            let deferred = counts(&groups[0]).deferred - before[0].deferred;
+            let deferred = counts(&groups[0]).fast_path.deferred - before[0].fast_path.deferred;
             assert!(deferred < 60, "{deferred} of 600 packets of the root were left to user space");
             // Three packets a message at each of three members.
             assert_eq!(accepted, 200 * 3 * 3);
@@ -177,7 +177,7 @@ fn groups_side_by_side_fill_the_table_and_do_not_disturb_one_another() {
         for group in all.iter().flatten() {
             // A member is in the table when it has its place.
             group.wait_until_ready(PATIENCE).unwrap();
-            assert!(group.kernel_counts().is_some(), "{group:?}");
+            assert!(group.kernel_counters().is_some(), "{group:?}");
         }
         let refused = further(&nodes).unwrap_err().to_string();
         assert_eq!(refused, "this node has 4 groups, and no room for another");
@@ -440,13 +440,13 @@ fn a_node_whose_program_is_taken_off_says_so_and_goes_on() {
         let nodes = nodes(3, "127.0.0.1:0");
         let groups = groups(&nodes, &binomial(&nodes));
         exchange(&groups, 10, 2_000);
-        assert!(groups[1..].iter().all(|group| counts(group).accepted > 0));
+        assert!(groups[1..].iter().all(|group| counts(group).group.accepted > 0));
         run("tc qdisc del dev lo clsact");
         let is_removed = |trouble: &HookTrouble| matches!(trouble, HookTrouble::Removed { .. });
         for node in &nodes {
             wait_until("the program is missed", || node.troubles().iter().any(is_removed));
         }
-        let accepted = |groups: &[Group]| groups.iter().map(|group| counts(group).accepted).sum::<u64>();
+        let accepted = |groups: &[Group]| groups.iter().map(|group| counts(group).group.accepted).sum::<u64>();
         let before = accepted(&groups);
         exchange(&groups, 10, 2_000);
         assert_eq!(accepted(&groups), before);
@@ -484,8 +484,8 @@ fn payloads_that_do_not_fit_the_program_are_left_to_user_space() {
         let usual = groups(&nodes, &GroupSettings { group: GroupId(2), ..binomial(&nodes) });
         exchange(&long, 5, 20_000);
         exchange(&usual, 5, 20_000);
-        assert!(long.iter().all(|group| group.kernel_counts().is_none()));
-        assert!(usual.iter().all(|group| group.kernel_counts().is_some()));
+        assert!(long.iter().all(|group| group.kernel_counters().is_none()));
+        assert!(usual.iter().all(|group| group.kernel_counters().is_some()));
         check_all(long, 0, &[100_000, 1]);
     });
 }

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
     Cookie, CreateGroup, Ending, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, Settings, Source, Trace, Transmit,
+    PayloadChecksum, Piece, Protocol, Sequence, Settings, Store, Trace, Transmit, TransmitPayload,
 };
 
 use crate::oracle::{Oracle, Participant, ReaderId};
@@ -34,6 +34,18 @@ pub struct Host {
     clock: Nanoseconds,
     /// What was done to it in each of its lives, if that is written down.
     pub traces: Option<Vec<Trace>>,
+}
+
+/// What a node does.
+#[derive(Debug)]
+pub enum Action {
+    /// It sends a datagram to a host.
+    Send {
+        to: usize,
+        bytes: Vec<u8>,
+    },
+    /// It waits until this time; `None`: until there is an input.
+    Wait(Option<Nanoseconds>),
 }
 
 /// What is done with a group at a host.
@@ -168,7 +180,7 @@ impl Host {
         if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
             trace.request(now, &input, payload);
         }
-        self.protocol.handle(now, input).map(|_| ()).map_err(|error| error.to_string())
+        self.protocol.handle(now, input).map_err(|error| error.to_string())
     }
 
     pub fn leave(&mut self, now: Nanoseconds, group: GroupId) -> Result<(), String> {
@@ -233,79 +245,98 @@ impl Host {
         Ok(true)
     }
 
-    pub fn datagram(&mut self, now: Nanoseconds, from: usize, bytes: &[u8]) -> Result<(), String> {
+    /// Receives a datagram; what the node then sends is polled by [`Host::poll`].
+    pub fn datagram(
+        &mut self,
+        now: Nanoseconds,
+        from: usize,
+        bytes: &[u8],
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
         let now = self.time(now);
         if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
             trace.datagram(now, address(from), bytes);
         }
         let input = Input::Datagram { from: address(from), bytes };
-        let store = self.protocol.handle(now, input).map_err(|error| error.to_string())?;
-        if let Some(store) = store {
-            let application = self
-                .groups
-                .get_mut(&store.group.0)
-                .ok_or("a packet is stored of a group that is not here")?;
-            let slot = application
-                .memory
-                .get_mut(store.slot as usize)
-                .ok_or("a packet is stored beyond the slots")?;
-            slot.clear();
-            slot.extend_from_slice(store.payload);
+        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        while let Some(output) = self.protocol.poll_local() {
+            match output {
+                Output::Store(store) => self.store(&store, bytes)?,
+                Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
+                Output::Transmit(_) | Output::Timeout(_) => return Err("an output is not local".into()),
+            }
         }
+        Ok(())
+    }
+
+    fn store(&mut self, store: &Store, datagram: &[u8]) -> Result<(), String> {
+        let application =
+            self.groups.get_mut(&store.group.0).ok_or("a packet is stored of a group that is not here")?;
+        let slot =
+            application.memory.get_mut(store.slot as usize).ok_or("a packet is stored beyond the slots")?;
+        slot.clear();
+        slot.extend_from_slice(&datagram[store.payload.clone()]);
         Ok(())
     }
 
     pub fn elapsed(&mut self, now: Nanoseconds) -> Result<(), String> {
         let now = self.time(now);
-        self.ask(now, Input::Elapsed, &[])
+        self.ask(now, Input::Timeout, &[])
     }
 
-    /// The next datagram to be sent, or when to wake.
-    #[expect(clippy::type_complexity, reason = "a datagram with its receiver, or a time")]
+    /// What the node does next: a datagram, or nothing until a time.
     pub fn poll(
         &mut self,
         now: Nanoseconds,
-    ) -> Result<Result<(usize, Vec<u8>), Option<Nanoseconds>>, String> {
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<Action, String> {
         let now = self.time(now);
-        match self.protocol.poll(now) {
-            Output::Wait(deadline) => Ok(Err(deadline.map(|deadline| deadline.since(self.clock)))),
-            Output::Transmit(Transmit { to, header, payload }) => {
-                let mut bytes = header.to_vec();
-                match payload {
-                    Source::Bytes(payload) => bytes.extend(payload),
-                    Source::Slot { group, slot, length } => {
-                        let memory =
-                            self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
-                        let stored = memory.ok_or("a slot is sent that is not there")?;
-                        bytes.extend_from_slice(
-                            stored.get(..length as usize).ok_or("more is sent than is in the slot")?,
-                        );
-                    }
+        loop {
+            match self.protocol.poll(now) {
+                Output::Timeout(timeout) => {
+                    return Ok(Action::Wait(timeout.map(|timeout| timeout.since(self.clock))));
                 }
-                let IpAddr::V4(ip) = to.ip() else { return Err(format!("a datagram goes to {to}")) };
-                Ok(Ok((usize::from(ip.octets()[3]) - 1, bytes)))
+                Output::Transmit(transmit) => return self.send(transmit),
+                Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
+                Output::Store(_) => return Err("a payload is stored without a datagram".into()),
             }
         }
     }
 
-    pub fn take_events(&mut self, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
-        while let Some(event) = self.protocol.take_event() {
-            self.told.push(format!("{event:?}"));
-            match event {
-                Event::Placed { group, member, start, .. } => {
-                    if let Some(application) = self.groups.get_mut(&group.0) {
-                        application.forwarded = start;
-                    }
-                    oracle.place(self.reader(group.0), member);
+    fn send(&self, Transmit { to, header, payload }: Transmit) -> Result<Action, String> {
+        let mut bytes = header.to_vec();
+        match payload {
+            TransmitPayload::Bytes(payload) => bytes.extend(payload),
+            TransmitPayload::Slot { group, slot, length } => {
+                let memory = self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
+                let stored = memory.ok_or("a slot is sent that is not there")?;
+                bytes.extend_from_slice(
+                    stored.get(..length as usize).ok_or("more is sent than is in the slot")?,
+                );
+            }
+        }
+        let IpAddr::V4(ip) = to.ip() else { return Err(format!("a datagram goes to {to}")) };
+        Ok(Action::Send { to: usize::from(ip.octets()[3]) - 1, bytes })
+    }
+
+    fn handle_event(&mut self, event: &Event, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
+        self.told.push(format!("{event:?}"));
+        match *event {
+            Event::Placed { group, member, start, .. } => {
+                if let Some(application) = self.groups.get_mut(&group.0) {
+                    application.forwarded = start;
                 }
-                Event::Ready { .. } | Event::Joined { .. } => {}
-                Event::MemberLost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
-                Event::Ended { group, ending } => {
-                    if let Some(application) = self.groups.get_mut(&group.0) {
-                        application.ended = Some(ending);
-                    }
-                    oracle.end(scenario, self.reader(group.0), self.joined_late(group.0), ending)?;
+                oracle.place(self.reader(group.0), member);
+            }
+            Event::Ready { .. } | Event::Joined { .. } => {}
+            Event::MemberLost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
+            Event::Ended { group, ending } => {
+                if let Some(application) = self.groups.get_mut(&group.0) {
+                    application.ended = Some(ending);
                 }
+                oracle.end(scenario, self.reader(group.0), self.joined_late(group.0), ending)?;
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ use thiserror::Error;
 use treecast_proto::{GroupId, Nanoseconds, Trace};
 use treecast_wire::{Body, Control, Header, View};
 
-use host::Host;
+use host::{Action, Host};
 use network::Network;
 use oracle::Oracle;
 use scenario::{Fault, Scenario};
@@ -254,7 +254,7 @@ impl World {
         match what {
             What::Arrive { to, from, bytes } => {
                 if self.hosts[to].is_up() && !self.hosts[to].has_paused(self.now) {
-                    self.hosts[to].datagram(self.now, from, &bytes)?;
+                    self.hosts[to].datagram(self.now, from, &bytes, &self.scenario, &mut self.oracle)?;
                     return self.drain(to);
                 }
                 if let Some(until) = self.hosts[to].wait_for_room(self.now) {
@@ -303,14 +303,13 @@ impl World {
     fn drain(&mut self, host: usize) -> Result<(), String> {
         let now = self.now;
         loop {
-            self.hosts[host].take_events(&self.scenario, &mut self.oracle)?;
-            match self.hosts[host].poll(now)? {
-                Ok((to, bytes)) => {
+            match self.hosts[host].poll(now, &self.scenario, &mut self.oracle)? {
+                Action::Send { to, bytes } => {
                     for (at, to, bytes) in self.network.send(now, host, to, &bytes) {
                         self.plan(at, What::Arrive { to, from: host, bytes });
                     }
                 }
-                Err(deadline) => {
+                Action::Wait(deadline) => {
                     let wake_at = self.hosts[host].wake_at;
                     if let Some(deadline) = deadline
                         && wake_at.is_none_or(|at| deadline < at)
@@ -323,7 +322,6 @@ impl World {
                 }
             }
         }
-        self.hosts[host].take_events(&self.scenario, &mut self.oracle)?;
         self.hosts[host].check(&self.scenario)
     }
 

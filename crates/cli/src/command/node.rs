@@ -387,7 +387,7 @@ fn send(
                 group.give_up();
                 return Err(error);
             }
-            Command::Stop => return Err(NodeError::Ended(Ending::GivenUp).into()),
+            Command::Stop => return Err(NodeError::Ended(Ending::Aborted).into()),
         }
     }
     let lost = group.close(None)?;

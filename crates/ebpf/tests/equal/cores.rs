@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use treecast_ebpf::KernelGroup;
 use treecast_proto::{
-    Cookie, GroupId, Input, Lent, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Protocol,
-    Sequence, Settings, Source, Transmit,
+    Cookie, GroupId, HandOff, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Protocol,
+    Sequence, Settings, Transmit, TransmitPayload,
 };
 use treecast_wire::{Acknowledgment, Body, Control, Data, Header, Neighbour, Role, Table, Timestamp, View};
 
@@ -44,7 +44,7 @@ fn header(sender: u32, sequence: Sequence, body: Body) -> Header {
 }
 
 fn acknowledgment(child: u32, next: Sequence) -> Vec<u8> {
-    let body = Body::Acknowledgment(Acknowledgment { stable: next, window: SLOTS });
+    let body = Body::Acknowledgment(Acknowledgment { stable: next, receive_window: SLOTS });
     header(child, next, body).write(PayloadChecksum::EMPTY).to_vec()
 }
 
@@ -56,7 +56,7 @@ fn payload(number: u32) -> Vec<u8> {
 struct Half {
     protocol: Protocol,
     kernel: KernelGroup,
-    lent: Lent,
+    state: HandOff,
 }
 
 /// What carries datagrams to the neighbours.
@@ -78,21 +78,26 @@ struct Node {
 impl Half {
     /// Takes the group, does something, and lends it again; what is to be sent.
     fn go(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
-        let Self { protocol, kernel, lent } = self;
-        if kernel.take(lent) {
-            assert!(protocol.take_back(GROUP, lent, |packet| kernel.packet(packet)));
+        let Self { protocol, kernel, state } = self;
+        if kernel.reclaim(state) {
+            assert!(protocol.reclaim(GROUP, state, |packet| kernel.packet(packet)));
         }
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         let consumed = protocol.handle(NOW, Input::Consumed { group: GROUP, upto: read });
         consumed.expect("the application reads what is there");
         act(self);
-        let Self { protocol, kernel, lent } = self;
+        let Self { protocol, kernel, state } = self;
         let mut sent = Vec::new();
-        while let Output::Transmit(Transmit { to, header, payload }) = protocol.poll(NOW) {
+        loop {
+            let Transmit { to, header, payload } = match protocol.poll(NOW) {
+                Output::Transmit(transmit) => transmit,
+                Output::Store(_) | Output::Event(_) => continue,
+                Output::Timeout(_) => break,
+            };
             let mut bytes = header.to_vec();
             match payload {
-                Source::Bytes(payload) => bytes.extend(payload),
-                Source::Slot { slot, length, .. } => {
+                TransmitPayload::Bytes(payload) => bytes.extend(payload),
+                TransmitPayload::Slot { slot, length, .. } => {
                     bytes.extend(payload_of(kernel, Sequence(slot), length as usize));
                 }
             }
@@ -100,16 +105,18 @@ impl Half {
         }
         let (_, next) = protocol.readable(GROUP).expect("the group is here");
         kernel.memory().written().store(next.0, Ordering::Release);
-        protocol.lend(GROUP, lent, |lent| kernel.give(lent));
+        protocol.hand_off(GROUP, state, |state| kernel.hand_off(state));
         sent
     }
 
     fn datagram(&mut self, from: SocketAddr, bytes: &[u8]) {
         let input = Input::Datagram { from, bytes };
-        if let Some(store) = self.protocol.handle(NOW, input).expect("no datagram is refused") {
+        self.protocol.handle(NOW, input).expect("no datagram is refused");
+        if let Some(Output::Store(store)) = self.protocol.poll_local() {
+            let payload = &bytes[store.payload];
             let slot = self.kernel.memory().payload(store.packet);
-            // SAFETY: the slot has room for the payload, and this half has the group.
-            unsafe { slot.copy_from_nonoverlapping(store.payload.as_ptr(), store.payload.len()) };
+            // SAFETY: the slot has room for the payload, and this half owns the group.
+            unsafe { slot.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
         }
     }
 }
@@ -253,7 +260,7 @@ fn begin(lab: &mut Lab) -> Half {
     let children = (0..CHILDREN).map(|place| neighbour(OWN + 1 + place, Role::Child));
     let control = Control::Table(Table {
         member: MemberId(OWN),
-        taken: 0,
+        acked_epoch: 0,
         start: START,
         slots: SLOTS,
         payload_bytes_max: 512,
@@ -267,23 +274,23 @@ fn begin(lab: &mut Lab) -> Half {
     let header = header(PARENT, Sequence(0), body).write(PayloadChecksum::of(&table));
     let mut hear = |from, bytes: &[u8]| {
         let store = protocol.handle(NOW, Input::Datagram { from: address(from), bytes });
-        assert_eq!(store, Ok(None), "there is nothing to store yet");
-        while let Output::Transmit(_) = protocol.poll(NOW) {}
+        assert_eq!(store, Ok(()), "no datagram is refused");
+        while !matches!(protocol.poll(NOW), Output::Timeout(_)) {}
     };
     hear(PARENT, &[&header[..], &table].concat());
     for child in (0..CHILDREN).map(|place| OWN + 1 + place) {
         hear(child, &acknowledgment(child, START));
         hear(child, &acknowledgment(child, START));
     }
-    let mut lent = Lent::new();
-    let is_lent = protocol.lend(GROUP, &mut lent, |lent| {
-        let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
-        kernel.post(Some(root), &children);
+    let mut state = HandOff::new();
+    let is_handed_off = protocol.hand_off(GROUP, &mut state, |state| {
+        let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
+        kernel.post_neighbours(Some(root), &children);
         lab.teach(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
-        kernel.give(lent)
+        kernel.hand_off(state)
     });
-    assert!(is_lent, "nothing is out of the ordinary, and all ways are known");
-    Half { protocol, kernel, lent }
+    assert!(is_handed_off, "nothing needs the slow path, and all paths are learned");
+    Half { protocol, kernel, state }
 }
 
 #[test]
@@ -353,8 +360,8 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
     for (to, bytes) in half.go(|_| {}) {
         network.carry(to, bytes);
     }
-    half.kernel.take(&mut half.lent);
-    assert!(half.protocol.take_back(GROUP, &half.lent, |packet| half.kernel.packet(packet)));
+    half.kernel.reclaim(&mut half.state);
+    assert!(half.protocol.reclaim(GROUP, &half.state, |packet| half.kernel.packet(packet)));
     let end = START + PACKETS;
     assert_eq!(half.protocol.readable(GROUP), Some((end, end)), "all is accepted, and read");
     assert_eq!(half.protocol.freed(GROUP), Some(end), "all have everything");
@@ -364,7 +371,7 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
     assert_eq!(counters.acks_received - before.acks_received, acknowledged.into_inner());
     assert_eq!(counters.acks_sent - before.acks_sent, network.answers.into_inner());
     assert_eq!((counters.retransmitted, counters.timeouts, counters.invalid), (0, 0, 0));
-    assert_eq!(half.kernel.counts().unsent, 0);
+    assert_eq!(half.kernel.counters().fast_path.transmit_errors, 0);
     let (taken, came) = (taken.into_inner(), u64::from(PACKETS) + counters.acks_received);
     println!("cores: the program has taken {taken} of {came} packets");
     assert!(taken * 4 > came, "the program takes many packets: {taken} of {came}");

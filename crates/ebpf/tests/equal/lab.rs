@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use aya::programs::{SchedClassifier, TcAttachType, TestRun, TestRunOptions};
 use treecast_ebpf::{EbpfError, KernelGroup, Program, ProgramSettings};
-use treecast_proto::{GroupId, Lent};
+use treecast_proto::{GroupId, HandOff};
 use treecast_wire::HEADER_BYTES;
 
 use super::frame::{self, Style};
@@ -76,7 +76,7 @@ const OFFLOAD_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 const IS_TRAIN: u8 = 5;
 
-/// As many frames wait at the far end: of a long train to many children each is one.
+/// As many frames wait at the far end: of a long batch to many children each is one.
 const QUEUE_FRAMES: i32 = 8_192;
 
 /// Answers of the program (`linux/pkt_cls.h`).
@@ -115,14 +115,14 @@ impl Lab {
         }
     }
 
-    /// A lab where trains may pass the program: before Linux 6.16 the kernel may crash where one takes them apart.
-    pub fn for_trains() -> Option<Self> {
+    /// A lab where batches may pass the program: before Linux 6.16 the kernel may crash where one takes them apart.
+    pub fn for_batches() -> Option<Self> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut numbers =
             release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         if version < (6, 16) {
-            skip(&format_args!("trains are not for Linux {}", release.trim()));
+            skip(&format_args!("batches are not for Linux {}", release.trim()));
             return None;
         }
         Self::new()
@@ -164,7 +164,7 @@ impl Lab {
 
     /// The port of the node.
     pub fn listen(&mut self, port: u16) {
-        self.program.listen(self.node.cookie, port);
+        self.program.set_socket(self.node.cookie, port);
     }
 
     /// Posts a group, in memory that is there already if it can be.
@@ -183,7 +183,7 @@ impl Lab {
     /// Takes a group out.
     pub fn remove_group(&mut self, mut group: KernelGroup) {
         // Packets that still come for it are for user space.
-        group.take(&mut Lent::new());
+        group.reclaim(&mut HandOff::new());
         self.idle.push(group);
     }
 
@@ -219,7 +219,7 @@ impl Lab {
     }
 
     /// Packets come by the interface as one, each but the last of so many bytes.
-    pub fn receive_train(&mut self, frame: &[u8], each_bytes: usize) -> io::Result<Verdict> {
+    pub fn receive_batch(&mut self, frame: &[u8], each_bytes: usize) -> io::Result<Verdict> {
         let mut frame = frame.to_vec();
         frame::leave_open(&mut frame);
         self.far_end.0.write_all(&[&offload(&frame, Some(each_bytes))[..], &frame].concat())?;
@@ -241,7 +241,7 @@ impl Lab {
     }
 
     /// Packets of an application leave as one, each but the last of so many bytes.
-    pub fn send_train(&self, frame: &[u8], each_bytes: usize) -> io::Result<()> {
+    pub fn send_batch(&self, frame: &[u8], each_bytes: usize) -> io::Result<()> {
         let Some(socket) = &self.datagrams else {
             let mut frame = frame.to_vec();
             frame::leave_open(&mut frame);

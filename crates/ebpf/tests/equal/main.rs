@@ -11,5 +11,5 @@ mod stage;
 #[path = "../../../proto/tests/tabletop/mod.rs"]
 mod tabletop;
 mod time;
-mod trains;
+mod batches;
 mod worlds;

@@ -18,7 +18,7 @@ pub const GROUP: GroupId = GroupId(7);
 pub const COOKIE: Cookie = Cookie(0x5eed_c00c_1e00_0007);
 pub const PORT: u16 = 7_000;
 
-/// As many bytes are in a train at most, with their headers: those that a root sends at once.
+/// As many bytes are in a batch at most, with their headers: those that a root sends at once.
 const TRAIN_BYTES_MAX: u64 = 24_000;
 
 /// A node and its neighbours.
@@ -44,8 +44,8 @@ pub enum Act {
     /// The next packet comes, or is queued at a root; or one that is `ahead` of it.
     Data { ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, twist: Twist },
     /// As many packets as one, of so many bytes each but the last: `asks` has a bit for each, and messages have so many pieces,
-    /// of which the last message may go on behind the train.
-    Train { packets: u8, pieces: u8, bytes: u16, last: u16, goes_on: bool, ack_requested: u64, fault: Fault },
+    /// of which the last message may go on behind the batch.
+    Batch { packets: u8, pieces: u8, bytes: u16, last: u16, goes_on: bool, ack_requested: u64, fault: Fault },
     /// A child has so many packets less than there are, and its subtree so many less than that.
     Acknowledgment { child: u8, lacks: u8, subtree_lacks: u8, window: u8, echoes: bool, twist: Twist },
     /// All children have everything.
@@ -79,7 +79,7 @@ pub enum Twist {
     },
 }
 
-/// What is wrong with a train, at one of its packets.
+/// What is wrong with a batch, at one of its packets.
 #[derive(Debug, Clone)]
 pub enum Fault {
     Nothing,
@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
         for (part, neighbours) in parts.iter().enumerate() {
             let control = Control::Table(Table {
                 member: MemberId(setting.member()),
-                taken: 0,
+                acked_epoch: 0,
                 start: Sequence(setting.start),
                 slots: setting.slots(),
                 payload_bytes_max: setting.payload_bytes_max,
@@ -216,8 +216,8 @@ impl<'a> Stage<'a> {
             Act::Data { ahead, ack_requested, pieces, bytes, twist } => {
                 self.data(*ahead, *ack_requested, *pieces, *bytes, twist)
             }
-            Act::Train { fault, .. } if self.setting.is_root => self.queue_train(act, fault),
-            Act::Train { ack_requested, fault, .. } => self.train(act, *ack_requested, fault),
+            Act::Batch { fault, .. } if self.setting.is_root => self.queue_batch(act, fault),
+            Act::Batch { ack_requested, fault, .. } => self.batch(act, *ack_requested, fault),
             Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist } => {
                 let children = self.setting.children;
                 if children == 0 {
@@ -324,60 +324,60 @@ impl<'a> Stage<'a> {
         self.datagram(parent, &header, &payload, twist)
     }
 
-    /// The next packets, as far as they can be one train.
-    fn cars(&mut self, act: &Act) -> Vec<(Piece, Vec<u8>)> {
-        let &Act::Train { packets, pieces, bytes, last, goes_on, .. } = act else { return Vec::new() };
+    /// The next packets, as far as they can be one batch.
+    fn segments(&mut self, act: &Act) -> Vec<(Piece, Vec<u8>)> {
+        let &Act::Batch { packets, pieces, bytes, last, goes_on, .. } = act else { return Vec::new() };
         let begun = self.next().distance_from(Sequence(self.setting.start)) as usize;
-        let mut cars: Vec<(Piece, Vec<u8>)> = Vec::new();
+        let mut segments: Vec<(Piece, Vec<u8>)> = Vec::new();
         let mut each = u64::from(bytes) % (u64::from(self.setting.payload_bytes_max) + 1);
         let mut most = usize::from(packets).clamp(1, 64);
-        while cars.len() < most {
-            let left = most - cars.len();
+        while segments.len() < most {
+            let left = most - segments.len();
             // A message without bytes is one packet.
             let pieces = if each == 0 { 1 } else { usize::from(pieces.max(1)) };
             let ends = pieces == left || pieces > left && !goes_on;
             let (pieces, length) = if ends { (left, u64::from(last) % (each + 1)) } else { (pieces, each) };
-            let (piece, payload) = self.piece_of(begun + cars.len(), pieces as u8, each, length);
+            let (piece, payload) = self.piece_of(begun + segments.len(), pieces as u8, each, length);
             let length = u64::from(piece.length);
-            if cars.is_empty() {
+            if segments.is_empty() {
                 each = length;
                 most = most.min((TRAIN_BYTES_MAX / (64 + each)) as usize);
             }
             if length > each {
                 break;
             }
-            cars.push((piece, payload));
+            segments.push((piece, payload));
             if length < each {
                 break;
             }
         }
-        cars
+        segments
     }
 
-    fn queue_train(&mut self, act: &Act, fault: &Fault) -> Result<(), String> {
-        let mut cars = self.cars(act);
-        let count = cars.len();
+    fn queue_batch(&mut self, act: &Act, fault: &Fault) -> Result<(), String> {
+        let mut segments = self.segments(act);
+        let count = segments.len();
         match fault {
             Fault::Twisted(place, Twist::Body { word, value }) => {
-                spoil(&mut cars[usize::from(*place) % count].0, *word, *value);
+                spoil(&mut segments[usize::from(*place) % count].0, *word, *value);
             }
-            Fault::Gap(place) if count > 1 => drop(cars.remove(usize::from(*place) % count)),
+            Fault::Gap(place) if count > 1 => drop(segments.remove(usize::from(*place) % count)),
             _ => {}
         }
         self.sent_at = self.now;
         self.pair
-            .queue_train(self.now, GROUP, &cars)
+            .queue_batch(self.now, GROUP, &segments)
             .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
     }
 
-    fn train(&mut self, act: &Act, ack_requested: u64, fault: &Fault) -> Result<(), String> {
+    fn batch(&mut self, act: &Act, ack_requested: u64, fault: &Fault) -> Result<(), String> {
         let next = self.next();
-        let cars = self.cars(act);
-        let count = cars.len();
+        let segments = self.segments(act);
+        let count = segments.len();
         let parent = self.setting.parent();
         let mut from = self.setting.address(parent);
         let mut datagrams = Vec::new();
-        for (place, (piece, payload)) in cars.into_iter().enumerate() {
+        for (place, (piece, payload)) in segments.into_iter().enumerate() {
             let Piece { message, offset, length, message_length, .. } = piece;
             let ack_requested = ack_requested >> place & 1 == 1;
             let data = Data {
@@ -418,7 +418,7 @@ impl<'a> Stage<'a> {
         }
         self.sent_at = self.now;
         self.pair
-            .train(self.now, from, &datagrams)
+            .batch(self.now, from, &datagrams)
             .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
     }
 
@@ -435,7 +435,7 @@ impl<'a> Stage<'a> {
         let stable = next - subtree_lacks;
         let window = window.min(self.setting.slots() - subtree_lacks.min(self.setting.slots()));
         let child = self.setting.child(child);
-        let mut header = self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, window }));
+        let mut header = self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window }));
         header.timestamp = timestamp;
         self.datagram(child, &header, &[], twist)
     }
@@ -447,7 +447,7 @@ impl<'a> Stage<'a> {
         let child = self.setting.child(u32::from(child) % self.setting.children);
         let next = self.next() - u32::from(lacks);
         let missing = Missing { first: next, bits: bits | 1 };
-        let acknowledgment = Acknowledgment { stable: next, window: self.setting.slots() / 2 };
+        let acknowledgment = Acknowledgment { stable: next, receive_window: self.setting.slots() / 2 };
         let mut header = self.header(child, next, Body::Nak(acknowledgment, missing));
         header.timestamp = Timestamp(self.sent_at.0);
         self.datagram(child, &header, &[], &Twist::Nothing)
@@ -483,7 +483,7 @@ impl<'a> Stage<'a> {
         let end = self.now + span;
         while let Some(deadline) = self.pair.deadline().filter(|&deadline| deadline <= end) {
             self.now = self.now.max(deadline);
-            self.request(Input::Elapsed, &[])?;
+            self.request(Input::Timeout, &[])?;
         }
         self.now = end;
         Ok(())

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use treecast_ebpf::WokenBy;
+use treecast_ebpf::WakeReason;
 use treecast_proto::Nanoseconds;
 
 use super::lab::Lab;
@@ -26,7 +26,7 @@ const SETTING: Setting = Setting {
 fn is_told(lab: &mut Lab, within_ms: u32) -> bool {
     (0..within_ms).any(|_| {
         thread::sleep(Duration::from_millis(1));
-        std::iter::from_fn(|| lab.program.take_ring()).any(|woken| woken.by == WokenBy::Time)
+        std::iter::from_fn(|| lab.program.take_wakeup()).any(|wakeup| wakeup.reason == WakeReason::Timer)
     })
 }
 

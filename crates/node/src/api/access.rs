@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use treecast_ebpf::{Counts, HookTrouble};
+use treecast_ebpf::{HookTrouble, KernelCounters};
 use treecast_proto::{GroupCounters, GroupId, Input, MemberId, StrayCounters};
 
 use crate::daemon::{Client, Found, socket_path};
@@ -228,10 +228,10 @@ impl Access {
         }
     }
 
-    pub fn kernel_counts(&self, group: GroupId) -> Option<Counts> {
+    pub fn kernel_counters(&self, group: GroupId) -> Option<KernelCounters> {
         match self {
-            Self::Here(shared) => shared.with(|engine| engine.kernel_counts(group)),
-            Self::Daemon(client) => client.kernel_counts(group),
+            Self::Here(shared) => shared.with(|engine| engine.kernel_counters(group)),
+            Self::Daemon(client) => client.kernel_counters(group),
         }
     }
 

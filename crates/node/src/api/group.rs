@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use treecast_ebpf::Counts;
+use treecast_ebpf::KernelCounters;
 use treecast_plan::Scheme;
 use treecast_proto::{
     Ending, Eviction, GroupCounters, Input, MemberId, MemberLoss, Nanoseconds, Offload, PayloadChecksum,
@@ -396,7 +396,7 @@ impl Group {
             None => Err(NodeError::TimedOut),
             Some(Ending::Closed | Ending::Evicted(Eviction::Left)) => Ok(self.losses()),
             // It has left, and nobody was there to let it go.
-            Some(Ending::GivenUp) if !self.is_root() => Ok(Vec::new()),
+            Some(Ending::Aborted) if !self.is_root() => Ok(Vec::new()),
             Some(ending) => Err(NodeError::Ended(ending)),
         }
     }
@@ -500,8 +500,8 @@ impl Group {
     }
 
     /// What the kernel's packet path has counted for this group; none where it has nothing to do with it.
-    pub fn kernel_counts(&self) -> Option<Counts> {
-        self.access.kernel_counts(self.channel.group)
+    pub fn kernel_counters(&self) -> Option<KernelCounters> {
+        self.access.kernel_counters(self.channel.group)
     }
 
     fn end(&self) -> MutexGuard<'_, End> {

@@ -14,7 +14,7 @@ use rustix::net::{
     socket_with, sockopt,
 };
 use rustix::time::Timespec;
-use treecast_ebpf::{Counts, Program, SlotMemory};
+use treecast_ebpf::{KernelCounters, Program, SlotMemory};
 use treecast_proto::{Ending, GroupCounters, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
 
 use super::messages::{Answer, Ask, MESSAGE_BYTES_MAX, Memory, News, PlacedWord, Ring, Terms, VERSION};
@@ -268,8 +268,8 @@ impl Client {
         self.numbers(&Ask::Counters { group: group.0 }).map(GroupCounters::from_values)
     }
 
-    pub fn kernel_counts(&self, group: GroupId) -> Option<Counts> {
-        self.numbers(&Ask::KernelCounts { group: group.0 }).map(Counts::from_values)
+    pub fn kernel_counters(&self, group: GroupId) -> Option<KernelCounters> {
+        self.numbers(&Ask::KernelCounters { group: group.0 }).map(KernelCounters::from_values)
     }
 
     pub fn strays(&self) -> StrayCounters {
@@ -320,7 +320,7 @@ impl Client {
         }
         for _ in 0..BATCH {
             let Ok((length, _)) = recv(&self.wake, &mut bytes[..], RecvFlags::DONTWAIT) else { break };
-            if let Some(group) = Program::read_waking(&bytes[..length]) {
+            if let Some(group) = Program::read_wake_datagram(&bytes[..length]) {
                 self.ring(group);
             }
         }
@@ -399,7 +399,7 @@ impl Client {
         }
         for channel in std::mem::take(&mut *lock(&self.groups)).into_values() {
             channel.break_off(why);
-            channel.end(Ending::GivenUp);
+            channel.end(Ending::Aborted);
         }
         self.own_waker.wake();
     }

@@ -72,7 +72,7 @@ impl Line {
     /// There are packets, or there is room. The client is rung only if it sleeps.
     pub fn ring(&self, group: GroupId) {
         fence(Ordering::SeqCst);
-        if self.memory.get().is_none_or(|memory| memory.sleeps().swap(0, Ordering::SeqCst) != 0) {
+        if self.memory.get().is_none_or(|memory| memory.is_waiting().swap(0, Ordering::SeqCst) != 0) {
             self.ear.ring(Ring::Packets(group.0));
         }
     }

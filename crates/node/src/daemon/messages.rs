@@ -70,7 +70,7 @@ pub enum Ask {
     Counters {
         group: u32,
     },
-    KernelCounts {
+    KernelCounters {
         group: u32,
     },
     Strays,
@@ -212,7 +212,7 @@ pub enum EndingWord {
     EvictedClosed,
     RootSilent(u64),
     TooMuchMemory(u64, u64),
-    GivenUp,
+    Aborted,
 }
 
 impl From<Ending> for EndingWord {
@@ -226,7 +226,7 @@ impl From<Ending> for EndingWord {
             Ending::Evicted(Eviction::Closed) => Self::EvictedClosed,
             Ending::RootSilent(span) => Self::RootSilent(span.0),
             Ending::TooMuchMemory { asked_bytes, bytes_max } => Self::TooMuchMemory(asked_bytes, bytes_max),
-            Ending::GivenUp => Self::GivenUp,
+            Ending::Aborted => Self::Aborted,
         }
     }
 }
@@ -244,7 +244,7 @@ impl From<EndingWord> for Ending {
             EndingWord::TooMuchMemory(asked_bytes, bytes_max) => {
                 Self::TooMuchMemory { asked_bytes, bytes_max }
             }
-            EndingWord::GivenUp => Self::GivenUp,
+            EndingWord::Aborted => Self::Aborted,
         }
     }
 }

@@ -145,10 +145,10 @@ impl Session {
                 let numbers = counters.map(|counters| counters.values().map(|(_, count)| count).collect());
                 (Answer::Numbers { numbers }, Vec::new())
             }
-            Ask::KernelCounts { group } => {
+            Ask::KernelCounters { group } => {
                 let own = self.own(group);
-                let counts = own.and_then(|group| desk.shared.with(|engine| engine.kernel_counts(group)));
-                let numbers = counts.map(|counts| counts.values().to_vec());
+                let counts = own.and_then(|group| desk.shared.with(|engine| engine.kernel_counters(group)));
+                let numbers = counts.map(|counts| counts.values());
                 (Answer::Numbers { numbers }, Vec::new())
             }
             Ask::Strays => {

@@ -16,7 +16,7 @@ impl<'a> Left<'a> {
     /// Of that group.
     #[cfg(not(loom))]
     pub fn of(memory: &'a SlotMemory) -> Self {
-        Self(memory.is_left())
+        Self(memory.is_delegated())
     }
 
     #[cfg(loom)]

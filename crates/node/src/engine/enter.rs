@@ -70,7 +70,7 @@ fn open_source(
     let what = "cannot share the socket of the root's packets";
     let of_node = socket.try_clone().map_err(|source| NodeError::System { what, source })?;
     let of_node = Source::new(of_node, settings, memory).beside();
-    shared.with(|engine| engine.set_source(settings.group, cookie, of_node));
+    shared.with(|engine| engine.set_root_socket(settings.group, cookie, of_node));
     Ok(socket)
 }
 

@@ -62,7 +62,7 @@ impl Shared {
             let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
             leader_followers.watch(&waker, WAKER)?;
-            kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.bell(), KERNEL))?;
+            kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.wakeups(), KERNEL))?;
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use treecast_proto::{GroupId, Input, Protocol, Sequence};
 
-use super::kernel::{Kernel, Onward, Returned};
+use super::kernel::{Kernel, Onward, Reclaimed};
 use crate::clock;
 use crate::engine::delegation::Left;
 use crate::memory::shared_group::{Channel, Side};
@@ -26,7 +26,7 @@ impl Joint {
         Self { channel, side, consumed: Sequence(0), is_given_up: false }
     }
 
-    fn resume(&mut self, returned: &Returned) {
+    fn resume(&mut self, returned: &Reclaimed) {
         match &mut self.side {
             Some(Side::Reader(reader)) => reader.resume(returned.next, returned.freed),
             Some(Side::Writer(writer)) => writer.resume(returned.next, returned.consumed),
@@ -94,12 +94,12 @@ pub(super) struct Joints {
 impl Joints {
     /// Takes a group back from the kernel's packet path, if that has it: before anything of it is looked at or handled.
     pub fn take_back(&mut self, kernel: &mut Option<Kernel>, protocol: &mut Protocol, group: GroupId) {
-        let Some(returned) = kernel.as_mut().and_then(|kernel| kernel.take(group, protocol)) else { return };
+        let Some(returned) = kernel.as_mut().and_then(|kernel| kernel.reclaim(group, protocol)) else { return };
         if let Some(joint) = self.groups.get_mut(&group) {
             joint.resume(&returned);
             // Whom the program could not wake looks now.
             joint.channel.ring_anyway();
-            self.invalid += u64::from(joint.give_up_nonsense(protocol, returned.is_possible));
+            self.invalid += u64::from(joint.give_up_nonsense(protocol, returned.is_valid));
         }
     }
 
@@ -108,11 +108,11 @@ impl Joints {
     pub fn send_on(&self, kernel: &mut Option<Kernel>, protocol: &Protocol) {
         let Some(kernel) = kernel else { return };
         for (&group, joint) in &self.groups {
-            let Some(left) = joint.left().filter(|_| !kernel.awaits_room(group)) else { continue };
+            let Some(left) = joint.left().filter(|_| !kernel.is_room_wanted(group)) else { continue };
             match kernel.send_on(group) {
                 Onward::Refused => joint.leave_nothing(),
-                Onward::NotLent if is_quiet(protocol, group) => joint.leave_nothing(),
-                Onward::More | Onward::Waits | Onward::NotLent => {}
+                Onward::NotHandedOff if is_quiet(protocol, group) => joint.leave_nothing(),
+                Onward::More | Onward::Waits | Onward::NotHandedOff => {}
                 // Who writes more from now on sends that on, and who has done so before is seen here.
                 Onward::All => left.end_if(|| kernel.has_all(group)),
             }
@@ -128,7 +128,7 @@ impl Joints {
     pub fn is_anything_left(&self, kernel: Option<&Kernel>, protocol: &Protocol) -> bool {
         let Some(kernel) = kernel else { return false };
         let can_go_on = |group| {
-            if kernel.has(group) { !kernel.awaits_room(group) } else { is_quiet(protocol, group) }
+            if kernel.has(group) { !kernel.is_room_wanted(group) } else { is_quiet(protocol, group) }
         };
         self.groups.iter().any(|(&group, joint)| joint.left().is_some() && can_go_on(group))
     }

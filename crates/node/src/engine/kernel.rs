@@ -1,4 +1,4 @@
-//! The kernel's packet path as part of an engine: groups are lent to it whenever nothing in them is out of the ordinary.
+//! The kernel's packet path as part of an engine: groups are handed off to it whenever nothing in them needs the slow path.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,10 +7,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{
-    Counts, EbpfError, HookTrouble, Interface, KernelGroup, Note, Program, ProgramSettings, Room, SlotMemory,
-    WokenBy, interfaces_for,
+    EbpfError, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings, ReceivedNak, Room,
+    SlotMemory, WakeReason, interfaces_for,
 };
-use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol, Sequence};
+use treecast_proto::{FlowState, GroupCounters, GroupId, HandOff, Input, Nanoseconds, Protocol, Sequence};
 
 use crate::clock;
 use crate::datagrams::Datagrams;
@@ -21,33 +21,33 @@ use crate::engine::root_socket::{Source, takes_trains};
 pub(crate) struct Kernel {
     program: Program,
     groups: BTreeMap<GroupId, Posted>,
-    /// Groups that the program does not have, and may be lent.
-    at_home: Vec<GroupId>,
+    /// Groups that user space owns, and that may be handed off.
+    owned: Vec<GroupId>,
     address: SocketAddr,
-    /// What is wrong with the hooks, as was found last, and when to look again.
+    /// What the last check of the hooks found, and when to check again.
     troubles: Vec<HookTrouble>,
-    look_at: Nanoseconds,
+    check_at: Nanoseconds,
 }
 
-/// How far a group is that was taken back.
+/// How far a group is that was reclaimed.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct Reclaimed {
     pub next: Sequence,
     pub consumed: Sequence,
     pub freed: Sequence,
-    /// Whether what is in its slots can be.
-    pub is_possible: bool,
+    /// Whether its slots hold valid packets.
+    pub is_valid: bool,
 }
 
-/// When hooks are looked at: now and then while there is something to do, or because somebody asks.
+/// When hooks are checked: at intervals while the engine is busy, or on request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Look {
     WhenDue(Nanoseconds),
     Now,
 }
 
-/// How often hooks are looked at.
-const LOOK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
+/// The interval at which hooks are checked.
+const CHECK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
 
 /// A group in the kernel's tables.
 #[derive(Debug)]
@@ -55,34 +55,34 @@ struct Posted {
     group: KernelGroup,
     /// The epoch of the tree that is posted.
     epoch: Option<u32>,
-    /// What was lent.
-    lent: Lent,
-    /// At the root, by which is sent on what the application leaves to the node.
-    source: Option<Source>,
+    /// Its state at the last hand-off.
+    state: HandOff,
+    /// At the root, the socket for packets whose sending the application delegates to the node.
+    root_socket: Option<Source>,
 }
 
-/// How far the kernel's packet path has taken what a root's application has written.
+/// How much of what a root's application has written the program has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Onward {
     All,
-    /// It takes more.
+    /// Not all: the next batch may be sent now.
     More,
-    /// It takes more later: the bell will be rung.
+    /// Not all: the next batch waits for room, and the program wakes user space then.
     Waits,
-    /// It does not take it.
+    /// The program does not take it.
     Refused,
-    /// It has not got the group.
-    NotLent,
+    /// The group is not handed off.
+    NotHandedOff,
 }
 
 impl Kernel {
-    /// Loads the program and puts it on the interfaces that the node's datagrams pass.
+    /// Loads the program and attaches it to the interfaces that the node's datagrams pass.
     pub fn open(datagrams: &mut Datagrams, groups_max: u32) -> Result<Self, EbpfError> {
         let address = datagrams.address();
         let interfaces = interfaces_for(address)?;
         let mut program = Program::load(settings(&interfaces, groups_max))?;
-        let socket = datagrams.cookie().map_err(system("cannot tell the socket from others"))?;
-        program.listen(socket, address.port());
+        let socket = datagrams.cookie().map_err(system("cannot get the cookie of the socket"))?;
+        program.set_socket(socket, address.port());
         program.attach(&interfaces)?;
         if !takes_trains() {
             datagrams.keep_apart();
@@ -90,22 +90,22 @@ impl Kernel {
         Ok(Self {
             program,
             groups: BTreeMap::new(),
-            at_home: Vec::new(),
+            owned: Vec::new(),
             address,
             troubles: Vec::new(),
-            look_at: Nanoseconds::ZERO,
+            check_at: Nanoseconds::ZERO,
         })
     }
 
-    /// Sees whether the program still is where packets pass. If not, user space goes on alone: until an interface that
-    /// went has come back. Who has taken the program off will have had reasons, and is not worked against.
-    /// The answer is whether it no longer is, since the last look: all groups are to be taken back, and their ways forgotten.
+    /// Checks whether packets still pass the program. If not, user space runs groups alone, until an interface that was removed is there
+    /// again. A program that was detached deliberately is not attached again. Returns whether packets have stopped passing the program
+    /// since the last check: all groups are to be reclaimed then, and their paths forgotten.
     pub fn look_after_hooks(&mut self, look: Look) -> bool {
         if let Look::WhenDue(now) = look {
-            if now < self.look_at {
+            if now < self.check_at {
                 return false;
             }
-            self.look_at = now + LOOK_INTERVAL;
+            self.check_at = now + CHECK_INTERVAL;
         }
         let was_hooked = self.is_hooked();
         let mut troubles = self.program.check();
@@ -126,7 +126,7 @@ impl Kernel {
         false
     }
 
-    /// What is wrong with the hooks, as was found when they were last looked at.
+    /// What the last check of the hooks found.
     pub fn troubles(&self) -> &[HookTrouble] {
         &self.troubles
     }
@@ -143,28 +143,28 @@ impl Kernel {
         interfaces_for(self.address).is_ok_and(|interfaces| self.program.attach(&interfaces).is_ok())
     }
 
-    /// Who is told next may be reached in another way.
-    pub fn forget_ways(&mut self) {
+    /// Forgets the paths to all neighbours, which may be other ones.
+    pub fn forget_paths(&mut self) {
         for posted in self.groups.values_mut() {
-            posted.group.forget_ways();
+            posted.group.forget_paths();
             posted.epoch = None;
         }
     }
 
-    /// What wakes whoever drives the engine.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.program.bell()
+    /// The file descriptor that becomes readable when the program wakes user space.
+    pub fn wakeups(&self) -> BorrowedFd<'_> {
+        self.program.wakeups()
     }
 
-    /// A group for which the bell was rung and which is to be taken back: a child misses something, or has not answered in time.
-    pub fn take_ring(&mut self) -> Option<GroupId> {
-        while let Some(woken) = self.program.take_ring() {
-            // Whoever waits for room looks for it anyway.
-            if woken.by == WokenBy::Room {
+    /// The next group that is to be reclaimed: a NAK is pending, or a timer has expired.
+    pub fn take_wakeup(&mut self) -> Option<GroupId> {
+        while let Some(wakeup) = self.program.take_wakeup() {
+            // Every step of the engine looks for room.
+            if wakeup.reason == WakeReason::Room {
                 continue;
             }
-            // The group may have gone since.
-            let found = self.groups.iter().find(|(_, posted)| posted.group.place() == woken.place);
+            // The group may have been removed since.
+            let found = self.groups.iter().find(|(_, posted)| posted.group.index() == wakeup.index);
             if let Some((&group, _)) = found {
                 return Some(group);
             }
@@ -172,7 +172,7 @@ impl Kernel {
         None
     }
 
-    /// Puts a group into the tables; the answer is the memory of its slots, and what another process maps, if it is to be shared.
+    /// Posts a group; returns the memory of its slots, and the file descriptors that another process maps, if it is shared.
     pub fn add(
         &mut self,
         group: GroupId,
@@ -190,153 +190,147 @@ impl Kernel {
                 return Err(system("cannot share the memory of a group")(error));
             }
         };
-        self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new(), source: None });
-        self.at_home.push(group);
+        self.groups.insert(group, Posted { group: posted, epoch: None, state: HandOff::new(), root_socket: None });
+        self.owned.push(group);
         Ok((memory, descriptors))
     }
 
-    /// Takes a group out of the tables.
+    /// Removes a group from the program's maps.
     pub fn remove(&mut self, group: GroupId) {
         if let Some(posted) = self.groups.remove(&group) {
             self.program.remove_group(&posted.group);
-            self.at_home.retain(|other| *other != group);
+            self.owned.retain(|other| *other != group);
         }
     }
 
-    /// Says which socket's datagrams are packets of the group's root, and by what this node sends such.
-    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: Source) {
+    /// Sets the socket whose datagrams are packets of the group's root, by its `SO_COOKIE`, and this node's own such socket.
+    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: Source) {
         if let Some(posted) = self.groups.get_mut(&group) {
-            posted.group.set_source(cookie);
-            posted.source = Some(source);
+            posted.group.set_root_socket(cookie);
+            posted.root_socket = Some(socket);
         }
     }
 
-    /// Sends on a batch of what a root's application has written, as far as children have room for it.
+    /// Sends a batch of what a root's application has written, as far as children have room for it.
     pub fn send_on(&mut self, group: GroupId) -> Onward {
-        let Some(Posted { group, source: Some(source), .. }) = self.groups.get_mut(&group) else {
-            return Onward::NotLent;
+        let Some(Posted { group, root_socket: Some(root_socket), .. }) = self.groups.get_mut(&group) else {
+            return Onward::NotHandedOff;
         };
-        if !group.is_given() {
-            return Onward::NotLent;
+        if !group.is_handed_off() {
+            return Onward::NotHandedOff;
         }
         let (next, written) = (group.next(), written(group));
         let ahead = written.distance_from(next) as u32;
         if ahead > group.memory().count() {
             return Onward::Refused;
         }
-        let is_enough = |room: Room| room.packets >= room.worth.min(ahead);
+        let is_enough = |room: Room| room.packets >= room.batch_packets.min(ahead);
         let mut room = group.room();
         if !is_enough(room) {
-            group.await_room(room.worth.min(ahead));
+            group.want_room(room.batch_packets.min(ahead));
             room = group.room();
             if !is_enough(room) {
                 return Onward::Waits;
             }
-            group.await_room(0);
+            group.want_room(0);
         }
-        if source.send_some(next, next + ahead.min(room.packets)) != Some(group.next()) {
+        if root_socket.send_some(next, next + ahead.min(room.packets)) != Some(group.next()) {
             return Onward::Refused;
         }
         if group.next() == written { Onward::All } else { Onward::More }
     }
 
-    /// Whether what a root's application has left waits for room.
-    pub fn awaits_room(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|posted| posted.group.is_given() && posted.group.awaits_room())
+    /// Whether delegated packets of a root's application wait for room.
+    pub fn is_room_wanted(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|posted| posted.group.is_handed_off() && posted.group.is_room_wanted())
     }
 
-    /// Whether the kernel's packet path has sent on all that a root's application has written.
+    /// Whether the program has sent all that a root's application has written.
     pub fn has_all(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_none_or(|posted| posted.group.next() == written(&posted.group))
     }
 
-    /// Says at which port of this host whoever sleeps over a group is woken.
+    /// Sets the port of this host at which sleeping readers of a group are woken.
     pub fn set_wake_port(&mut self, group: GroupId, port: u16) {
         if let Some(posted) = self.groups.get_mut(&group) {
             posted.group.set_wake_port(port);
         }
     }
 
-    /// Whether a group is in the tables.
+    /// Whether a group is in the program's maps.
     pub fn knows(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
     }
 
-    /// Whether the program has a group.
+    /// Whether a group is handed off.
     pub fn has(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|posted| posted.group.is_given())
+        self.groups.get(&group).is_some_and(|posted| posted.group.is_handed_off())
     }
 
-    /// Takes a group back, if the program has it; says how far it is then.
-    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Returned> {
-        let Posted { group: kept, lent, .. } = self.groups.get_mut(&group)?;
-        if !kept.take(lent) {
+    /// Reclaims a group, if it is handed off; returns how far it is then.
+    pub fn reclaim(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Reclaimed> {
+        let Posted { group: kernel_group, state, .. } = self.groups.get_mut(&group)?;
+        if !kernel_group.reclaim(state) {
             return None;
         }
-        let is_possible = protocol.take_back(group, lent, |packet| kept.packet(packet));
-        let Lent { next, consumed, freed, .. } = *lent;
-        self.at_home.push(group);
-        // What a child has said that it misses.
-        while let Some(Note { from, header, .. }) = kept.take_note() {
+        let is_valid = protocol.reclaim(group, state, |packet| kernel_group.packet(packet));
+        let FlowState { next, consumed, freed, .. } = state.flow;
+        self.owned.push(group);
+        while let Some(ReceivedNak { from, header, .. }) = kernel_group.take_nak() {
             let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &header });
         }
-        Some(Returned { next, consumed, freed, is_possible })
+        Some(Reclaimed { next, consumed, freed, is_valid })
     }
 
-    /// Says who the neighbours of groups at home are, where that has changed: before anything is sent to them.
-    pub fn post(&mut self, protocol: &Protocol) {
-        for group in &self.at_home {
+    /// Posts the neighbours of groups where they have changed, before anything is sent to them.
+    pub fn post_neighbours(&mut self, protocol: &Protocol) {
+        for group in &self.owned {
             let Some(posted) = self.groups.get_mut(group) else { continue };
             let epoch = protocol.epoch(*group);
             if epoch != posted.epoch
                 && let Some((parent, children)) = protocol.neighbours(*group)
             {
-                posted.group.post(parent, &children);
+                posted.group.post_neighbours(parent, &children);
                 posted.epoch = epoch;
             }
         }
     }
 
-    /// Lends every group at home that can be lent. All that was to be sent has been sent.
-    pub fn lend(&mut self, protocol: &mut Protocol) {
+    /// Hands off every group in which nothing needs the slow path. The protocol has been polled for all that it sends.
+    pub fn hand_off(&mut self, protocol: &mut Protocol) {
         if !self.is_hooked() {
             return;
         }
-        let Self { groups, at_home, .. } = self;
-        at_home.retain(|&id| {
-            let Some(Posted { group, lent, .. }) = groups.get_mut(&id) else { return false };
-            !protocol.lend(id, lent, |lent| group.give(lent))
+        let Self { groups, owned, .. } = self;
+        owned.retain(|&id| {
+            let Some(Posted { group, state, .. }) = groups.get_mut(&id) else { return false };
+            !protocol.hand_off(id, state, |state| group.hand_off(state))
         });
     }
 
-    /// What is counted of a group, with what the program has counted since it was lent.
-    pub fn add_counts(&self, group: GroupId, counters: &mut GroupCounters) {
-        if let Some(Posted { group, .. }) = self.groups.get(&group)
-            && group.is_given()
-        {
-            let Counts { accepted, sent, acks_sent, acks_received, .. } = group.counts();
-            (counters.accepted, counters.sent) = (accepted, sent);
-            (counters.acks_sent, counters.acks_received) = (acks_sent, acks_received);
-        }
+    /// The protocol's counters of a group that is handed off.
+    pub fn group_counters(&self, group: GroupId) -> Option<GroupCounters> {
+        let posted = self.groups.get(&group).filter(|posted| posted.group.is_handed_off())?;
+        Some(posted.group.counters().group)
     }
 
-    /// What the program counts of a group.
-    pub fn counts(&self, group: GroupId) -> Option<Counts> {
-        self.groups.get(&group).map(|posted| posted.group.counts())
+    /// The counters of a group in the program's maps.
+    pub fn counters(&self, group: GroupId) -> Option<KernelCounters> {
+        self.groups.get(&group).map(|posted| posted.group.counters())
     }
 }
 
-/// All before it are written, as a root's application says.
+/// Packets before it are written, as a root's application says.
 fn written(group: &KernelGroup) -> Sequence {
     Sequence(group.memory().written().load(Ordering::Acquire))
 }
 
-/// Whether an interface is not there any more.
+/// Whether the interface was removed.
 const fn is_gone(trouble: &HookTrouble) -> bool {
     matches!(trouble, HookTrouble::Gone { .. } | HookTrouble::Another { .. })
 }
 
-/// The longest payload is what the interface with the largest packets carries.
+/// The longest payload is that of the interface with the largest MTU.
 fn settings(interfaces: &[Interface], groups_max: u32) -> ProgramSettings {
     let mtu_bytes = interfaces.iter().map(|interface| interface.mtu_bytes).max().unwrap_or_default();
     let default = ProgramSettings::default();

@@ -22,7 +22,7 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, Program};
 use treecast_proto::{
     Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Refused,
-    Sequence, Source, StrayCounters, Transmit,
+    Sequence, Store, StrayCounters, Transmit, TransmitPayload,
 };
 use treecast_wire::View;
 
@@ -121,7 +121,7 @@ impl Engine {
     pub fn counters(&self, group: GroupId) -> Option<GroupCounters> {
         let mut counters = self.protocol.counters(group).copied()?;
         if let Some(kernel) = &self.kernel {
-            kernel.add_counts(group, &mut counters);
+            counters = kernel.group_counters(group).unwrap_or(counters);
         }
         Some(counters)
     }
@@ -136,13 +136,13 @@ impl Engine {
     fn look_after_hooks(&mut self, look: Look) {
         if self.kernel.as_mut().is_some_and(|kernel| kernel.look_after_hooks(look)) {
             self.own_all();
-            self.kernel.iter_mut().for_each(Kernel::forget_ways);
+            self.kernel.iter_mut().for_each(Kernel::forget_paths);
         }
     }
 
     /// What the kernel's packet path counts of a group that is in its tables.
-    pub fn kernel_counts(&self, group: GroupId) -> Option<treecast_ebpf::Counts> {
-        self.kernel.as_ref()?.counts(group)
+    pub fn kernel_counters(&self, group: GroupId) -> Option<treecast_ebpf::KernelCounters> {
+        self.kernel.as_ref()?.counters(group)
     }
 
     /// Makes the slots of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
@@ -189,9 +189,9 @@ impl Engine {
     }
 
     /// Says which socket's datagrams are packets of a group's root; here they are sent on that the application leaves to the node.
-    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: crate::engine::root_socket::Source) {
+    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, source: crate::engine::root_socket::Source) {
         if let Some(kernel) = &mut self.kernel {
-            kernel.set_source(group, cookie, source);
+            kernel.set_root_socket(group, cookie, source);
         }
     }
 
@@ -216,7 +216,7 @@ impl Engine {
 
     /// Takes back what the kernel's bell was rung for.
     fn answer_bell(&mut self) {
-        while let Some(group) = self.kernel.as_mut().and_then(Kernel::take_ring) {
+        while let Some(group) = self.kernel.as_mut().and_then(Kernel::take_wakeup) {
             self.own(group);
         }
     }
@@ -264,7 +264,7 @@ impl Engine {
         }
         self.give_to_applications();
         if let Some(kernel) = &mut self.kernel {
-            kernel.lend(&mut self.protocol);
+            kernel.hand_off(&mut self.protocol);
         }
         if self.joints.is_anything_left(self.kernel.as_ref(), &self.protocol) {
             Progress::More
@@ -280,7 +280,7 @@ impl Engine {
                 if let Some(group) = input.group() {
                     self.own(group);
                 }
-                self.protocol.handle(now, input).map(|_| ())
+                self.protocol.handle(now, input)
             }
             // What a client asks may come too late.
             Request::End(group) => {
@@ -373,7 +373,7 @@ impl Engine {
             for part in 0..self.datagrams.parts(arrival) {
                 let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
                 if self.kernel.is_some() {
-                    if let Some(group) = Program::read_waking(bytes) {
+                    if let Some(group) = Program::read_wake_datagram(bytes) {
                         self.joints.groups.get(&group).inspect(|joint| joint.channel.events.notify());
                         continue;
                     }
@@ -381,15 +381,21 @@ impl Engine {
                         self.joints.take_back(&mut self.kernel, &mut self.protocol, view.group());
                     }
                 }
-                let stored = self.protocol.handle(now, Input::Datagram { from, bytes });
-                if let Ok(Some(store)) = stored
-                    && let Some(Side::Writer(writer)) =
-                        self.joints.groups.get_mut(&store.group).and_then(|joint| joint.side.as_mut())
-                {
-                    writer.write(store.packet, store.payload);
+                // A datagram is never refused.
+                let _ = self.protocol.handle(now, Input::Datagram { from, bytes });
+                // What is sent is polled after the whole batch.
+                let mut output = self.protocol.poll_local();
+                if let Some(Output::Store(Store { group, packet, payload, .. })) = &output {
+                    let joint = self.joints.groups.get_mut(group);
+                    if let Some(Side::Writer(writer)) = joint.and_then(|joint| joint.side.as_mut()) {
+                        writer.write(*packet, &bytes[payload.clone()]);
+                    }
+                    output = self.protocol.poll_local();
                 }
-                // A place in the tree needs memory before the next datagram comes.
-                self.take_events();
+                while let Some(Output::Event(event)) = output {
+                    self.handle_event(event);
+                    output = self.protocol.poll_local();
+                }
             }
         }
         count
@@ -401,24 +407,25 @@ impl Engine {
         while let Some(group) = self.protocol.due(now) {
             self.own(group);
         }
-        let deadline = loop {
+        let timeout = loop {
             match self.protocol.poll(now) {
-                Output::Wait(deadline) => break deadline,
+                Output::Timeout(timeout) => break timeout,
                 Output::Transmit(transmit) => self.add(transmit),
+                Output::Event(event) => self.handle_event(event),
+                Output::Store(_) => {}
             }
             if self.datagrams.is_full() {
                 self.flush();
             }
         };
         self.flush();
-        self.take_events();
-        self.wake_at(now, deadline);
+        self.wake_at(now, timeout);
     }
 
     fn add(&mut self, Transmit { to, header, payload }: Transmit) {
         match payload {
-            Source::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
-            Source::Slot { group, slot, length } => {
+            TransmitPayload::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
+            TransmitPayload::Slot { group, slot, length } => {
                 let address = match self.joints.groups.get(&group).and_then(|joint| joint.side.as_ref()) {
                     Some(Side::Writer(writer)) => writer.address(slot),
                     Some(Side::Reader(reader)) => reader.address(slot),
@@ -434,7 +441,7 @@ impl Engine {
 
     fn flush(&mut self) {
         if let Some(kernel) = &mut self.kernel {
-            kernel.post(&self.protocol);
+            kernel.post_neighbours(&self.protocol);
         }
         if let Err(error) = self.datagrams.send() {
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
@@ -446,27 +453,25 @@ impl Engine {
         }
     }
 
-    fn take_events(&mut self) {
-        while let Some(event) = self.protocol.take_event() {
-            let (Event::Placed { group, .. }
-            | Event::Ready { group }
-            | Event::Joined { group, .. }
-            | Event::MemberLost { group, .. }
-            | Event::Ended { group, .. }) = event;
-            if let Event::Placed { member, start, slots, payload_bytes_max, offload, .. } = event {
-                self.place(group, member, RingTerms { slots, payload_bytes_max, start, offload });
-                continue;
-            }
-            let Some(Joint { channel, .. }) = self.joints.groups.get_mut(&group) else { continue };
-            match event {
-                Event::Placed { .. } => {}
-                Event::Ready { .. } => channel.ready(),
-                Event::Joined { member, .. } => channel.joined(member),
-                Event::MemberLost { member, loss, .. } => channel.lost(member, loss),
-                Event::Ended { ending, .. } => {
-                    channel.end(ending);
-                    self.forget(group);
-                }
+    fn handle_event(&mut self, event: Event) {
+        if let Event::Placed { group, member, start, slots, payload_bytes_max, offload } = event {
+            self.place(group, member, RingTerms { slots, payload_bytes_max, start, offload });
+            return;
+        }
+        let (Event::Placed { group, .. }
+        | Event::Ready { group }
+        | Event::Joined { group, .. }
+        | Event::MemberLost { group, .. }
+        | Event::Ended { group, .. }) = event;
+        let Some(Joint { channel, .. }) = self.joints.groups.get_mut(&group) else { return };
+        match event {
+            Event::Placed { .. } => {}
+            Event::Ready { .. } => channel.ready(),
+            Event::Joined { member, .. } => channel.joined(member),
+            Event::MemberLost { member, loss, .. } => channel.lost(member, loss),
+            Event::Ended { ending, .. } => {
+                channel.end(ending);
+                self.forget(group);
             }
         }
     }

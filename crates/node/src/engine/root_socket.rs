@@ -199,7 +199,7 @@ impl Source {
     }
 
     fn is_lent(&self) -> bool {
-        self.memory.is_lent().load(Ordering::Acquire) != 0
+        self.memory.is_handed_off().load(Ordering::Acquire) != 0
     }
 
     fn set_checksum(&mut self, has_checksum: bool) {
@@ -210,7 +210,7 @@ impl Source {
     }
 
     fn taken(&self) -> Sequence {
-        Sequence(self.memory.taken().load(Ordering::Acquire))
+        Sequence(self.memory.forwarded().load(Ordering::Acquire))
     }
 
     fn add(&mut self, packet: Sequence) -> Option<()> {

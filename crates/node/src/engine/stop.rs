@@ -53,7 +53,7 @@ impl Stop {
             // Nobody drives the groups any more: whoever still waits is told.
             for Joint { channel, .. } in engine.joints.groups.values() {
                 if !channel.has_ended() {
-                    channel.end(Ending::GivenUp);
+                    channel.end(Ending::Aborted);
                 }
             }
         }

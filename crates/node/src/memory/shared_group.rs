@@ -48,8 +48,8 @@ impl Side {
     pub fn has_much(&self, consumed: Sequence) -> bool {
         match self {
             Self::Reader(reader) => reader.shared_memory().is_none_or(|memory| {
-                memory.is_left().load(Ordering::Acquire) == 0
-                    && memory.taken().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
+                memory.is_delegated().load(Ordering::Acquire) == 0
+                    && memory.forwarded().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
             }),
             Self::Writer(writer) => writer.shared_memory().is_none_or(|memory| {
                 memory.read().load(Ordering::Acquire).wrapping_sub(consumed.0) >= writer.slots() / 4

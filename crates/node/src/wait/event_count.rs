@@ -61,7 +61,7 @@ impl EventCount {
     /// condition.
     pub fn arm(&self) {
         if let Some(memory) = self.kernel.get() {
-            memory.sleeps().store(1, Ordering::SeqCst);
+            memory.is_waiting().store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
         }
     }
@@ -70,10 +70,10 @@ impl EventCount {
     pub fn end_sleep(&self) {
         let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
         if let Some(memory) = self.kernel.get().filter(|_| was_last && self.watched.get().is_none()) {
-            memory.sleeps().store(0, Ordering::SeqCst);
+            memory.is_waiting().store(0, Ordering::SeqCst);
             // A thread that has begun to sleep since may have armed the word before the store.
             if self.sleepers.load(Ordering::SeqCst) > 0 {
-                memory.sleeps().store(1, Ordering::SeqCst);
+                memory.is_waiting().store(1, Ordering::SeqCst);
             }
         }
     }
@@ -82,7 +82,7 @@ impl EventCount {
     pub fn notify(&self) {
         // The application may poll the descriptor at any time, so the kernel's packet path always has to wake it.
         if let (Some(memory), Some(_)) = (self.kernel.get(), self.watched.get()) {
-            memory.sleeps().store(1, Ordering::SeqCst);
+            memory.is_waiting().store(1, Ordering::SeqCst);
         }
         self.leader.wake();
         if self.followers.load(Ordering::SeqCst) > 0 {
@@ -145,7 +145,7 @@ impl EventCount {
             // Of two concurrent calls one uses the other's descriptor.
             let _ = self.watched.set(descriptor);
             if let Some(memory) = self.kernel.get() {
-                memory.sleeps().store(1, Ordering::SeqCst);
+                memory.is_waiting().store(1, Ordering::SeqCst);
             }
         }
         self.watched.get().map(AsFd::as_fd).ok_or_else(|| io::Error::from(io::ErrorKind::Other))

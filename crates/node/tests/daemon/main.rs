@@ -125,7 +125,7 @@ fn clients_send_and_receive_as_nodes_of_their_own_do() {
             exchange(root, member, 200);
             root.flush(PATIENCE).unwrap();
             assert!(here.counters().acks_received + here.counters().accepted > 0);
-            assert_eq!(here.kernel_counts().is_some(), engine == EngineChoice::Ebpf);
+            assert_eq!(here.kernel_counters().is_some(), engine == EngineChoice::Ebpf);
             std::thread::scope(|scope| {
                 scope.spawn(|| assert_eq!(member.receive(PATIENCE).unwrap(), None));
                 assert!(root.close(PATIENCE).unwrap().is_empty());

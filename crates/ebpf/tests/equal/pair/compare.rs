@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-use treecast_proto::{GroupId, Lent, Nanoseconds, Output};
+use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
 use treecast_wire::HEADER_BYTES;
 
 use super::super::frame::{self, Style};
@@ -72,10 +72,10 @@ impl Pair<'_> {
     /// Both have come equally far.
     pub(super) fn compare(&mut self, now: Nanoseconds) -> Result<(), String> {
         let mut copy = self.subject.clone();
-        for (&group, Posted { kernel, lent, .. }) in &mut self.groups {
-            if kernel.take(lent) {
-                assert!(copy.take_back(group, lent, |packet| kernel.packet(packet)));
-                assert!(kernel.give(lent), "what was given can be given again");
+        for (&group, Posted { kernel, state, .. }) in &mut self.groups {
+            if kernel.reclaim(state) {
+                assert!(copy.reclaim(group, state, |packet| kernel.packet(packet)));
+                assert!(kernel.hand_off(state), "a group that was handed off can be handed off again");
             }
         }
         if let Output::Transmit(transmit) = copy.poll(now) {
@@ -105,11 +105,12 @@ impl Pair<'_> {
                     }
                 }
             }
-            let (mut expected, mut found) = (Lent::new(), Lent::new());
-            let is_lendable = reference.lend(group, &mut expected, |_| true);
-            equal("whether it can be lent", &is_lendable, &copy.lend(group, &mut found, |_| true))?;
-            if is_lendable {
-                equal("what goes on", &expected, &found)?;
+            let (mut expected, mut found) = (HandOff::new(), HandOff::new());
+            let may_be_handed_off = reference.hand_off(group, &mut expected, |_| true);
+            let is_equal = copy.hand_off(group, &mut found, |_| true);
+            equal("whether it can be handed off", &may_be_handed_off, &is_equal)?;
+            if may_be_handed_off {
+                equal("the state", &expected, &found)?;
             }
         }
         Ok(())

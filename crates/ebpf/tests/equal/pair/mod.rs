@@ -3,16 +3,16 @@
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
 mod compare;
-mod train;
+mod batch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
-use treecast_ebpf::{CHILDREN_MAX, KernelGroup, SlotMemory, WokenBy};
+use treecast_ebpf::{CHILDREN_MAX, KernelGroup, SlotMemory, WakeReason};
 use treecast_proto::{
-    Cookie, Event, GroupId, Input, Lent, MemberId, Nanoseconds, Output, Piece, Protocol, Refused, Sequence,
-    Settings, Source, Step, Trace, Transmit,
+    Cookie, Event, GroupId, HandOff, Input, MemberId, Nanoseconds, Output, Piece, Protocol, Refused, Sequence,
+    Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::{Body, Data, HEADER_BYTES, Header, Timestamp, View};
 
@@ -51,12 +51,12 @@ pub struct Tally {
     pub queued: u64,
     /// Of these, those that the program has sent on.
     pub sent_on: u64,
-    /// Trains of two packets or more, that came or that applications of roots gave, and how long they are together.
-    pub trains: u64,
-    pub cars: u64,
+    /// GSO batches of two packets or more, that came or that applications of roots gave, and how long they are together.
+    pub batches: u64,
+    pub segments: u64,
     /// Of these, those that the program has taken.
-    pub trains_taken: u64,
-    pub cars_taken: u64,
+    pub batches_taken: u64,
+    pub segments_taken: u64,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -66,10 +66,10 @@ impl std::ops::AddAssign for Tally {
         self.woken += other.woken;
         self.queued += other.queued;
         self.sent_on += other.sent_on;
-        self.trains += other.trains;
-        self.cars += other.cars;
-        self.trains_taken += other.trains_taken;
-        self.cars_taken += other.cars_taken;
+        self.batches += other.batches;
+        self.segments += other.segments;
+        self.batches_taken += other.batches_taken;
+        self.segments_taken += other.segments_taken;
     }
 }
 
@@ -82,15 +82,17 @@ pub struct Pair<'a> {
     reference: Protocol,
     slots: BTreeMap<GroupId, Vec<Vec<u8>>>,
     deadline: Option<Nanoseconds>,
-    /// The user-space half of the node that has the program, and its groups.
+    reference_events: VecDeque<Event>,
+    /// The slow path of the node that has the program, and its groups.
     subject: Protocol,
+    subject_events: VecDeque<Event>,
     groups: BTreeMap<GroupId, Posted>,
     pub tally: Tally,
 }
 
 struct Posted {
     kernel: KernelGroup,
-    lent: Lent,
+    state: HandOff,
     is_root: bool,
 }
 
@@ -122,7 +124,9 @@ impl<'a> Pair<'a> {
             reference: Protocol::new(settings.clone()),
             slots: BTreeMap::new(),
             deadline: None,
+            reference_events: VecDeque::new(),
             subject: Protocol::new(settings),
+            subject_events: VecDeque::new(),
             groups: BTreeMap::new(),
             tally: Tally::default(),
         }
@@ -144,7 +148,7 @@ impl<'a> Pair<'a> {
     }
 
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
-        self.begin(now, matches!(step, Step::Request { input: Input::Elapsed, .. }))?;
+        self.begin(now, matches!(step, Step::Request { input: Input::Timeout, .. }))?;
         match step {
             Step::Datagram { from, bytes } => self.datagram(now, *from, bytes),
             Step::Request { input: Input::Queue { group, piece }, payload } => {
@@ -159,7 +163,7 @@ impl<'a> Pair<'a> {
     fn begin(&mut self, now: Nanoseconds, is_done: bool) -> Result<(), String> {
         self.lab.program.set_time(now.0);
         let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
-        if is_due && !is_done { self.request(now, &Input::Elapsed) } else { Ok(()) }
+        if is_due && !is_done { self.request(now, &Input::Timeout) } else { Ok(()) }
     }
 
     fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
@@ -174,7 +178,7 @@ impl<'a> Pair<'a> {
         let mut sent = Vec::new();
         let mut is_passed = true;
         if let Some(posted) = group.and_then(|group| self.groups.get(&group)) {
-            posted.kernel.memory().sleeps().store(self.manner.sleeps.into(), Ordering::Release);
+            posted.kernel.memory().is_waiting().store(self.manner.sleeps.into(), Ordering::Release);
         }
         if from.is_ipv4() == self.address.is_ipv4() {
             let verdict = self.lab.receive(&frame::build(from, self.address, bytes, self.manner.style));
@@ -197,9 +201,9 @@ impl<'a> Pair<'a> {
         } else {
             self.tally.taken += u64::from(is_ordinary);
         }
-        while let Some(woken) = self.lab.program.take_ring() {
-            if woken.by == WokenBy::Note {
-                self.take_notes(now, woken.place)?;
+        while let Some(wakeup) = self.lab.program.take_wakeup() {
+            if wakeup.reason == WakeReason::Nak {
+                self.take_naks(now, wakeup.index)?;
             }
         }
         self.settle(now, sent)
@@ -207,10 +211,10 @@ impl<'a> Pair<'a> {
 
     /// The reference takes in a datagram.
     fn handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
-        let store = self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
-        if let Some(store) = store {
+        self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
+        if let Some(store) = poll_local(&mut self.reference, &mut self.reference_events) {
             let slots = self.slots.get_mut(&store.group).ok_or("a packet without slots")?;
-            slots[store.slot as usize] = store.payload.to_vec();
+            slots[store.slot as usize] = bytes[store.payload].to_vec();
         }
         Ok(())
     }
@@ -230,24 +234,24 @@ impl<'a> Pair<'a> {
 
     /// User space takes in a datagram of a group that it has.
     fn user_handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
-        let store = self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
-        if let Some(store) = store {
+        self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
+        if let Some(store) = poll_local(&mut self.subject, &mut self.subject_events) {
             let posted = self.groups.get(&store.group).ok_or("a packet without slots")?;
-            write(posted.kernel.memory(), store.packet, store.payload);
+            write(posted.kernel.memory(), store.packet, &bytes[store.payload]);
         }
         Ok(())
     }
 
-    /// A child has said what it misses.
-    fn take_notes(&mut self, now: Nanoseconds, place: u32) -> Result<(), String> {
-        let found = self.groups.iter().find(|(_, posted)| posted.kernel.place() == place);
+    /// A NAK of a child is pending.
+    fn take_naks(&mut self, now: Nanoseconds, index: u32) -> Result<(), String> {
+        let found = self.groups.iter().find(|(_, posted)| posted.kernel.index() == index);
         let Some((&group, _)) = found else { return Ok(()) };
         self.take(now, group);
-        while let Some(note) = self.groups.get_mut(&group).and_then(|posted| posted.kernel.take_note()) {
-            if note.arrived_at != now {
-                return Err(format!("a note came at {}", note.arrived_at));
+        while let Some(nak) = self.groups.get_mut(&group).and_then(|posted| posted.kernel.take_nak()) {
+            if nak.arrived_at != now {
+                return Err(format!("a NAK arrived at {}", nak.arrived_at));
             }
-            self.user_datagram(now, Some(group), note.from, &note.header)?;
+            self.user_datagram(now, Some(group), nak.from, &nak.header)?;
         }
         Ok(())
     }
@@ -279,15 +283,15 @@ impl<'a> Pair<'a> {
             memory.describe(packet, piece, now);
         }
         let taken = self.groups[&group].kernel.memory().clone();
-        let is_given = self.groups[&group].kernel.is_given();
-        if is_given {
+        let is_handed_off = self.groups[&group].kernel.is_handed_off();
+        if is_handed_off {
             let frame = self.source_frame(&source(group, packet, piece, payload));
             self.lab.send(Sender::Application, &frame).map_err(text)?;
         }
         let sent = self.lab.frames();
-        let found = if is_given && Sequence(taken.taken().load(Ordering::Acquire)) == packet + 1 {
+        let found = if is_handed_off && Sequence(taken.forwarded().load(Ordering::Acquire)) == packet + 1 {
             self.tally.sent_on += 1;
-            Ok(None)
+            Ok(())
         } else {
             if !ours(&sent).is_empty() {
                 return Err("what is not taken was sent all the same".into());
@@ -315,7 +319,7 @@ impl<'a> Pair<'a> {
             return self.request(now, &Input::Consumed { group, upto });
         };
         posted.kernel.memory().read().store(upto.0, Ordering::Release);
-        if self.manner.reads_in_silence && posted.kernel.is_given() {
+        if self.manner.reads_in_silence && posted.kernel.is_handed_off() {
             return Ok(());
         }
         self.read(now, group);
@@ -329,8 +333,8 @@ impl<'a> Pair<'a> {
             self.read(now, group);
             self.take(now, group);
         }
-        let expected = self.reference.handle(now, input.clone()).map(|_| ());
-        let found = self.subject.handle(now, input.clone()).map(|_| ());
+        let expected = self.reference.handle(now, input.clone()); 
+        let found = self.subject.handle(now, input.clone()); 
         equal::<Result<(), Refused>>("the answer", &expected, &found)?;
         if let (Input::CreateGroup(lead), Ok(())) = (input, &found) {
             self.place(lead.group, lead.start, lead.slots, lead.payload_bytes_max, true)?;
@@ -350,10 +354,10 @@ impl<'a> Pair<'a> {
 
     /// User space takes a group back, and what is on its page.
     fn take(&mut self, now: Nanoseconds, group: GroupId) {
-        let Some(Posted { kernel, lent, is_root, .. }) = self.groups.get_mut(&group) else { return };
-        if kernel.take(lent) {
-            let is_possible = self.subject.take_back(group, lent, |packet| kernel.packet(packet));
-            assert!(is_possible, "{lent:?}");
+        let Some(Posted { kernel, state, is_root, .. }) = self.groups.get_mut(&group) else { return };
+        if kernel.reclaim(state) {
+            let is_valid = self.subject.reclaim(group, state, |packet| kernel.packet(packet));
+            assert!(is_valid, "{state:?}");
         }
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {
@@ -379,17 +383,17 @@ impl<'a> Pair<'a> {
         kernel.memory().read().store(start.0, Ordering::Release);
         kernel.set_wake_port(self.wake_at().port());
         if is_root {
-            kernel.set_source(self.lab.application());
+            kernel.set_root_socket(self.lab.application());
         }
         self.slots.insert(group, vec![Vec::new(); slots as usize]);
-        self.groups.insert(group, Posted { kernel, lent: Lent::new(), is_root });
+        self.groups.insert(group, Posted { kernel, state: HandOff::new(), is_root });
         Ok(())
     }
 
     fn take_events(&mut self) -> Result<(), String> {
         loop {
-            let event = self.reference.take_event();
-            equal("what has happened", &event, &self.subject.take_event())?;
+            let event = self.reference_events.pop_front();
+            equal("what has happened", &event, &self.subject_events.pop_front())?;
             match event {
                 Some(Event::Placed { group, start, slots, payload_bytes_max, .. }) => {
                     self.place(group, start, slots, payload_bytes_max, false)?;
@@ -406,12 +410,14 @@ impl<'a> Pair<'a> {
         let mut expected = Sent::new();
         self.deadline = loop {
             match self.reference.poll(now) {
-                Output::Wait(deadline) => break deadline,
+                Output::Timeout(timeout) => break timeout,
+                Output::Event(event) => self.reference_events.push_back(event),
+                Output::Store(_) => return Err("a payload is stored without a datagram".into()),
                 Output::Transmit(Transmit { to, header, payload }) => {
                     let mut bytes = header.to_vec();
                     match payload {
-                        Source::Bytes(payload) => bytes.extend(payload),
-                        Source::Slot { group, slot, length } => {
+                        TransmitPayload::Bytes(payload) => bytes.extend(payload),
+                        TransmitPayload::Slot { group, slot, length } => {
                             let payload = &self.slots[&group][slot as usize];
                             bytes.extend(&payload[..length as usize]);
                         }
@@ -420,11 +426,20 @@ impl<'a> Pair<'a> {
                 }
             }
         };
-        while let Output::Transmit(Transmit { to, header, payload }) = self.subject.poll(now) {
+        loop {
+            let Transmit { to, header, payload } = match self.subject.poll(now) {
+                Output::Timeout(_) => break,
+                Output::Event(event) => {
+                    self.subject_events.push_back(event);
+                    continue;
+                }
+                Output::Store(_) => return Err("a payload is stored without a datagram".into()),
+                Output::Transmit(transmit) => transmit,
+            };
             let mut bytes = header.to_vec();
             match payload {
-                Source::Bytes(payload) => bytes.extend(payload),
-                Source::Slot { group, slot, length } => {
+                TransmitPayload::Bytes(payload) => bytes.extend(payload),
+                TransmitPayload::Slot { group, slot, length } => {
                     let memory = self.groups[&group].kernel.memory();
                     bytes.extend(payload_of(memory, Sequence(slot), length));
                 }
@@ -445,12 +460,12 @@ impl<'a> Pair<'a> {
                 return Err(format!("{what} differs in its payload"));
             }
         }
-        self.lend()?;
+        self.hand_off()?;
         self.compare(now)
     }
 
-    /// Lends what can be lent.
-    fn lend(&mut self) -> Result<(), String> {
+    /// Hands off what can be handed off.
+    fn hand_off(&mut self) -> Result<(), String> {
         let gone: Vec<GroupId> =
             self.groups.keys().copied().filter(|&group| !self.subject.has(group)).collect();
         for group in gone {
@@ -458,22 +473,22 @@ impl<'a> Pair<'a> {
             self.lab.remove_group(posted.kernel);
         }
         let Self { lab, address, subject, groups, .. } = self;
-        for (&group, Posted { kernel, lent, .. }) in groups {
-            if kernel.is_given() {
+        for (&group, Posted { kernel, state, .. }) in groups {
+            if kernel.is_handed_off() {
                 continue;
             }
             let mut refused = None;
-            subject.lend(group, lent, |lent| {
-                let children: Vec<SocketAddr> = lent.children.iter().map(|child| child.address).collect();
-                let parent = lent.parent.map(|(_, parent)| parent);
-                kernel.post(parent, &children);
-                let is_given = kernel.give(lent)
+            subject.hand_off(group, state, |state| {
+                let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
+                let parent = state.parent.map(|(_, parent)| parent);
+                kernel.post_neighbours(parent, &children);
+                let is_handed_off = kernel.hand_off(state)
                     || lab.teach(*address, group, children.iter().copied().chain(parent)).is_ok()
-                        && kernel.give(lent);
-                if !is_given && children.len() <= CHILDREN_MAX {
-                    refused = Some(format!("group {group} cannot be given: {lent:?}"));
+                        && kernel.hand_off(state);
+                if !is_handed_off && children.len() <= CHILDREN_MAX {
+                    refused = Some(format!("group {group} is not handed off: {state:?}"));
                 }
-                is_given
+                is_handed_off
             });
             if let Some(refused) = refused {
                 return Err(refused);
@@ -510,6 +525,19 @@ fn source(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Ve
     bytes[0] = u8::MAX;
     bytes.extend(payload);
     bytes
+}
+
+/// Carries out the local outputs of a node: keeps its events, and returns what is to be stored.
+fn poll_local(protocol: &mut Protocol, events: &mut VecDeque<Event>) -> Option<Store> {
+    let mut stored = None;
+    while let Some(output) = protocol.poll_local() {
+        match output {
+            Output::Store(store) => stored = Some(store),
+            Output::Event(event) => events.push_back(event),
+            Output::Transmit(_) | Output::Timeout(_) => unreachable!("these are not local"),
+        }
+    }
+    stored
 }
 
 /// Frames of ours: the system has things of its own to say.

@@ -1,17 +1,17 @@
-//! Trains: packets of one length, but for the last, that pass the system as one. The program takes all of them, or none.
+//! Batches: packets of one length, but for the last, that pass the system as one. The program takes all of them, or none.
 //!
 //! The reference is given the same packets one after the other, at one time, and is asked what it has to say when it has all of
-//! them. What the program does with a train that it takes is the same, by design: there is one answer to the parent, with the time
+//! them. What the program does with a batch that it takes is the same, by design: there is one answer to the parent, with the time
 //! of the last packet that asks; and of a root's packets the last one alone asks since it ends what there is to send. On their way
 //! out copies are cut apart by the system.
 //!
-//! A train is taken if every packet is in the ordinary and every child may be sent all of them; which trains are, is foretold here
+//! A batch is taken if every packet is in the ordinary and every child may be sent all of them; which batches are, is foretold here
 //! and compared. Of any other nothing has changed, and user space handles its packets one by one.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use treecast_proto::{GroupId, Input, Lent, LentChild, Nanoseconds, Piece, Protocol, Refused, Sequence};
+use treecast_proto::{ChildState, GroupId, HandOff, Input, Nanoseconds, Piece, Protocol, Refused, Sequence};
 use treecast_wire::{Body, View};
 
 use super::super::frame::{self, Style};
@@ -20,11 +20,11 @@ use super::compare::equal;
 use super::{Pair, ours, source, text, write};
 
 /// How long to wait for an answer before one has come, as in proto's `RoundTrip`.
-const FIRST_WAIT: Nanoseconds = Nanoseconds::from_ms(10);
+const INITIAL_RTO: Nanoseconds = Nanoseconds::from_ms(10);
 
 impl Pair<'_> {
     /// Packets come as one.
-    pub fn train(&mut self, now: Nanoseconds, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<(), String> {
+    pub fn batch(&mut self, now: Nanoseconds, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<(), String> {
         self.begin(now, false)?;
         let group = |bytes: &[u8]| View::new(bytes).ok().map(|view| view.group());
         let of_whom: Vec<Option<GroupId>> = datagrams
@@ -32,28 +32,28 @@ impl Pair<'_> {
             .map(|bytes| group(bytes).filter(|group| self.groups.contains_key(group)))
             .collect();
         let first = of_whom[0];
-        let lent = first.and_then(|group| self.lent(group));
+        let state = first.and_then(|group| self.state(group));
         for &group in of_whom.iter().flatten() {
             self.read(now, group);
         }
-        let is_ordinary = lent.is_some_and(|lent| self.is_ordinary(now, &lent, from, datagrams));
+        let is_ordinary = state.is_some_and(|state| self.is_ordinary(now, &state, from, datagrams));
         for bytes in datagrams {
             self.handle(now, from, bytes)?;
         }
 
         if let Some(posted) = first.and_then(|group| self.groups.get(&group)) {
-            posted.kernel.memory().sleeps().store(self.manner.sleeps.into(), Ordering::Release);
+            posted.kernel.memory().is_waiting().store(self.manner.sleeps.into(), Ordering::Release);
         }
         let style = Style { has_checksum: true, ..self.manner.style };
         let frame = frame::build(from, self.address, &datagrams.concat(), style);
-        let verdict = self.lab.receive_train(&frame, datagrams[0].len()).map_err(text)?;
+        let verdict = self.lab.receive_batch(&frame, datagrams[0].len()).map_err(text)?;
         let sent = self.lab.frames();
-        equal("whether a train is taken", &is_ordinary, &(verdict != Verdict::Passed))?;
-        let cars = datagrams.len() as u64;
-        self.count(cars, is_ordinary);
-        self.tally.came += cars;
+        equal("whether a batch is taken", &is_ordinary, &(verdict != Verdict::Passed))?;
+        let segments = datagrams.len() as u64;
+        self.count(segments, is_ordinary);
+        self.tally.came += segments;
         if is_ordinary {
-            self.tally.taken += cars;
+            self.tally.taken += segments;
             equal(
                 "whether somebody is woken",
                 &self.wakes(first, datagrams),
@@ -75,12 +75,12 @@ impl Pair<'_> {
             self.tally.woken += 1;
             self.check_waking(style, from, &datagrams[0], &waking)?;
         }
-        while self.lab.program.take_ring().is_some() {}
+        while self.lab.program.take_wakeup().is_some() {}
         self.settle(now, sent)
     }
 
     /// The root's application has packets, and gives as many as there is room for to the program as one.
-    pub fn queue_train(
+    pub fn queue_batch(
         &mut self,
         now: Nanoseconds,
         group: GroupId,
@@ -93,9 +93,9 @@ impl Pair<'_> {
         if packets.is_empty() {
             return Ok(());
         }
-        let lent = self.lent(group);
+        let state = self.state(group);
         let is_queued = queue_all(&mut self.reference.clone(), now, group, packets).is_ok();
-        let is_ordinary = is_queued && lent.is_some_and(|lent| may_be_sent_all(&lent, now, packets.len()));
+        let is_ordinary = is_queued && state.is_some_and(|state| may_be_sent_all(&state, now, packets.len()));
         let expected = queue_all(&mut self.reference, now, group, packets);
         let memory = self.groups[&group].kernel.memory().clone();
         let mut datagrams = Vec::new();
@@ -108,23 +108,23 @@ impl Pair<'_> {
             memory.describe(packet, piece, now);
             datagrams.push(source(group, packet, piece, payload));
         }
-        let is_given = self.groups[&group].kernel.is_given();
-        if is_given {
+        let is_handed_off = self.groups[&group].kernel.is_handed_off();
+        if is_handed_off {
             let frame = self.source_frame(&datagrams.concat());
-            self.lab.send_train(&frame, datagrams[0].len()).map_err(text)?;
+            self.lab.send_batch(&frame, datagrams[0].len()).map_err(text)?;
         }
         let sent = self.lab.frames();
-        let taken = Sequence(memory.taken().load(Ordering::Acquire));
+        let taken = Sequence(memory.forwarded().load(Ordering::Acquire));
         let end = first + packets.len() as u32;
-        if is_given && taken != first && taken != end {
+        if is_handed_off && taken != first && taken != end {
             return Err(format!("of packets {first} to {end} those before {taken} were taken"));
         }
-        equal("whether a train is taken", &is_ordinary, &(is_given && taken == end))?;
-        let cars = packets.len() as u64;
-        self.count(cars, is_ordinary);
-        self.tally.queued += cars;
+        equal("whether a batch is taken", &is_ordinary, &(is_handed_off && taken == end))?;
+        let segments = packets.len() as u64;
+        self.count(segments, is_ordinary);
+        self.tally.queued += segments;
         let found = if is_ordinary {
-            self.tally.sent_on += cars;
+            self.tally.sent_on += segments;
             Ok(())
         } else {
             if !ours(&sent).is_empty() {
@@ -133,46 +133,46 @@ impl Pair<'_> {
             self.take(now, group);
             queue_all(&mut self.subject, now, group, packets)
         };
-        equal("the answer to a train", &expected, &found)?;
+        equal("the answer to a batch", &expected, &found)?;
         self.settle(now, sent)
     }
 
-    const fn count(&mut self, cars: u64, is_taken: bool) {
-        if cars > 1 {
-            self.tally.trains += 1;
-            self.tally.cars += cars;
+    const fn count(&mut self, segments: u64, is_taken: bool) {
+        if segments > 1 {
+            self.tally.batches += 1;
+            self.tally.segments += segments;
             if is_taken {
-                self.tally.trains_taken += 1;
-                self.tally.cars_taken += cars;
+                self.tally.batches_taken += 1;
+                self.tally.segments_taken += segments;
             }
         }
     }
 
     /// What the program has of a group, if it has it.
-    fn lent(&self, group: GroupId) -> Option<Lent> {
-        let posted = self.groups.get(&group).filter(|posted| posted.kernel.is_given())?;
-        let mut lent = posted.lent.clone();
-        self.reference.clone().lend(group, &mut lent, |_| true).then_some(lent)
+    fn state(&self, group: GroupId) -> Option<HandOff> {
+        let posted = self.groups.get(&group).filter(|posted| posted.kernel.is_handed_off())?;
+        let mut state = posted.state.clone();
+        self.reference.clone().hand_off(group, &mut state, |_| true).then_some(state)
     }
 
     /// Whether every packet is the next one of the parent, and every child may be sent all of them.
-    fn is_ordinary(&self, now: Nanoseconds, lent: &Lent, from: SocketAddr, datagrams: &[Vec<u8>]) -> bool {
+    fn is_ordinary(&self, now: Nanoseconds, state: &HandOff, from: SocketAddr, datagrams: &[Vec<u8>]) -> bool {
         let mut alone = self.reference.clone();
         let is_next = |bytes: &Vec<u8>| {
             let Ok(packet) = View::new(bytes).and_then(View::check) else { return false };
             let Body::Data(data) = packet.header.body else { return false };
-            let next = alone.readable(lent.group).map(|(_, next)| next + 1);
-            (packet.header.cookie, packet.header.epoch) == (lent.cookie, lent.epoch)
-                && lent.parent == Some((packet.header.sender, from))
+            let next = alone.readable(state.group).map(|(_, next)| next + 1);
+            (packet.header.cookie, packet.header.epoch) == (state.cookie, state.epoch)
+                && state.parent == Some((packet.header.sender, from))
                 && !data.retransmitted
                 && !data.close
                 && alone.handle(now, Input::Datagram { from, bytes }).is_ok()
-                && alone.readable(lent.group).map(|(_, next)| next) == next
+                && alone.readable(state.group).map(|(_, next)| next) == next
         };
-        datagrams.iter().all(is_next) && may_be_sent_all(lent, now, datagrams.len())
+        datagrams.iter().all(is_next) && may_be_sent_all(state, now, datagrams.len())
     }
 
-    /// Whether a sleeping application is woken by a train that is taken: by what ends a message, or since it has to make room.
+    /// Whether a sleeping application is woken by a batch that is taken: by what ends a message, or since it has to make room.
     fn wakes(&self, group: Option<GroupId>, datagrams: &[Vec<u8>]) -> bool {
         let ends = |bytes: &Vec<u8>| {
             let body = View::new(bytes).and_then(View::check).map(|packet| packet.header.body);
@@ -195,32 +195,31 @@ fn queue_all(
 ) -> Result<(), Refused> {
     packets
         .iter()
-        .try_for_each(|(piece, _)| protocol.handle(now, Input::Queue { group, piece: *piece }).map(|_| ()))
+        .try_for_each(|(piece, _)| protocol.handle(now, Input::Queue { group, piece: *piece }))
 }
 
 /// Whether windows and slots let so many packets go to every child at once, and no child is to be looked after first.
-fn may_be_sent_all(lent: &Lent, now: Nanoseconds, packets: usize) -> bool {
-    let may_be_sent = |child: &LentChild| {
-        let under_way = child.sent.distance_from(child.acked) as usize;
-        child.end.distance_from(child.sent) as usize >= packets
-            && under_way + packets <= child.window.packets as usize
-            && deadline(lent, child) > now
+fn may_be_sent_all(state: &HandOff, now: Nanoseconds, packets: usize) -> bool {
+    let may_be_sent = |child: &ChildState| {
+        let in_flight = child.sent.distance_from(child.acked) as usize;
+        child.window_end.distance_from(child.sent) as usize >= packets
+            && in_flight + packets <= child.congestion_window.packets as usize
+            && deadline(state, child) > now
     };
-    lent.children.iter().all(may_be_sent)
+    state.children.iter().all(|child| may_be_sent(&child.state))
 }
 
 /// When a child is to be looked after, as in proto's `Child`.
-fn deadline(lent: &Lent, child: &LentChild) -> Nanoseconds {
-    let trip = &child.trip;
-    let wait = trip
-        .smoothed
-        .map_or(FIRST_WAIT, |smoothed| lent.min_rto.max(Nanoseconds(smoothed.0 + 4 * trip.variation.0)));
-    let doublings = if child.unanswered.is_some() || child.acked.is_before(child.asked) {
-        child.misses
-    } else if child.stable.is_before(child.sent) || child.sent == child.end {
-        2 + child.looks
+fn deadline(state: &HandOff, child: &ChildState) -> Nanoseconds {
+    let rtt = &child.rtt;
+    let measured = state.min_rto.max(Nanoseconds(rtt.smoothed.0 + 4 * rtt.variation.0));
+    let wait = if rtt.is_measured == 0 { INITIAL_RTO } else { measured };
+    let doublings = if child.unanswered > 0 || child.acked.is_before(child.ack_requested) {
+        child.backoff
+    } else if child.stable.is_before(child.sent) || child.sent == child.window_end {
+        2 + child.persist_probes
     } else {
-        return child.quiet_since.max(child.heard_at) + lent.keepalive;
+        return child.timer_started_at.max(child.heard_at) + state.keepalive;
     };
-    child.quiet_since + Nanoseconds(lent.keepalive.0 / 4).min(Nanoseconds(wait.0 << doublings.min(16)))
+    child.timer_started_at + Nanoseconds(state.keepalive.0 / 4).min(Nanoseconds(wait.0 << doublings.min(16)))
 }
