@@ -62,7 +62,7 @@ impl Plan {
     /// # Errors
     /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric; [`PlanError::Packets`].
     pub fn analyse(&self, fabric: &Fabric, packets: u32) -> Result<Analysis, PlanError> {
-        self.check_placement(fabric)?;
+        self.placement().check_fabric(fabric)?;
         if !(1..=PACKETS_MAX).contains(&packets) {
             return Err(PlanError::Packets(packets.into()));
         }

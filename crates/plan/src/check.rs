@@ -13,18 +13,12 @@ impl Plan {
     /// # Errors
     /// [`PlanError::PlacementMismatch`]; [`PlanError::Unsound`] naming the worm and what is wrong with it.
     pub fn check(&self, fabric: &Fabric) -> Result<(), PlanError> {
-        self.check_placement(fabric)?;
+        self.placement().check_fabric(fabric)?;
         for (position, worm) in self.worms().iter().enumerate() {
             check_route(fabric, self.placement(), worm)
                 .map_err(|what| PlanError::unsound(position, &what))?;
         }
         Ok(())
-    }
-
-    /// Checks that the plan's members live on a fabric.
-    pub(crate) fn check_placement(&self, fabric: &Fabric) -> Result<(), PlanError> {
-        let (placed, hosts) = (self.placement().host_count(), fabric.topology().host_count());
-        if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
     }
 }
 

@@ -9,7 +9,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::HostId;
+use treecast_fabric::{Fabric, HostId};
 use treecast_terms::{MemberId, NameAndOptions, SpecError};
 
 use crate::PlanError;
@@ -125,6 +125,12 @@ impl Placement {
         hosts.sort_unstable();
         hosts.dedup();
         hosts
+    }
+
+    /// Checks that the hosts are those of a fabric.
+    pub(crate) fn check_fabric(&self, fabric: &Fabric) -> Result<(), PlanError> {
+        let (placed, hosts) = (self.hosts, fabric.topology().host_count());
+        if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
     }
 
     /// What a member is called in messages: a host where each runs one process.

@@ -76,7 +76,7 @@ impl<'a> Planner<'a> {
     /// [`PlanError::PlacementMismatch`] where the group does not live on the fabric; [`PlanError::NoCoveringSwitch`] where a
     /// tree worm cannot reach it.
     pub fn plan(&mut self, group: &Group) -> Result<Plan, PlanError> {
-        check_placement(self.fabric, group)?;
+        group.placement().check_fabric(self.fabric)?;
         let worms = self.maker.worms(&mut self.finder, group)?;
         Ok(Plan::new(self.scheme, self.label, group.root(), *group.placement(), worms)
             .expect("every scheme reaches every destination once, from holders"))
@@ -96,11 +96,6 @@ pub fn plan(
     scheme: &Scheme,
     options: &PlanOptions,
 ) -> Result<Plan, PlanError> {
-    check_placement(fabric, group)?;
+    group.placement().check_fabric(fabric)?;
     Planner::new(fabric, scheme, options)?.plan(group)
-}
-
-fn check_placement(fabric: &Fabric, group: &Group) -> Result<(), PlanError> {
-    let (placed, hosts) = (group.placement().host_count(), fabric.topology().host_count());
-    if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
 }

@@ -12,7 +12,7 @@ use crate::{Plan, PlanError, WormKind};
 /// # Errors
 /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
 pub fn dot(plan: &Plan, fabric: &Fabric) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let title = quoted(&format!("{} ({})", plan.scheme(), plan.label()));
     let name = |member| quoted(&member_name(plan, fabric, member));
     let mut lines = vec![

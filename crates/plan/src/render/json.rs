@@ -152,12 +152,9 @@ impl PlanDocument {
     /// # Errors
     /// [`PlanError`] naming the worm and what is wrong with it.
     pub fn plan(&self, fabric: &Fabric) -> Result<Plan, PlanError> {
-        let (placed, hosts) = (self.placement.hosts, fabric.topology().host_count());
-        if placed != hosts {
-            return Err(PlanError::PlacementMismatch { placed, hosts });
-        }
-        let PlacementDocument { processes, arrangement, .. } = self.placement;
+        let PlacementDocument { hosts, processes, arrangement } = self.placement;
         let placement = Placement::new(hosts, processes, arrangement)?;
+        placement.check_fabric(fabric)?;
         let scheme = self.checked_scheme(fabric)?;
         let names = LinkNames::of(fabric.topology(), &self.worms);
         let worms = self.worms.iter().enumerate().map(|(position, worm)| {

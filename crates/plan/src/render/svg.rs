@@ -65,7 +65,7 @@ const STYLE: &str = "
 /// # Errors
 /// [`PlanError::TooManyToDraw`] beyond [`MEMBERS_DRAWN_MAX`]; [`PlanError::PlacementMismatch`].
 pub fn svg(plan: &Plan, fabric: &Fabric, analysis: &Analysis) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let members = plan.destination_count() + 1;
     if members > MEMBERS_DRAWN_MAX {
         return Err(PlanError::TooManyToDraw { members, max: MEMBERS_DRAWN_MAX });

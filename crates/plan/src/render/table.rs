@@ -19,7 +19,7 @@ const CHANNELS_SHOWN: usize = 5;
 /// # Errors
 /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
 pub fn table(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let name = |member| member_name(plan, fabric, member);
     let mut rows: Vec<(u32, &Worm)> = plan.steps().into_iter().zip(plan.worms()).collect();
     rows.sort_by_key(|&(step, _)| step);

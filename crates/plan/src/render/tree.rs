@@ -35,7 +35,7 @@ const RECEIVERS_SHOWN: usize = 12;
 /// # Errors
 /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
 pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let name = |member| member_name(plan, fabric, member);
     let (sends, steps) = (plan.sends(), plan.steps());
     let mut lines = vec![
