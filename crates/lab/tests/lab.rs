@@ -216,7 +216,8 @@ fn own(hosts: u32) {
 fn hosts_reach_one_another_immediately() {
     let lab = lab!(&LabSettings::new(4));
     let host = &lab.hosts()[3];
-    assert_eq!((host.name.as_str(), host.ipv4.to_string()), ("n3", "10.42.0.4".into()));
+    assert_eq!(host.name, "n3");
+    assert_eq!(host.ipv4.to_string(), "10.42.0.4");
     assert_eq!(host.ipv6.to_string(), "fd42::4");
     let mut server = play_on(&lab, 3, "echo");
     server.next_line();
@@ -358,7 +359,8 @@ fn packets_are_reordered_and_none_is_lost() {
         let [came, reordered, duplicates] = counted.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{counted}")
         };
-        assert_eq!((came, duplicates), ("2000", "0"));
+        assert_eq!(came, "2000");
+        assert_eq!(duplicates, "0");
         Some(reordered.parse::<u32>().unwrap())
     };
     let reorder = Share::new(0.2).unwrap();
