@@ -159,7 +159,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--reorder", "1%"], "--lab"),
         (
             &["--lab", "2", "--reorder", "1"],
-            "invalid value 1 for --reorder: expected a share from 0% to less than 100%",
+            "invalid value 1 for --reorder: expected a percentage from 0% to less than 100%",
         ),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),

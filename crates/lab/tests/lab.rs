@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use treecast_lab::{Lab, LabError, LabSettings, Rate, Share};
+use treecast_lab::{Lab, LabError, LabSettings, Probability, Rate};
 
 /// A lab, or `None` and a message if this machine does not allow labs.
 fn lab(settings: &LabSettings) -> Option<Lab> {
@@ -339,9 +339,10 @@ fn arriving(settings: &LabSettings) -> Option<u32> {
 
 #[test]
 fn links_lose_the_configured_share() {
-    let share = |share| Share::new(share).unwrap();
+    let probability = |probability| Probability::new(probability).unwrap();
     for reorder in [0.0, 0.5] {
-        let settings = LabSettings { loss: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
+        let settings =
+            LabSettings { loss: probability(0.2), reorder: probability(reorder), ..LabSettings::new(2) };
         let Some(arrived) = arriving(&settings) else { return };
         // Eight standard deviations on each side.
         assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");
@@ -363,7 +364,7 @@ fn packets_are_reordered_and_none_is_lost() {
         assert_eq!(duplicates, "0");
         Some(reordered.parse::<u32>().unwrap())
     };
-    let reorder = Share::new(0.2).unwrap();
+    let reorder = Probability::new(0.2).unwrap();
     let slow = Some("10mbit".parse().unwrap());
     let cases = [
         (LabSettings::new(2), 0..1),
