@@ -1,4 +1,5 @@
-//! The kernel's packet path as part of an engine: groups are lent to it whenever nothing in them is out of the ordinary.
+//! The kernel's packet path as part of an engine. Groups are handed off to it while they are on the fast path, and reclaimed for
+//! everything else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,100 +13,100 @@ use treecast_ebpf::{
 };
 use treecast_proto::{GroupCounters, GroupId, Input, Lent, Nanoseconds, Protocol, Sequence};
 
+use super::root_socket::{RootSocket, supports_gso};
 use crate::clock;
 use crate::datagrams::Datagrams;
-use crate::engine::root_socket::{Source, takes_trains};
 
 /// The kernel's packet path, with the groups that are in its tables.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelPath {
     program: Program,
-    groups: BTreeMap<GroupId, Posted>,
-    /// Groups that the program does not have, and may be lent.
-    at_home: Vec<GroupId>,
+    groups: BTreeMap<GroupId, KernelEntry>,
+    /// The groups that user space runs, and that can be handed off.
+    in_user_space: Vec<GroupId>,
     address: SocketAddr,
-    /// What is wrong with the hooks, as was found last, and when to look again.
+    /// The result of the last check of the hooks, and the time of the next one.
     troubles: Vec<HookTrouble>,
-    look_at: Nanoseconds,
+    check_at: Nanoseconds,
 }
 
-/// How far a group is that was taken back.
+/// The progress of a group that was reclaimed.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct Reclaimed {
     pub next: Sequence,
     pub consumed: Sequence,
     pub freed: Sequence,
-    /// Whether what is in its slots can be.
-    pub is_possible: bool,
+    /// Whether the content of its slots is valid.
+    pub is_valid: bool,
 }
 
-/// When hooks are looked at: now and then while there is something to do, or because somebody asks.
+/// When to check the hooks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Look {
+pub(crate) enum HookCheck {
+    /// Once per [`HOOK_CHECK_INTERVAL`], given the time.
     WhenDue(Nanoseconds),
     Now,
 }
 
-/// How often hooks are looked at.
-const LOOK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
+const HOOK_CHECK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(1_000);
 
 /// A group in the kernel's tables.
 #[derive(Debug)]
-struct Posted {
+struct KernelEntry {
     group: KernelGroup,
-    /// The epoch of the tree that is posted.
+    /// The epoch of the posted group table.
     epoch: Option<u32>,
-    /// What was lent.
+    /// The state that was handed off.
     lent: Lent,
-    /// At the root, by which is sent on what the application leaves to the node.
-    source: Option<Source>,
+    /// At the root: sends delegated packets.
+    socket: Option<RootSocket>,
 }
 
-/// How far the kernel's packet path has taken what a root's application has written.
+/// How much of the packets that a root's application has written the kernel's packet path has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Onward {
-    All,
-    /// It takes more.
-    More,
-    /// It takes more later: the bell will be rung.
-    Waits,
-    /// It does not take it.
+pub(crate) enum SendOutcome {
+    Complete,
+    /// One batch; there are more packets.
+    Partial,
+    /// The children have no room. The program wakes the engine when they have.
+    AwaitsRoom,
+    /// The program does not accept the packets.
     Refused,
-    /// It has not got the group.
-    NotLent,
+    /// User space runs the group.
+    NotHandedOff,
 }
 
-impl Kernel {
-    /// Loads the program and puts it on the interfaces that the node's datagrams pass.
+impl KernelPath {
+    /// Loads the program, and attaches it to the interfaces of the node's datagrams.
     pub fn open(datagrams: &mut Datagrams, groups_max: u32) -> Result<Self, EbpfError> {
         let address = datagrams.address();
         let interfaces = interfaces_for(address)?;
         let mut program = Program::load(settings(&interfaces, groups_max))?;
-        let socket = datagrams.cookie().map_err(system("cannot tell the socket from others"))?;
+        let socket = datagrams.cookie().map_err(system("cannot identify the socket"))?;
         program.listen(socket, address.port());
         program.attach(&interfaces)?;
-        if !takes_trains() {
-            datagrams.keep_apart();
+        if !supports_gso() {
+            datagrams.disable_offloads();
         }
         Ok(Self {
             program,
             groups: BTreeMap::new(),
-            at_home: Vec::new(),
+            in_user_space: Vec::new(),
             address,
             troubles: Vec::new(),
-            look_at: Nanoseconds::ZERO,
+            check_at: Nanoseconds::ZERO,
         })
     }
 
-    /// Sees whether the program still is where packets pass. If not, user space goes on alone: until an interface that
-    /// went has come back. Who has taken the program off will have had reasons, and is not worked against.
-    /// The answer is whether it no longer is, since the last look: all groups are to be taken back, and their ways forgotten.
-    pub fn look_after_hooks(&mut self, look: Look) -> bool {
-        if let Look::WhenDue(now) = look {
-            if now < self.look_at {
+    /// Checks that packets pass the program. Attaches it again when an interface has come back, but not when an administrator has
+    /// detached it. Returns true if the path has become unusable since the last check: the caller then reclaims all groups and
+    /// forgets their paths.
+    pub fn check_hooks(&mut self, check: HookCheck) -> bool {
+        if let HookCheck::WhenDue(now) = check {
+            if now < self.check_at {
                 return false;
             }
-            self.look_at = now + LOOK_INTERVAL;
+            self.check_at = now + HOOK_CHECK_INTERVAL;
         }
         let was_hooked = self.is_hooked();
         let mut troubles = self.program.check();
@@ -117,16 +118,16 @@ impl Kernel {
         }
         self.troubles = troubles;
         if was_hooked && !self.is_hooked() {
-            tracing::warn!("groups are run by user space alone");
+            tracing::warn!("all groups run in user space");
             return true;
         }
         if !was_hooked && self.is_hooked() {
-            tracing::info!("the kernel's packet path is there again");
+            tracing::info!("the kernel's packet path is usable again");
         }
         false
     }
 
-    /// What is wrong with the hooks, as was found when they were last looked at.
+    /// The result of the last check of the hooks.
     pub fn troubles(&self) -> &[HookTrouble] {
         &self.troubles
     }
@@ -143,28 +144,28 @@ impl Kernel {
         interfaces_for(self.address).is_ok_and(|interfaces| self.program.attach(&interfaces).is_ok())
     }
 
-    /// Who is told next may be reached in another way.
-    pub fn forget_ways(&mut self) {
-        for posted in self.groups.values_mut() {
-            posted.group.forget_ways();
-            posted.epoch = None;
+    /// Forgets how neighbours are reached.
+    pub fn forget_paths(&mut self) {
+        for entry in self.groups.values_mut() {
+            entry.group.forget_ways();
+            entry.epoch = None;
         }
     }
 
-    /// What wakes whoever drives the engine.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    /// Becomes readable when the program wakes the engine.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.program.bell()
     }
 
-    /// A group for which the bell was rung and which is to be taken back: a child misses something, or has not answered in time.
-    pub fn take_ring(&mut self) -> Option<GroupId> {
+    /// The next group that the program has asked user space to reclaim: a child misses a packet, or has not answered in time.
+    pub fn next_woken(&mut self) -> Option<GroupId> {
         while let Some(woken) = self.program.take_ring() {
-            // Whoever waits for room looks for it anyway.
+            // Every step checks for room anyway.
             if woken.by == WokenBy::Room {
                 continue;
             }
-            // The group may have gone since.
-            let found = self.groups.iter().find(|(_, posted)| posted.group.place() == woken.place);
+            // The group may have been removed since.
+            let found = self.groups.iter().find(|(_, entry)| entry.group.place() == woken.place);
             if let Some((&group, _)) = found {
                 return Some(group);
             }
@@ -172,7 +173,7 @@ impl Kernel {
         None
     }
 
-    /// Puts a group into the tables; the answer is the memory of its slots, and what another process maps, if it is to be shared.
+    /// Adds a group to the tables. Returns the memory of its slots, and, if `is_shared`, the descriptors that another process maps.
     pub fn add(
         &mut self,
         group: GroupId,
@@ -180,49 +181,50 @@ impl Kernel {
         payload_bytes_max: u16,
         is_shared: bool,
     ) -> Result<(SlotMemory, Option<(OwnedFd, OwnedFd)>), EbpfError> {
-        let mut posted = self.program.add_group(group, slots, payload_bytes_max)?;
-        let memory = posted.memory().clone();
-        let descriptors = posted.take_descriptors().filter(|_| is_shared).transpose();
+        let mut added = self.program.add_group(group, slots, payload_bytes_max)?;
+        let memory = added.memory().clone();
+        let descriptors = added.take_descriptors().filter(|_| is_shared).transpose();
         let descriptors = match descriptors {
             Ok(descriptors) => descriptors,
             Err(error) => {
-                self.program.remove_group(&posted);
+                self.program.remove_group(&added);
                 return Err(system("cannot share the memory of a group")(error));
             }
         };
-        self.groups.insert(group, Posted { group: posted, epoch: None, lent: Lent::new(), source: None });
-        self.at_home.push(group);
+        let entry = KernelEntry { group: added, epoch: None, lent: Lent::new(), socket: None };
+        self.groups.insert(group, entry);
+        self.in_user_space.push(group);
         Ok((memory, descriptors))
     }
 
-    /// Takes a group out of the tables.
+    /// Removes a group from the tables.
     pub fn remove(&mut self, group: GroupId) {
-        if let Some(posted) = self.groups.remove(&group) {
-            self.program.remove_group(&posted.group);
-            self.at_home.retain(|other| *other != group);
+        if let Some(entry) = self.groups.remove(&group) {
+            self.program.remove_group(&entry.group);
+            self.in_user_space.retain(|other| *other != group);
         }
     }
 
-    /// Says which socket's datagrams are packets of the group's root, and by what this node sends such.
-    pub fn set_source(&mut self, group: GroupId, cookie: u64, source: Source) {
-        if let Some(posted) = self.groups.get_mut(&group) {
-            posted.group.set_source(cookie);
-            posted.source = Some(source);
+    /// Sets the socket whose datagrams are packets of the group's root, by its cookie, and the engine's copy of it.
+    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
+        if let Some(entry) = self.groups.get_mut(&group) {
+            entry.group.set_source(cookie);
+            entry.socket = Some(socket);
         }
     }
 
-    /// Sends on a batch of what a root's application has written, as far as children have room for it.
-    pub fn send_on(&mut self, group: GroupId) -> Onward {
-        let Some(Posted { group, source: Some(source), .. }) = self.groups.get_mut(&group) else {
-            return Onward::NotLent;
+    /// Sends a batch of the packets that a root's application has written, as far as the children have room.
+    pub fn send_written(&mut self, group: GroupId) -> SendOutcome {
+        let Some(KernelEntry { group, socket: Some(socket), .. }) = self.groups.get_mut(&group) else {
+            return SendOutcome::NotHandedOff;
         };
         if !group.is_given() {
-            return Onward::NotLent;
+            return SendOutcome::NotHandedOff;
         }
         let (next, written) = (group.next(), written(group));
         let ahead = written.distance_from(next) as u32;
         if ahead > group.memory().count() {
-            return Onward::Refused;
+            return SendOutcome::Refused;
         }
         let is_enough = |room: Room| room.packets >= room.worth.min(ahead);
         let mut room = group.room();
@@ -230,30 +232,30 @@ impl Kernel {
             group.await_room(room.worth.min(ahead));
             room = group.room();
             if !is_enough(room) {
-                return Onward::Waits;
+                return SendOutcome::AwaitsRoom;
             }
             group.await_room(0);
         }
-        if source.send_some(next, next + ahead.min(room.packets)) != Some(group.next()) {
-            return Onward::Refused;
+        if socket.send_batch(next, next + ahead.min(room.packets)) != Some(group.next()) {
+            return SendOutcome::Refused;
         }
-        if group.next() == written { Onward::All } else { Onward::More }
+        if group.next() == written { SendOutcome::Complete } else { SendOutcome::Partial }
     }
 
-    /// Whether what a root's application has left waits for room.
+    /// Whether delegated packets wait for room.
     pub fn awaits_room(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|posted| posted.group.is_given() && posted.group.awaits_room())
+        self.groups.get(&group).is_some_and(|entry| entry.group.is_given() && entry.group.awaits_room())
     }
 
-    /// Whether the kernel's packet path has sent on all that a root's application has written.
-    pub fn has_all(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_none_or(|posted| posted.group.next() == written(&posted.group))
+    /// Whether the kernel's packet path has sent all packets that a root's application has written.
+    pub fn has_sent_all(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_none_or(|entry| entry.group.next() == written(&entry.group))
     }
 
-    /// Says at which port of this host whoever sleeps over a group is woken.
+    /// Sets the local UDP port at which the program wakes the group's application.
     pub fn set_wake_port(&mut self, group: GroupId, port: u16) {
-        if let Some(posted) = self.groups.get_mut(&group) {
-            posted.group.set_wake_port(port);
+        if let Some(entry) = self.groups.get_mut(&group) {
+            entry.group.set_wake_port(port);
         }
     }
 
@@ -262,81 +264,83 @@ impl Kernel {
         self.groups.contains_key(&group)
     }
 
-    /// Whether the program has a group.
-    pub fn has(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|posted| posted.group.is_given())
+    /// Whether the program runs a group.
+    pub fn runs(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|entry| entry.group.is_given())
     }
 
-    /// Takes a group back, if the program has it; says how far it is then.
-    pub fn take(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Returned> {
-        let Posted { group: kept, lent, .. } = self.groups.get_mut(&group)?;
+    /// Reclaims a group, if the program runs it.
+    pub fn reclaim(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Reclaimed> {
+        let KernelEntry { group: kept, lent, .. } = self.groups.get_mut(&group)?;
         if !kept.take(lent) {
             return None;
         }
-        let is_possible = protocol.take_back(group, lent, |packet| kept.packet(packet));
+        let is_valid = protocol.take_back(group, lent, |packet| kept.packet(packet));
         let Lent { next, consumed, freed, .. } = *lent;
-        self.at_home.push(group);
-        // What a child has said that it misses.
+        self.in_user_space.push(group);
+        // The NAKs that the program has kept.
         while let Some(Note { from, header, .. }) = kept.take_note() {
             let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &header });
         }
-        Some(Returned { next, consumed, freed, is_possible })
+        Some(Reclaimed { next, consumed, freed, is_valid })
     }
 
-    /// Says who the neighbours of groups at home are, where that has changed: before anything is sent to them.
+    /// Posts the tables of groups in user space that have changed, before anything is sent to new neighbours.
     pub fn post(&mut self, protocol: &Protocol) {
-        for group in &self.at_home {
-            let Some(posted) = self.groups.get_mut(group) else { continue };
+        for group in &self.in_user_space {
+            let Some(entry) = self.groups.get_mut(group) else { continue };
             let epoch = protocol.epoch(*group);
-            if epoch != posted.epoch
+            if epoch != entry.epoch
                 && let Some((parent, children)) = protocol.neighbours(*group)
             {
-                posted.group.post(parent, &children);
-                posted.epoch = epoch;
+                entry.group.post(parent, &children);
+                entry.epoch = epoch;
             }
         }
     }
 
-    /// Lends every group at home that can be lent. All that was to be sent has been sent.
-    pub fn lend(&mut self, protocol: &mut Protocol) {
+    /// Hands off every group that is on the fast path. The caller has sent everything that was due.
+    pub fn hand_off(&mut self, protocol: &mut Protocol) {
         if !self.is_hooked() {
             return;
         }
-        let Self { groups, at_home, .. } = self;
-        at_home.retain(|&id| {
-            let Some(Posted { group, lent, .. }) = groups.get_mut(&id) else { return false };
+        let Self { groups, in_user_space, .. } = self;
+        in_user_space.retain(|&id| {
+            let Some(KernelEntry { group, lent, .. }) = groups.get_mut(&id) else { return false };
             !protocol.lend(id, lent, |lent| group.give(lent))
         });
     }
 
-    /// What is counted of a group, with what the program has counted since it was lent.
+    /// Replaces the counters that the program counts, if it runs the group.
     pub fn add_counts(&self, group: GroupId, counters: &mut GroupCounters) {
-        if let Some(Posted { group, .. }) = self.groups.get(&group)
+        if let Some(KernelEntry { group, .. }) = self.groups.get(&group)
             && group.is_given()
         {
             let Counts { accepted, sent, acks_sent, acks_received, .. } = group.counts();
-            (counters.accepted, counters.sent) = (accepted, sent);
-            (counters.acks_sent, counters.acks_received) = (acks_sent, acks_received);
+            counters.accepted = accepted;
+            counters.sent = sent;
+            counters.acks_sent = acks_sent;
+            counters.acks_received = acks_received;
         }
     }
 
-    /// What the program counts of a group.
+    /// The program's own counters of a group.
     pub fn counts(&self, group: GroupId) -> Option<Counts> {
-        self.groups.get(&group).map(|posted| posted.group.counts())
+        self.groups.get(&group).map(|entry| entry.group.counts())
     }
 }
 
-/// All before it are written, as a root's application says.
+/// The first packet that a root's application has not written, by its own number.
 fn written(group: &KernelGroup) -> Sequence {
     Sequence(group.memory().written().load(Ordering::Acquire))
 }
 
-/// Whether an interface is not there any more.
+/// Whether the interface does not exist any more.
 const fn is_gone(trouble: &HookTrouble) -> bool {
     matches!(trouble, HookTrouble::Gone { .. } | HookTrouble::Another { .. })
 }
 
-/// The longest payload is what the interface with the largest packets carries.
+/// The longest payload follows the interface with the largest MTU.
 fn settings(interfaces: &[Interface], groups_max: u32) -> ProgramSettings {
     let mtu_bytes = interfaces.iter().map(|interface| interface.mtu_bytes).max().unwrap_or_default();
     let default = ProgramSettings::default();
