@@ -16,6 +16,23 @@ pub struct Deadline {
     signals_checked: Instant,
 }
 
+/// Why a wait has ended without success.
+pub enum WaitError {
+    /// The timeout has expired (`TimeoutError`), or a signal handler has raised an exception, such as `KeyboardInterrupt`.
+    Interrupted(PyErr),
+    /// The attempt has failed.
+    Failed(NodeError),
+}
+
+impl From<WaitError> for PyErr {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Interrupted(error) => error,
+            WaitError::Failed(error) => failed(error),
+        }
+    }
+}
+
 /// A timeout in seconds; `None` and values beyond the range of the clock mean no timeout.
 ///
 /// # Errors
@@ -46,21 +63,20 @@ impl Deadline {
         Self { until: None, signals_checked: Instant::now() }
     }
 
-    /// Repeats an attempt until it succeeds or fails; `Ok(None)` and timeouts of a slice mean another attempt. The inner error is
-    /// that of an attempt.
+    /// Repeats an attempt until it succeeds or fails; `Ok(None)` and timeouts of a slice mean another attempt.
     ///
     /// # Errors
-    /// `TimeoutError`; the exception of a signal handler, such as `KeyboardInterrupt`.
+    /// [`WaitError`].
     pub fn wait<T>(
         &mut self,
         mut attempt: impl FnMut(Duration) -> Result<Option<T>, NodeError>,
-    ) -> PyResult<Result<T, NodeError>> {
+    ) -> Result<T, WaitError> {
         loop {
             match attempt(self.slice()) {
-                Ok(Some(done)) => return Ok(Ok(done)),
+                Ok(Some(done)) => return Ok(done),
                 Ok(None) => self.check(NodeError::TimedOut)?,
                 Err(error) if error.is_about_time() => self.check(error)?,
-                Err(error) => return Ok(Err(error)),
+                Err(error) => return Err(WaitError::Failed(error)),
             }
         }
     }
@@ -71,9 +87,12 @@ impl Deadline {
     }
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method has a lifetime of its own")]
-    fn check(&mut self, error: NodeError) -> PyResult<()> {
-        self.poll(|py| py.check_signals())?;
-        if self.until.is_some_and(|until| until <= Instant::now()) { Err(failed(error)) } else { Ok(()) }
+    fn check(&mut self, error: NodeError) -> Result<(), WaitError> {
+        self.poll(|py| py.check_signals()).map_err(WaitError::Interrupted)?;
+        if self.until.is_some_and(|until| until <= Instant::now()) {
+            return Err(WaitError::Interrupted(failed(error)));
+        }
+        Ok(())
     }
 
     /// Calls `check`, for example for signals, unless the last call was less than a slice ago.

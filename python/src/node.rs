@@ -341,7 +341,7 @@ impl Open {
         for group in groups.iter().flatten().filter_map(Weak::upgrade) {
             group.give_up();
         }
-        Deadline::never().wait(|slice| node.close(Some(slice)).map(Some))?.map_err(failed)
+        Ok(Deadline::never().wait(|slice| node.close(Some(slice)).map(Some))?)
     }
 }
 

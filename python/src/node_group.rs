@@ -13,8 +13,7 @@ use pyo3::types::{PyBytes, PyDict};
 use treecast_node::{Ending, Group, NodeError, Part};
 
 use crate::buffer::{Message, ReceiveBuffer};
-use crate::deadline::Deadline;
-use crate::error::failed;
+use crate::deadline::{Deadline, WaitError};
 use crate::owned::Owned;
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
@@ -109,7 +108,7 @@ impl NodeGroup {
             let mut deadline = Deadline::new(timeout)?;
             let group = self.0.group.get()?;
             let _unsent = self.0.all_sent(&mut deadline)?;
-            deadline.wait(|slice| group.flush(Some(slice)).map(Some))?.map_err(failed)
+            Ok(deadline.wait(|slice| group.flush(Some(slice)).map(Some))?)
         })
     }
 
@@ -123,7 +122,7 @@ impl NodeGroup {
         let group = self.0.group.get()?;
         py.detach(|| {
             let wait = |slice| group.wait_until_ready(Some(slice)).map(Some);
-            let lost = Deadline::new(timeout)?.wait(wait)?.map_err(failed)?;
+            let lost = Deadline::new(timeout)?.wait(wait)?;
             Ok(lost.into_iter().map(Lost).collect())
         })
     }
@@ -138,7 +137,7 @@ impl NodeGroup {
             let mut deadline = Deadline::new(timeout)?;
             let group = self.0.group.get()?;
             drop(self.0.all_sent(&mut deadline)?);
-            let lost = deadline.wait(|slice| group.close(Some(slice)).map(Some))?.map_err(failed)?;
+            let lost = deadline.wait(|slice| group.close(Some(slice)).map(Some))?;
             Ok(lost.into_iter().map(Lost).collect())
         })
     }
@@ -261,8 +260,7 @@ impl Entered {
 
     /// Waits until no other thread sends, and finishes a partially sent message.
     fn all_sent(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Option<Message>>> {
-        let unsent = deadline.wait(|slice| Ok(self.unsent.try_lock_for(slice)))?;
-        let mut unsent = unsent.map_err(failed)?;
+        let mut unsent = deadline.wait(|slice| Ok(self.unsent.try_lock_for(slice)))?;
         self.finish(&mut unsent, deadline)?;
         Ok(unsent)
     }
@@ -271,10 +269,12 @@ impl Entered {
         let group = self.group.get()?;
         let Some(message) = unsent else { return Ok(()) };
         let send = |slice| Ok(group.send_part(message.bytes(), Some(slice))?.then_some(()));
+        let sent = deadline.wait(send);
         // After an interruption the message remains for the next call.
-        let sent = deadline.wait(send)?;
-        *unsent = None;
-        sent.map_err(failed)
+        if !matches!(sent, Err(WaitError::Interrupted(_))) {
+            *unsent = None;
+        }
+        Ok(sent?)
     }
 
     fn receive(&self, deadline: &mut Deadline) -> PyResult<Option<Vec<u8>>> {
@@ -307,7 +307,7 @@ impl Entered {
 
     /// Waits until no other thread receives.
     fn begun(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Vec<u8>>> {
-        deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?.map_err(failed)
+        Ok(deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?)
     }
 
     /// Receives the parts of a message, and returns the last one.
@@ -321,10 +321,10 @@ impl Entered {
         let received = deadline.wait(|slice| {
             let part = group.receive_part(Some(slice), room_bytes, &mut take)?;
             Ok(part.map_or(Some(None), |part| part.is_last.then_some(Some(part))))
-        })?;
+        });
         match received {
-            Err(NodeError::Ended(Ending::Closed)) => Ok(None),
-            received => received.map_err(failed),
+            Err(WaitError::Failed(NodeError::Ended(Ending::Closed))) => Ok(None),
+            received => Ok(received?),
         }
     }
 }

@@ -35,7 +35,7 @@ def test_groups_number_processes_over_hosts():
         ((4, 0, [1, 4]), "there is no host 4: the group has hosts 0 to 3"),
         ((4, 0, [1, 1]), "destination 1 is given twice"),
         ((4, 0, []), "the group has no destinations"),
-        ((4, 0, "some"), "'some' is no list of members"),
+        ((4, 0, "some"), "'some' is not a list of members"),
         ((4, 0, [2**70]), f"invalid value {2**70}: expected"),
     ],
 )

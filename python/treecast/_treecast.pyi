@@ -249,7 +249,7 @@ class Node:
         members: SupportsIndex,
         timeout: float | None,
         settings: GroupSettings,
-        look: Callable[[], None] | None,
+        check: Callable[[], None] | None,
     ) -> NodeGroup: ...
     def _join(
         self,
@@ -257,7 +257,7 @@ class Node:
         token: str,
         member: SupportsIndex | None,
         timeout: float | None,
-        look: Callable[[], None] | None,
+        check: Callable[[], None] | None,
     ) -> NodeGroup: ...
     def group(self, members: Sequence[str], **settings: Unpack[GroupSettings]) -> NodeGroup: ...
     def join_running(self, members: Sequence[str], **settings: Unpack[GroupSettings]) -> NodeGroup: ...

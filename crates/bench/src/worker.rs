@@ -72,7 +72,8 @@ impl Worker {
             }
             Request::Run(run) => {
                 let joined = self.groups.get(&run.group).ok_or(NodeError::NodeClosed)?;
-                let (cpu, counted) = (process_cpu_ns(), joined.group.counters());
+                let cpu = process_cpu_ns();
+                let counted = joined.group.counters();
                 let mut measured = if joined.is_root {
                     send_and_watch(&joined.group, &run)?
                 } else {

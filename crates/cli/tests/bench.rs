@@ -21,6 +21,11 @@ fn report(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+fn assert_no_loss(row: &Value) {
+    assert_eq!(row["lost"], 0, "{row}");
+    assert_eq!(row["duplicates"], 0, "{row}");
+}
+
 fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
     assert_eq!(report["format"], "treecast-bench-1");
     let rows = report["rows"].as_array().unwrap();
@@ -33,11 +38,8 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
         .collect();
     assert_eq!(found, expected);
     for row in rows {
-        assert_eq!(
-            (&row["engine"], &row["lost"], &row["duplicates"]),
-            (&"user".into(), &0.into(), &0.into()),
-            "{row}"
-        );
+        assert_eq!(row["engine"], "user", "{row}");
+        assert_no_loss(row);
         for key in [
             "root_us_p50",
             "last_delivery_us_p50",
@@ -157,7 +159,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--reorder", "1%"], "--lab"),
         (
             &["--lab", "2", "--reorder", "1"],
-            "invalid value 1 for --reorder: expected a share from 0% to less than 100%",
+            "invalid value 1 for --reorder: expected a percentage from 0% to less than 100%",
         ),
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
@@ -197,7 +199,7 @@ fn the_kernel_engine_is_measured_beside_the_user_engine() {
     // With offload host the engine makes no difference, and is measured once.
     assert_eq!(kernel.iter().map(|row| row["offload"].as_str().unwrap()).collect::<Vec<_>>(), ["nic", "nic"]);
     for row in report["rows"].as_array().unwrap() {
-        assert_eq!((&row["lost"], &row["duplicates"]), (&0.into(), &0.into()), "{row}");
+        assert_no_loss(row);
         let is_stored_first = row["last_stored_us_p50"].as_f64() <= row["last_delivery_us_p50"].as_f64();
         assert_eq!(row["last_stored_us_p50"].is_f64(), row["engine"] == "ebpf", "{row}");
         assert!(is_stored_first, "{row}");
@@ -216,7 +218,7 @@ fn the_kernel_engine_recovers_lost_packets() {
     ] {
         let report = report(&arguments.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {
-            assert_eq!((&row["lost"], &row["duplicates"]), (&0.into(), &0.into()), "{row}");
+            assert_no_loss(row);
             assert!(row["retransmitted_per_broadcast"].as_f64() > Some(0.0), "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
@@ -236,7 +238,7 @@ fn the_kernel_engine_delivers_reordered_packets_in_order() {
         let report = report(&arguments.split(' ').collect::<Vec<_>>());
         for row in report["rows"].as_array().unwrap() {
             // Workers compare the number of each message with the expected one.
-            assert_eq!((&row["lost"], &row["duplicates"]), (&0.into(), &0.into()), "{row}");
+            assert_no_loss(row);
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
@@ -253,7 +255,7 @@ fn a_dead_child_of_the_kernel_engine_is_cut_off() {
     let lost = report["lost_members"].as_array().unwrap();
     assert!(lost.len() == 1 && lost[0].as_str().unwrap().starts_with("member 2 at 10.42.0.3:"), "{lost:?}");
     assert!(report["rows"][0]["killed"]["survivors_complete_us"].as_f64() > Some(0.0));
-    assert_eq!((&report["rows"][0]["lost"], &report["rows"][0]["duplicates"]), (&0.into(), &0.into()));
+    assert_no_loss(&report["rows"][0]);
 }
 
 /// The benchmark commands of the README and of docs/kernel.md run.

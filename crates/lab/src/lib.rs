@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 pub use error::LabError;
-pub use settings::{LabSettings, Rate, Share};
+pub use settings::{LabSettings, Probability, Rate};
 
 use namespaces::Namespaces;
 use reorder::Reorderer;

@@ -44,29 +44,29 @@ impl FromStr for Rate {
     }
 }
 
-/// A share of all packets: a number from 0 to less than 1.
+/// A probability from 0 to less than 1.
 ///
 /// ```
-/// let share: treecast_lab::Share = "1%".parse().unwrap();
-/// assert_eq!(share, "0.01".parse().unwrap());
+/// let probability: treecast_lab::Probability = "1%".parse().unwrap();
+/// assert_eq!(probability, "0.01".parse().unwrap());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
-pub struct Share(f64);
+pub struct Probability(f64);
 
-impl Share {
+impl Probability {
     /// The valid values, for error messages.
-    const EXPECTED: &'static str = "a share from 0% to less than 100%, such as 1% or 0.01";
+    const EXPECTED: &'static str = "a percentage from 0% to less than 100%, such as 1% or 0.01";
 
-    /// A share from a number.
+    /// A probability from a number.
     ///
     /// # Errors
     ///
     /// Outside 0 to less than 1.
-    pub fn new(share: f64) -> Result<Self, LabError> {
+    pub fn new(probability: f64) -> Result<Self, LabError> {
         (0.0..1.0)
-            .contains(&share)
-            .then_some(Self(share))
-            .ok_or_else(|| wrong("share", &share, Self::EXPECTED))
+            .contains(&probability)
+            .then_some(Self(probability))
+            .ok_or_else(|| wrong("probability", &probability, Self::EXPECTED))
     }
 
     /// As a number, 0 to less than 1.
@@ -75,7 +75,7 @@ impl Share {
     }
 }
 
-impl FromStr for Share {
+impl FromStr for Probability {
     type Err = LabError;
 
     /// A number, or a number with `%`.
@@ -84,7 +84,9 @@ impl FromStr for Share {
             Some(percent) => decimal(percent).map(|percent| percent / 100.0),
             None => decimal(text),
         };
-        number.and_then(|share| Self::new(share).ok()).ok_or_else(|| wrong("share", &text, Self::EXPECTED))
+        number
+            .and_then(|probability| Self::new(probability).ok())
+            .ok_or_else(|| wrong("probability", &text, Self::EXPECTED))
     }
 }
 
@@ -104,11 +106,11 @@ pub struct LabSettings {
     pub rate: Option<Rate>,
     /// The MTU in bytes: 1280, which IPv6 needs, to 65535.
     pub mtu: u32,
-    /// The share of packets that the switch drops at random on each link to a host.
-    pub loss: Share,
-    /// The share of packets that the switch delays by a millisecond at random, so that later ones overtake them. Broadcast and
+    /// The probability with which the switch drops a packet on each link to a host.
+    pub loss: Probability,
+    /// The probability with which the switch delays a packet by a millisecond, so that later ones overtake it. Broadcast and
     /// multicast packets are never delayed.
-    pub reorder: Share,
+    pub reorder: Probability,
 }
 
 impl LabSettings {
@@ -123,7 +125,7 @@ impl LabSettings {
 
     /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering.
     pub fn new(hosts: u32) -> Self {
-        Self { hosts, rate: None, mtu: 1500, loss: Share::default(), reorder: Share::default() }
+        Self { hosts, rate: None, mtu: 1500, loss: Probability::default(), reorder: Probability::default() }
     }
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
@@ -165,7 +167,7 @@ impl LabSettings {
     /// The traffic control of a port of the switch: commands for `tc -batch`, with `@` for the port.
     ///
     /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own interfaces. The program is classic BPF,
-    /// which needs no rights and no compiler: drop (2) if a random number is below the share, otherwise continue (-1). netem is
+    /// which needs no rights and no compiler: drop (2) if a random number is below the probability, otherwise continue (-1). netem is
     /// not in every kernel, and alternatives need more tools.
     ///
     /// Packets to reorder are redirected on ingress, before the bridge forwards them, so that rates and losses apply to them as to any
@@ -176,7 +178,8 @@ impl LabSettings {
         if self.rate.is_some() {
             commands.push(format!("qdisc add dev @ root {}", self.bucket()));
         }
-        let [loss, reorder] = [self.loss, self.reorder].map(|share| (share.get() * 2f64.powi(32)) as u32);
+        let [loss, reorder] =
+            [self.loss, self.reorder].map(|probability| (probability.get() * 2f64.powi(32)) as u32);
         if loss > 0 || reorder > 0 {
             commands.push("qdisc add dev @ clsact".into());
         }
@@ -223,14 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_parsed_with_and_without_per_cent() {
-        let read = |text: &str| text.parse::<Share>().map(Share::get).map_err(|error| error.to_string());
+    fn probabilities_are_parsed_with_and_without_per_cent() {
+        let read =
+            |text: &str| text.parse::<Probability>().map(Probability::get).map_err(|error| error.to_string());
         assert_eq!(read("1%"), Ok(0.01));
         assert_eq!(read("0.5"), Ok(0.5));
         assert_eq!(read("0"), Ok(0.0));
         for text in ["150%", "100%", "1", "-1%", "NaN", "%", "", "a tenth"] {
-            let expected = "a share from 0% to less than 100%, such as 1% or 0.01";
-            assert_eq!(read(text), Err(format!("invalid value {text} for share: expected {expected}")));
+            let expected = "a percentage from 0% to less than 100%, such as 1% or 0.01";
+            assert_eq!(read(text), Err(format!("invalid value {text} for probability: expected {expected}")));
         }
     }
 
@@ -264,7 +268,7 @@ mod tests {
     fn a_port_has_commands_for_rate_loss_and_reordering() {
         let mut settings = LabSettings::new(2);
         assert_eq!(settings.port(), "");
-        settings.loss = Share::new(0.25).unwrap();
+        settings.loss = Probability::new(0.25).unwrap();
         assert_eq!(
             settings.port(),
             "qdisc add dev @ clsact\nfilter add dev @ egress bpf direct-action bytecode \
@@ -272,9 +276,9 @@ mod tests {
         );
         settings.rate = Some(Rate::from_bits_per_s(200_000_000).unwrap());
         assert!(settings.port().starts_with("qdisc add dev @ root tbf rate 200000000bit burst"));
-        settings.reorder = Share::new(0.5).unwrap();
+        settings.reorder = Probability::new(0.5).unwrap();
         assert_eq!(settings.port().lines().count(), 4);
-        settings.loss = Share::default();
+        settings.loss = Probability::default();
         assert_eq!(settings.port().lines().count(), 3);
         let last = "filter add dev @ ingress bpf bytecode \
                     '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \

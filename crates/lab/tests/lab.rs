@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use treecast_lab::{Lab, LabError, LabSettings, Rate, Share};
+use treecast_lab::{Lab, LabError, LabSettings, Probability, Rate};
 
 /// A lab, or `None` and a message if this machine does not allow labs.
 fn lab(settings: &LabSettings) -> Option<Lab> {
@@ -216,7 +216,8 @@ fn own(hosts: u32) {
 fn hosts_reach_one_another_immediately() {
     let lab = lab!(&LabSettings::new(4));
     let host = &lab.hosts()[3];
-    assert_eq!((host.name.as_str(), host.ipv4.to_string()), ("n3", "10.42.0.4".into()));
+    assert_eq!(host.name, "n3");
+    assert_eq!(host.ipv4.to_string(), "10.42.0.4");
     assert_eq!(host.ipv6.to_string(), "fd42::4");
     let mut server = play_on(&lab, 3, "echo");
     server.next_line();
@@ -338,9 +339,10 @@ fn arriving(settings: &LabSettings) -> Option<u32> {
 
 #[test]
 fn links_lose_the_configured_share() {
-    let share = |share| Share::new(share).unwrap();
+    let probability = |probability| Probability::new(probability).unwrap();
     for reorder in [0.0, 0.5] {
-        let settings = LabSettings { loss: share(0.2), reorder: share(reorder), ..LabSettings::new(2) };
+        let settings =
+            LabSettings { loss: probability(0.2), reorder: probability(reorder), ..LabSettings::new(2) };
         let Some(arrived) = arriving(&settings) else { return };
         // Eight standard deviations on each side.
         assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");
@@ -358,10 +360,11 @@ fn packets_are_reordered_and_none_is_lost() {
         let [came, reordered, duplicates] = counted.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{counted}")
         };
-        assert_eq!((came, duplicates), ("2000", "0"));
+        assert_eq!(came, "2000");
+        assert_eq!(duplicates, "0");
         Some(reordered.parse::<u32>().unwrap())
     };
-    let reorder = Share::new(0.2).unwrap();
+    let reorder = Probability::new(0.2).unwrap();
     let slow = Some("10mbit".parse().unwrap());
     let cases = [
         (LabSettings::new(2), 0..1),

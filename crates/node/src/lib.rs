@@ -20,13 +20,14 @@ mod wait;
 #[doc = include_str!("../../../docs/library.md")]
 struct Page;
 
-pub use api::access::RunningEngine;
 pub use api::addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use api::error::{Lost, NodeError, Unanswered};
-pub use api::group::{Group, Part};
+pub use api::group::Group;
 pub use api::node::Node;
+pub use api::receiver::Part;
 pub use api::settings::{EngineChoice, GroupSettings, NodeSettings};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
+pub use engine::backend::RunningEngine;
 pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};

@@ -43,7 +43,7 @@ fn main() -> Result<(), PlanError> {
     Ok(())
 }
 
-/// What a piece of work gives, and the milliseconds it took.
+/// The result of a piece of work, and the milliseconds it took.
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 fn timed<T>(work: impl FnOnce() -> Result<T, PlanError>) -> Result<(T, u128), PlanError> {
     let begin = Instant::now();

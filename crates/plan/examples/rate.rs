@@ -1,4 +1,4 @@
-//! How many plans for small groups are made in a second, as a simulation under load needs them.
+//! The rate of planning small groups, as a simulation under load needs it, in plans per second.
 //!
 //! Run with `cargo run --release -p treecast-plan --example rate`.
 
@@ -20,7 +20,7 @@ const CASES: [(&str, &str, Option<Order>); 6] = [
 fn main() -> Result<(), PlanError> {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["fabric", "scheme", "degree", "draw us", "plan us", "plans a second"]);
+    table.set_header(["fabric", "scheme", "degree", "draw us", "plan us", "plans/s"]);
     for (spec, scheme, order) in CASES {
         let fabric = Fabric::from_spec(&spec.parse::<FabricSpec>()?)?;
         for degree in [3, 15] {
@@ -58,7 +58,7 @@ fn draw(fabric: &Fabric, degree: u32, count: u32) -> Result<Vec<Group>, PlanErro
     (0..count).map(group).collect()
 }
 
-/// What a piece of work gives, and the microseconds it took.
+/// The result of a piece of work, and the microseconds it took.
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 fn timed<T>(work: impl FnOnce() -> Result<T, PlanError>) -> Result<(T, f64), PlanError> {
     let begin = Instant::now();

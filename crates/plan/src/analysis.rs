@@ -1,4 +1,4 @@
-//! What can be said of a plan without simulating it.
+//! Static analysis of a plan, without simulation.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use treecast_fabric::{Channel, Fabric, Link, Vertex};
 use crate::routes::Routes;
 use crate::{PACKETS_MAX, Plan, PlanError, WormKind};
 
-/// The static figures of a plan.
+/// The static metrics of a plan.
 ///
-/// Steps are those of the one-port model: a holder starts one worm a step, and who receives in a step may send from the
-/// next one on. With m packets a sender serves them first-packet-first-served: packet 1 to every child, then packet 2.
+/// Steps are those of the one-port model: a holder starts one worm per step, and a receiver may send from the next
+/// step on. With m packets a sender serves them first-packet-first-served: packet 1 to every child, then packet 2.
 /// Links inside a node (torus, mesh) and inside a host do not count as links.
 ///
 /// Where the fabric routes adaptively, links are those of representative routes: the lowest-numbered choice at each
@@ -21,48 +21,48 @@ use crate::{PACKETS_MAX, Plan, PlanError, WormKind};
 pub struct Analysis {
     /// Steps until the last destination has all packets.
     pub steps: u64,
-    /// The most worms that stand one behind the other between the root and a destination.
+    /// The number of worms on the longest path of the tree, from the root to a destination.
     pub depth: u32,
-    /// Steps until the last destination has the first packet: the rounds in which a holder sends at most one worm.
+    /// Steps until the last destination has the first packet: rounds in which each holder sends at most one worm.
     pub phases: u32,
-    /// How many worms there are.
+    /// The number of worms.
     pub worms: u32,
     /// The most worms of one sender.
     pub max_fan_out: u32,
-    /// How many times a link is crossed, over all worms.
+    /// The number of link crossings, over all worms.
     pub link_visits: u64,
-    /// How many different directed links are crossed.
+    /// The number of distinct directed links crossed.
     pub links_used: u32,
-    /// Visits over links used; 0 where no link is used.
+    /// Link visits divided by links used; 0 if no link is used.
     pub link_concentration: f64,
-    /// The most worms in transit on links at once: in one step.
+    /// The most worms in transit on links in one step.
     pub link_concurrency: u32,
-    /// Pairs of worms that may be in flight together and share a directed link, or its virtual channel where there are
-    /// several; counted once for each stretch of links that a pair shares.
+    /// Pairs of worms that may be in flight together and share a directed link, or a virtual channel of it where links
+    /// have several; counted once per contiguous stretch of links that a pair shares.
     pub contending_pairs: u64,
-    /// Whether every child's id is greater than its parent's unless the parent is the root: then NICs with bounded
-    /// buffers never wait for one another in a cycle.
+    /// Whether every child's id is greater than its parent's unless the parent is the root: then waits of NICs with
+    /// bounded buffers cannot form a cycle.
     pub id_rule: bool,
 }
 
 impl Plan {
-    /// The step in which each worm carries the first packet, from 1, in the one-port model; one entry a worm, in the
+    /// The step in which each worm carries the first packet, from 1, in the one-port model; one entry per worm, in the
     /// order of [`Plan::worms`].
     pub fn steps(&self) -> Vec<u32> {
         Steps::of(self).sent
     }
 
-    /// Analyses the plan for a message of so many packets.
+    /// Analyses the plan for a message of `packets` packets.
     ///
     /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or,
     /// for a message of one packet, one sender receives through what the other worm started. (With several packets a
-    /// network interface passes on the first while later ones still come.) Cost: n log n, and the length of all routes; where
+    /// network interface forwards the first while later ones still arrive.) Cost: n log n, and the length of all routes; where
     /// routing is adaptive also a search over the switches above senders for each destination switch.
     ///
     /// # Errors
     /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric; [`PlanError::Packets`].
     pub fn analyse(&self, fabric: &Fabric, packets: u32) -> Result<Analysis, PlanError> {
-        self.check_placement(fabric)?;
+        self.placement().check_fabric(fabric)?;
         if !(1..=PACKETS_MAX).contains(&packets) {
             return Err(PlanError::Packets(packets.into()));
         }
@@ -73,14 +73,14 @@ impl Plan {
         let mut used = vec![false; topology.link_count() as usize];
         let mut link_visits = 0;
         let mut routes = Routes::new(self, fabric);
-        // By destination switch: worms to one switch share the search for their routes.
+        // In the order of destination switches: worms to one switch share the search for their routes.
         let mut by_switch: Vec<usize> = (0..self.worms.len()).collect();
         by_switch
             .sort_by_key(|&position| topology.switch_of(self.placement.host_of(self.worms[position].to[0])));
         for position in by_switch {
             let worm = &self.worms[position];
-            // The channel by which the worm came to each vertex. Only a tree worm comes to a switch twice: down where it
-            // went up before, and goes on from there with the copy that came down.
+            // The channel on which the worm entered each vertex. Only a tree worm enters a switch twice: first going up,
+            // then coming down, and it continues from there with the copy that came down.
             let mut came_by: BTreeMap<Vertex, Channel> = BTreeMap::new();
             for channel in routes.of(worm) {
                 if topology.is_internal(channel.link) {
@@ -118,9 +118,9 @@ impl Plan {
     }
 }
 
-/// When everybody has the first packet, in the one-port model.
+/// The steps in which members receive the first packet, in the one-port model.
 struct Steps {
-    /// The step in which each member receives; 0 at the root, and where a member takes no part.
+    /// The step in which each member receives; 0 at the root, and for a member outside the plan.
     received: Vec<u32>,
     depth: Vec<u32>,
     /// The step in which each worm travels.
@@ -155,8 +155,8 @@ impl Steps {
         steps
     }
 
-    /// Packets reach a member as far apart as the largest fan-out above it: there each packet takes a step a child, and
-    /// nobody further down is slower. (A member's own fan-out may be counted: its children are later by as much.)
+    /// The spacing of packets at a member is the largest fan-out above it: there each packet takes one step per child, and
+    /// no member further down is slower. (A member's own fan-out may be counted: its children are later by as much.)
     fn with_packets(&self, packets: u64) -> u64 {
         let last =
             |(&received, &fan_out): (&u32, &u32)| u64::from(received) + (packets - 1) * u64::from(fan_out);
@@ -178,20 +178,20 @@ impl Steps {
     }
 }
 
-/// A worm crosses a channel, coming over another or from its sender.
+/// A worm crosses a channel, after another channel or from its sender.
 struct Visit {
     channel: Channel,
     before: Option<Channel>,
     worm: Place,
 }
 
-/// Which worms come before which: a tree in which a worm stands below the one that its sender sent before it, or below
-/// the one that brought its sender the message.
+/// The precedence of worms: a tree in which a worm's parent is the worm that its sender sent before it, or the worm that
+/// brought its sender the message.
 struct Precedence {
     place: Vec<Place>,
 }
 
-/// A worm's place in a walk over that tree: itself first, then all that come after it, up to `end`.
+/// A worm's position in a preorder walk of that tree: its descendants follow it, up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     start: u32,
@@ -199,10 +199,10 @@ struct Place {
 }
 
 impl Precedence {
-    /// With several packets (`pipelined`) what a member sends may be under way while it still receives.
+    /// With several packets (`pipelined`) a member may send while it still receives.
     fn of(plan: &Plan, pipelined: bool) -> Self {
         const NONE: u32 = u32::MAX;
-        // The last worm that a member received or sent: the next one it sends stands below that.
+        // The last worm that a member received or sent: the parent of the next one it sends.
         let mut last = vec![NONE; plan.placement.member_count() as usize];
         let mut above = Vec::with_capacity(plan.worms.len());
         for (position, worm) in (0..).zip(&plan.worms) {
@@ -258,7 +258,7 @@ impl Precedence {
     }
 }
 
-/// How many pairs stand beside one another, neither below the other. `places` is sorted.
+/// The number of pairs of which neither precedes the other. `places` is sorted.
 fn unordered_pairs(places: &[Place]) -> u64 {
     let mut above: Vec<Place> = Vec::new();
     let mut ordered = 0;

@@ -1,4 +1,4 @@
-//! Whether a plan fits a fabric.
+//! Checks that a plan fits a fabric.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,22 @@ use treecast_fabric::{Channel, Fabric, Link, Overlap, Routing, UpDown, Vertex};
 use crate::{Placement, Plan, PlanError, Worm, WormKind};
 
 impl Plan {
-    /// Checks that the plan can be carried out on a fabric: its members live there, and every route leads from the sender
-    /// over existing channels to just the receivers. Cost: the length of all routes.
+    /// Checks that the plan can be carried out on a fabric: its members run there, and every route leads from the sender
+    /// over existing channels to exactly the receivers. Cost: the length of all routes.
     ///
     /// # Errors
     /// [`PlanError::PlacementMismatch`]; [`PlanError::Unsound`] naming the worm and what is wrong with it.
     pub fn check(&self, fabric: &Fabric) -> Result<(), PlanError> {
-        self.check_placement(fabric)?;
+        self.placement().check_fabric(fabric)?;
         for (position, worm) in self.worms().iter().enumerate() {
             check_route(fabric, self.placement(), worm)
                 .map_err(|what| PlanError::unsound(position, &what))?;
         }
         Ok(())
     }
-
-    /// Checks that the plan's members live on a fabric.
-    pub(crate) fn check_placement(&self, fabric: &Fabric) -> Result<(), PlanError> {
-        let (placed, hosts) = (self.placement().host_count(), fabric.topology().host_count());
-        if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
-    }
 }
 
-/// Whether a worm of this kind can have the route it has, or can do without.
+/// Checks that a worm of this kind may have its route, or may have none.
 fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
     match (worm.kind, worm.route.is_empty()) {
         (WormKind::Tree, _) => check_tree(fabric, placement, worm),
@@ -42,7 +36,7 @@ fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<()
     }
 }
 
-/// Whether some switch reaches all receivers. A route is given only where the fabric leaves no choice, and then it is
+/// Checks that some switch reaches all receivers. A route may be given only where the fabric determines it, and must be
 /// that one.
 fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
     let topology = fabric.topology();
@@ -60,7 +54,7 @@ fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(),
         return Ok(());
     }
     if !fabric.routing().is_deterministic(topology) {
-        return Err("the way of a tree worm is for this fabric to choose, and cannot be given".into());
+        return Err("this fabric routes tree worms adaptively: its route must be empty".into());
     }
     if routing.tree_route(topology, source, &hosts, Overlap::default()).as_ref() != Some(&worm.route) {
         return Err("its route is not the one that a tree worm takes on this fabric".into());
@@ -68,9 +62,8 @@ fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(),
     Ok(())
 }
 
-/// Whether a route of existing channels begins with the sender's link, goes on from the last switch it came to, comes
-/// nowhere twice, on up*/down* networks goes up no more once it has gone down, and ends at just the receivers' hosts, in
-/// their order.
+/// Checks that a route of existing channels begins with the sender's link, is connected, visits no vertex twice, does not
+/// turn up after going down on up*/down* networks, and ends at exactly the receivers' hosts, in their order.
 fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
     let topology = fabric.topology();
     let channels = fabric.routing().virtual_channel_count();
@@ -93,10 +86,10 @@ fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Resul
     for link in links {
         let Link { from, to, .. } = topology.link(link);
         if from != at {
-            return Err(format!("nothing leads to '{}' on its route", name(link)));
+            return Err(format!("its route is not connected at '{}'", name(link)));
         }
         if !reached.insert(to) {
-            return Err(format!("its route comes to {to} twice"));
+            return Err(format!("its route visits {to} twice"));
         }
         match to {
             Vertex::Host(host) => served.push(host),

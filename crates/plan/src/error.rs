@@ -1,4 +1,4 @@
-//! What can be wrong with a group, a scheme or a plan.
+//! Errors of groups, schemes and plans.
 
 use thiserror::Error;
 use treecast_fabric::{FabricError, SwitchId};
@@ -6,7 +6,7 @@ use treecast_terms::SpecError;
 
 use crate::MemberId;
 
-/// Why there is no plan. Each names the value that offends.
+/// Why there is no plan. Each error names the offending value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// A text that names a scheme, an order or a list of members is malformed.
@@ -15,9 +15,9 @@ pub enum PlanError {
     /// The fabric could not be routed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A list of members that is malformed.
+    /// A malformed list of members.
     #[error(
-        "'{0}' is no list of members: write ranges and numbers such as 1-31 or 3,5,9, or all, or random:15"
+        "'{0}' is not a list of members: expected ranges and numbers such as 1-31 or 3,5,9, or all, or random:15"
     )]
     MemberList(String),
     /// A member that does not exist.
@@ -27,24 +27,24 @@ pub enum PlanError {
         what: &'static str,
         /// The number given.
         member: u32,
-        /// How many there are.
+        /// The number of members.
         count: u32,
     },
     /// A destination given twice.
     #[error("destination {0} is given twice")]
     Twice(MemberId),
-    /// The root among the destinations.
+    /// The root is among the destinations.
     #[error("the root {0} is among the destinations")]
     RootAmongDestinations(MemberId),
-    /// No destinations at all.
+    /// The group has no destinations.
     #[error("the group has no destinations")]
     NoDestinations,
     /// More random destinations than there are members.
     #[error("random:{wanted} asks for more destinations than there are: {available}")]
     TooManyDestinations {
-        /// How many were asked for.
+        /// The number requested.
         wanted: u32,
-        /// How many there are besides the root.
+        /// The number of members besides the root.
         available: u32,
     },
     /// A group for another fabric.
@@ -55,10 +55,13 @@ pub enum PlanError {
         /// Hosts of the fabric.
         hosts: u32,
     },
-    /// No processes on the hosts.
-    #[error("a host runs at least one process, and all together at most {}", crate::Placement::MEMBERS_MAX)]
+    /// No processes on the hosts, or too many.
+    #[error(
+        "a host runs at least one process, and all hosts together at most {}",
+        crate::Placement::MEMBERS_MAX
+    )]
     BadProcesses,
-    /// A torus scheme on something else.
+    /// A torus scheme on another fabric.
     #[error("scheme {scheme} needs a torus; this fabric is {fabric}")]
     NeedsTorus {
         /// The scheme.
@@ -66,7 +69,7 @@ pub enum PlanError {
         /// What the fabric is.
         fabric: &'static str,
     },
-    /// A switch worm on a fabric without up*/down* routing.
+    /// A scheme or order that needs up*/down* routing, on a fabric with another routing.
     #[error(
         "scheme {scheme} needs up*/down* routing; this fabric is routed by {routing} (choose with --routing up-down)"
     )]
@@ -76,10 +79,10 @@ pub enum PlanError {
         /// The routing there is.
         routing: &'static str,
     },
-    /// Worms along the rings of a torus that is routed otherwise.
+    /// Worms along the rings of a torus without dimension-order routing.
     #[error(
-        "scheme {scheme} with form=worm needs dimension-order routing; this torus is routed by {routing} (leave \
-         --routing away)"
+        "scheme {scheme} with form=worm needs dimension-order routing; this torus is routed by {routing} (omit \
+         --routing)"
     )]
     NeedsDimensionOrder {
         /// The scheme.
@@ -87,46 +90,46 @@ pub enum PlanError {
         /// The routing there is.
         routing: &'static str,
     },
-    /// An order for a scheme that makes its own.
-    #[error("scheme {scheme} takes no order: it visits the destinations as the fabric has them")]
+    /// An order for a scheme that orders the destinations itself.
+    #[error("scheme {scheme} takes no order: it orders the destinations itself")]
     TakesNoOrder {
         /// The scheme.
         scheme: &'static str,
     },
     /// A postal tree without its lambda.
     #[error(
-        "scheme postal needs a lambda here, the time until a receiver has the message in copies that its sender makes \
-         meanwhile: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and running groups \
+        "scheme postal needs lambda here, the time until a receiver has the message divided by the time that its sender \
+         takes per copy: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and running groups \
          measure it)"
     )]
     NeedsLambda,
-    /// A tree worm that finds no switch above all destinations.
+    /// No switch above all destinations, for a tree worm.
     #[error("no switch above {from} reaches every destination by going down")]
     NoCoveringSwitch {
         /// The sender's switch.
         from: SwitchId,
     },
-    /// Zero packets.
+    /// Zero packets, or too many.
     #[error("a message has 1 to {max} packets, not {0}", max = crate::PACKETS_MAX)]
     Packets(u64),
-    /// A plan that was read and does not hold together.
+    /// An inconsistent plan.
     #[error("the plan is not sound: {0}")]
     Unsound(String),
-    /// A text that is no plan.
-    #[error("no plan can be read from this JSON: {0}")]
+    /// A text that is not the JSON of a plan.
+    #[error("this JSON is not a plan: {0}")]
     Json(String),
-    /// More members than a picture can show.
-    #[error("a picture shows at most {max} members, this plan has {members}: take its table or its tree")]
+    /// More members than a picture shows.
+    #[error("a picture shows at most {max} members, this plan has {members}: use its table or its tree")]
     TooManyToDraw {
         /// Members with the root.
         members: usize,
-        /// The most that are drawn.
+        /// The limit.
         max: usize,
     },
 }
 
 impl PlanError {
-    /// What is wrong with the worm at a position of a plan.
+    /// An error about the worm at a position of a plan.
     pub(crate) fn unsound(position: usize, what: &str) -> Self {
         Self::Unsound(format!("worm {position}: {what}"))
     }

@@ -1,4 +1,4 @@
-//! Who takes part: members on hosts, and a root among them.
+//! Groups: members on hosts, and a root among them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::HostId;
+use treecast_fabric::{Fabric, HostId};
 use treecast_terms::{MemberId, NameAndOptions, SpecError};
 
 use crate::PlanError;
 use crate::numbering::{Numbering, is_sparse};
 
-/// How processes are numbered over hosts.
+/// The numbering of processes over hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrangement {
@@ -63,7 +63,7 @@ impl Placement {
     /// The most members of a placement.
     pub const MEMBERS_MAX: u32 = 1 << 24;
 
-    /// One process a host: member and host have the same number.
+    /// One process per host: member and host have the same number.
     pub const fn one_per_host(hosts: u32) -> Self {
         Self { hosts, processes: 1, arrangement: Arrangement::Block }
     }
@@ -80,22 +80,22 @@ impl Placement {
         }
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn host_count(&self) -> u32 {
         self.hosts
     }
 
-    /// How many processes each host runs.
+    /// The number of processes on each host.
     pub fn processes(&self) -> u32 {
         self.processes
     }
 
-    /// How they are numbered.
+    /// The numbering of processes.
     pub fn arrangement(&self) -> Arrangement {
         self.arrangement
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn member_count(&self) -> u32 {
         self.hosts * self.processes
     }
@@ -127,7 +127,13 @@ impl Placement {
         hosts
     }
 
-    /// What a member is called in messages: a host where each runs one process.
+    /// Checks that the hosts are those of a fabric.
+    pub(crate) fn check_fabric(&self, fabric: &Fabric) -> Result<(), PlanError> {
+        let (placed, hosts) = (self.hosts, fabric.topology().host_count());
+        if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
+    }
+
+    /// The noun for a member in messages: `host` if each host runs one process.
     fn noun(&self) -> &'static str {
         if self.processes == 1 { "host" } else { "member" }
     }
@@ -158,7 +164,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group of a root and at least one destination, each once.
+    /// A group of a root and at least one destination, without duplicates.
     ///
     /// # Errors
     /// [`PlanError::NoSuchMember`], [`PlanError::Twice`], [`PlanError::RootAmongDestinations`],
@@ -168,7 +174,7 @@ impl Group {
         if destinations.is_empty() {
             return Err(PlanError::NoDestinations);
         }
-        // Members that do not exist are refused before they are looked up.
+        // Each member is checked to exist before its number is looked up.
         let numbers = Numbering::of(destinations.iter().copied(), placement.member_count());
         let mut seen = FixedBitSet::with_capacity(numbers.len());
         for &member in &destinations {
@@ -193,12 +199,12 @@ impl Group {
         self.root
     }
 
-    /// Everybody but the root, in the order given.
+    /// All members but the root, in the order given.
     pub fn destinations(&self) -> &[MemberId] {
         &self.destinations
     }
 
-    /// How many members there are, the root included: n.
+    /// The number of members with the root: n.
     pub fn size(&self) -> u32 {
         self.destinations.len() as u32 + 1
     }
@@ -207,19 +213,19 @@ impl Group {
 /// A list of destinations as a user writes it: `1-31`, `3,5,9`, `all`, `random:15`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberList {
-    /// Everybody but the root.
+    /// All members but the root.
     All,
-    /// So many random members, none of them the root.
+    /// This number of random members, without the root.
     Random(u32),
     /// Ranges of members, first and last included.
     Ranges(Vec<(u32, u32)>),
 }
 
-/// The stream of a seed that draws destinations.
+/// The random stream of a seed that draws destinations.
 const DESTINATION_STREAM: u128 = 0x6465_7374;
 
 impl MemberList {
-    /// The members meant.
+    /// The members of the list on a placement.
     ///
     /// # Errors
     /// [`PlanError::NoSuchMember`], [`PlanError::TooManyDestinations`].
@@ -239,10 +245,11 @@ impl MemberList {
                     return Err(PlanError::TooManyDestinations { wanted, available });
                 }
                 let mut random = Pcg64::new(u128::from(seed), DESTINATION_STREAM);
-                let places = drawn(&mut random, available as usize, wanted as usize);
-                // The root's number is left out.
-                let member = |place: usize| MemberId(place as u32 + u32::from(place as u32 >= root.0));
-                Ok(places.into_iter().map(member).collect())
+                let positions = drawn(&mut random, available as usize, wanted as usize);
+                // The numbers skip the root's.
+                let member =
+                    |position: usize| MemberId(position as u32 + u32::from(position as u32 >= root.0));
+                Ok(positions.into_iter().map(member).collect())
             }
             Self::Ranges(ranges) => {
                 // The ends are checked first: a range is at most as long as the placement.
@@ -256,7 +263,7 @@ impl MemberList {
     }
 }
 
-/// Places below `available`, so many of them and none twice: those that a shuffle (Fisher and Yates) puts first.
+/// `wanted` distinct positions below `available`: the first ones of a Fisher-Yates shuffle.
 fn drawn(random: &mut Pcg64, available: usize, wanted: usize) -> Vec<usize> {
     if !is_sparse(wanted, available) {
         let mut pool: Vec<usize> = (0..available).collect();
@@ -266,11 +273,11 @@ fn drawn(random: &mut Pcg64, available: usize, wanted: usize) -> Vec<usize> {
         pool.truncate(wanted);
         return pool;
     }
-    // Only the places that do not hold their own number any more.
+    // A sparse shuffle: only the positions that hold another number than their own.
     let mut moved: BTreeMap<usize, usize> = BTreeMap::new();
     let draw = |index| {
         let other = random.random_range(index..available);
-        // Nobody looks at the place `index` again.
+        // The shuffle does not read position `index` again.
         let here = moved.remove(&index).unwrap_or(index);
         if other == index { here } else { moved.insert(other, here).unwrap_or(other) }
     };
@@ -303,15 +310,15 @@ impl FromStr for MemberList {
 /// The order in which a tree is built over the destinations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Ascending ids: a child's id is then greater than its parent's unless that is the root. Needed where NICs
-    /// execute the tree with bounded buffers.
+    /// Ascending ids: a child's id is then greater than its parent's unless that is the root. Required where NICs
+    /// with bounded buffers execute the tree.
     #[default]
     Id,
-    /// As the group lists them.
+    /// The order of the group's list.
     Given,
-    /// At random, from a seed.
+    /// A random order, from a seed.
     Random(u64),
-    /// Hosts of a switch are neighbours; the root's switch first, then ascending from there.
+    /// Hosts of one switch are adjacent; the root's switch first, then ascending from there.
     Switch,
     /// Chain-concatenated order, *reconstructed*: see [`crate::order::chain_concatenated`].
     Cco,
@@ -368,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_mean_what_they_say() {
+    fn lists_resolve_to_their_members() {
         assert_eq!(resolve("all").unwrap(), (1..16).collect::<Vec<_>>());
         assert_eq!(resolve("3,5-7,9").unwrap(), [3, 5, 6, 7, 9]);
         let random = resolve("random:5").unwrap();
@@ -377,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_is_the_beginning_of_a_whole_shuffle() {
+    fn a_draw_is_a_prefix_of_a_full_shuffle() {
         for seed in 0..50 {
             for (available, wanted) in [(1, 0), (20, 0), (20, 1), (100, 6), (16_000, 999), (20, 19), (20, 20)]
             {
@@ -394,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn few_of_many_are_checked_as_many_of_few_are() {
+    fn sparse_groups_are_checked_like_dense_ones() {
         let many = Placement::one_per_host(1_000_000);
         let group = |members: &[u32]| {
             Group::new(many, MemberId(7), members.iter().copied().map(MemberId).collect()).map(|_| ())
@@ -411,7 +418,7 @@ mod tests {
         assert_eq!(error("3-16"), "there is no host 16: the group has hosts 0 to 15");
         assert_eq!(error("random:16"), "random:16 asks for more destinations than there are: 15");
         for list in ["", "x", "5-3", "1,,2", "random:x", "-1"] {
-            assert!(error(list).contains(&format!("'{list}' is no list of members")), "{list}");
+            assert!(error(list).contains(&format!("'{list}' is not a list of members")), "{list}");
         }
     }
 

@@ -1,17 +1,17 @@
-//! Small numbers for the members that take part, so that tables over them are in proportion to the group.
+//! Dense numbers for the members of a group, so that tables over them are in proportion to the group.
 
 use crate::MemberId;
 
-/// Numbers from 0 for some of the members there are: places in a sorted list, or where they are many of all, their ids.
+/// Dense numbers from 0 for some members: positions in a sorted list, or their ids if they are most of all members.
 #[derive(Debug, Clone)]
 pub(crate) enum Numbering {
     Ids(usize),
-    Places(Vec<MemberId>),
+    Positions(Vec<MemberId>),
 }
 
-/// Whether so few of all members take part that a table over all is too large for them.
-pub(crate) fn is_sparse(taking_part: usize, all: usize) -> bool {
-    taking_part.saturating_mul(16) < all
+/// Whether a group is so small a part of all members that a table over all would be out of proportion.
+pub(crate) fn is_sparse(members: usize, all: usize) -> bool {
+    members.saturating_mul(16) < all
 }
 
 impl Numbering {
@@ -20,25 +20,25 @@ impl Numbering {
         if !is_sparse(members.clone().count(), count as usize) {
             return Self::Ids(count as usize);
         }
-        let mut places: Vec<MemberId> = members.collect();
-        places.sort_unstable();
-        places.dedup();
-        Self::Places(places)
+        let mut positions: Vec<MemberId> = members.collect();
+        positions.sort_unstable();
+        positions.dedup();
+        Self::Positions(positions)
     }
 
-    /// Numbers are below that.
+    /// An upper bound of the numbers, exclusive.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Ids(count) => *count,
-            Self::Places(places) => places.len(),
+            Self::Positions(positions) => positions.len(),
         }
     }
 
-    /// The number of a member; `None` where there is no such member, or it takes no part and so has none.
+    /// The number of a member; `None` if there is no such member, or it is not in the group.
     pub(crate) fn number(&self, member: MemberId) -> Option<usize> {
         match self {
             Self::Ids(count) => Some(member.index()).filter(|index| index < count),
-            Self::Places(places) => places.binary_search(&member).ok(),
+            Self::Positions(positions) => positions.binary_search(&member).ok(),
         }
     }
 }

@@ -6,40 +6,40 @@ use treecast_fabric::{Fabric, SwitchId, Topology, UpDown};
 
 use crate::{Group, MemberId, Order, PlanError};
 
-/// The stream of a seed that shuffles members.
+/// The random stream of a seed that shuffles members.
 const ORDER_STREAM: u128 = 0x6f72_6465;
 
 /// The members of a group in an order, the root first.
 ///
 /// # Errors
-/// [`PlanError::NeedsUpDown`] for [`Order::Cco`] on a fabric that is routed otherwise.
+/// [`PlanError::NeedsUpDown`] for [`Order::Cco`] on a fabric with other routing.
 pub fn ordered_members(fabric: &Fabric, group: &Group, order: Order) -> Result<Vec<MemberId>, PlanError> {
     Ok(MemberOrder::new(fabric, order)?.members(group))
 }
 
-/// An order on a fabric, with what it needs to know of the switches.
+/// An order on a fabric, with the data about switches that it needs.
 #[derive(Debug)]
 pub(crate) struct MemberOrder<'a> {
     topology: &'a Topology,
     order: Order,
-    /// The place of each switch in chain-concatenated order; empty for other orders.
-    places: Vec<u32>,
+    /// The position of each switch in chain-concatenated order; empty for other orders.
+    positions: Vec<u32>,
 }
 
 impl<'a> MemberOrder<'a> {
     pub(crate) fn new(fabric: &'a Fabric, order: Order) -> Result<Self, PlanError> {
         let topology = fabric.topology();
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         if order == Order::Cco {
             let Some(routing) = fabric.routing().up_down() else {
                 return Err(PlanError::NeedsUpDown { scheme: "order cco", routing: fabric.routing().name() });
             };
-            places.resize(topology.switch_count() as usize, 0);
-            for (place, switch) in (0..).zip(chain_concatenated(fabric, routing)) {
-                places[switch.index()] = place;
+            positions.resize(topology.switch_count() as usize, 0);
+            for (position, switch) in (0..).zip(chain_concatenated(fabric, routing)) {
+                positions[switch.index()] = position;
             }
         }
-        Ok(Self { topology, order, places })
+        Ok(Self { topology, order, positions })
     }
 
     /// The members of a group in this order, the root first.
@@ -57,21 +57,21 @@ impl<'a> MemberOrder<'a> {
                 }
             }
             Order::Switch => self.sort_by(group, &mut members, |switch| switch.0),
-            Order::Cco => self.sort_by(group, &mut members, |switch| self.places[switch.index()]),
+            Order::Cco => self.sort_by(group, &mut members, |switch| self.positions[switch.index()]),
         }
         members
     }
 
-    /// Sorts by the place of the member's switch, then by id, and rotates so that the root is first.
-    fn sort_by(&self, group: &Group, members: &mut [MemberId], place: impl Fn(SwitchId) -> u32) {
+    /// Sorts by the position of the member's switch, then by id, and rotates so that the root is first.
+    fn sort_by(&self, group: &Group, members: &mut [MemberId], position: impl Fn(SwitchId) -> u32) {
         let switch_of = |member| self.topology.switch_of(group.placement().host_of(member));
-        members.sort_unstable_by_key(|&member| (place(switch_of(member)), member));
+        members.sort_unstable_by_key(|&member| (position(switch_of(member)), member));
         let root = members.iter().position(|&member| member == group.root()).expect("the root is a member");
         members.rotate_left(root);
     }
 }
 
-/// The switches in chain-concatenated order: the down-going graph cut into chains, one behind the other.
+/// The switches in chain-concatenated order: the graph of the *down* links is cut into chains, which are concatenated.
 ///
 /// A chain begins at the uppermost switch not yet taken and goes on to the uppermost *down* neighbour not yet taken,
 /// until there is none. *Reconstructed*: the paper's own choice among neighbours is not public.

@@ -16,7 +16,7 @@ use crate::{Group, MemberId, Placement, PlanError, Scheme};
 pub enum Label {
     /// Its definition is public.
     Published,
-    /// A paper names it, its text is not public: this is our reading.
+    /// A paper names it, but its text is not public: this is our interpretation.
     Reconstructed,
     /// Ours.
     Ours,
@@ -32,13 +32,13 @@ impl fmt::Display for Label {
     }
 }
 
-/// What kind of worm carries a message.
+/// The kind of a worm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WormKind {
-    /// To one host. It has several receivers only where processes of that host share what is delivered.
+    /// To one host. It has several receivers only if processes of that host share the delivered message.
     Unicast,
-    /// Along one path of switches, dropping copies.
+    /// Along one path of switches, with a copy dropped at each stop.
     Path,
     /// Down a tree of switches.
     Tree,
@@ -61,24 +61,24 @@ impl WormKind {
 /// One message put into the fabric by one sender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Worm {
-    /// Who sends it.
+    /// The sender.
     pub from: MemberId,
-    /// Its place among the sender's worms, from 0.
+    /// Its position among the sender's worms, from 0.
     pub index: u32,
-    /// What carries it.
+    /// The kind of worm.
     pub kind: WormKind,
-    /// Who receives it, in the order in which a path passes them.
+    /// The receivers, in the order in which a path passes them.
     pub to: Vec<MemberId>,
     /// The channels it crosses from injection to last ejection. Empty inside a host, and where the fabric routes
-    /// adaptively and so decides as it goes. A path worm's route is always there: it is the way through the switches,
-    /// with the ejections of its drops between.
+    /// adaptively, hop by hop. A path worm always has a route: its path through the switches, with the ejections of its
+    /// drops in between.
     pub route: Vec<Channel>,
 }
 
 /// The worms of one multicast: each with its sender, and the order in which a sender sends them. A sender that is not
-/// the root sends once it has received.
+/// the root sends after it has received.
 ///
-/// Worms are listed so that everybody receives before sending. A plan is sound: every destination receives exactly
+/// Worms are listed in causal order: each member receives before it sends. A plan is sound: every destination receives exactly
 /// once, and only holders send.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Plan {
@@ -93,8 +93,8 @@ impl Plan {
     /// A plan from worms in causal order; their indices are set here.
     ///
     /// # Errors
-    /// [`PlanError::Unsound`] where a worm has no receiver or a unicast worm has two hosts, a sender does not hold the
-    /// message, somebody receives twice, or a member does not exist.
+    /// [`PlanError::Unsound`] if a worm has no receiver or a unicast worm has two hosts, a sender does not hold the
+    /// message, a member receives twice, or a member does not exist.
     pub fn new(
         scheme: Scheme,
         label: Label,
@@ -117,7 +117,7 @@ impl Plan {
                 Err(PlanError::Unsound(format!("there is no member {member}")))
             }
         };
-        let number = |member: MemberId| numbers.number(member).expect("who is reached has a number");
+        let number = |member: MemberId| numbers.number(member).expect("every receiver has a number");
         holders.insert(number(known(root)?));
         for worm in &mut worms {
             let Some(from) = numbers.number(known(worm.from)?).filter(|&from| holders[from]) else {
@@ -173,18 +173,18 @@ impl Plan {
         &self.placement
     }
 
-    /// All worms, everybody's receipt before its sends.
+    /// All worms in causal order: each member receives before it sends.
     pub fn worms(&self) -> &[Worm] {
         &self.worms
     }
 
-    /// How many receive.
+    /// The number of destinations.
     pub fn destination_count(&self) -> usize {
         self.worms.iter().map(|worm| worm.to.len()).sum()
     }
 
     /// For each member the positions of its worms in [`Plan::worms`], in the order in which it sends them. Cost: the
-    /// number of worms, times its logarithm where few of all members send.
+    /// number of worms, times its logarithm if only few of the members send.
     pub fn sends(&self) -> Sends {
         let senders = self.worms.iter().map(|worm| worm.from);
         let numbers = Numbering::of(senders, self.placement.member_count());
@@ -203,7 +203,7 @@ impl Plan {
         Sends { numbers, positions, start }
     }
 
-    /// Whether the plan reaches just the destinations of a group, from its root.
+    /// Whether the plan reaches exactly the destinations of a group, from its root.
     pub fn covers(&self, group: &Group) -> bool {
         let mut reached: Vec<MemberId> = self.worms.iter().flat_map(|worm| worm.to.iter().copied()).collect();
         let mut wanted = group.destinations().to_vec();
@@ -213,7 +213,7 @@ impl Plan {
     }
 }
 
-/// Which worms each member sends.
+/// The worms that each member sends.
 #[derive(Debug, Clone)]
 pub struct Sends {
     numbers: Numbering,

@@ -1,4 +1,4 @@
-//! Many plans on one fabric.
+//! Planning: one plan, or many on one fabric.
 
 use treecast_fabric::{Fabric, RouteFinder};
 
@@ -8,9 +8,9 @@ use crate::{Group, Label, Order, PACKETS_MAX, Plan, PlanError, Scheme};
 /// What a plan depends on besides fabric, group and scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// The order on which trees are built; `None` is [`Order::Id`], and fits the schemes that take no order too.
+    /// The order on which trees are built; `None` is [`Order::Id`], and is required for schemes that take no order.
     pub order: Option<Order>,
-    /// Packets of the message, 1 to [`PACKETS_MAX`](crate::PACKETS_MAX): k-binomial trees depend on it.
+    /// Packets of the message, 1 to [`PACKETS_MAX`](crate::PACKETS_MAX): the best k of k-binomial trees depends on it.
     pub packets: u32,
 }
 
@@ -20,12 +20,12 @@ impl Default for PlanOptions {
     }
 }
 
-/// Plans groups on one fabric by one scheme, one after another.
+/// Plans many groups on one fabric by one scheme.
 ///
-/// It holds what depends on the fabric alone: orders of switches, tables of links, the finder of routes. So a plan costs
-/// time in proportion to its group: n log n for a tree over n members, and the length of its routes where the fabric
-/// determines them. Torus schemes take time in proportion to their routes too; a tree worm looks at the switches above its
-/// sender; path worms look at the switches of the fabric, once for each worm at least.
+/// It caches what depends on the fabric alone: orders of switches, tables of links, the route finder. So the cost of a plan
+/// is in proportion to its group: n log n for a tree over n members, and the length of its routes where the fabric
+/// determines them. Torus schemes cost time in proportion to their routes too; a tree worm examines the switches above its
+/// sender; path worms examine the switches of the fabric, at least once per worm.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec};
@@ -73,34 +73,29 @@ impl<'a> Planner<'a> {
     /// The plan for a group.
     ///
     /// # Errors
-    /// [`PlanError::PlacementMismatch`] where the group does not live on the fabric; [`PlanError::NoCoveringSwitch`] where a
+    /// [`PlanError::PlacementMismatch`] if the group is placed on another number of hosts; [`PlanError::NoCoveringSwitch`] if a
     /// tree worm cannot reach it.
     pub fn plan(&mut self, group: &Group) -> Result<Plan, PlanError> {
-        check_placement(self.fabric, group)?;
+        group.placement().check_fabric(self.fabric)?;
         let worms = self.maker.worms(&mut self.finder, group)?;
         Ok(Plan::new(self.scheme, self.label, group.root(), *group.placement(), worms)
             .expect("every scheme reaches every destination once, from holders"))
     }
 }
 
-/// The plan of a scheme for a group on a fabric. For many groups there is [`Planner`].
+/// The plan of a scheme for a group on a fabric. For many groups use a [`Planner`].
 ///
-/// Trees take time and memory in proportion to n (postal: n log n) and to the fabric; torus and path schemes to the length
-/// of their routes besides.
+/// Trees take time and memory in proportion to n (postal: n log n) and to the fabric; torus and path schemes also to the length
+/// of their routes.
 ///
 /// # Errors
-/// [`PlanError`] where the group does not live on the fabric, or the scheme does not fit it.
+/// [`PlanError`] if the group is placed on another number of hosts, or the scheme does not fit the fabric.
 pub fn plan(
     fabric: &Fabric,
     group: &Group,
     scheme: &Scheme,
     options: &PlanOptions,
 ) -> Result<Plan, PlanError> {
-    check_placement(fabric, group)?;
+    group.placement().check_fabric(fabric)?;
     Planner::new(fabric, scheme, options)?.plan(group)
-}
-
-fn check_placement(fabric: &Fabric, group: &Group) -> Result<(), PlanError> {
-    let (placed, hosts) = (group.placement().host_count(), fabric.topology().host_count());
-    if placed == hosts { Ok(()) } else { Err(PlanError::PlacementMismatch { placed, hosts }) }
 }

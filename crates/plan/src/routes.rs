@@ -1,10 +1,10 @@
-//! The routes of worms, also where the fabric decides as they go: then representative ones.
+//! The routes of worms; representative ones where the fabric routes adaptively.
 
 use treecast_fabric::{Channel, Fabric, Overlap, RouteFinder};
 
 use crate::{Plan, Worm, WormKind};
 
-/// The routes of a plan's worms on a fabric. Worms to one switch, asked for one after another, share a search.
+/// The routes of a plan's worms on a fabric. Consecutive requests for worms to one switch share a search.
 pub(crate) struct Routes<'a> {
     plan: &'a Plan,
     fabric: &'a Fabric,

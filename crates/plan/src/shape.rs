@@ -1,35 +1,35 @@
-//! Shapes of trees, before anybody is placed on them.
+//! Shapes of trees, independent of the members on them.
 //!
-//! A [`Shape`] has positions 0 (the root) to n - 1 along an order of members. Every subtree takes a contiguous stretch
-//! of the order, and begins with its topmost vertex: so a child stands behind its parent, and on a chain order
-//! messages to different subtrees keep apart.
+//! A [`Shape`] has positions 0 (the root) to n - 1 along an order of members. Every subtree is a contiguous stretch of the
+//! order that begins with its topmost vertex: so a child follows its parent, and on a chain order messages to different
+//! subtrees share no links.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 
-/// A tree over positions of an order: its edges (sender, receiver), in the order in which they happen; at each sender
+/// A tree over positions of an order: its edges (sender, receiver), in causal order; those of one sender
 /// in the order in which it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape(pub Vec<(u32, u32)>);
 
-/// The root sends to every other in turn.
+/// The root sends to every other position in turn.
 pub fn separate(size: u32) -> Shape {
     Shape((1..size).map(|position| (0, position)).collect())
 }
 
-/// Each passes on to the next.
+/// A chain: each position forwards to the next.
 pub fn serial(size: u32) -> Shape {
     Shape((1..size).map(|position| (position - 1, position)).collect())
 }
 
-/// Fan-out at most 2, filled in breadth.
+/// A complete binary tree, filled in breadth.
 pub fn binary(size: u32) -> Shape {
     Shape((1..size).map(|position| ((position - 1) / 2, position)).collect())
 }
 
-/// Recursive halving: the holder of a stretch sends to the first of its upper half, until stretches have length 1. A
-/// binomial tree of ceil(log2 n) steps.
+/// A binomial tree by recursive halving: the holder of a stretch sends to the first position of its upper half, until
+/// stretches have length 1. ceil(log2 n) steps.
 pub fn halving(size: u32) -> Shape {
     let mut edges = Vec::with_capacity(size.saturating_sub(1) as usize);
     let mut stretches = vec![(0, size)];
@@ -47,7 +47,7 @@ pub fn halving(size: u32) -> Shape {
     Shape(edges)
 }
 
-/// N(s, k): how many vertices recursive doubling reaches in s steps if none has more than k children, capped at
+/// N(s, k): the number of vertices that recursive doubling reaches in s steps with at most k children each, capped at
 /// [`u32::MAX`].
 ///
 /// ```
@@ -87,8 +87,8 @@ pub fn best_k(size: u32, packets: u32) -> u32 {
     (1..=k_max.max(1)).min_by_key(|&k| (cost(k), k)).expect("k_max is at least 1")
 }
 
-/// Recursive doubling in which no vertex has more than k children: in each step every holder that has fewer sends, the
-/// earliest holders first, until all are reached.
+/// A k-binomial tree: recursive doubling in which no vertex has more than k children. In each step every holder with fewer
+/// children sends, the earliest holders first, until all are reached.
 pub fn k_binomial(size: u32, k: u32) -> Shape {
     let mut parents: Vec<u32> = vec![0];
     let mut children: Vec<u32> = vec![0];
@@ -111,7 +111,7 @@ pub fn k_binomial(size: u32, k: u32) -> Shape {
     along_an_order(&parents)
 }
 
-/// The latency of the postal model in thousandths of the time that a sender needs for one more copy; at least 1,000.
+/// The latency lambda of the postal model, in thousandths of the time that a sender takes per copy; at least 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lambda(pub u32);
 
@@ -140,11 +140,12 @@ impl fmt::Display for Lambda {
 }
 
 /// The latency-optimal tree of the postal model (Bar-Noy, Kipnis: Designing broadcasting algorithms in the postal
-/// model for message-passing systems, 1992): nobody who has the message is ever idle.
+/// model for message-passing systems, 1992): every vertex that has the message
+/// sends continuously.
 pub fn postal(size: u32, lambda: Lambda) -> Shape {
     const COPY: u64 = 1000;
     let mut parents: Vec<u32> = vec![0];
-    // Who can send next, and when: the earliest first, the earliest holder on ties.
+    // The times at which holders can send next: the earliest first, the earliest holder on ties.
     let mut ready = BinaryHeap::from([Reverse((0_u64, 0_u32))]);
     while parents.len() < size as usize {
         let Reverse((now, holder)) = ready.pop().expect("a holder stays in the queue");
@@ -165,7 +166,7 @@ fn along_an_order(parents: &[u32]) -> Shape {
         sizes[parents[vertex] as usize] += sizes[vertex];
     }
     let mut positions = vec![0_u32; parents.len()];
-    // Where the part of a vertex's stretch ends that no child has taken yet.
+    // The end of the part of each vertex's stretch that no child has taken yet.
     let mut ends = sizes.clone();
     let mut edges = Vec::with_capacity(parents.len() - 1);
     for vertex in 1..parents.len() {
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_stands_behind_its_parent_in_every_shape() {
+    fn a_child_follows_its_parent_in_every_shape() {
         for size in 1..=70 {
             let shapes = [separate, serial, binary, halving].map(|shape| shape(size)).into_iter().chain([
                 k_binomial(size, 2),

@@ -1,4 +1,4 @@
-//! The analysis against plain counts and a step-by-step simulation.
+//! The analysis against direct counts and a step-by-step simulation.
 
 mod common;
 
@@ -30,8 +30,8 @@ fn channels(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Vec<Channel> {
     route.into_iter().filter(|channel| !topology.is_internal(channel.link)).collect()
 }
 
-/// For each worm the worms that come before it: what its sender sent earlier, for a message of one packet what brought
-/// its sender the message, and all before those.
+/// For each worm the worms that precede it: those that its sender sent earlier, for a message of one packet the one that
+/// brought its sender the message, and all that precede those.
 fn before(plan: &Plan, packets: u32) -> Vec<BTreeSet<usize>> {
     let mut before: Vec<BTreeSet<usize>> = Vec::new();
     for (position, worm) in plan.worms().iter().enumerate() {
@@ -47,7 +47,7 @@ fn before(plan: &Plan, packets: u32) -> Vec<BTreeSet<usize>> {
     before
 }
 
-/// How many stretches of channels two worms share: shared channels that do not follow a shared channel in both.
+/// The number of stretches of channels that two worms share: shared channels that do not follow a shared channel in both.
 fn shared_stretches(fabric: &Fabric, a: &[Channel], b: &[Channel]) -> u64 {
     let topology = fabric.topology();
     let came_by =
@@ -59,8 +59,8 @@ fn shared_stretches(fabric: &Fabric, a: &[Channel], b: &[Channel]) -> u64 {
     a.iter().filter(begins).count() as u64
 }
 
-/// Steps until all have all packets, a step at a time: in each, every member passes its next copy on if it holds that
-/// packet; packet 1 to every child, then packet 2.
+/// Steps until all members have all packets, simulated step by step: in each, every member sends its next copy if it holds
+/// that packet; packet 1 to every child, then packet 2.
 fn simulated_steps(plan: &Plan, packets: u32) -> u64 {
     let sends = plan.sends();
     let members: Vec<MemberId> = (0..plan.placement().member_count()).map(MemberId).collect();
@@ -84,14 +84,14 @@ fn simulated_steps(plan: &Plan, packets: u32) -> u64 {
             held[to.index()] += 1;
         }
     }
-    unreachable!("a plan comes to an end")
+    unreachable!("every plan ends")
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn steps_are_those_of_a_simulation(case in cases()) {
+    fn steps_agree_with_a_simulation(case in cases()) {
         let fabric = case.fabric();
         let Some(plan) = case.plan(&fabric) else { return Ok(()) };
         for packets in [1, 2, case.packets] {
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn figures_are_those_of_plain_counts(case in cases()) {
+    fn metrics_agree_with_direct_counts(case in cases()) {
         let fabric = case.fabric();
         let Some(plan) = case.plan(&fabric) else { return Ok(()) };
         let analysis = plan.analyse(&fabric, case.packets).unwrap();
@@ -119,7 +119,7 @@ proptest! {
             }
         }
         prop_assert_eq!(analysis.contending_pairs, contending);
-        // Step by step, each holder in turn sends its next worm; who receives in a step holds the message in the next.
+        // Step by step, each holder in turn sends its next worm; a receiver holds the message in the next step.
         let mut holders = BTreeMap::from([(plan.root(), (0, 0_usize))]);
         let (mut left, mut phases, mut depth, mut most_at_once) = (plan.worms().len(), 0, 0, 0);
         while left > 0 {

@@ -1,4 +1,4 @@
-//! What the studies say of contention, on random groups.
+//! Published results on contention, checked on random groups.
 
 use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::{Analysis, Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};

@@ -1,4 +1,4 @@
-//! Plans as JSON: they read back as they were, hold to their schema, and what is wrong with them is said.
+//! Plans as JSON: they read back unchanged, conform to their schema, and errors in them are named.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn schema() -> String {
     serde_json::to_string_pretty(&schema).unwrap() + "\n"
 }
 
-/// `UPDATE_SCHEMA=1 cargo test -p treecast-plan --test document` writes it anew.
+/// `UPDATE_SCHEMA=1 cargo test -p treecast-plan --test document` renews it.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the schema in the docs is a file")]
 fn the_schema_in_the_docs_is_up_to_date() {
@@ -112,7 +112,7 @@ fn a_small_document_looks_like_this() {
     insta::assert_snapshot!(document(&case("star:3", "auto", 1, "binomial")).unwrap().to_json());
 }
 
-/// What reading says when one place of a good document is changed.
+/// The error of reading a valid document in which one value is changed.
 fn error(case: &Case, pointer: &str, bad: Value) -> String {
     let mut value = serde_json::to_value(document(case).unwrap()).unwrap();
     *value.pointer_mut(pointer).unwrap() = bad;
@@ -121,19 +121,15 @@ fn error(case: &Case, pointer: &str, bad: Value) -> String {
 }
 
 #[test]
-fn what_is_wrong_with_a_document_is_said() {
+fn errors_name_what_is_invalid_in_a_document() {
     let star = case("star:4", "auto", 1, "binomial");
     for (pointer, bad, said) in [
-        (
-            "/format",
-            json!("x/1"),
-            "no plan can be read from this JSON: its format is 'x/1', not 'treecast-plan/1'",
-        ),
+        ("/format", json!("x/1"), "this JSON is not a plan: its format is 'x/1', not 'treecast-plan/1'"),
         ("/placement/hosts", json!(5), "the group is placed on 5 hosts, the fabric has 4"),
         (
             "/placement/processes",
             json!(u32::MAX),
-            "a host runs at least one process, and all together at most 16777216",
+            "a host runs at least one process, and all hosts together at most 16777216",
         ),
         (
             "/routing",
@@ -146,7 +142,7 @@ fn what_is_wrong_with_a_document_is_said() {
         (
             "/worms/1/index",
             json!(5),
-            "the plan is not sound: worm 1: its index is 5, it is the sender's number 1",
+            "the plan is not sound: worm 1: its index is 5, but it is the sender's number 1",
         ),
         (
             "/worms/0/route/1",
@@ -156,7 +152,7 @@ fn what_is_wrong_with_a_document_is_said() {
         (
             "/worms/0/route/1",
             json!("s0:2>h2/1"),
-            "the plan is not sound: worm 0: 's0:2>h2/1' is no channel: links have 1, numbered from 0",
+            "the plan is not sound: worm 0: 's0:2>h2/1' is not a channel: links have 1, numbered from 0",
         ),
         (
             "/worms/0/route/1",
@@ -171,7 +167,7 @@ fn what_is_wrong_with_a_document_is_said() {
         (
             "/worms/0/route/1",
             json!("h1>s0:1"),
-            "the plan is not sound: worm 0: nothing leads to 'h1>s0:1' on its route",
+            "the plan is not sound: worm 0: its route is not connected at 'h1>s0:1'",
         ),
         ("/worms/0/kind", json!("local"), "the plan is not sound: a local worm cannot go from 0 to 2"),
     ] {
@@ -191,7 +187,7 @@ fn what_is_wrong_with_a_document_is_said() {
 
 /// Three switches in a triangle with a host each: from s1 to s2 it is one link down, or up to s0 and down.
 #[test]
-fn a_route_keeps_to_the_rules_of_its_fabric_and_ends_at_a_host() {
+fn a_route_obeys_the_routing_of_its_fabric_and_ends_at_a_host() {
     let mut builder = TopologyBuilder::new();
     let switches = [0, 1, 2].map(|_| builder.switch(3).unwrap());
     for switch in switches {
@@ -225,7 +221,7 @@ fn a_route_keeps_to_the_rules_of_its_fabric_and_ends_at_a_host() {
     );
     assert!(
         error("tree", 1, &[in_0, to_1, "s1:0>h1"])
-            .ends_with("the way of a tree worm is for this fabric to choose, and cannot be given")
+            .ends_with("this fabric routes tree worms adaptively: its route must be empty")
     );
     let star = case("star:4", "auto", 1, "tree-worm");
     assert!(
@@ -235,7 +231,7 @@ fn a_route_keeps_to_the_rules_of_its_fabric_and_ends_at_a_host() {
 }
 
 #[test]
-fn a_route_left_out_is_the_fabric_s_own() {
+fn an_omitted_route_is_the_one_that_the_fabric_determines() {
     let star = case("star:4", "auto", 1, "binomial");
     let mut document = document(&star).unwrap();
     document.analysis = None;
@@ -257,7 +253,7 @@ fn an_order_and_its_label_read_back() {
 }
 
 #[test]
-fn the_example_in_the_docs_is_what_is_written() {
+fn the_example_in_the_docs_is_up_to_date() {
     let docs = include_str!("../../../docs/plans.md");
     let (_, example) = docs.split_once("```json\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();

@@ -1,4 +1,4 @@
-//! Many plans by one planner.
+//! Many plans of one planner.
 
 mod common;
 
@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     #[test]
-    fn what_was_planned_before_changes_nothing(case in cases(), seeds in proptest::collection::vec(0_u64..1000, 1..4)) {
+    fn plans_do_not_depend_on_earlier_ones(case in cases(), seeds in proptest::collection::vec(0_u64..1000, 1..4)) {
         let fabric = case.fabric();
         let options = PlanOptions { order: case.order, packets: case.packets };
         let mut planner = Planner::new(&fabric, &case.scheme(), &options).unwrap();
@@ -24,7 +24,7 @@ proptest! {
 }
 
 #[test]
-fn a_planner_refuses_what_does_not_fit_the_fabric_before_any_group_is_there() {
+fn a_planner_refuses_a_scheme_that_does_not_fit_the_fabric() {
     let fabric = Fabric::from_spec(&"mesh:k=4".parse::<FabricSpec>().unwrap()).unwrap();
     let refused = |scheme: &str| {
         Planner::new(&fabric, &scheme.parse().unwrap(), &PlanOptions::default()).map(|_| ()).unwrap_err()
@@ -42,8 +42,8 @@ fn a_planner_refuses_what_does_not_fit_the_fabric_before_any_group_is_there() {
 }
 
 #[test]
-fn few_of_many_members_send_what_many_of_few_do() {
-    // The same hosts of the same star, once few of its hosts and once all but few.
+fn sparse_and_dense_groups_get_the_same_sends() {
+    // The same hosts, once on a large star and once on a small one.
     let planned = |hosts: u32| {
         let fabric = Fabric::from_spec(&format!("star:{hosts}").parse::<FabricSpec>().unwrap()).unwrap();
         let placement = Placement::one_per_host(hosts);

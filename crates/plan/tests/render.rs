@@ -1,4 +1,4 @@
-//! Renderings: what they show, where they are cut, and that nothing large breaks them.
+//! Output formats: their content, their truncation, and large plans.
 
 use treecast_fabric::{Fabric, FabricSpec, PortNumber, RoutingPolicy, TopologyBuilder};
 use treecast_plan::{
@@ -30,7 +30,7 @@ fn a_binomial_tree_prints() {
 }
 
 #[test]
-fn worms_with_several_receivers_print_on_one_line_and_their_senders_beneath() {
+fn worms_with_several_receivers_print_on_one_line_with_their_senders_beneath() {
     let icpp98 = fabric("icpp98");
     for scheme in ["path", "tree-worm"] {
         let plan = planned(&icpp98, 1, "all", scheme);
@@ -54,7 +54,7 @@ fn a_path_is_a_hyper_edge_in_dot() {
 }
 
 #[test]
-fn large_plans_are_cut_and_deep_ones_not_indented_without_end() {
+fn large_plans_are_truncated_and_indentation_is_bounded() {
     let star = fabric("star:100001");
     for scheme in ["serial", "separate", "binomial"] {
         let plan = planned(&star, 1, "all", scheme);
@@ -121,7 +121,7 @@ fn a_plan_of_another_fabric_is_refused() {
 }
 
 #[test]
-fn the_tree_in_the_docs_is_what_is_printed() {
+fn the_tree_in_the_docs_is_up_to_date() {
     let star = fabric("star:8");
     let tree = render::tree(&planned(&star, 1, "all", "binomial"), &star, render::WORMS_SHOWN).unwrap();
     let indented = format!("    {}\n\n", tree.trim_end().replace('\n', "\n    "));

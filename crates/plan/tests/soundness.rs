@@ -1,4 +1,4 @@
-//! What holds for every plan, on random fabrics and groups.
+//! Properties of every plan, on random fabrics and groups.
 
 mod common;
 
@@ -12,7 +12,7 @@ use treecast_plan::{
     TreeScheme, Worm, WormKind, plan,
 };
 
-/// Everybody receives once, and sends only afterwards.
+/// Every member receives once, and sends only afterwards.
 fn check_delivery(case: &Case, group: &Group, plan: &Plan) -> Result<(), TestCaseError> {
     let mut holders = BTreeSet::from([group.root()]);
     let mut next_index: BTreeMap<MemberId, u32> = BTreeMap::new();
@@ -31,8 +31,8 @@ fn check_delivery(case: &Case, group: &Group, plan: &Plan) -> Result<(), TestCas
     Ok(())
 }
 
-/// An explicit route begins at its sender, goes on from where it has come to, and ends at its receivers' hosts, each
-/// once; no vertex is entered twice, but a switch by a tree worm that comes down where it went up.
+/// An explicit route begins at its sender, is connected, and ends at its receivers' hosts, each once; no vertex is entered
+/// twice, except a switch where a tree worm turns from up to down.
 fn check_route(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Result<(), TestCaseError> {
     let topology = fabric.topology();
     let sender = Vertex::Host(plan.placement().host_of(worm.from));
@@ -61,7 +61,7 @@ fn check_route(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Result<(), TestCase
     Ok(())
 }
 
-/// The switch links of a path follow one another: zero or more up, then zero or more down.
+/// The switch links of a path are zero or more up, then zero or more down.
 fn check_up_down(fabric: &Fabric, worm: &Worm) -> Result<(), TestCaseError> {
     let (topology, routing) = (fabric.topology(), fabric.routing().up_down().unwrap());
     let between = |link: LinkId| Some((topology.link(link).from.switch()?, topology.link(link).to.switch()?));
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_anything_panic(
+    fn no_text_causes_a_panic(
         scheme in "[a-z-]{0,8}(:[a-z]{1,6}(=[a-z0-9.-]{0,6})?(,[a-z]{1,6}=[0-9e.-]{0,9}){0,3})?|\\PC{0,20}",
         list in "[0-9,-]{0,12}|random:[0-9]{0,10}|\\PC{0,12}",
         order in "[a-z]{1,6}(:seed=[0-9]{1,25})?|\\PC{0,12}",
@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// How often each host is served by the tree worm of a policy.
+/// The number of copies that each host gets from the tree worm of a policy.
 fn served(fabric: &Fabric, to: &[HostId], overlap: Overlap) -> Option<Vec<HostId>> {
     let topology = fabric.topology();
     let routing = fabric.routing().up_down().unwrap();

@@ -248,8 +248,9 @@ impl Draft {
         let positive = |number: &f64| number.is_finite() && *number > 0.0;
         match key {
             "fabric" => {
-                value.parse::<FabricSpec>()?;
-                self.fabric = Some(value.parse()?);
+                let fabric: NameAndOptions = value.parse()?;
+                FabricSpec::try_from(&fabric)?;
+                self.fabric = Some(fabric);
             }
             "routing" => self.routing = value.parse()?,
             "message" => self.message = Some(Flits(read(key, value, MESSAGE, |flits| *flits > 0)?)),

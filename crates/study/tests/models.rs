@@ -329,7 +329,7 @@ fn a_guess_that_is_named_twice_and_a_tree_without_its_lambda_are_named_with_thei
     let twice = error(&TESTBED.replace("\"hop_us\",", "\"hop_us\",\n \"hop_us\","), FIGURE);
     assert_eq!(twice, "testbed-sci.toml:4: 'hop_us' is guessed already: name it once");
     let without = error(TESTBED, &FIGURE.replace("scheme = \"separate\"", "scheme = \"postal\""));
-    assert!(without.starts_with("latency.toml:13: scheme postal needs a lambda here"), "{without}");
+    assert!(without.starts_with("latency.toml:13: scheme postal needs lambda here"), "{without}");
 }
 
 #[test]

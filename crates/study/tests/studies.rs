@@ -147,13 +147,13 @@ fn bad_values_are_named_with_file_and_line() {
     );
     assert_eq!(
         figure_error("\"tree-worm\"", "\"tree-worm\"\norder = \"cco\""),
-        "latency.toml:29: scheme tree-worm takes no order: it visits the destinations as the fabric has them"
+        "latency.toml:29: scheme tree-worm takes no order: it orders the destinations itself"
     );
     assert_eq!(
         figure_error("\"k-binomial\"", "\"leader:over=postal\""),
-        "latency.toml:21: scheme postal needs a lambda here, the time until a receiver has the message in copies that its \
-         sender makes meanwhile: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and running \
-         groups measure it)"
+        "latency.toml:21: scheme postal needs lambda here, the time until a receiver has the message divided by the time \
+         that its sender takes per copy: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and \
+         running groups measure it)"
     );
     assert_eq!(
         figure_error("message = 512", "message = 0"),

@@ -4,22 +4,22 @@ use std::fmt;
 
 use crate::{Bytes, Picoseconds, SpecError};
 
-/// A key that a parameter of some `P` is known by.
+/// The key of a parameter in `P`.
 pub struct Key<P> {
-    /// Its name.
+    /// The name that users write.
     pub name: &'static str,
-    /// What it may be.
+    /// The valid values, as error messages name them.
     pub expected: &'static str,
-    /// What it means.
+    /// The meaning, as help texts say it.
     pub about: &'static str,
-    /// Its value as [`Key::set`] reads it.
+    /// The value, in the form that [`Key::set`] reads.
     pub get: fn(&P) -> String,
-    /// Sets it, if the text fits.
+    /// Sets the value; `None` if the text is invalid.
     pub set: fn(&mut P, &str) -> Option<()>,
 }
 
 impl<P> Key<P> {
-    /// The value that some parameters have for it, as text.
+    /// The value in these parameters, as text.
     pub fn value(&self, parameters: &P) -> String {
         (self.get)(parameters)
     }
@@ -31,7 +31,7 @@ impl<P> fmt::Debug for Key<P> {
     }
 }
 
-/// Parameters that have keys.
+/// Parameters that are set and printed by key.
 pub trait Keyed: Sized + 'static {
     /// All keys, in the order in which they are printed.
     fn keys() -> &'static [Key<Self>];
@@ -44,7 +44,7 @@ pub trait Keyed: Sized + 'static {
     /// Sets a parameter by its key.
     ///
     /// # Errors
-    /// [`SpecError::UnknownKey`] with the keys that there are, [`SpecError::BadValue`] with what fits.
+    /// [`SpecError::UnknownKey`] with the known keys, [`SpecError::BadValue`] with the valid values.
     fn set_key(&mut self, name: &str, value: &str) -> Result<(), SpecError> {
         let Some(key) = Self::keys().iter().find(|key| key.name == name) else {
             let known = Self::keys().iter().map(|key| key.name.to_string()).collect();
@@ -57,7 +57,7 @@ pub trait Keyed: Sized + 'static {
         })
     }
 
-    /// Sets what a text says: `key=value`, several separated by spaces, as `root=2 scheme=binomial`.
+    /// Sets parameters from a text: `key=value`, separated by spaces, as in `root=2 scheme=binomial`.
     ///
     /// # Errors
     /// Those of [`Keyed::set_key`].
@@ -70,15 +70,15 @@ pub trait Keyed: Sized + 'static {
     }
 }
 
-/// No parameter may be so large that times computed from it overflow.
+/// The largest value of a parameter, so that times computed from it do not overflow.
 pub const PARAMETER_MAX: u64 = 1 << 40;
 
-/// A whole number that a parameter may be.
+/// A whole number up to [`PARAMETER_MAX`]; `None` for another text.
 pub fn parameter(text: &str) -> Option<u64> {
     text.parse().ok().filter(|&value| value <= PARAMETER_MAX)
 }
 
-/// A whole number from 1 that a parameter may be.
+/// A whole number from 1 to [`PARAMETER_MAX`]; `None` for another text.
 pub fn positive_parameter(text: &str) -> Option<u64> {
     parameter(text).filter(|&value| value > 0)
 }
@@ -104,8 +104,8 @@ impl Picoseconds {
 }
 
 impl Bytes {
-    /// How long they take at so many millions of bytes a second, rounded up to picoseconds; no time at 0, for a part that
-    /// is not in the way.
+    /// The transfer time at a rate in MB/s (10^6 bytes per second), rounded up to picoseconds; zero at rate 0, which stands
+    /// for a part that adds no delay.
     ///
     /// ```
     /// # use treecast_terms::{Bytes, Picoseconds};

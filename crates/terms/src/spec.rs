@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Why a one-line description was not understood.
+/// Why a one-line description is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
-    /// Nothing where a name belongs.
+    /// The name is missing.
     #[error("'{0}' does not begin with a name")]
     NoName(String),
-    /// A key twice.
+    /// A key is given twice.
     #[error("'{key}' is given twice in '{spec}'")]
     Twice {
         /// The key.
@@ -19,49 +19,49 @@ pub enum SpecError {
         /// The whole text.
         spec: String,
     },
-    /// A name that is not known.
+    /// An unknown name.
     #[error("unknown {what} '{given}'{}", nearest_hint(.given, .known))]
     UnknownName {
-        /// What it should name.
+        /// The kind of thing that is named, such as `scheme`.
         what: &'static str,
         /// The name given.
         given: String,
-        /// All names that there are.
+        /// All known names.
         known: Vec<String>,
     },
-    /// A key that is not known for this name.
+    /// A key that this name does not take.
     #[error("{name} has no key '{given}'{}", nearest_hint(.given, .known))]
     UnknownKey {
-        /// What was named.
+        /// The name.
         name: String,
         /// The key given.
         given: String,
-        /// All keys that there are.
+        /// All keys that the name takes.
         known: Vec<String>,
     },
-    /// A value that does not fit its key.
+    /// An invalid value of a key.
     #[error("invalid value {key}={value}: expected {expected}")]
     BadValue {
         /// The key.
         key: String,
         /// The value given.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: String,
     },
-    /// A key that must be given.
+    /// A required key is missing.
     #[error("{name} needs {key}=...: {expected}")]
     Missing {
-        /// What was named.
+        /// The name.
         name: String,
         /// The key that is missing.
         key: &'static str,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
 }
 
-/// The known names nearest to one that was mistyped, best first, at most three.
+/// The known names nearest to a mistyped one, best first, at most three (by Jaro-Winkler similarity).
 ///
 /// ```
 /// assert_eq!(treecast_terms::nearest("binomal", &["binary", "binomial", "serial"]), ["binomial", "binary"]);
@@ -78,7 +78,7 @@ pub fn nearest<'a, S: AsRef<str>>(given: &str, known: &'a [S]) -> Vec<&'a str> {
     scored.into_iter().map(|(_, name)| name).collect()
 }
 
-/// What a message about a mistyped name ends with: the known names that are near, or all if none is.
+/// The end of an error message about a mistyped name: the nearest known names, or all of them if none is near.
 ///
 /// ```
 /// assert_eq!(treecast_terms::nearest_hint("jsn", &["json", "svg"]), ": did you mean json?");
@@ -96,7 +96,7 @@ pub fn nearest_hint<S: AsRef<str>>(given: &str, known: &[S]) -> String {
     }
 }
 
-/// A parsed one-line description: a name, and keys with values in the order given. A flag is a key without value.
+/// A parsed one-line description: a name, and keys with values in the order given. A flag is a key without a value.
 ///
 /// ```
 /// use treecast_terms::NameAndOptions;
@@ -130,7 +130,7 @@ impl NameAndOptions {
         self.options.iter().find(|(known, _)| known == key).and_then(|(_, value)| value.as_deref())
     }
 
-    /// Whether a flag is given.
+    /// Whether a flag is present.
     ///
     /// # Errors
     /// [`SpecError::BadValue`] if it has a value.
@@ -141,15 +141,15 @@ impl NameAndOptions {
             Some((_, Some(value))) => Err(SpecError::BadValue {
                 key: key.into(),
                 value: value.clone(),
-                expected: "it is a flag and takes no value".into(),
+                expected: "no value, since it is a flag".into(),
             }),
         }
     }
 
-    /// The value of a key read as a `T`, if it is given.
+    /// The value of a key parsed as a `T`, if the key is given.
     ///
     /// # Errors
-    /// [`SpecError::BadValue`] if it is a flag, or cannot be read.
+    /// [`SpecError::BadValue`] if it is a flag or does not parse.
     pub fn value<T: FromStr>(&self, key: &str, expected: &str) -> Result<Option<T>, SpecError> {
         let Some((_, value)) = self.options.iter().find(|(known, _)| known == key) else { return Ok(None) };
         let value = value.as_deref().unwrap_or_default();
@@ -160,7 +160,7 @@ impl NameAndOptions {
         })
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     ///
     /// # Errors
     /// [`SpecError::Missing`], or as [`NameAndOptions::value`].
@@ -172,10 +172,10 @@ impl NameAndOptions {
         })
     }
 
-    /// Refuses every key that is not among `known`.
+    /// Checks that every key is among `known`.
     ///
     /// # Errors
-    /// [`SpecError::UnknownKey`] with the first that is not.
+    /// [`SpecError::UnknownKey`] with the first unknown key.
     pub fn only(&self, known: &[&str]) -> Result<(), SpecError> {
         match self.options.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             None => Ok(()),
@@ -187,7 +187,7 @@ impl NameAndOptions {
         }
     }
 
-    /// The same with a key set to a value, in its old place or at the end.
+    /// The same description with a key set to a value; a new key goes to the end.
     pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
         let value = Some(value.to_string());
         match self.options.iter_mut().find(|(known, _)| known == key) {
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_names_what_is_near() {
+    fn an_unknown_key_suggests_the_nearest_keys() {
         let spec: NameAndOptions = "star:host=3".parse().unwrap();
         let error = spec.only(&["hosts", "ports"]).unwrap_err();
         assert_eq!(error.to_string(), "star has no key 'host': did you mean hosts?");

@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
     Bench, Hosts, KilledMember, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand, Workload,
 };
-use treecast_lab::{LabSettings, Rate, Share};
+use treecast_lab::{LabSettings, Probability, Rate};
 use treecast_node::{EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{parse_size, parse_time};
@@ -105,14 +105,14 @@ pub struct Arguments {
     rate: Option<Rate>,
 
     /// Packet loss on the link to each host of the lab, such as 1%
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
-    loss: Option<Share>,
+    loss: Option<Probability>,
 
-    /// Share of packets in the lab that are reordered, such as 1%
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    /// Probability of packets in the lab that are reordered, such as 1%
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
-    reorder: Option<Share>,
+    reorder: Option<Probability>,
 
     /// MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
@@ -132,35 +132,35 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(1, 249), allow_negative_numbers = true)]
     kill: Option<u32>,
 
-    /// What is printed
+    /// The output format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 
-    /// Draw the last delivery by length as well, into a file .svg or .html
+    /// Also draw the last delivery over the message size, into a .svg or .html file
     #[arg(long, value_name = "FILE", value_parser = picture_file)]
     chart: Option<PathBuf>,
 
-    /// Write to a file instead of standard output
+    /// The output file; standard output if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// For people
+    /// A table
     Table,
-    /// For programs
+    /// JSON
     Json,
-    /// The last delivery by length, drawn for a terminal
+    /// A chart of the last delivery over the message size, for a terminal
     Chart,
 }
 
-/// Reads a length in bytes.
+/// Parses a size in bytes.
 fn size(text: &str) -> Result<usize, &'static str> {
     parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
 }
 
-/// Reads a time of at most a minute.
+/// Parses a time of at most a minute.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let time = parse_time(text).ok().filter(|time| *time <= Duration::from_mins(1));
     time.ok_or("a time up to 60s, such as 400us or 2ms")
@@ -176,8 +176,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let bench = bench(arguments)?;
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
     bar.set_message("measuring");
-    let report = bench.run(|done, turns| {
-        bar.set_length(turns as u64);
+    let report = bench.run(|done, runs| {
+        bar.set_length(runs as u64);
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();

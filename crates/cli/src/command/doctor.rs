@@ -24,9 +24,9 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// For people
+    /// Text for people
     Text,
-    /// For programs
+    /// JSON for programs
     Json,
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use treecast_lab::{Lab, LabSettings, Rate, Share};
+use treecast_lab::{Lab, LabSettings, Probability, Rate};
 use treecast_plan::MemberList;
 
 use crate::arguments::whole_number;
@@ -48,12 +48,12 @@ pub struct Arguments {
     mtu: u32,
 
     /// The packet loss on the link to each host, such as 1%
-    #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
-    loss: Share,
+    #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
+    loss: Probability,
 
     /// The share of packets that are reordered, such as 1%
-    #[arg(long, value_name = "SHARE", default_value = "0", allow_negative_numbers = true)]
-    reorder: Share,
+    #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
+    reorder: Probability,
 
     /// The hosts that the command runs on: 0,3-5, or all
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]

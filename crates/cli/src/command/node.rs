@@ -374,7 +374,8 @@ fn send(
     report_lost(&lost);
     let told = lost.len();
     std::thread::spawn(move || input.feed(&commands));
-    let (mut messages, mut bytes) = (0_u64, 0);
+    let mut messages = 0_u64;
+    let mut bytes = 0;
     loop {
         match queue.recv().unwrap_or(Command::Stop) {
             Command::Piece(piece) => {
@@ -400,7 +401,8 @@ fn send(
 fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
     group.wait_until_ready(None)?;
     report_ready(group);
-    let (mut messages, mut bytes) = (0_u64, 0);
+    let mut messages = 0_u64;
+    let mut bytes = 0;
     loop {
         let mut written = Ok(());
         let took = |_, part: &[u8]| {
@@ -422,7 +424,8 @@ fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
 
 fn report_ready(group: &Group) {
     let settings = group.settings();
-    let (member, root) = (group.member().unwrap_or_default(), settings.root);
+    let member = group.member().unwrap_or_default();
+    let root = settings.root;
     let role = match settings.members.get(root) {
         Some(address) if member as usize != root => format!("the root is member {root} at {address}"),
         _ => "the root".into(),

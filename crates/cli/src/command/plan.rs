@@ -69,7 +69,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let limit = arguments.limit.unwrap_or(WORMS_SHOWN);
     let planned = arguments.plan.planned(&arguments.fabric, arguments.packets)?;
-    let (plan, fabric) = (&planned.plan, &planned.fabric);
+    let plan = &planned.plan;
+    let fabric = &planned.fabric;
     let analysis = || plan.analyse(fabric, planned.packets);
     let text = match arguments.format {
         Format::Tree => {

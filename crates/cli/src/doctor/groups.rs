@@ -22,9 +22,11 @@ const TIMEOUT: Option<Duration> = Some(Duration::from_secs(5));
 fn broadcast(bind: &str) -> Result<(), NodeError> {
     let bind = bind.parse().map_err(|_| NodeError::Members(format!("{bind} is not an address")))?;
     let open = || Node::open(&NodeSettings { bind, ..NodeSettings::default() });
-    let (one, other) = (open()?, open()?);
-    let settings = GroupSettings::new(vec![one.address(), other.address()]);
-    let (root, member) = (one.group(&settings)?, other.group(&settings)?);
+    let sender = open()?;
+    let receiver = open()?;
+    let settings = GroupSettings::new(vec![sender.address(), receiver.address()]);
+    let root = sender.group(&settings)?;
+    let member = receiver.group(&settings)?;
     root.send(&[0; 4_096])?;
     member.receive(TIMEOUT)?;
     root.close(TIMEOUT)?;

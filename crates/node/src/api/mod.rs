@@ -1,9 +1,12 @@
 //! What an application uses: nodes, groups, settings, errors.
 
-pub(crate) mod access;
 pub(crate) mod addresses;
+pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod group;
 mod keys;
 pub(crate) mod node;
+mod open;
+pub(crate) mod receiver;
+mod sender;
 pub(crate) mod settings;

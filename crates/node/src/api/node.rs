@@ -10,16 +10,18 @@ use std::time::Duration;
 use treecast_ebpf::HookTrouble;
 use treecast_proto::StrayCounters;
 
-use crate::api::access::{Access, RunningEngine};
-use crate::api::addresses::find_own;
-use crate::api::group::Group;
-use crate::engine::Shared;
-use crate::memory::shared_group::Channel;
+use super::addresses::find_own;
+use super::config::GroupConfig;
+use super::open;
+use crate::engine::EngineHandle;
+use crate::engine::backend::{Backend, RunningEngine};
+use crate::engine::query::Query;
+use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
-use crate::tree::{self, measure};
-use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
+use crate::tree::measure;
+use crate::{Group, GroupSettings, NodeError, NodeSettings};
 
-/// A running node: a thread and a socket of this process, or the daemon's, which serves others too.
+/// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,9 +38,9 @@ use crate::{EngineChoice, GroupSettings, NodeError, NodeSettings};
 /// ```
 #[derive(Debug)]
 pub struct Node {
-    access: Access,
+    backend: Arc<dyn Backend>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Disconnected when the thread is over.
+    /// Disconnected when the thread has ended.
     is_running: Mutex<Receiver<Infallible>>,
 }
 
@@ -48,24 +50,17 @@ impl Node {
     /// # Errors
     /// [`NodeError::Bind`], [`NodeError::System`].
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
-        Self::run(Access::open(settings)?)
+        Self::start(open::open(settings)?)
     }
 
-    /// Opens a node whose engine is in this process.
-    pub(crate) fn open_here(settings: &NodeSettings) -> Result<Self, NodeError> {
-        let here = |engine| Shared::open(&NodeSettings { engine, ..settings.clone() });
-        let shared = match settings.engine {
-            EngineChoice::Auto => here(EngineChoice::Ebpf).or_else(|error| {
-                tracing::info!(why = %error, "the engine is user");
-                here(EngineChoice::User)
-            }),
-            engine => here(engine),
-        };
-        Self::run(Access::Here(Arc::new(shared?)))
+    /// Opens a node whose engine is in this process, and returns the engine too.
+    pub(crate) fn open_here(settings: &NodeSettings) -> Result<(Self, Arc<EngineHandle>), NodeError> {
+        let handle = open::open_here(settings)?;
+        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>)?, handle))
     }
 
-    fn run(access: Access) -> Result<Self, NodeError> {
-        let engine = access.clone();
+    fn start(backend: Arc<dyn Backend>) -> Result<Self, NodeError> {
+        let engine = Arc::clone(&backend);
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
             engine.run();
@@ -75,91 +70,87 @@ impl Node {
             .name("treecast".into())
             .spawn(run)
             .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-        Ok(Self { access, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
+        Ok(Self { backend, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
     }
 
-    /// What plays the NIC.
+    /// The packet engine that the node uses.
     pub fn engine(&self) -> RunningEngine {
-        self.access.engine()
+        self.backend.engine()
     }
 
-    /// What the daemon serves.
-    ///
-    /// # Panics
-    /// If it is the daemon's own: that would be our own bug.
-    pub(crate) fn shared(&self) -> Arc<Shared> {
-        match &self.access {
-            Access::Here(shared) => Arc::clone(shared),
-            Access::Daemon(_) => unreachable!("a daemon has its engine in its own process"),
-        }
-    }
-
-    /// Where the node listens.
+    /// The address at which the node listens, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
-        self.access.address()
+        self.backend.address()
     }
 
-    /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that
-    /// listens at all addresses of its machine is the member with its port and one of them.
+    /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that listens at
+    /// the unspecified address is the member with its port and an address of this machine.
     ///
-    /// For the scheme `postal` without a lambda the root measures the network first, which takes as long as fifty messages do,
-    /// and waits for the members up to three seconds for it.
+    /// For the scheme `postal` without a lambda the root measures the network first. That takes about fifty messages, and the root
+    /// waits for the members up to three seconds.
     ///
     /// # Errors
-    /// [`NodeError::Members`] if this node is none of them or the addresses are wrong; [`NodeError::Plan`], if there is no such
-    /// tree; [`NodeError::Refused`].
+    /// [`NodeError::Members`] if this node is not a member or the addresses are invalid; [`NodeError::Plan`], if the scheme has no
+    /// tree for these members; [`NodeError::Refused`].
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
-        // That the list makes sense is said before what this node is in it.
-        tree::check(settings)?;
-        self.enter(settings, find_own(self.address(), &settings.members)?)
+        // Invalid members are reported before the search for this node among them.
+        let config = GroupConfig::new(settings.clone())?;
+        let own = find_own(self.address(), &settings.members)?;
+        self.enter(config, own)
     }
 
-    /// Takes part in a group as this one of its members.
-    pub(crate) fn enter(&self, settings: &GroupSettings, own: usize) -> Result<Group, NodeError> {
+    /// Takes part in a group as the member with this number.
+    pub(crate) fn enter(&self, config: GroupConfig, own: usize) -> Result<Group, NodeError> {
+        let settings = config.settings();
         if own == settings.root {
-            return self.lead(&measure::measured(self, settings)?);
+            return self.create_group(&measure::with_lambda(self, config)?);
         }
-        let probes = measure::follow(self, settings, own)?;
-        Ok(self.follow(settings, Some(own))?.with_probes(probes))
+        let probes = measure::join_probes(self, settings, own)?;
+        Ok(self.join_group(settings, Some(own))?.with_probes(probes))
     }
 
-    /// Asks the root of a group that runs already to take this node in. Only the root has to be among the members of `settings`.
+    /// Asks the root of a group that is running to take this node in. Only the root has to be among the members of `settings`.
     ///
     /// # Errors
-    /// Those of [`Node::group`]. Whether the root takes it in is said by the group.
+    /// Those of [`Node::group`]. Whether the root takes the node in, the group's calls report.
     pub fn join_running(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
-        self.follow(settings, None)
+        self.join_group(settings, None)
     }
 
-    pub(crate) fn lead(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
-        settings.check()?;
-        let channel = self.channel(settings);
-        let source = self.access.lead(settings, &channel)?;
-        Ok(Group::new(self.access.clone(), channel, settings, Some(settings.root), source))
+    pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
+        let settings = config.settings();
+        let shared_group = self.shared_group(settings);
+        let socket = self.backend.create_group(config, &shared_group)?;
+        Ok(Group::new(Arc::clone(&self.backend), shared_group, settings, Some(settings.root), socket))
     }
 
-    fn channel(&self, settings: &GroupSettings) -> Arc<Channel> {
-        Arc::new(Channel::new(settings.group, self.access.leader_waker()))
+    /// Becomes a member of the root's group: as the member `own`, or as one that asks to join.
+    pub(crate) fn join_group(
+        &self,
+        settings: &GroupSettings,
+        own: Option<usize>,
+    ) -> Result<Group, NodeError> {
+        let shared_group = self.shared_group(settings);
+        let config = GroupConfig::for_join(settings)?;
+        self.backend.join_group(&config, own.is_none(), &shared_group)?;
+        Ok(Group::new(Arc::clone(&self.backend), shared_group, settings, own, None))
     }
 
-    /// Follows the root, as a member that it knows, or as one that asks to be one.
-    pub(crate) fn follow(&self, settings: &GroupSettings, own: Option<usize>) -> Result<Group, NodeError> {
-        let channel = self.channel(settings);
-        self.access.follow(settings, own.is_none(), &channel)?;
-        Ok(Group::new(self.access.clone(), channel, settings, own, None))
+    fn shared_group(&self, settings: &GroupSettings) -> Arc<SharedGroup> {
+        Arc::new(SharedGroup::new(settings.group, self.backend.leader_followers().waker()))
     }
 
-    /// Closes the node, and ends the groups that are left: a root gives its group up, another member leaves. Waits until groups
-    /// that are over have said what others still need, for some seconds at most.
+    /// Closes the node, and ends its groups: a root aborts its group, another member leaves. Waits, for some seconds at most, until
+    /// closed groups have sent what other members still need.
     ///
     /// # Errors
     /// [`NodeError::TimedOut`], after which it can be called again.
     pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
-        self.access.stop();
+        self.backend.stop();
         let is_running = lock(&self.is_running);
         let still_runs = match timeout {
             Some(timeout) => is_running.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout),
-            // Nothing is ever sent: it comes back when the thread is over.
+            // No message is ever sent: this returns when the thread has ended.
             None => is_running.recv().is_ok(),
         };
         if still_runs {
@@ -167,26 +158,27 @@ impl Node {
         }
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
-            // A panic of the thread has been printed; there is nobody to give it to.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
         Ok(())
     }
 
-    /// What is wrong with the kernel's packet path, if it has a part in this node: an interface that is gone, the program taken off.
-    /// Groups are run by user space alone then. It is looked at now, and now and then while there is something to do. Of a daemon's
-    /// interfaces the daemon says it in its log, and nothing is said here.
+    /// What is wrong with the kernel's packet path of this process: an interface that has disappeared, a program that was detached.
+    /// All groups then run in user space. Checks now; the node itself checks once per second while it works. A daemon reports the
+    /// same in its log, and the result is empty.
     pub fn troubles(&self) -> Vec<HookTrouble> {
-        self.access.troubles()
+        self.backend.troubles()
     }
 
-    /// What has come that belonged to no group.
+    /// The counters of datagrams that belonged to no group.
     pub fn strays(&self) -> StrayCounters {
-        self.access.strays()
+        let numbers = self.backend.query(Query::Strays).into_numbers();
+        numbers.map(StrayCounters::from_values).unwrap_or_default()
     }
 }
 
-/// Closes it, however long that takes.
+/// Closes the node, and waits for that.
 impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.close(None);

@@ -1,4 +1,4 @@
-//! What a node and a group are set to.
+//! The settings of nodes and groups.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,21 +7,20 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use treecast_plan::Scheme;
-use treecast_proto::{Cookie, CreateGroup, GroupId, Offload, Refused};
-use treecast_wire::{HEADER_BYTES, Table};
+use treecast_proto::{GroupId, Offload};
 
 use crate::NodeError;
 
-/// What is to play the NIC.
+/// The packet engine of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The daemon of this host, if it is there, lets this process in and listens where the node is to; else a thread. Of several
-    /// nodes of a process that do not name its socket one uses it: a node of the daemon is one member of a group.
+    /// The daemon of this host, if it runs, accepts this process and listens where the node is to listen; else a thread. A daemon's
+    /// node is one member of a group, so only one of several nodes of a process uses it, unless they name its socket.
     #[default]
     Auto,
-    /// A thread of this process, which needs no rights.
+    /// A thread of this process; needs no rights.
     User,
-    /// The kernel's packet path, loaded by this process, which needs the rights for it, or by the daemon, if they are missing.
+    /// The kernel's packet path, loaded by this process, or by the daemon if this process has no rights for it.
     Ebpf,
 }
 
@@ -46,20 +45,20 @@ impl FromStr for EngineChoice {
     }
 }
 
-/// What a node is set to.
+/// The settings of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// Where it listens; port 0 lets the system choose.
+    /// The UDP address at which it listens; with port 0 the system chooses a port.
     pub bind: SocketAddr,
-    /// What plays the NIC.
+    /// The packet engine.
     pub engine: EngineChoice,
-    /// Where the daemon of this host listens; none: where the variable `TREECAST_SOCKET` says, or [`crate::SOCKET`].
+    /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or [`crate::SOCKET`].
     pub socket: Option<PathBuf>,
-    /// As large the socket's buffers should be, in bytes. The system's bounds hold (`net.core.rmem_max`).
+    /// The size of the socket's buffers, in bytes, within the system's bounds (`net.core.rmem_max`).
     pub buffer_bytes: usize,
-    /// How long whoever waits looks again and again before it sleeps.
+    /// How long a waiting thread spins before it sleeps.
     pub spin: Duration,
-    /// Bounds of the protocol.
+    /// The settings of the protocol.
     pub protocol: treecast_proto::Settings,
 }
 
@@ -76,35 +75,35 @@ impl Default for NodeSettings {
     }
 }
 
-/// What a group is set to, the same at every member.
+/// The settings of a group, the same at every member.
 #[derive(Debug, Clone)]
 pub struct GroupSettings {
-    /// Its number; a node may be in many groups.
+    /// The group's number. A node may be in many groups.
     pub group: GroupId,
-    /// Where each member's node is, by the member's number.
+    /// The address of each member's node, by the member's number.
     pub members: Vec<SocketAddr>,
-    /// The root's place among them.
+    /// The root's number.
     pub root: usize,
-    /// What all members know and others do not: it keeps packets of others out of the group. It is no encryption.
+    /// A secret of the members that keeps packets of other nodes out of the group. It does not encrypt.
     pub token: String,
-    /// How the tree is made; none: by the length of messages.
+    /// The scheme of the tree; none: one for the length of messages.
     pub scheme: Option<Scheme>,
-    /// How long messages are, more or less, in bytes.
+    /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
     /// Who forwards.
     pub offload: Offload,
-    /// How many packets each member holds: a power of two from 4 to 65,536.
+    /// The number of packets that each member holds: a power of two from 4 to 65,536.
     pub slots: u32,
-    /// The longest datagram that the network carries whole, in bytes, with its IP header.
+    /// The longest datagram that the network carries unfragmented, in bytes, with its IP header.
     pub mtu_bytes: u16,
-    /// Whether hosts that ask later become members.
+    /// Whether nodes can join the running group.
     pub admits: bool,
-    /// How fast the root sends at most, in bytes a second; none: as fast as it arrives.
+    /// The root's rate limit, in bytes per second; none: no limit.
     pub bytes_per_s_max: Option<u64>,
 }
 
 impl GroupSettings {
-    /// A group of these members whose root is the first.
+    /// A group of these members; the first is the root.
     pub fn new(members: Vec<SocketAddr>) -> Self {
         Self {
             group: GroupId(1),
@@ -120,45 +119,4 @@ impl GroupSettings {
             bytes_per_s_max: None,
         }
     }
-
-    /// Whether the numbers are within their bounds, before memory is taken.
-    pub(crate) fn check(&self) -> Result<(), NodeError> {
-        let payload = u64::from(self.payload_bytes_max());
-        let (min, max) = (u64::from(Table::PAYLOAD_BYTES_MIN), u64::from(u16::MAX));
-        if payload < min {
-            let overhead = u64::from(self.mtu_bytes) - payload;
-            return Err(bounds("mtu_bytes", self.mtu_bytes.into(), min + overhead, max));
-        }
-        let slots_are_possible =
-            (CreateGroup::SLOTS_MIN..=Table::SLOTS_MAX).contains(&self.slots) && self.slots.is_power_of_two();
-        if !slots_are_possible {
-            return Err(bounds(
-                "slots (a power of two)",
-                self.slots.into(),
-                CreateGroup::SLOTS_MIN.into(),
-                Table::SLOTS_MAX.into(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// What every packet of the group carries: from the token, so that members need not speak before the first packet. It does
-    /// not tell the token.
-    pub(crate) fn cookie(&self) -> Cookie {
-        let key = blake3::derive_key("Treecast: the cookie of a group, version 1", self.token.as_bytes());
-        let hash = blake3::keyed_hash(&key, &self.group.0.to_be_bytes());
-        let bytes = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
-        Cookie(u64::from_be_bytes(*bytes))
-    }
-
-    /// The longest payload: what is left of a datagram behind the headers of IP, UDP and our own.
-    pub(crate) fn payload_bytes_max(&self) -> u16 {
-        let is_v6 = self.members.iter().any(SocketAddr::is_ipv6);
-        let below = if is_v6 { 40 + 8 } else { 20 + 8 };
-        self.mtu_bytes.saturating_sub(below + HEADER_BYTES as u16)
-    }
-}
-
-fn bounds(what: &'static str, value: u64, min: u64, max: u64) -> NodeError {
-    Refused::Bounds { what, value, min, max }.into()
 }

@@ -1,4 +1,4 @@
-//! The daemon as a process sees it that uses it: what stands in the place of an engine there.
+//! The engine of a node whose groups a daemon runs: the client's end of the connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,20 +14,25 @@ use rustix::net::{
     socket_with, sockopt,
 };
 use rustix::time::Timespec;
-use treecast_ebpf::{KernelCounters, Program, SlotMemory};
-use treecast_proto::{Ending, GroupCounters, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
+use treecast_ebpf::{HookTrouble, Program, SlotMemory};
+use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused};
 
-use super::messages::{Answer, Ask, MESSAGE_BYTES_MAX, Memory, News, PlacedWord, Ring, Terms, VERSION};
+use super::discovery;
+use super::messages::{
+    ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout, PlacementMessage,
+    SettingsMessage, VERSION, Wakeup,
+};
 use super::seqpacket::{self, Received};
-use crate::engine::enter;
-use crate::engine::root_socket::Source;
+use crate::api::config::GroupConfig;
+use crate::engine::backend::{Backend, RunningEngine};
+use crate::engine::query::{Answer, Query};
+use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::{RingReader, RingWriter, attach_ring};
-use crate::memory::shared_group::{Channel, Placed, Side};
+use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::sync::lock;
-use crate::wait::event_count::EventCount;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::waker::Waker;
-use crate::{GroupSettings, NodeError};
+use crate::{EngineChoice, NodeError};
 
 /// The connection of a process to a daemon.
 #[derive(Debug)]
@@ -36,104 +41,89 @@ pub(crate) struct Client {
     address: SocketAddr,
     has_kernel: bool,
     socket: OwnedFd,
-    /// A question and its answer are not parted.
+    /// Held from a request to its answer.
     exchange: Mutex<()>,
-    /// What the daemon rings.
-    bell: OwnedFd,
-    /// What the kernel's packet path wakes by.
-    wake: UdpSocket,
-    groups: Mutex<BTreeMap<GroupId, Arc<Channel>>>,
+    /// The daemon's wake-ups.
+    wakeups: OwnedFd,
+    /// The wake-ups of the kernel's packet path.
+    kernel_wakeups: UdpSocket,
+    groups: Mutex<BTreeMap<GroupId, Arc<SharedGroup>>>,
     leader_followers: LeaderFollowers,
-    own_waker: Waker,
+    /// Wakes the node's own thread.
+    waker: Waker,
     is_stopping: AtomicBool,
     is_over: AtomicBool,
 }
 
-/// Whether there is a daemon.
-#[derive(Debug)]
-pub(crate) enum Found {
-    Daemon(Box<Client>),
-    /// Why it is not used.
-    Nothing(String),
-}
+/// The tokens of what wakes the node's own thread.
+const WAKEUPS: u64 = 0;
+const KERNEL_WAKEUPS: u64 = 1;
+const HANG_UP: u64 = 2;
+const WAKER: u64 = 3;
 
-/// What the client's thread is woken by.
-const RUNG: u64 = 0;
-const WOKEN: u64 = 1;
-const HUNG_UP: u64 = 2;
-const OWN_BELL: u64 = 3;
+/// The timeout of a request to the daemon.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A daemon that has not answered by then does not answer.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long groups may take to end when the node closes.
+const END_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Groups that end with the node have so long for it.
-const PATIENCE: Duration = Duration::from_secs(6);
+/// How often the thread checks whether all groups have ended.
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The thread looks as often how far the end is.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// The most wake-ups that are read at once.
+const WAKEUPS_MAX: usize = 256;
 
-/// As much is taken in of what wakes before others have their turn.
-const BATCH: usize = 256;
+/// After this many wake-ups at once the socket's buffer may have been full, and an update may be missing.
+const WAKEUPS_BEFORE_UPDATE: usize = 64;
 
-/// Whoever has heard so much at once may have missed something.
-const MUCH: usize = 64;
-
-/// What a longer message needs; the system has a bound of its own.
+/// The socket's send buffer: room for the longest message. The system has a bound of its own.
 const BUFFER_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 
+/// The descriptors of a daemon's answer.
+type WithDescriptors = (DaemonMessage, Vec<OwnedFd>);
+
 impl Client {
-    /// Connects to the daemon at a path, if one is there and lets this process in.
-    pub fn find(path: &Path, spin: Duration) -> Found {
-        match Self::connect(path, spin) {
-            Ok(client) => Found::Daemon(Box::new(client)),
-            Err(why) => Found::Nothing(why),
-        }
-    }
-
-    fn connect(path: &Path, spin: Duration) -> Result<Self, String> {
-        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let socket = open(path).map_err(|error| wrong(&error))?;
-        let (answer, descriptors) =
-            ask(&socket, &Ask::Hello { version: VERSION }).map_err(|error| wrong(&error))?;
+    /// Connects to the daemon at a path.
+    ///
+    /// # Errors
+    /// The reason, if no daemon listens there or it rejects this process.
+    pub fn connect(path: &Path, spin: Duration) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let socket = open(path).map_err(|error| failed(&error))?;
+        let hello = ClientMessage::Hello { version: VERSION };
+        let (answer, descriptors) = request(&socket, &hello).map_err(|error| failed(&error))?;
         let (address, has_kernel) = match answer {
-            Answer::Welcome { address, has_kernel } => (address, has_kernel),
-            Answer::Refused { why } => return Err(wrong(&why)),
-            _ => return Err(wrong(&"what answers there is no daemon of this version")),
+            DaemonMessage::Welcome { address, has_kernel } => (address, has_kernel),
+            DaemonMessage::Refused { reason } => return Err(failed(&reason)),
+            _ => return Err(failed(&"the peer is not a daemon of this version")),
         };
-        let Ok([bell, wake]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return Err(wrong(&"the daemon gave no descriptors: this process may have too many open"));
+        let Ok([wakeups, kernel_wakeups]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(failed(&"the daemon sent no descriptors: this process may have too many open"));
         };
-        Self::new(path, address, has_kernel, socket, bell, wake.into(), spin).map_err(|error| wrong(&error))
-    }
-
-    fn new(
-        path: &Path,
-        address: SocketAddr,
-        has_kernel: bool,
-        socket: OwnedFd,
-        bell: OwnedFd,
-        wake: UdpSocket,
-        spin: Duration,
-    ) -> io::Result<Self> {
-        let sources = vec![
-            EventSource { descriptor: bell.try_clone()?, token: RUNG, wakes_when_readable: true },
-            EventSource { descriptor: wake.try_clone()?.into(), token: WOKEN, wakes_when_readable: true },
-            EventSource { descriptor: socket.try_clone()?, token: HUNG_UP, wakes_when_readable: false },
-        ];
-        let leader_followers = LeaderFollowers::new(sources, spin, true)?;
-        let own_waker = Waker::new()?;
-        leader_followers.watch(&own_waker, OWN_BELL)?;
+        let open = || {
+            let event = |descriptor, token| EventSource { descriptor, token, wakes_when_readable: true };
+            let sources = vec![
+                event(wakeups.try_clone()?, WAKEUPS),
+                event(kernel_wakeups.try_clone()?, KERNEL_WAKEUPS),
+                EventSource { descriptor: socket.try_clone()?, token: HANG_UP, wakes_when_readable: false },
+            ];
+            let leader_followers = LeaderFollowers::new(sources, spin, true)?;
+            let waker = Waker::new()?;
+            leader_followers.watch(&waker, WAKER)?;
+            Ok((leader_followers, waker))
+        };
+        let (leader_followers, waker) = open().map_err(|error: io::Error| failed(&error))?;
         Ok(Self {
             path: path.into(),
             address,
             has_kernel,
             socket,
             exchange: Mutex::new(()),
-            bell,
-            wake,
+            wakeups,
+            kernel_wakeups: kernel_wakeups.into(),
             groups: Mutex::default(),
             leader_followers,
-            own_waker,
+            waker,
             is_stopping: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })
@@ -143,316 +133,294 @@ impl Client {
         &self.path
     }
 
-    /// Where the daemon's node listens.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    fn send(&self, message: &ClientMessage, may_block: bool) -> io::Result<()> {
+        seqpacket::send(&self.socket, &serde_json::to_vec(message)?, &[], may_block)
     }
 
-    /// Whether its groups are in the kernel's packet path.
-    pub const fn has_kernel(&self) -> bool {
-        self.has_kernel
-    }
-
-    pub fn leader_waker(&self) -> Arc<Waker> {
-        self.leader_followers.waker()
-    }
-
-    pub fn wait<T>(
-        &self,
-        events: &EventCount,
-        until: Option<Instant>,
-        find: impl FnMut() -> Option<T>,
-    ) -> Option<T> {
-        self.leader_followers.wait(events, until, find, || self.take_in())
-    }
-
-    /// There is something to see in the memory of groups.
-    pub fn kick(&self) {
-        // A daemon that has so many messages to read that none fits comes to this one's news with those.
-        let _ = self.say(&Ask::Kick, false);
-    }
-
-    /// Asks for something that is not answered.
-    pub fn request(&self, input: &Input<'_>) {
-        let ask = match *input {
-            Input::Close { group } => Ask::Close { group: group.0 },
-            Input::Leave { group } => Ask::Leave { group: group.0 },
-            Input::Abort { group } => Ask::Abort { group: group.0 },
-            Input::Forward { group, upto, child } => {
-                Ask::Forward { group: group.0, upto: upto.0, child: child.map(|child| child.0) }
-            }
-            _ => unreachable!("an application asks for nothing else"),
-        };
-        // Of a daemon that is gone its clients are told.
-        let _ = self.say(&ask, true);
-    }
-
-    fn say(&self, ask: &Ask, may_wait: bool) -> io::Result<()> {
-        seqpacket::send(&self.socket, &serde_json::to_vec(ask)?, &[], may_wait)
-    }
-
-    /// Makes a group at its root; the answer is the way into the kernel's packet path, where there is one.
-    pub fn lead(
-        &self,
-        settings: &GroupSettings,
-        channel: &Arc<Channel>,
-    ) -> Result<Option<Source>, NodeError> {
-        let exchange = lock(&self.exchange);
-        let (memory, descriptors) = self.enter(&Ask::Lead { terms: Terms::of(settings) }, channel)?;
-        let mut descriptors = descriptors.into_iter();
-        let (Some(memory), Some(slots), Some(page)) = (memory, descriptors.next(), descriptors.next()) else {
-            return Err(self.gone("it gave no memory"));
-        };
-        let (writer, _) = map(&memory, &slots, &page, true, channel)?;
-        let source = descriptors.next().map(UdpSocket::from).zip(writer.shared_memory().cloned());
-        let source = source.map(|(socket, memory)| Source::new(socket, settings, memory));
-        channel.place(Placed {
-            side: Mutex::new(Some(Side::Writer(writer))),
-            member: settings.root as u32,
-            offload: settings.offload,
-        });
-        drop(exchange);
-        Ok(source)
-    }
-
-    /// Follows the root of a group.
-    pub fn follow(
-        &self,
-        settings: &GroupSettings,
-        sends_join: bool,
-        channel: &Arc<Channel>,
-    ) -> Result<(), NodeError> {
-        let terms = Terms::of_follower(settings, enter::root_of(settings)?);
-        let _exchange = lock(&self.exchange);
-        self.enter(&Ask::Follow { terms, asks: sends_join }, channel).map(|_| ())
-    }
-
-    /// The caller holds the exchange: no news of the group comes before it is known here.
+    /// Takes part in a group. The caller holds the exchange, so that no update of the group arrives before it is in the table.
     fn enter(
         &self,
-        question: &Ask,
-        channel: &Arc<Channel>,
-    ) -> Result<(Option<Memory>, Vec<OwnedFd>), NodeError> {
-        let group = channel.group;
+        message: &ClientMessage,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<(Option<MemoryLayout>, Vec<OwnedFd>), NodeError> {
+        let group = shared_group.group;
         if lock(&self.groups).get(&group).is_some_and(|known| !known.has_ended()) {
             return Err(Refused::GroupExists(group).into());
         }
         if self.is_over.load(Ordering::Acquire) {
             return Err(NodeError::NodeClosed);
         }
-        match self.ask_alone(question)? {
-            (Answer::Entered { memory }, descriptors) => {
-                lock(&self.groups).insert(group, Arc::clone(channel));
+        match self.request_in_exchange(message)? {
+            (DaemonMessage::Entered { memory }, descriptors) => {
+                lock(&self.groups).insert(group, Arc::clone(shared_group));
                 Ok((memory, descriptors))
             }
-            _ => Err(self.gone("it answers something else")),
+            _ => Err(self.unusable("unexpected answer")),
         }
     }
 
-    pub fn children(&self, group: GroupId) -> Vec<MemberId> {
-        self.members(&Ask::Children { group: group.0 })
-    }
-
-    pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
-        self.members(&Ask::Awaited { group: group.0 })
-    }
-
-    fn members(&self, question: &Ask) -> Vec<MemberId> {
-        match self.ask(question) {
-            Ok((Answer::Members { members }, _)) => members.into_iter().map(MemberId).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    pub fn counters(&self, group: GroupId) -> Option<GroupCounters> {
-        self.numbers(&Ask::Counters { group: group.0 }).map(GroupCounters::from_values)
-    }
-
-    pub fn kernel_counters(&self, group: GroupId) -> Option<KernelCounters> {
-        self.numbers(&Ask::KernelCounters { group: group.0 }).map(KernelCounters::from_values)
-    }
-
-    pub fn strays(&self) -> StrayCounters {
-        self.numbers(&Ask::Strays).map(StrayCounters::from_values).unwrap_or_default()
-    }
-
-    fn numbers(&self, question: &Ask) -> Option<Vec<u64>> {
-        match self.ask(question) {
-            Ok((Answer::Numbers { numbers }, _)) => numbers,
-            _ => None,
-        }
-    }
-
-    fn ask(&self, question: &Ask) -> Result<(Answer, Vec<OwnedFd>), NodeError> {
-        let _exchange = lock(&self.exchange);
-        self.ask_alone(question)
-    }
-
-    /// The caller holds the exchange.
-    fn ask_alone(&self, question: &Ask) -> Result<(Answer, Vec<OwnedFd>), NodeError> {
-        match ask(&self.socket, question) {
-            Ok((Answer::Refused { why }, _)) => Err(NodeError::Daemon(why)),
-            Ok(answered) => Ok(answered),
+    /// Sends a request, and waits for its answer. The caller holds the exchange.
+    fn request_in_exchange(&self, message: &ClientMessage) -> Result<WithDescriptors, NodeError> {
+        match request(&self.socket, message) {
+            Ok((DaemonMessage::Refused { reason }, _)) => Err(NodeError::Daemon(reason)),
+            Ok(answer) => Ok(answer),
             Err(error) => {
-                let why = self.gone(&error.to_string());
-                self.be_over(&why.to_string());
-                Err(why)
+                let error = self.unusable(&error.to_string());
+                self.finish(&error.to_string());
+                Err(error)
             }
         }
     }
 
-    fn gone(&self, why: &str) -> NodeError {
-        NodeError::Daemon(format!("the daemon at {} is of no use any more: {why}", self.path.display()))
+    fn unusable(&self, reason: &str) -> NodeError {
+        NodeError::Daemon(format!("the daemon at {} is unusable: {reason}", self.path.display()))
     }
 
-    /// Takes in what has come: wakes for groups, and news.
-    fn take_in(&self) {
-        let mut bytes = [0; 64];
-        let (mut heard, mut has_news) = (0, false);
-        while heard < BATCH
-            && let Ok(Received::Message(length)) = seqpacket::receive(&self.bell, &mut bytes, None, false)
-        {
-            heard += 1;
-            match Ring::read(&bytes[..length]) {
-                Ring::Packets(group) => self.ring(GroupId(group)),
-                Ring::News => has_news = true,
-            }
-        }
-        for _ in 0..BATCH {
-            let Ok((length, _)) = recv(&self.wake, &mut bytes[..], RecvFlags::DONTWAIT) else { break };
-            if let Some(group) = Program::read_wake_datagram(&bytes[..length]) {
-                self.ring(group);
-            }
-        }
-        if has_news || heard >= MUCH {
-            self.look();
-        }
-        let peeked = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        if peeked.is_ok_and(|(length, _)| length == 0) {
-            self.be_over(&self.gone("it has ended").to_string());
+    fn wake_group(&self, group: GroupId) {
+        let shared_group = lock(&self.groups).get(&group).cloned();
+        if let Some(shared_group) = shared_group {
+            shared_group.events.notify();
         }
     }
 
-    fn ring(&self, group: GroupId) {
-        let channel = lock(&self.groups).get(&group).cloned();
-        channel.inspect(|channel| channel.events.notify());
-    }
-
-    /// Asks for all that is new.
-    fn look(&self) {
+    /// Takes all updates.
+    fn poll_updates(&self) {
         let _exchange = lock(&self.exchange);
-        while let Ok((Answer::News { news, is_all }, descriptors)) = self.ask_alone(&Ask::Look) {
-            if let Some(news) = news {
-                self.apply(*news, &descriptors);
+        while let Ok((DaemonMessage::Update { update, is_last }, descriptors)) =
+            self.request_in_exchange(&ClientMessage::PollUpdate)
+        {
+            if let Some(update) = update {
+                self.apply(*update, &descriptors);
             }
-            if is_all {
+            if is_last {
                 return;
             }
         }
     }
 
-    fn apply(&self, news: News, descriptors: &[OwnedFd]) {
-        let group = GroupId(news.group);
-        let Some(channel) = lock(&self.groups).get(&group).cloned() else { return };
-        if let Some(PlacedWord { member, offload, memory }) = &news.placed {
+    fn apply(&self, update: GroupUpdate, descriptors: &[OwnedFd]) {
+        let group = GroupId(update.group);
+        let Some(shared_group) = lock(&self.groups).get(&group).cloned() else { return };
+        if let Some(PlacementMessage { member, offload, memory }) = &update.placement {
             let offload = offload.parse().unwrap_or(Offload::Nic);
             let mapped = match descriptors {
-                [slots, page] => map(memory, slots, page, false, &channel),
-                _ => Err(self.gone("it gave no memory")),
+                [slots, page] => map(memory, slots, page, false, &shared_group),
+                _ => Err(self.unusable("it sent no memory")),
             };
             match mapped {
                 Ok((_, reader)) => {
-                    let side = Mutex::new(Some(Side::Reader(reader)));
-                    channel.place(Placed { side, member: *member, offload });
+                    let side = Mutex::new(Some(RingSide::Reader(reader)));
+                    shared_group.set_placement(Placement { side, member: *member, offload });
                 }
-                Err(error) => channel.break_off(&error.to_string()),
+                Err(error) => shared_group.fail(&error.to_string()),
             }
         }
-        for (member, loss) in news.losses {
-            channel.lost(MemberId(member), loss.into());
+        for (member, loss) in update.losses {
+            shared_group.add_loss(MemberId(member), loss.into());
         }
-        if news.is_ready {
-            channel.ready();
+        if update.is_ready {
+            shared_group.set_ready();
         }
-        if news.does_not_fit {
-            channel.does_not_fit();
+        if update.datagrams_too_long {
+            shared_group.set_datagrams_too_long();
         }
-        if news.is_closed {
-            channel.close();
+        if update.is_closed {
+            shared_group.close();
         }
-        if let Some(why) = news.broken {
-            channel.break_off(&why);
+        if let Some(reason) = update.failure {
+            shared_group.fail(&reason);
         }
-        if let Some(ending) = news.ending {
+        if let Some(ending) = update.ending {
             lock(&self.groups).remove(&group);
-            channel.end(ending.into());
+            shared_group.end(ending.into());
         }
     }
 
-    /// Nothing comes any more.
-    fn be_over(&self, why: &str) {
+    /// The connection has ended: so have all groups.
+    fn finish(&self, reason: &str) {
         if self.is_over.swap(true, Ordering::AcqRel) {
             return;
         }
         if !self.is_stopping.load(Ordering::Acquire) {
-            tracing::warn!(%why, "the daemon's groups are over");
+            tracing::warn!(%reason, "the daemon's groups have ended");
         }
-        for channel in std::mem::take(&mut *lock(&self.groups)).into_values() {
-            channel.break_off(why);
-            channel.end(Ending::Aborted);
+        for shared_group in std::mem::take(&mut *lock(&self.groups)).into_values() {
+            shared_group.fail(reason);
+            shared_group.end(Ending::Aborted);
         }
-        self.own_waker.wake();
+        self.waker.wake();
     }
 
-    /// Ends all groups, and then the client's thread.
-    pub fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.own_waker.arm();
-        self.own_waker.wake();
+    /// Whether all groups have ended, or the time for that is over. Ends those that the application still has, each time: a member
+    /// may have got its place since.
+    fn have_groups_ended(&self, since: Instant) -> bool {
+        let groups: Vec<Arc<SharedGroup>> = lock(&self.groups).values().cloned().collect();
+        // One reference is in `groups`, one in the table, and one at the application.
+        for shared_group in groups.iter().filter(|shared_group| Arc::strong_count(shared_group) > 2) {
+            let _ = self.send(&ClientMessage::End { group: shared_group.group.0 }, false);
+        }
+        groups.iter().all(|shared_group| shared_group.has_ended()) || since.elapsed() > END_TIMEOUT
+    }
+}
+
+impl Backend for Client {
+    fn engine(&self) -> RunningEngine {
+        RunningEngine::Daemon {
+            socket: self.path.clone(),
+            engine: if self.has_kernel { EngineChoice::Ebpf } else { EngineChoice::User },
+        }
     }
 
-    /// The client's thread.
-    pub fn run(&self) {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn has_kernel(&self) -> bool {
+        self.has_kernel
+    }
+
+    fn run(&self) {
         let mut stopping_since = None;
         while !self.is_over.load(Ordering::Acquire) {
-            self.own_waker.arm();
+            self.waker.arm();
             let is_stopping = self.is_stopping.load(Ordering::Acquire);
-            if is_stopping && self.has_ended(stopping_since.get_or_insert_with(Instant::now)) {
+            if is_stopping && self.have_groups_ended(*stopping_since.get_or_insert_with(Instant::now)) {
                 break;
             }
             if self.is_over.load(Ordering::Acquire) {
                 break;
             }
-            let woken = self.leader_followers.sleep(is_stopping.then_some(&LOOK));
-            self.own_waker.disarm();
-            if woken & 1 << OWN_BELL != 0 {
-                self.own_waker.clear();
+            let woken = self.leader_followers.sleep(is_stopping.then_some(&CHECK_INTERVAL));
+            self.waker.disarm();
+            if woken & 1 << WAKER != 0 {
+                self.waker.clear();
             }
-            self.take_in();
+            self.drive();
         }
-        self.be_over("the node has been closed");
+        self.finish("the node has been closed");
         let _ = shutdown(&self.socket, Shutdown::Both);
+        discovery::release_process();
     }
 
-    /// Whether all groups have ended, or had the time for it. Those that the application still has are ended here, again and again:
-    /// a member may have got its place since.
-    fn has_ended(&self, since: &Instant) -> bool {
-        let channels: Vec<Arc<Channel>> = lock(&self.groups).values().cloned().collect();
-        // One is here, one in the table, and one with the application.
-        for channel in channels.iter().filter(|channel| Arc::strong_count(channel) > 2) {
-            let _ = self.say(&Ask::End { group: channel.group.0 }, false);
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.waker.arm();
+        self.waker.wake();
+    }
+
+    fn leader_followers(&self) -> &LeaderFollowers {
+        &self.leader_followers
+    }
+
+    /// Reads the wake-ups, and takes updates.
+    fn drive(&self) {
+        let mut bytes = [0; 64];
+        let mut count = 0;
+        let mut has_update = false;
+        while count < WAKEUPS_MAX
+            && let Ok(Received::Message(length)) = seqpacket::receive(&self.wakeups, &mut bytes, None, false)
+        {
+            count += 1;
+            match Wakeup::read(&bytes[..length]) {
+                Wakeup::Ring(group) => self.wake_group(GroupId(group)),
+                Wakeup::Update => has_update = true,
+            }
         }
-        channels.iter().all(|channel| channel.has_ended()) || since.elapsed() > PATIENCE
+        for _ in 0..WAKEUPS_MAX {
+            let received = recv(&self.kernel_wakeups, &mut bytes[..], RecvFlags::DONTWAIT);
+            let Ok((length, _)) = received else { break };
+            if let Some(group) = Program::read_wake_datagram(&bytes[..length]) {
+                self.wake_group(group);
+            }
+        }
+        if has_update || count >= WAKEUPS_BEFORE_UPDATE {
+            self.poll_updates();
+        }
+        let peeked = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        if peeked.is_ok_and(|(length, _)| length == 0) {
+            self.finish(&self.unusable("it has ended").to_string());
+        }
+    }
+
+    fn wake(&self) {
+        // A daemon with a full buffer of this client's messages checks the rings when it reads them.
+        let _ = self.send(&ClientMessage::Wake, false);
+    }
+
+    fn wake_thread(&self) {
+        self.wake();
+    }
+
+    fn request(&self, input: Input<'static>) {
+        let message = match input {
+            Input::Close { group } => ClientMessage::Close { group: group.0 },
+            Input::Leave { group } => ClientMessage::Leave { group: group.0 },
+            Input::Abort { group } => ClientMessage::Abort { group: group.0 },
+            Input::Forward { group, upto, child } => {
+                ClientMessage::Forward { group: group.0, upto: upto.0, child: child.map(|child| child.0) }
+            }
+            _ => unreachable!("an application sends no other request"),
+        };
+        // The thread finds out that the daemon has ended.
+        let _ = self.send(&message, true);
+    }
+
+    fn create_group(
+        &self,
+        config: &GroupConfig,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<Option<RootSocket>, NodeError> {
+        let settings = config.settings();
+        let message = ClientMessage::CreateGroup { settings: SettingsMessage::of(settings) };
+        let exchange = lock(&self.exchange);
+        let (memory, descriptors) = self.enter(&message, shared_group)?;
+        let mut descriptors = descriptors.into_iter();
+        let (Some(memory), Some(slots), Some(page)) = (memory, descriptors.next(), descriptors.next()) else {
+            return Err(self.unusable("it sent no memory"));
+        };
+        let (writer, _) = map(&memory, &slots, &page, true, shared_group)?;
+        let socket = descriptors.next().map(UdpSocket::from).zip(writer.shared_memory().cloned());
+        let socket = socket.map(|(socket, memory)| RootSocket::new(socket, config, memory));
+        shared_group.set_placement(Placement {
+            side: Mutex::new(Some(RingSide::Writer(writer))),
+            member: settings.root as u32,
+            offload: settings.offload,
+        });
+        drop(exchange);
+        Ok(socket)
+    }
+
+    fn join_group(
+        &self,
+        config: &GroupConfig,
+        sends_join: bool,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<(), NodeError> {
+        let settings = SettingsMessage::of(config.settings());
+        let _exchange = lock(&self.exchange);
+        self.enter(&ClientMessage::JoinGroup { settings, sends_join }, shared_group).map(|_| ())
+    }
+
+    fn query(&self, query: Query) -> Answer {
+        let _exchange = lock(&self.exchange);
+        match self.request_in_exchange(&ClientMessage::Query(query)) {
+            Ok((DaemonMessage::Answer(answer), _)) => answer,
+            _ => query.empty_answer(),
+        }
+    }
+
+    fn troubles(&self) -> Vec<HookTrouble> {
+        Vec::new()
     }
 }
 
 /// Maps the memory of a group.
 fn map(
-    memory: &Memory,
+    memory: &MemoryLayout,
     slots: &OwnedFd,
     page: &OwnedFd,
     is_root: bool,
-    channel: &Channel,
+    shared_group: &SharedGroup,
 ) -> Result<(RingWriter, RingReader), NodeError> {
     let what = "cannot map the memory of a group";
     let shared = SlotMemory::over(slots, page, memory.slot_bytes, memory.slots, is_root)
@@ -461,22 +429,22 @@ fn map(
     if stride == 0 || stride > shared.payload_bytes_max() {
         return Err(NodeError::System { what, source: io::ErrorKind::InvalidData.into() });
     }
-    channel.events.attach_kernel(shared.clone());
+    shared_group.events.attach_kernel(shared.clone());
     Ok(attach_ring(shared, stride, memory.start()))
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_MAX))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER_MAX))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER_TIMEOUT))?;
     let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
-fn ask(socket: &OwnedFd, question: &Ask) -> io::Result<(Answer, Vec<OwnedFd>)> {
-    // Who is sent away may find the connection closed, and what the daemon has said before.
-    let sent = seqpacket::send(socket, &serde_json::to_vec(question)?, &[], true);
+fn request(socket: &OwnedFd, message: &ClientMessage) -> io::Result<WithDescriptors> {
+    // A daemon that rejects the client sends the reason and closes; sending fails then, but the reason can be read.
+    let sent = seqpacket::send(socket, &serde_json::to_vec(message)?, &[], true);
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut descriptors = Vec::new();
     let mut received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);

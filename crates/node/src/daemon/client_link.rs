@@ -1,4 +1,4 @@
-//! What leads from a group in the daemon to the client whose application has it.
+//! The way from a group in the daemon to the client that has it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -9,143 +9,145 @@ use treecast_ebpf::SlotMemory;
 use treecast_proto::GroupId;
 use treecast_terms::format_size;
 
-use super::messages::{Memory, Ring};
+use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
-use crate::engine::RingTerms;
+use crate::memory::RingSettings;
 use crate::sync::lock;
 
-/// What leads to a client, for one of its groups.
+/// The way to a client, for one of its groups.
 #[derive(Debug)]
-pub(crate) struct Line {
-    ear: Arc<Ear>,
+pub(crate) struct ClientLink {
+    waker: Arc<ClientWaker>,
     is_root: bool,
-    /// Whether there is something that the client has not been told.
-    has_news: AtomicBool,
-    /// Where the client says whether it sleeps.
+    /// Whether the group has changed since the client's last update.
+    has_update: AtomicBool,
+    /// The group's page, in which the client says whether it sleeps.
     memory: OnceLock<SlotMemory>,
     share: Mutex<Option<Share>>,
     budget: Arc<Budget>,
-    bytes: AtomicU64,
+    reserved_bytes: AtomicU64,
 }
 
-/// Where a client is rung.
+/// Wakes a client.
 #[derive(Debug)]
-pub(crate) struct Ear {
-    pub bell: OwnedFd,
-    /// Of the socket on which it is woken by the kernel's packet path.
+pub(crate) struct ClientWaker {
+    /// The daemon's end of the wake-ups.
+    pub socket: OwnedFd,
+    /// The UDP port at which the kernel's packet path wakes the client.
     pub wake_port: u16,
 }
 
-/// How much memory a user's groups may take.
+/// The memory budget of a user's groups.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// The name of the policy's rule.
     pub rule: String,
     pub bytes_max: Option<u64>,
     pub bytes: AtomicU64,
 }
 
-/// What a client is given of its group's memory.
+/// The memory of a group that its client maps.
 #[derive(Debug)]
 pub(crate) struct Share {
-    pub memory: Memory,
+    pub memory: MemoryLayout,
     pub slots: OwnedFd,
     pub page: OwnedFd,
 }
 
-impl Line {
-    pub const fn new(ear: Arc<Ear>, is_root: bool, budget: Arc<Budget>) -> Self {
+impl ClientLink {
+    pub const fn new(waker: Arc<ClientWaker>, is_root: bool, budget: Arc<Budget>) -> Self {
         Self {
-            ear,
+            waker,
             is_root,
-            has_news: AtomicBool::new(false),
+            has_update: AtomicBool::new(false),
             memory: OnceLock::new(),
             share: Mutex::new(None),
             budget,
-            bytes: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
         }
     }
 
     pub fn wake_port(&self) -> u16 {
-        self.ear.wake_port
+        self.waker.wake_port
     }
 
-    /// There are packets, or there is room. The client is rung only if it sleeps.
-    pub fn ring(&self, group: GroupId) {
+    /// Wakes the client, if it sleeps: the ring has new packets, or room.
+    pub fn wake(&self, group: GroupId) {
         fence(Ordering::SeqCst);
         if self.memory.get().is_none_or(|memory| memory.is_waiting().swap(0, Ordering::SeqCst) != 0) {
-            self.ear.ring(Ring::Packets(group.0));
+            self.waker.wake(Wakeup::Ring(group.0));
         }
     }
 
-    /// The same, whether it sleeps or not.
-    pub fn ring_anyway(&self, group: GroupId) {
-        self.ear.ring(Ring::Packets(group.0));
+    /// Wakes the client, even if it does not say that it sleeps.
+    pub fn wake_always(&self, group: GroupId) {
+        self.waker.wake(Wakeup::Ring(group.0));
     }
 
-    /// Something has happened.
-    pub fn tell(&self) {
-        self.has_news.store(true, Ordering::SeqCst);
-        self.ear.ring(Ring::News);
+    /// Wakes the client: the state of the group has changed.
+    pub fn wake_for_update(&self) {
+        self.has_update.store(true, Ordering::SeqCst);
+        self.waker.wake(Wakeup::Update);
     }
 
-    pub fn take_news(&self) -> bool {
-        self.has_news.swap(false, Ordering::SeqCst)
+    pub fn take_update(&self) -> bool {
+        self.has_update.swap(false, Ordering::SeqCst)
     }
 
-    /// Takes memory from what the user is allowed.
+    /// Reserves a ring's memory in the user's budget.
     ///
     /// # Errors
-    /// What the client is told, if that is too much.
-    pub fn take_room(&self, terms: RingTerms) -> Result<(), String> {
-        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(terms.payload_bytes_max));
-        let bytes = u64::from(terms.slots) * slot_bytes as u64 + SlotMemory::PAGE_BYTES as u64;
-        // A place that is given anew takes the place of the one before.
-        self.give_room_back();
-        self.budget.take(bytes)?;
-        self.bytes.store(bytes, Ordering::SeqCst);
+    /// What the client is told, if the budget is exceeded.
+    pub fn reserve(&self, settings: RingSettings) -> Result<(), String> {
+        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
+        let bytes = u64::from(settings.slots) * slot_bytes as u64 + SlotMemory::PAGE_BYTES as u64;
+        // A member that is placed again replaces its ring.
+        self.release_reservation();
+        self.budget.reserve(bytes)?;
+        self.reserved_bytes.store(bytes, Ordering::SeqCst);
         Ok(())
     }
 
-    /// The memory is no longer there.
-    pub fn give_room_back(&self) {
-        let bytes = self.bytes.swap(0, Ordering::SeqCst);
+    fn release_reservation(&self) {
+        let bytes = self.reserved_bytes.swap(0, Ordering::SeqCst);
         self.budget.bytes.fetch_sub(bytes, Ordering::SeqCst);
     }
 
-    /// Makes memory that the client can have, in the same form as the kernel's.
+    /// Makes memory that the client can map, with the layout of the kernel's.
     ///
     /// # Errors
     /// What the client is told.
-    pub fn share_memory(&self, terms: RingTerms) -> Result<SlotMemory, String> {
-        self.make_memory(terms).map_err(|error| format!("there is no memory for the group: {error}"))
+    pub fn share_memory(&self, settings: RingSettings) -> Result<SlotMemory, String> {
+        self.make_memory(settings)
+            .map_err(|error| format!("cannot allocate the memory of the group: {error}"))
     }
 
-    fn make_memory(&self, terms: RingTerms) -> std::io::Result<SlotMemory> {
-        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(terms.payload_bytes_max));
+    fn make_memory(&self, settings: RingSettings) -> std::io::Result<SlotMemory> {
+        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
         let new = |bytes: usize| {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let descriptor = memfd_create("treecast", flags)?;
             ftruncate(&descriptor, bytes as u64)?;
             Ok::<_, rustix::io::Errno>(descriptor)
         };
-        let (slots, page) = (new(slot_bytes * terms.slots as usize)?, new(SlotMemory::PAGE_BYTES)?);
-        let memory = SlotMemory::over(&slots, &page, slot_bytes, terms.slots, true)?;
-        // Whoever could make it shorter could make whoever looks at it fall.
+        let (slots, page) = (new(slot_bytes * settings.slots as usize)?, new(SlotMemory::PAGE_BYTES)?);
+        let memory = SlotMemory::over(&slots, &page, slot_bytes, settings.slots, true)?;
+        // A client that shortened the file would crash the daemon at its next access.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        // What is mapped already stays writable. The kernel's own memory can be shared for writing alone: what is opened for reading
-        // cannot be mapped (bpf_map_mmap).
+        // Existing mappings stay writable. The kernel's own memory has no such protection: a map cannot be mapped through a read-only
+        // descriptor (bpf_map_mmap).
         let no_writing = if self.is_root { SealFlags::empty() } else { SealFlags::FUTURE_WRITE };
         fcntl_add_seals(&slots, seals | no_writing)?;
         fcntl_add_seals(&page, seals)?;
-        self.share(&memory, terms, slots, page);
+        self.share(&memory, settings, slots, page);
         Ok(memory)
     }
 
-    /// Lets the client have memory of its group.
-    pub fn share(&self, memory: &SlotMemory, terms: RingTerms, slots: OwnedFd, page: OwnedFd) {
+    /// Offers the memory of the group to the client.
+    pub fn share(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
         let _ = self.memory.set(memory.clone());
-        let RingTerms { payload_bytes_max, start, .. } = terms;
-        let memory = Memory {
+        let RingSettings { payload_bytes_max, start, .. } = settings;
+        let memory = MemoryLayout {
             slots: memory.count(),
             slot_bytes: memory.slot_bytes(),
             payload_bytes_max,
@@ -154,33 +156,33 @@ impl Line {
         *lock(&self.share) = Some(Share { memory, slots, page });
     }
 
-    /// What the client is given; once.
+    /// The memory to send to the client; once.
     pub fn take_share(&self) -> Option<Share> {
         lock(&self.share).take()
     }
 }
 
-impl Drop for Line {
+impl Drop for ClientLink {
     fn drop(&mut self) {
-        self.give_room_back();
+        self.release_reservation();
     }
 }
 
-impl Ear {
-    fn ring(&self, ring: Ring) {
-        // Whoever has so much to hear that nothing more fits looks at everything then.
-        let _ = seqpacket::send(self.bell.as_fd(), &ring.write(), &[], false);
+impl ClientWaker {
+    fn wake(&self, wakeup: Wakeup) {
+        // A client with a full buffer polls all its groups once it reads (`client.rs`).
+        let _ = seqpacket::send(self.socket.as_fd(), &wakeup.write(), &[], false);
     }
 }
 
 impl Budget {
-    fn take(&self, bytes: u64) -> Result<(), String> {
+    fn reserve(&self, bytes: u64) -> Result<(), String> {
         let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
         match self.bytes_max {
             Some(bytes_max) if before + bytes > bytes_max => {
                 self.bytes.fetch_sub(bytes, Ordering::SeqCst);
                 Err(format!(
-                    "{} allows groups {} of memory: {} are taken, and this one takes {}",
+                    "{} allows groups {} of memory: {} are used, and this group needs {}",
                     self.rule,
                     format_size(bytes_max),
                     format_size(before),

@@ -1,47 +1,50 @@
-//! What a daemon and its clients say to each other: one JSON value a message. The client asks; the daemon answers what has an
-//! answer, and says nothing by itself but a byte or five on a socket of its own ([`Ring`]).
+//! The messages between a daemon and its clients: one JSON value per packet of a Unix socket. The client sends requests; the daemon
+//! answers some of them, and sends nothing else but wake-ups on a socket of their own ([`Wakeup`]).
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use treecast_proto::{Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
+
+use crate::engine::query::{Answer, Query};
 use treecast_terms::Keyed;
 
 use crate::{GroupSettings, NodeError};
 
-/// The version of all this: daemons and clients of different ones do not understand each other.
-pub const VERSION: u32 = 1;
+/// The version of these messages. A daemon rejects clients with another version.
+pub const VERSION: u32 = 2;
 
-/// A longer message is none.
+/// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
-/// As many members are named in one answer.
-pub const MEMBERS_AT_ONCE: usize = 4_096;
+/// The most members in one answer.
+pub const MEMBERS_PER_ANSWER_MAX: usize = 4_096;
 
-/// As many losses are told at once.
-pub const LOSSES_AT_ONCE: usize = 512;
+/// The most losses in one update.
+pub const LOSSES_PER_UPDATE_MAX: usize = 512;
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Ask {
-    /// The first word. Answered by [`Answer::Welcome`].
+pub enum ClientMessage {
+    /// The first message. Answered by [`DaemonMessage::Welcome`].
     Hello {
         version: u32,
     },
-    /// To be the root of a group, or another member. Answered by [`Answer::Entered`].
-    Lead {
-        terms: Terms,
+    /// Create a group at its root. Answered by [`DaemonMessage::Entered`].
+    CreateGroup {
+        settings: SettingsMessage,
     },
-    Follow {
-        terms: Terms,
-        asks: bool,
+    /// Become a member of the root's group. Answered by [`DaemonMessage::Entered`].
+    JoinGroup {
+        settings: SettingsMessage,
+        sends_join: bool,
     },
-    /// What is new. Answered by [`Answer::News`].
-    Look,
-    /// There is something to see in the memory of its groups.
-    Kick,
-    /// What the application asks of a group; not answered.
+    /// Asks for the next update. Answered by [`DaemonMessage::Update`].
+    PollUpdate,
+    /// The application has written or read in the memory of its groups. Not answered, as all that follow up to the query.
+    Wake,
+    /// The application's requests.
     Close {
         group: u32,
     },
@@ -51,81 +54,60 @@ pub enum Ask {
     Abort {
         group: u32,
     },
-    End {
-        group: u32,
-    },
     Forward {
         group: u32,
         upto: u32,
         child: Option<u32>,
     },
-    /// Answered by [`Answer::Members`].
-    Children {
+    /// The node closes: end the group.
+    End {
         group: u32,
     },
-    Awaited {
-        group: u32,
-    },
-    /// Answered by [`Answer::Numbers`].
-    Counters {
-        group: u32,
-    },
-    KernelCounters {
-        group: u32,
-    },
-    Strays,
+    /// Answered by [`DaemonMessage::Answer`].
+    Query(Query),
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Answer {
-    /// With the client's end of what the daemon rings, and the socket by which the kernel's packet path wakes.
+pub enum DaemonMessage {
+    /// With two descriptors: the client's end of the wake-ups, and the socket by which the kernel's packet path wakes it.
     Welcome {
         address: SocketAddr,
         has_kernel: bool,
     },
-    /// The last word if the client does not belong here, and else about what was asked.
+    /// A request is refused. After an invalid message, the last message.
     Refused {
-        why: String,
+        reason: String,
     },
-    /// At the root with descriptors: slots, page, and the source, if there is one.
+    /// At the root with descriptors: slots, page, and the root's socket, if there is one.
     Entered {
-        memory: Option<Memory>,
+        memory: Option<MemoryLayout>,
     },
-    News {
-        news: Option<Box<News>>,
-        is_all: bool,
+    /// The state of a group that has changed; none if no group has. `is_last` if no other group has changed.
+    Update {
+        update: Option<Box<GroupUpdate>>,
+        is_last: bool,
     },
-    Members {
-        members: Vec<u32>,
-    },
-    Numbers {
-        numbers: Option<Vec<u64>>,
-    },
+    Answer(Answer),
 }
 
-/// What a group is set to.
+/// The settings of a group.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Terms {
+pub struct SettingsMessage {
     members: Vec<SocketAddr>,
     settings: Vec<(String, String)>,
 }
 
-impl Terms {
+impl SettingsMessage {
     pub fn of(settings: &GroupSettings) -> Self {
         let values = settings.values().map(|(key, value)| (key.to_owned(), value)).collect();
         Self { members: settings.members.clone(), settings: values }
     }
 
-    /// Of these settings what another member than the root needs.
-    pub fn of_follower(settings: &GroupSettings, root: SocketAddr) -> Self {
-        Self { members: vec![root], ..Self::of(&GroupSettings { root: 0, ..settings.clone() }) }
-    }
-
     /// # Errors
-    /// [`NodeError::Members`], for what are no settings.
+    /// [`NodeError::Members`], for an invalid setting.
     pub fn read(self) -> Result<GroupSettings, NodeError> {
         let mut settings = GroupSettings::new(self.members);
         for (key, value) in &self.settings {
@@ -135,50 +117,58 @@ impl Terms {
     }
 }
 
-/// A group's memory, whose descriptors come with it.
+/// The layout of a group's memory, whose descriptors come with the message.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Memory {
+pub struct MemoryLayout {
     pub slots: u32,
     pub slot_bytes: usize,
     pub payload_bytes_max: u16,
+    /// The first packet.
     pub start: u32,
 }
 
-/// How a group stands, with descriptors of its memory when the member has got its place.
+impl MemoryLayout {
+    pub const fn start(&self) -> Sequence {
+        Sequence(self.start)
+    }
+}
+
+/// The state of a group. When the member has its place, the descriptors of its memory come with it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct News {
+pub struct GroupUpdate {
     pub group: u32,
     pub is_ready: bool,
     pub is_closed: bool,
-    pub does_not_fit: bool,
-    pub broken: Option<String>,
-    pub placed: Option<PlacedWord>,
-    /// Since the last news.
-    pub losses: Vec<(u32, LossWord)>,
-    pub ending: Option<EndingWord>,
+    pub datagrams_too_long: bool,
+    pub failure: Option<String>,
+    pub placement: Option<PlacementMessage>,
+    /// The losses since the last update.
+    pub losses: Vec<(u32, LossMessage)>,
+    pub ending: Option<EndingMessage>,
 }
 
+/// The place of a member in the tree.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PlacedWord {
+pub struct PlacementMessage {
     pub member: u32,
     pub offload: String,
-    pub memory: Memory,
+    pub memory: MemoryLayout,
 }
 
 /// A [`MemberLoss`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LossWord {
+pub enum LossMessage {
     Unreachable(u64),
     Silent(u64),
     Restarted,
     Left,
 }
 
-impl From<MemberLoss> for LossWord {
+impl From<MemberLoss> for LossMessage {
     fn from(loss: MemberLoss) -> Self {
         match loss {
             MemberLoss::Unreachable(span) => Self::Unreachable(span.0),
@@ -189,13 +179,13 @@ impl From<MemberLoss> for LossWord {
     }
 }
 
-impl From<LossWord> for MemberLoss {
-    fn from(word: LossWord) -> Self {
-        match word {
-            LossWord::Unreachable(span) => Self::Unreachable(Nanoseconds(span)),
-            LossWord::Silent(span) => Self::Silent(Nanoseconds(span)),
-            LossWord::Restarted => Self::Restarted,
-            LossWord::Left => Self::Left,
+impl From<LossMessage> for MemberLoss {
+    fn from(message: LossMessage) -> Self {
+        match message {
+            LossMessage::Unreachable(span) => Self::Unreachable(Nanoseconds(span)),
+            LossMessage::Silent(span) => Self::Silent(Nanoseconds(span)),
+            LossMessage::Restarted => Self::Restarted,
+            LossMessage::Left => Self::Left,
         }
     }
 }
@@ -203,7 +193,7 @@ impl From<LossWord> for MemberLoss {
 /// An [`Ending`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EndingWord {
+pub enum EndingMessage {
     Closed,
     EvictedSilent,
     EvictedLeft,
@@ -215,7 +205,7 @@ pub enum EndingWord {
     Aborted,
 }
 
-impl From<Ending> for EndingWord {
+impl From<Ending> for EndingMessage {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::Closed => Self::Closed,
@@ -231,38 +221,38 @@ impl From<Ending> for EndingWord {
     }
 }
 
-impl From<EndingWord> for Ending {
-    fn from(word: EndingWord) -> Self {
-        match word {
-            EndingWord::Closed => Self::Closed,
-            EndingWord::EvictedSilent => Self::Evicted(Eviction::Silent),
-            EndingWord::EvictedLeft => Self::Evicted(Eviction::Left),
-            EndingWord::EvictedRefused => Self::Evicted(Eviction::Refused),
-            EndingWord::EvictedAborted => Self::Evicted(Eviction::Aborted),
-            EndingWord::EvictedClosed => Self::Evicted(Eviction::Closed),
-            EndingWord::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
-            EndingWord::TooMuchMemory(asked_bytes, bytes_max) => {
+impl From<EndingMessage> for Ending {
+    fn from(message: EndingMessage) -> Self {
+        match message {
+            EndingMessage::Closed => Self::Closed,
+            EndingMessage::EvictedSilent => Self::Evicted(Eviction::Silent),
+            EndingMessage::EvictedLeft => Self::Evicted(Eviction::Left),
+            EndingMessage::EvictedRefused => Self::Evicted(Eviction::Refused),
+            EndingMessage::EvictedAborted => Self::Evicted(Eviction::Aborted),
+            EndingMessage::EvictedClosed => Self::Evicted(Eviction::Closed),
+            EndingMessage::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
+            EndingMessage::TooMuchMemory(asked_bytes, bytes_max) => {
                 Self::TooMuchMemory { asked_bytes, bytes_max }
             }
-            EndingWord::Aborted => Self::Aborted,
+            EndingMessage::Aborted => Self::Aborted,
         }
     }
 }
 
-/// What the daemon rings for.
+/// A wake-up of a client: five bytes, the kind and the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ring {
-    /// There are packets, or there is room, in the memory of a group.
-    Packets(u32),
-    /// There is something to be looked at.
-    News,
+pub enum Wakeup {
+    /// The ring of a group has new packets, or room.
+    Ring(u32),
+    /// There is an update.
+    Update,
 }
 
-impl Ring {
+impl Wakeup {
     pub fn write(self) -> [u8; 5] {
         let (kind, group) = match self {
-            Self::Packets(group) => (0, group),
-            Self::News => (1, 0),
+            Self::Ring(group) => (0, group),
+            Self::Update => (1, 0),
         };
         let [a, b, c, d] = group.to_be_bytes();
         [kind, a, b, c, d]
@@ -270,15 +260,8 @@ impl Ring {
 
     pub fn read(bytes: &[u8]) -> Self {
         match bytes {
-            [0, a, b, c, d] => Self::Packets(u32::from_be_bytes([*a, *b, *c, *d])),
-            _ => Self::News,
+            [0, a, b, c, d] => Self::Ring(u32::from_be_bytes([*a, *b, *c, *d])),
+            _ => Self::Update,
         }
-    }
-}
-
-/// The first packet of a group's memory.
-impl Memory {
-    pub const fn start(&self) -> Sequence {
-        Sequence(self.start)
     }
 }

@@ -1,4 +1,4 @@
-//! Who may have groups at a daemon, and how many.
+//! Which users may have groups at a daemon, and how many.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use treecast_terms::parse_size;
 
 use crate::NodeError;
 
-/// Who may have groups, how many, and how large. Of its rules the first one that is about a user holds.
+/// Which users may have groups, how many, and how large. The first rule that matches a user applies.
 #[derive(Debug, Clone)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -19,28 +19,28 @@ pub struct Policy {
 #[derive(Debug, Clone)]
 pub(super) struct Rule {
     name: String,
-    whom: Whom,
+    subject: Subject,
     groups_max: Option<usize>,
     memory_max: Option<u64>,
     numbers: Option<Vec<RangeInclusive<u32>>>,
 }
 
 #[derive(Debug, Clone)]
-enum Whom {
-    Everybody,
+enum Subject {
+    Everyone,
     These { users: Vec<u32>, groups: Vec<u32> },
 }
 
-/// Who a client is, as the kernel says.
+/// The credentials of a client's process, from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Person {
+pub(super) struct PeerCredentials {
     pub user: u32,
-    /// The groups of users that its process is in.
+    /// The group ids of the process.
     pub groups: Vec<u32>,
     pub process: i32,
 }
 
-impl fmt::Display for Person {
+impl fmt::Display for PeerCredentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match nix::unistd::User::from_uid(self.user.into()).ok().flatten() {
             Some(user) => write!(formatter, "{}", user.name)?,
@@ -93,16 +93,16 @@ enum NumberOrRange {
     Range(String),
 }
 
-/// A longer file is no policy.
+/// The longest file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl Default for Policy {
-    /// The user of this process and root, without bounds.
+    /// The user of this process and root, without limits.
     fn default() -> Self {
         let users = vec![0, rustix::process::getuid().as_raw()];
         let rule = Rule {
             name: "the rule without a policy file".into(),
-            whom: Whom::These { users, groups: Vec::new() },
+            subject: Subject::These { users, groups: Vec::new() },
             groups_max: None,
             memory_max: None,
             numbers: None,
@@ -115,20 +115,19 @@ impl Policy {
     /// Reads a policy from a file.
     ///
     /// # Errors
-    /// [`NodeError::Policy`] with the file, the line and what is wrong there.
+    /// [`NodeError::Policy`] with the file, the line and the problem.
     pub fn read(path: &Path) -> Result<Self, NodeError> {
-        let unread = |why: &dyn fmt::Display| {
-            NodeError::Policy(format!("{} could not be read: {why}", path.display()))
-        };
+        let unread =
+            |why: &dyn fmt::Display| NodeError::Policy(format!("cannot read {}: {why}", path.display()));
         let length = std::fs::metadata(path).map_err(|error| unread(&error))?.len();
         if length > FILE_BYTES_MAX {
-            return Err(unread(&"it is longer than a policy can be"));
+            return Err(unread(&"the file is too long for a policy"));
         }
         let text = std::fs::read_to_string(path).map_err(|error| unread(&error))?;
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Reads a policy from a text; `source` is what messages call it.
+    /// Parses a policy; `source` names it in messages.
     ///
     /// # Errors
     /// As [`Policy::read`].
@@ -145,14 +144,14 @@ impl Policy {
             rules.push(Rule::read(rule).map_err(|(at, why)| wrong(Some(at), &why))?);
         }
         if rules.is_empty() {
-            return Err(wrong(None, "it has no rule, so that nobody could have a group: [[rule]]"));
+            return Err(wrong(None, "no [[rule]], so no user could have a group"));
         }
         Ok(Self { rules })
     }
 
-    /// The rule about somebody, and its place; none: such a person may have nothing.
-    pub(super) fn rule_for(&self, person: &Person) -> Option<(usize, &Rule)> {
-        self.rules.iter().enumerate().find(|(_, rule)| rule.is_about(person))
+    /// The rule for a client, and its index; none: it may have no groups.
+    pub(super) fn rule_for(&self, peer: &PeerCredentials) -> Option<(usize, &Rule)> {
+        self.rules.iter().enumerate().find(|(_, rule)| rule.matches(peer))
     }
 }
 
@@ -180,16 +179,16 @@ impl Rule {
                     .ok()
                     .flatten()
                     .map(|group| group.gid.as_raw())
-                    .ok_or_else(|| (at, format!("there is no group of users {name} on this machine")))?,
+                    .ok_or_else(|| (at, format!("there is no user group {name} on this machine")))?,
             });
         }
-        let names_somebody = !users.is_empty() || !groups.is_empty();
-        let whom = match (file.everybody, names_somebody) {
-            (true, false) => Whom::Everybody,
-            (false, true) => Whom::These { users, groups },
-            (true, true) => return Err((at, "it is about everybody, and names users as well".into())),
+        let names_users = !users.is_empty() || !groups.is_empty();
+        let subject = match (file.everybody, names_users) {
+            (true, false) => Subject::Everyone,
+            (false, true) => Subject::These { users, groups },
+            (true, true) => return Err((at, "a rule for everybody cannot name users too".into())),
             (false, false) => {
-                return Err((at, "it says about nobody: users, user_groups, or everybody = true".into()));
+                return Err((at, "expected users, user_groups, or everybody = true".into()));
             }
         };
         let memory_max = file.memory_max.map(|memory| {
@@ -204,26 +203,27 @@ impl Rule {
                 let (at, number) = (number.span().start, number.into_inner());
                 match number {
                     NumberOrRange::Number(number) => Ok(number..=number),
-                    NumberOrRange::Range(text) => range_of_text(&text)
-                        .ok_or_else(|| (at, format!("{text} is no range of numbers such as 1000-1999"))),
+                    NumberOrRange::Range(text) => range_of_text(&text).ok_or_else(|| {
+                        (at, format!("invalid range {text}: expected a range such as 1000-1999"))
+                    }),
                 }
             });
             read.collect::<Result<Vec<_>, _>>()
         });
         Ok(Self {
             name: format!("rule {:?}", file.name.into_inner()),
-            whom,
+            subject,
             groups_max: file.groups_max,
             memory_max: memory_max.transpose()?,
             numbers: numbers.transpose()?,
         })
     }
 
-    fn is_about(&self, person: &Person) -> bool {
-        match &self.whom {
-            Whom::Everybody => true,
-            Whom::These { users, groups } => {
-                users.contains(&person.user) || person.groups.iter().any(|group| groups.contains(group))
+    fn matches(&self, peer: &PeerCredentials) -> bool {
+        match &self.subject {
+            Subject::Everyone => true,
+            Subject::These { users, groups } => {
+                users.contains(&peer.user) || peer.groups.iter().any(|group| groups.contains(group))
             }
         }
     }
@@ -236,26 +236,29 @@ impl Rule {
         self.memory_max
     }
 
-    /// Whether a user may have one more group, of this number.
+    /// Whether a user with `groups` groups may have another one, with this number.
     ///
     /// # Errors
     /// What the client is told.
     pub fn allows(&self, number: u32, groups: usize) -> Result<(), String> {
         if self.groups_max.is_some_and(|groups_max| groups >= groups_max) {
             let groups_max = self.groups_max.unwrap_or_default();
-            return Err(format!("{} allows {groups_max} groups at once, and {groups} are there", self.name));
+            return Err(format!(
+                "{} allows {groups_max} groups at once, and the user has {groups}",
+                self.name
+            ));
         }
         match &self.numbers {
             Some(numbers) if !numbers.iter().any(|range| range.contains(&number)) => {
-                let shown: Vec<String> = numbers.iter().map(shown).collect();
-                Err(format!("{} allows groups {}, and not {number}", self.name, shown.join(", ")))
+                let numbers: Vec<String> = numbers.iter().map(range_as_text).collect();
+                Err(format!("{} allows groups {}, and not {number}", self.name, numbers.join(", ")))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn shown(range: &RangeInclusive<u32>) -> String {
+fn range_as_text(range: &RangeInclusive<u32>) -> String {
     let (first, last) = (range.start(), range.end());
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
@@ -270,12 +273,12 @@ fn range_of_text(text: &str) -> Option<RangeInclusive<u32>> {
 mod tests {
     use super::*;
 
-    fn person(user: u32, groups: &[u32]) -> Person {
-        Person { user, groups: groups.to_vec(), process: 1 }
+    fn peer(user: u32, groups: &[u32]) -> PeerCredentials {
+        PeerCredentials { user, groups: groups.to_vec(), process: 1 }
     }
 
     #[test]
-    fn the_first_rule_about_somebody_holds() {
+    fn the_first_matching_rule_applies() {
         let text = r#"
             [[rule]]
             name = "one"
@@ -294,32 +297,32 @@ mod tests {
             groups_max = 0
         "#;
         let policy = Policy::parse(text, "policy").unwrap();
-        let rule = |who: &Person| policy.rule_for(who).unwrap().1.clone();
-        let one = rule(&person(1000, &[50]));
+        let rule = |who: &PeerCredentials| policy.rule_for(who).unwrap().1.clone();
+        let one = rule(&peer(1000, &[50]));
         assert_eq!((one.name(), one.memory_max()), ("rule \"one\"", Some(64 << 20)));
-        assert_eq!(rule(&person(0, &[])).name(), "rule \"one\"");
-        assert_eq!(rule(&person(2000, &[1, 50])).name(), "rule \"staff\"");
-        assert_eq!(rule(&person(2000, &[])).name(), "rule \"all\"");
+        assert_eq!(rule(&peer(0, &[])).name(), "rule \"one\"");
+        assert_eq!(rule(&peer(2000, &[1, 50])).name(), "rule \"staff\"");
+        assert_eq!(rule(&peer(2000, &[])).name(), "rule \"all\"");
         assert!(one.allows(1000, 1).is_ok() && one.allows(7, 0).is_ok());
         let refusals = [(2000, 0), (1000, 2)].map(|(number, groups)| one.allows(number, groups).unwrap_err());
         assert_eq!(
             refusals,
             [
                 "rule \"one\" allows groups 1000-1999, 7, and not 2000",
-                "rule \"one\" allows 2 groups at once, and 2 are there"
+                "rule \"one\" allows 2 groups at once, and the user has 2"
             ]
         );
     }
 
     #[test]
-    fn without_a_file_others_have_nothing() {
+    fn without_a_file_other_users_have_no_groups() {
         let policy = Policy::default();
-        assert!(policy.rule_for(&person(0, &[])).is_some());
-        assert!(policy.rule_for(&person(12_345, &[0])).is_none());
+        assert!(policy.rule_for(&peer(0, &[])).is_some());
+        assert!(policy.rule_for(&peer(12_345, &[0])).is_none());
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_name_the_line() {
         for (text, line, what) in [
             ("[[rule]]\nname = \"a\"\neverybody = true\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[[rule]]\nname = \"a\"\nusers = [\"nobody-has-this\"]\n", 3, "there is no user"),
@@ -329,8 +332,8 @@ mod tests {
                 4,
                 "invalid size '64 apples'",
             ),
-            ("[[rule]]\nname = \"a\"\neverybody = true\nnumbers = [\"9-1\"]\n", 4, "no range"),
-            ("[[rule]]\nname = \"a\"\n", 2, "about nobody"),
+            ("[[rule]]\nname = \"a\"\neverybody = true\nnumbers = [\"9-1\"]\n", 4, "invalid range 9-1"),
+            ("[[rule]]\nname = \"a\"\n", 2, "expected users"),
             ("[[rule]]\nusers = [1]\n", 1, "missing field `name`"),
             ("rules = 1\n", 1, "unknown field"),
             ("[[rule]\n", 1, ""),
@@ -338,6 +341,6 @@ mod tests {
             let error = Policy::parse(text, "p.toml").unwrap_err().to_string();
             assert!(error.starts_with(&format!("p.toml, line {line}: ")) && error.contains(what), "{error}");
         }
-        assert!(Policy::parse("", "p.toml").unwrap_err().to_string().contains("no rule"));
+        assert!(Policy::parse("", "p.toml").unwrap_err().to_string().contains("no [[rule]]"));
     }
 }

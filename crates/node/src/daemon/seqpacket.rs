@@ -1,4 +1,4 @@
-//! Messages with descriptors on a Unix socket.
+//! Packets with descriptors on a Unix socket (`SOCK_SEQPACKET`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,33 +9,33 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// As many descriptors come with a message at most.
+/// The most descriptors of a packet.
 pub const DESCRIPTORS_MAX: usize = 3;
 
-/// What has come.
+/// The result of receiving.
 #[derive(Debug)]
 pub enum Received {
-    /// So many bytes.
+    /// A packet of this many bytes.
     Message(usize),
-    /// A message that is longer than there is room for.
+    /// The packet is longer than the buffer.
     TooLong,
-    /// Nothing comes any more.
+    /// The peer has closed the connection.
     End,
 }
 
-/// Sends a message. Whoever is gone does not raise a signal.
+/// Sends a packet. A closed connection is an error, and raises no signal.
 pub fn send(
     socket: impl AsFd,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
-    may_wait: bool,
+    may_block: bool,
 ) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let flags = SendFlags::NOSIGNAL | if may_wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
+    let flags = SendFlags::NOSIGNAL | if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
     loop {
         match sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
             Err(rustix::io::Errno::INTR) => {}
@@ -44,17 +44,17 @@ pub fn send(
     }
 }
 
-/// Takes in a message; descriptors that come with it are put into `descriptors`, or thrown away without it.
+/// Receives a packet. Its descriptors are appended to `descriptors`, or closed without it.
 pub fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
     descriptors: Option<&mut Vec<OwnedFd>>,
-    may_wait: bool,
+    may_block: bool,
 ) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let space = if descriptors.is_some() { &mut space[..] } else { &mut [] };
     let mut ancillary = RecvAncillaryBuffer::new(space);
-    let flags = RecvFlags::CMSG_CLOEXEC | if may_wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let flags = RecvFlags::CMSG_CLOEXEC | if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let received = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags) {
             Err(rustix::io::Errno::INTR) => {}
@@ -71,7 +71,7 @@ pub fn receive(
     Ok(if received.flags.contains(ReturnFlags::TRUNC) {
         Received::TooLong
     } else if received.bytes == 0 {
-        // An empty message is none.
+        // Neither side sends empty packets.
         Received::End
     } else {
         Received::Message(received.bytes)

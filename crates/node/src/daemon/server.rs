@@ -1,6 +1,6 @@
-//! The daemon's door: a thread that all clients come to, and that does what they ask for.
+//! The daemon: one thread accepts all clients and handles their messages.
 
-#![expect(unsafe_code, reason = "the groups of users that a client is in")]
+#![expect(unsafe_code, reason = "SO_PEERGROUPS")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,42 +21,42 @@ use rustix::net::{
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
-use super::client_link::Ear;
-use super::messages::{Answer, MESSAGE_BYTES_MAX};
-use super::policy::{Person, Policy};
+use super::client_link::ClientWaker;
+use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
+use super::policy::{PeerCredentials, Policy};
 use super::seqpacket::{self, Received};
-use super::session::{Desk, Session, User};
+use super::session::{ServerState, Session, User};
 use crate::api::node::Node;
 use crate::{NodeError, NodeSettings};
 
-/// As many clients are there at once, and as many of one user.
+/// The most clients, in total and per user.
 const CLIENTS_MAX: usize = 1_024;
 const CLIENTS_PER_USER_MAX: usize = 256;
 
-/// As many messages of a client are taken in before others have their turn.
-const TURN_MESSAGES: usize = 16;
+/// The most messages of a client that are handled before the other clients have their turn.
+const MESSAGES_PER_TURN_MAX: usize = 16;
 
-/// So many clients may be about to come.
+/// The most connections that wait for `accept`.
 const BACKLOG: i32 = 128;
 
-/// What the thread is woken by, beside clients.
+/// The tokens of what wakes the thread; those of clients follow.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const FIRST_CLIENT: u64 = 2;
 
-/// When no client could be let in, that is tried again so much later.
-const PAUSE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The pause after `accept` has failed.
+const ACCEPT_BACKOFF: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Groups that end with the daemon have so long for it.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long groups may take to end when the daemon ends.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A node of this process that serves others, on a Unix socket.
+/// A node of this process that serves other processes, on a Unix socket.
 #[derive(Debug)]
 pub struct Daemon {
     node: Node,
-    desk: Desk,
+    state: ServerState,
     path: PathBuf,
-    /// The socket's file, by which it is known again.
+    /// The device and inode of the socket's file.
     file: (u64, u64),
     listener: OwnedFd,
     stop: Arc<OwnedFd>,
@@ -64,39 +64,39 @@ pub struct Daemon {
     sessions: BTreeMap<u64, Session>,
     next: u64,
     counters: DaemonCounters,
-    /// No client is let in for now: the system had no descriptor for one, or no memory.
+    /// Accepting has failed, because descriptors or memory are exhausted, and is tried again later.
     is_paused: bool,
 }
 
-/// What a daemon has counted.
+/// The counters of a daemon.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DaemonCounters {
-    /// Clients that were let in.
+    /// Accepted clients.
     pub clients: u64,
-    /// Clients that were not let in, or sent away later.
+    /// Rejected clients, also those that were disconnected later because of an invalid message.
     pub refused: u64,
     /// Groups that were given up since what their applications wrote cannot be.
     pub invalid: u64,
 }
 
-/// Ends a daemon, from another thread.
+/// Stops a daemon, from another thread.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    /// Ends it. [`Daemon::serve`] comes back.
+    /// Stops it: [`Daemon::serve`] returns.
     pub fn stop(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
 
 impl Daemon {
-    /// Opens a node in this process, and a socket at a path whose folder is made if it is missing. What a dead daemon has left there
-    /// is replaced.
+    /// Opens a node in this process, and a socket at a path, whose directory is created if it is missing. The socket of a daemon that
+    /// has died is replaced.
     ///
     /// # Errors
-    /// Those of [`Node::open`]; [`NodeError::Daemon`], if a daemon is there already; [`NodeError::System`].
+    /// Those of [`Node::open`]; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
     pub fn open(settings: &NodeSettings, path: &Path, policy: Policy) -> Result<Self, NodeError> {
         raise_descriptor_limit();
         let (listener, file) = open_socket(path)?;
@@ -114,7 +114,7 @@ impl Daemon {
         listener: OwnedFd,
         file: (u64, u64),
     ) -> Result<Self, NodeError> {
-        let node = Node::open_here(settings)?;
+        let (node, engine) = Node::open_here(settings)?;
         let what = "cannot watch descriptors";
         let make = || {
             let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -125,10 +125,10 @@ impl Daemon {
             Ok((stop, watch))
         };
         let (stop, watch) = make().map_err(|source: io::Error| NodeError::System { what, source })?;
-        let desk = Desk { shared: node.shared(), policy, users: BTreeMap::new() };
+        let state = ServerState { engine, policy, users: BTreeMap::new() };
         Ok(Self {
             node,
-            desk,
+            state,
             path: path.into(),
             file,
             listener,
@@ -141,27 +141,27 @@ impl Daemon {
         })
     }
 
-    /// Where the node listens.
+    /// The address at which the node listens.
     pub fn address(&self) -> SocketAddr {
         self.node.address()
     }
 
-    /// Where clients come to.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What ends it.
+    /// Stops the daemon.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// What has been counted.
+    /// The counters.
     pub fn counters(&self) -> DaemonCounters {
-        DaemonCounters { invalid: self.desk.shared.with(|engine| engine.invalid()), ..self.counters }
+        DaemonCounters { invalid: self.state.engine.with(|engine| engine.invalid()), ..self.counters }
     }
 
-    /// Serves clients until it is ended. Then all groups are told, the program leaves the interfaces, and the socket is removed.
+    /// Serves clients until it is stopped. Then it ends all groups, detaches the program from the interfaces, and removes the socket.
     ///
     /// # Errors
     /// [`NodeError::System`].
@@ -171,7 +171,7 @@ impl Daemon {
             let empty =
                 epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(STOP) };
             let mut events = [empty; 64];
-            let time = self.is_paused.then_some(&PAUSE);
+            let time = self.is_paused.then_some(&ACCEPT_BACKOFF);
             let count = match epoll::wait(&self.watch, &mut events[..], time) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -193,19 +193,17 @@ impl Daemon {
     }
 
     fn serve_client(&mut self, number: u64, buffer: &mut [u8]) {
-        for _ in 0..TURN_MESSAGES {
+        for _ in 0..MESSAGES_PER_TURN_MAX {
             let Some(session) = self.sessions.get_mut(&number) else { return };
             let handled = match seqpacket::receive(&session.socket, buffer, None, false) {
-                Ok(Received::Message(length)) => session.handle(&mut self.desk, &buffer[..length]),
-                Ok(Received::TooLong) => {
-                    Err(format!("a message of more than {MESSAGE_BYTES_MAX} bytes is none"))
-                }
+                Ok(Received::Message(length)) => session.handle(&mut self.state, &buffer[..length]),
+                Ok(Received::TooLong) => Err(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok(Received::End) | Err(_) => return self.remove(number),
             };
-            if let Err(why) = handled {
-                tracing::warn!(client = %session.person, %why, "a client is sent away");
-                let _ = session.say(&Answer::Refused { why }, &[]);
+            if let Err(reason) = handled {
+                tracing::warn!(client = %session.peer, %reason, "a client is disconnected");
+                let _ = session.send(&DaemonMessage::Refused { reason }, &[]);
                 self.counters.refused += 1;
                 return self.remove(number);
             }
@@ -214,10 +212,10 @@ impl Daemon {
 
     fn remove(&mut self, number: u64) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        session.end(&self.desk);
-        let groups = session.groups();
-        tracing::info!(client = %session.person, groups, "a client has gone");
-        if let Some(user) = self.desk.users.get_mut(&session.person.user) {
+        session.end(&self.state);
+        let groups = session.group_count();
+        tracing::info!(client = %session.peer, groups, "a client has disconnected");
+        if let Some(user) = self.state.users.get_mut(&session.peer.user) {
             user.clients -= 1;
         }
     }
@@ -230,51 +228,51 @@ impl Daemon {
                 return;
             }
             Err(error) => {
-                tracing::error!(%error, "no client can be let in for a second");
+                tracing::error!(%error, "cannot accept clients; the next attempt is in one second");
                 return self.pause(true);
             }
         };
-        match self.let_in(&socket) {
+        match self.admit(&socket) {
             Ok(()) => {}
-            Err(why) => {
+            Err(reason) => {
                 self.counters.refused += 1;
-                let text = serde_json::to_vec(&Answer::Refused { why }).unwrap_or_default();
+                let text = serde_json::to_vec(&DaemonMessage::Refused { reason }).unwrap_or_default();
                 let _ = seqpacket::send(&socket, &text, &[], false);
             }
         }
     }
 
-    /// Lets a client in.
+    /// Starts the session of a client.
     ///
     /// # Errors
-    /// Why not.
-    fn let_in(&mut self, socket: &OwnedFd) -> Result<(), String> {
-        let unknown = |error| format!("the system does not say who this is: {error}");
-        let person = person_of(socket).map_err(unknown)?;
-        let Some((place, rule)) = self.desk.policy.rule_for(&person) else {
-            let why = format!("the daemon's policy has no rule for {person}");
-            tracing::warn!(%why, "a client is refused");
-            return Err(why);
+    /// Why the client is rejected.
+    fn admit(&mut self, socket: &OwnedFd) -> Result<(), String> {
+        let unknown = |error| format!("cannot read the credentials of the client: {error}");
+        let peer = peer_credentials(socket).map_err(unknown)?;
+        let Some((index, rule)) = self.state.policy.rule_for(&peer) else {
+            let reason = format!("the daemon's policy has no rule for {peer}");
+            tracing::warn!(%reason, "a client is rejected");
+            return Err(reason);
         };
-        let user = self.desk.users.entry(person.user);
+        let user = self.state.users.entry(peer.user);
         let user = user.or_insert_with(|| User::new(rule.name(), rule.memory_max()));
         if self.sessions.len() >= CLIENTS_MAX || user.clients >= CLIENTS_PER_USER_MAX {
-            let why = format!(
-                "the daemon has {} clients, {} of them of this user, and no room for another",
+            let reason = format!(
+                "the daemon has {} clients, {} of them of this user, and accepts no more",
                 self.sessions.len(),
                 user.clients
             );
-            tracing::warn!(client = %person, %why, "a client is refused");
-            return Err(why);
+            tracing::warn!(client = %peer, %reason, "a client is rejected");
+            return Err(reason);
         }
         let number = self.next;
-        let session = new_session(&self.node, socket, person, place).and_then(|session| {
+        let session = new_session(&self.node, socket, peer, index).and_then(|session| {
             let data = epoll::EventData::new_u64(number);
             epoll::add(&self.watch, &session.socket, data, epoll::EventFlags::IN)?;
             Ok(session)
         });
         let session = session.map_err(|error| format!("the daemon cannot serve another client: {error}"))?;
-        tracing::info!(client = %session.person, rule = rule.name(), "a client has come");
+        tracing::info!(client = %session.peer, rule = rule.name(), "a client has connected");
         user.clients += 1;
         self.next += 1;
         self.counters.clients += 1;
@@ -289,14 +287,14 @@ impl Daemon {
         self.is_paused = is_paused;
     }
 
-    /// Ends in order. Clients learn it when their connections end.
+    /// Ends all sessions. Clients see that their connections close.
     fn end(&mut self) -> DaemonCounters {
-        tracing::info!(clients = self.sessions.len(), "the daemon ends");
+        tracing::info!(clients = self.sessions.len(), "the daemon stops");
         for session in self.sessions.values() {
-            session.end(&self.desk);
+            session.end(&self.state);
         }
-        if self.node.close(Some(FAREWELL)).is_err() {
-            tracing::warn!("groups have not ended in time");
+        if self.node.close(Some(END_TIMEOUT)).is_err() {
+            tracing::warn!("groups have not ended within the timeout");
         }
         self.counters()
     }
@@ -304,37 +302,37 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Another daemon may have taken the place meanwhile.
+        // Another daemon may have replaced the socket meanwhile.
         if file_of(&self.path).ok() == Some(self.file) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn new_session(node: &Node, socket: &OwnedFd, person: Person, rule: usize) -> io::Result<Session> {
+fn new_session(node: &Node, socket: &OwnedFd, peer: PeerCredentials, rule: usize) -> io::Result<Session> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (bell, for_client) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let (daemon_end, client_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let wake = UdpSocket::bind((node.address().ip(), 0))?;
     wake.set_nonblocking(true)?;
-    let ear = Ear { bell, wake_port: wake.local_addr()?.port() };
-    Ok(Session::new(socket.try_clone()?, person, rule, ear, for_client, wake))
+    let waker = ClientWaker { socket: daemon_end, wake_port: wake.local_addr()?.port() };
+    Ok(Session::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
 }
 
-/// Who is at the other end.
-fn person_of(socket: &OwnedFd) -> io::Result<Person> {
+/// The credentials of the peer's process.
+fn peer_credentials(socket: &OwnedFd) -> io::Result<PeerCredentials> {
     let peer = sockopt::socket_peercred(socket)?;
     let mut groups = peer_groups(socket)?;
     groups.push(peer.gid.as_raw());
-    Ok(Person { user: peer.uid.as_raw(), groups, process: peer.pid.as_raw_pid() })
+    Ok(PeerCredentials { user: peer.uid.as_raw(), groups, process: peer.pid.as_raw_pid() })
 }
 
-/// The groups of users that the process at the other end was in when it connected.
+/// The supplementary groups of the peer's process when it connected (`SO_PEERGROUPS`).
 fn peer_groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
     const GROUPS_MAX: usize = 65_536;
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: the system writes at most so many bytes, which are there, and says how many.
+        // SAFETY: the system writes at most `bytes` bytes, which the vector has, and returns their number.
         let answer = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -356,22 +354,22 @@ fn peer_groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Opens the socket; the answer has its file, too.
+/// Opens the socket; returns it with the device and inode of its file.
 fn open_socket(path: &Path) -> Result<(OwnedFd, (u64, u64)), NodeError> {
     let fail = |source: io::Error| {
         NodeError::Daemon(format!("the daemon cannot listen at {}: {source}", path.display()))
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(fail)?;
-    // Of two daemons that begin at once one finds the other.
+    // The lock orders two daemons that start at the same time.
     let lock = fs::File::open(folder).map_err(fail)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(fail(io::Error::other("a file is there that is no socket")));
+            return Err(fail(io::Error::other("the file is not a socket")));
         }
-        if answers(path) {
-            return Err(fail(io::Error::other("a daemon listens there already")));
+        if is_served(path) {
+            return Err(fail(io::Error::other("another daemon listens there")));
         }
         fs::remove_file(path).map_err(fail)?;
     }
@@ -391,8 +389,8 @@ fn file_of(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Whether somebody listens at a socket.
-fn answers(path: &Path) -> bool {
+/// Whether a process listens at a socket.
+fn is_served(path: &Path) -> bool {
     let connected = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -400,11 +398,11 @@ fn answers(path: &Path) -> bool {
         None,
     )
     .and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
-    // Who has more who wait than it takes in is alive, and so is who is no daemon of this kind.
+    // Any other error, such as a full backlog, comes from a process that listens.
     !matches!(connected, Err(rustix::io::Errno::CONNREFUSED))
 }
 
-/// A client takes two descriptors, and the memory of its groups two until it has them: as many as this process may have.
+/// Raises the limit of descriptors: a client needs two, and each of its groups two until the client has them.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });

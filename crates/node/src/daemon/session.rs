@@ -1,4 +1,4 @@
-//! One client of the daemon: what it asks for, and what it has.
+//! One client of the daemon: its requests, and its groups.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -8,32 +8,35 @@ use std::sync::{Arc, Weak};
 
 use treecast_proto::{GroupId, Input, MemberId, Refused, Sequence};
 
-use super::client_link::{Budget, Ear, Line, Share};
+use super::client_link::{Budget, ClientLink, ClientWaker, Share};
 use super::messages::{
-    Answer, Ask, LOSSES_AT_ONCE, LossWord, MEMBERS_AT_ONCE, News, PlacedWord, Terms, VERSION,
+    ClientMessage, DaemonMessage, GroupUpdate, LOSSES_PER_UPDATE_MAX, LossMessage, MEMBERS_PER_ANSWER_MAX,
+    PlacementMessage, SettingsMessage, VERSION,
 };
-use super::policy::{Person, Policy};
+use super::policy::{PeerCredentials, Policy};
 use super::seqpacket::{self, DESCRIPTORS_MAX};
+use crate::NodeError;
 use crate::api::addresses::find_own;
-use crate::engine::enter;
-use crate::engine::{Request, Shared};
-use crate::memory::shared_group::{Channel, State};
-use crate::{GroupSettings, NodeError};
+use crate::api::config::GroupConfig;
+use crate::engine::backend::Backend;
+use crate::engine::query::{Answer, Query};
+use crate::engine::{EngineHandle, Request, enter};
+use crate::memory::shared_group::{GroupState, SharedGroup};
 
-/// What all clients have in common.
+/// The state that all sessions share.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub shared: Arc<Shared>,
+pub(super) struct ServerState {
+    pub engine: Arc<EngineHandle>,
     pub policy: Policy,
     pub users: BTreeMap<u32, User>,
 }
 
-/// What a user has, in all its processes.
+/// What all processes of a user have.
 #[derive(Debug)]
 pub(super) struct User {
     pub clients: usize,
     budget: Arc<Budget>,
-    groups: Vec<Weak<Channel>>,
+    groups: Vec<Weak<SharedGroup>>,
 }
 
 impl User {
@@ -42,8 +45,8 @@ impl User {
         Self { clients: 0, budget: Arc::new(budget), groups: Vec::new() }
     }
 
-    /// How many groups it has; those of clients that have gone count until they are over.
-    fn groups(&mut self) -> usize {
+    /// The number of the user's groups. A group of a client that has gone counts until it has ended.
+    fn group_count(&mut self) -> usize {
         self.groups.retain(|group| group.upgrade().is_some_and(|group| !group.has_ended()));
         self.groups.len()
     }
@@ -53,265 +56,259 @@ impl User {
 #[derive(Debug)]
 pub(super) struct Session {
     pub socket: OwnedFd,
-    pub person: Person,
-    /// The place of the rule that is about it.
+    pub peer: PeerCredentials,
+    /// The index of the policy's rule for this client.
     rule: usize,
-    ear: Arc<Ear>,
-    /// What the client is given when it says its first word.
-    gift: Option<(OwnedFd, UdpSocket)>,
-    groups: BTreeMap<GroupId, Held>,
+    waker: Arc<ClientWaker>,
+    /// The client's ends of its wake-ups, until they are sent with the answer to its first message.
+    client_ends: Option<(OwnedFd, UdpSocket)>,
+    groups: BTreeMap<GroupId, ClientGroup>,
 }
 
-/// A group that a client has.
+/// A group of a client.
 #[derive(Debug)]
-struct Held {
-    channel: Arc<Channel>,
-    losses_told: usize,
+struct ClientGroup {
+    shared_group: Arc<SharedGroup>,
+    /// The number of losses that the client knows.
+    losses_sent: usize,
 }
 
-/// What is answered, and what comes with it.
-type Reply = (Answer, Vec<OwnedFd>);
+/// How a client takes part in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Create,
+    Join { sends_join: bool },
+}
+
+/// An answer, and the descriptors that are sent with it.
+type Reply = (DaemonMessage, Vec<OwnedFd>);
 
 impl Session {
     pub fn new(
         socket: OwnedFd,
-        person: Person,
+        peer: PeerCredentials,
         rule: usize,
-        ear: Ear,
-        bell: OwnedFd,
-        wake: UdpSocket,
+        waker: ClientWaker,
+        client_ends: (OwnedFd, UdpSocket),
     ) -> Self {
-        Self { socket, person, rule, ear: Arc::new(ear), gift: Some((bell, wake)), groups: BTreeMap::new() }
+        let (waker, client_ends) = (Arc::new(waker), Some(client_ends));
+        Self { socket, peer, rule, waker, client_ends, groups: BTreeMap::new() }
     }
 
-    /// How many groups it has.
-    pub fn groups(&self) -> usize {
+    /// The number of its groups.
+    pub fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Does what a message asks for.
+    /// Handles a message.
     ///
     /// # Errors
-    /// Why the client does not belong here.
-    pub fn handle(&mut self, desk: &mut Desk, message: &[u8]) -> Result<(), String> {
-        let ask = serde_json::from_slice(message).map_err(|error| format!("no word of a client: {error}"))?;
-        if self.gift.is_some() && !matches!(ask, Ask::Hello { .. }) {
-            return Err("the first word is hello".into());
+    /// Why the client is disconnected.
+    pub fn handle(&mut self, state: &mut ServerState, message: &[u8]) -> Result<(), String> {
+        let message = serde_json::from_slice(message).map_err(|error| format!("invalid message: {error}"))?;
+        if self.client_ends.is_some() && !matches!(message, ClientMessage::Hello { .. }) {
+            return Err("the first message is hello".into());
         }
-        let Some((answer, descriptors)) = self.answer(desk, ask)? else { return Ok(()) };
-        self.say(&answer, &descriptors)
+        let Some((answer, descriptors)) = self.reply(state, message)? else { return Ok(()) };
+        self.send(&answer, &descriptors)
     }
 
     /// # Errors
-    /// Why it cannot be said.
-    pub fn say(&self, answer: &Answer, descriptors: &[OwnedFd]) -> Result<(), String> {
+    /// Why it cannot be sent.
+    pub fn send(&self, answer: &DaemonMessage, descriptors: &[OwnedFd]) -> Result<(), String> {
         let text = serde_json::to_vec(answer).map_err(|error| error.to_string())?;
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        debug_assert!(descriptors.len() <= DESCRIPTORS_MAX, "there is room for them");
-        // Whoever asks without taking answers is not waited for.
+        debug_assert!(descriptors.len() <= DESCRIPTORS_MAX, "the client has room for the descriptors");
+        // The daemon does not block on a client that does not read its answers.
         seqpacket::send(&self.socket, &text, &descriptors, false)
-            .map_err(|error| format!("it does not take its answers: {error}"))
+            .map_err(|error| format!("it does not read its answers: {error}"))
     }
 
-    fn answer(&mut self, desk: &mut Desk, ask: Ask) -> Result<Option<Reply>, String> {
-        let reply = match ask {
-            Ask::Hello { version } => self.welcome(desk, version)?,
-            Ask::Lead { terms } => self.entered(desk, terms, None),
-            Ask::Follow { terms, asks: sends_join } => self.entered(desk, terms, Some(sends_join)),
-            Ask::Look => self.news(),
-            Ask::Kick => {
-                self.groups.values().for_each(|held| held.channel.give_news());
-                desk.shared.kick();
-                return Ok(None);
+    fn reply(&mut self, state: &mut ServerState, message: ClientMessage) -> Result<Option<Reply>, String> {
+        match message {
+            ClientMessage::Hello { version } => return self.welcome(state, version).map(Some),
+            ClientMessage::CreateGroup { settings } => {
+                return Ok(Some(self.enter_or_refuse(state, settings, Entry::Create)));
             }
-            Ask::Close { group } => return Ok(self.ask(desk, group, |group| Input::Close { group })),
-            Ask::Leave { group } => return Ok(self.ask(desk, group, |group| Input::Leave { group })),
-            Ask::Abort { group } => return Ok(self.ask(desk, group, |group| Input::Abort { group })),
-            Ask::Forward { group, upto, child } => {
-                let (upto, child) = (Sequence(upto), child.map(MemberId));
-                return Ok(self.ask(desk, group, |group| Input::Forward { group, upto, child }));
+            ClientMessage::JoinGroup { settings, sends_join } => {
+                return Ok(Some(self.enter_or_refuse(state, settings, Entry::Join { sends_join })));
             }
-            Ask::End { group } => {
+            ClientMessage::PollUpdate => return Ok(Some(self.update())),
+            ClientMessage::Query(query) => {
+                return Ok(Some((DaemonMessage::Answer(self.answer(state, query)), Vec::new())));
+            }
+            ClientMessage::Wake => {
+                self.groups.values().for_each(|entry| entry.shared_group.mark_progress());
+                state.engine.wake();
+            }
+            ClientMessage::Close { group } => self.request(state, Input::Close { group: GroupId(group) }),
+            ClientMessage::Leave { group } => self.request(state, Input::Leave { group: GroupId(group) }),
+            ClientMessage::Abort { group } => self.request(state, Input::Abort { group: GroupId(group) }),
+            ClientMessage::Forward { group, upto, child } => {
+                let (group, upto, child) = (GroupId(group), Sequence(upto), child.map(MemberId));
+                self.request(state, Input::Forward { group, upto, child });
+            }
+            ClientMessage::End { group } => {
                 if self.groups.contains_key(&GroupId(group)) {
-                    desk.shared.request(Request::End(GroupId(group)));
+                    state.engine.send_request(Request::End(GroupId(group)));
                 }
-                return Ok(None);
             }
-            Ask::Children { group } => self.members(desk, group, crate::engine::Engine::children),
-            Ask::Awaited { group } => self.members(desk, group, crate::engine::Engine::awaited),
-            Ask::Counters { group } => {
-                let own = self.own(group);
-                let counters = own.and_then(|group| desk.shared.with(|engine| engine.counters(group)));
-                let numbers = counters.map(|counters| counters.values().map(|(_, count)| count).collect());
-                (Answer::Numbers { numbers }, Vec::new())
-            }
-            Ask::KernelCounters { group } => {
-                let own = self.own(group);
-                let counts = own.and_then(|group| desk.shared.with(|engine| engine.kernel_counters(group)));
-                let numbers = counts.map(|counts| counts.values());
-                (Answer::Numbers { numbers }, Vec::new())
-            }
-            Ask::Strays => {
-                let strays = desk.shared.with(|engine| engine.strays());
-                let numbers = Some(strays.values().map(|(_, count)| count).collect());
-                (Answer::Numbers { numbers }, Vec::new())
-            }
-        };
-        Ok(Some(reply))
+        }
+        Ok(None)
     }
 
-    fn welcome(&mut self, desk: &Desk, version: u32) -> Result<Reply, String> {
+    fn welcome(&mut self, state: &ServerState, version: u32) -> Result<Reply, String> {
         if version != VERSION {
-            return Err(format!("the daemon speaks version {VERSION}, and not {version}"));
+            return Err(format!("the daemon uses version {VERSION} of the protocol, and not {version}"));
         }
-        let (bell, wake) = self.gift.take().ok_or("hello was said already")?;
-        let (address, has_kernel) = (desk.shared.address(), desk.shared.has_kernel());
-        Ok((Answer::Welcome { address, has_kernel }, vec![bell, wake.into()]))
+        let (wakeups, kernel_wakeups) = self.client_ends.take().ok_or("duplicate hello")?;
+        let (address, has_kernel) = (state.engine.address(), state.engine.has_kernel());
+        Ok((DaemonMessage::Welcome { address, has_kernel }, vec![wakeups, kernel_wakeups.into()]))
     }
 
-    /// A group of this client.
-    fn own(&self, group: u32) -> Option<GroupId> {
-        Some(GroupId(group)).filter(|group| self.groups.contains_key(group))
-    }
-
-    /// Hands on what an application asks of its group, which may be over already.
-    fn ask(&self, desk: &Desk, group: u32, input: impl FnOnce(GroupId) -> Input<'static>) -> Option<Reply> {
-        if let Some(held) = self.groups.get(&GroupId(group)) {
-            held.channel.give_news();
-            desk.shared.request(Request::Input(input(GroupId(group))));
+    /// Passes a request to the engine, if its group is the client's. The group may have ended.
+    fn request(&self, state: &ServerState, input: Input<'static>) {
+        if let Some(entry) = input.group().and_then(|group| self.groups.get(&group)) {
+            entry.shared_group.mark_progress();
+            state.engine.request(input);
         }
-        None
     }
 
-    fn members(
-        &self,
-        desk: &Desk,
-        group: u32,
-        find: impl FnOnce(&crate::engine::Engine, GroupId) -> Vec<MemberId>,
-    ) -> Reply {
-        let found = self.own(group).map(|group| desk.shared.with(|engine| find(engine, group)));
-        let members = found.unwrap_or_default().into_iter().take(MEMBERS_AT_ONCE).map(|member| member.0);
-        (Answer::Members { members: members.collect() }, Vec::new())
+    /// Answers a query about a group of this client; about another group as if it did not exist.
+    fn answer(&self, state: &ServerState, query: Query) -> Answer {
+        if query.group().is_some_and(|group| !self.groups.contains_key(&group)) {
+            return query.empty_answer();
+        }
+        let mut answer = state.engine.query(query);
+        if let Answer::Members(members) = &mut answer {
+            members.truncate(MEMBERS_PER_ANSWER_MAX);
+        }
+        answer
     }
 
-    fn entered(&mut self, desk: &mut Desk, terms: Terms, follows: Option<bool>) -> Reply {
-        match self.enter(desk, terms, follows) {
+    fn enter_or_refuse(&mut self, state: &mut ServerState, settings: SettingsMessage, entry: Entry) -> Reply {
+        match self.enter(state, settings, entry) {
             Ok(reply) => reply,
             Err(error) => {
-                let why = error.to_string();
-                tracing::warn!(client = %self.person, %why, "a group is refused");
-                (Answer::Refused { why }, Vec::new())
+                let reason = error.to_string();
+                tracing::warn!(client = %self.peer, %reason, "a group is refused");
+                (DaemonMessage::Refused { reason }, Vec::new())
             }
         }
     }
 
-    /// Takes part in a group for the client: as its root, or following it.
-    fn enter(&mut self, desk: &mut Desk, terms: Terms, follows: Option<bool>) -> Result<Reply, NodeError> {
-        let settings = terms.read()?;
-        settings.check()?;
-        let group = settings.group;
-        self.groups.retain(|_, held| !held.channel.has_ended());
-        let no_rule = || NodeError::Daemon("the policy has no rule about this user any more".into());
-        let (_, rule) = desk
-            .policy
-            .rule_for(&self.person)
-            .filter(|(place, _)| *place == self.rule)
-            .ok_or_else(no_rule)?;
-        let user = desk.users.get_mut(&self.person.user).ok_or_else(no_rule)?;
-        rule.allows(group.0, user.groups()).map_err(NodeError::Daemon)?;
-        if desk.shared.with(|engine| engine.knows(group)) {
+    /// Takes part in a group for the client.
+    fn enter(
+        &mut self,
+        state: &mut ServerState,
+        settings: SettingsMessage,
+        entry: Entry,
+    ) -> Result<Reply, NodeError> {
+        let config = GroupConfig::new(settings.read()?)?;
+        let group = config.settings().group;
+        self.groups.retain(|_, entry| !entry.shared_group.has_ended());
+        let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
+        let (_, rule) =
+            state.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule).ok_or_else(no_rule)?;
+        let user = state.users.get_mut(&self.peer.user).ok_or_else(no_rule)?;
+        rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
+        if state.engine.with(|engine| engine.knows(group)) {
             return Err(Refused::GroupExists(group).into());
         }
-        let line = Line::new(Arc::clone(&self.ear), follows.is_none(), Arc::clone(&user.budget));
-        let channel = Arc::new(Channel::with_line(group, desk.shared.leader_waker(), line));
+        let is_root = entry == Entry::Create;
+        let link = ClientLink::new(Arc::clone(&self.waker), is_root, Arc::clone(&user.budget));
+        let leader = state.engine.leader_followers().waker();
+        let shared_group = Arc::new(SharedGroup::with_client(group, leader, link));
         let mut descriptors = Vec::new();
-        let memory = match follows {
-            None => {
-                let source = lead(&desk.shared, &settings, &channel)?;
-                let share = channel.line.as_ref().and_then(Line::take_share);
+        let memory = match entry {
+            Entry::Create => {
+                let socket = create_group(&state.engine, &config, &shared_group)?;
+                let share = shared_group.client.as_ref().and_then(ClientLink::take_share);
                 share.map(|Share { memory, slots, page }| {
-                    descriptors.extend([slots, page].into_iter().chain(source.map(OwnedFd::from)));
+                    descriptors.extend([slots, page].into_iter().chain(socket.map(OwnedFd::from)));
                     memory
                 })
             }
-            Some(sends_join) => {
-                enter::follow(&desk.shared, &settings, sends_join, &channel)?;
+            Entry::Join { sends_join } => {
+                enter::join_group(&state.engine, &config, sends_join, &shared_group)?;
                 None
             }
         };
-        user.groups.push(Arc::downgrade(&channel));
-        tracing::info!(client = %self.person, %group, root = follows.is_none(), "a group");
-        self.groups.insert(group, Held { channel, losses_told: 0 });
-        Ok((Answer::Entered { memory }, descriptors))
+        user.groups.push(Arc::downgrade(&shared_group));
+        tracing::info!(client = %self.peer, %group, root = is_root, "a group");
+        self.groups.insert(group, ClientGroup { shared_group, losses_sent: 0 });
+        Ok((DaemonMessage::Entered { memory }, descriptors))
     }
 
-    /// What is new of one group.
-    fn news(&mut self) -> Reply {
-        let is_new = |held: &Held| held.channel.line.as_ref().is_some_and(Line::take_news);
-        let Some((&group, held)) = self.groups.iter_mut().find(|(_, held)| is_new(held)) else {
-            return (Answer::News { news: None, is_all: true }, Vec::new());
+    /// The update of one group that has changed.
+    fn update(&mut self) -> Reply {
+        let has_update =
+            |entry: &ClientGroup| entry.shared_group.client.as_ref().is_some_and(ClientLink::take_update);
+        let Some((&group, entry)) = self.groups.iter_mut().find(|(_, entry)| has_update(entry)) else {
+            return (DaemonMessage::Update { update: None, is_last: true }, Vec::new());
         };
         let mut descriptors = Vec::new();
-        // Whether it is closed is asked first: what is in its memory by then is all.
-        let is_closed = held.channel.is_closed();
-        let State { is_ready, losses, ending, does_not_fit, broken, .. } = held.channel.state().clone();
-        let untold: Vec<(u32, LossWord)> = losses
+        // The close is read first: all packets of a closed group are in its memory then.
+        let is_closed = entry.shared_group.is_closed();
+        let GroupState { is_ready, losses, ending, datagrams_too_long, failure, .. } =
+            entry.shared_group.state().clone();
+        let unsent: Vec<(u32, LossMessage)> = losses
             .iter()
-            .skip(held.losses_told)
-            .take(LOSSES_AT_ONCE)
+            .skip(entry.losses_sent)
+            .take(LOSSES_PER_UPDATE_MAX)
             .map(|&(member, loss)| (member.0, loss.into()))
             .collect();
-        held.losses_told += untold.len();
-        let is_all_told = held.losses_told == losses.len();
-        if let Some(line) = held.channel.line.as_ref().filter(|_| !is_all_told) {
-            line.tell();
+        entry.losses_sent += unsent.len();
+        let are_all_sent = entry.losses_sent == losses.len();
+        let link = entry.shared_group.client.as_ref();
+        if let Some(link) = link.filter(|_| !are_all_sent) {
+            link.wake_for_update();
         }
-        let line = held.channel.line.as_ref();
         // The root has its memory from the beginning.
-        let placed = held.channel.placed().and_then(|placed| {
-            let Share { memory, slots, page } = line?.take_share()?;
+        let placement = entry.shared_group.placement().and_then(|placement| {
+            let Share { memory, slots, page } = link?.take_share()?;
             descriptors.extend([slots, page]);
-            Some(PlacedWord { member: placed.member, offload: placed.offload.to_string(), memory })
+            Some(PlacementMessage {
+                member: placement.member,
+                offload: placement.offload.to_string(),
+                memory,
+            })
         });
-        let ending = ending.filter(|_| is_all_told).map(Into::into);
-        let news = News {
+        let ending = ending.filter(|_| are_all_sent).map(Into::into);
+        let update = GroupUpdate {
             group: group.0,
             is_ready,
             is_closed,
-            does_not_fit,
-            broken,
-            placed,
-            losses: untold,
+            datagrams_too_long,
+            failure,
+            placement,
+            losses: unsent,
             ending,
         };
         if ending.is_some() {
             self.groups.remove(&group);
         }
-        (Answer::News { news: Some(Box::new(news)), is_all: false }, descriptors)
+        (DaemonMessage::Update { update: Some(Box::new(update)), is_last: false }, descriptors)
     }
 
-    /// The client is gone: what it had is given up.
-    pub fn end(&self, desk: &Desk) {
-        for (&group, held) in &self.groups {
-            if !held.channel.has_ended() {
-                desk.shared.request(Request::End(group));
+    /// The client has gone: ends its groups.
+    pub fn end(&self, state: &ServerState) {
+        for (&group, entry) in &self.groups {
+            if !entry.shared_group.has_ended() {
+                state.engine.send_request(Request::End(group));
             }
         }
     }
 }
 
-fn lead(
-    shared: &Shared,
-    settings: &GroupSettings,
-    channel: &Arc<Channel>,
+fn create_group(
+    engine: &EngineHandle,
+    config: &GroupConfig,
+    shared_group: &Arc<SharedGroup>,
 ) -> Result<Option<UdpSocket>, NodeError> {
-    crate::tree::check(settings)?;
-    let own = find_own(shared.address(), &settings.members)?;
-    if own != settings.root {
-        return Err(NodeError::Members(format!(
-            "the root is at {}, and not at this node",
-            settings.members[settings.root]
-        )));
+    let settings = config.settings();
+    if find_own(engine.address(), &settings.members)? != settings.root {
+        return Err(NodeError::Members(format!("the root is at {}, and not at this node", config.root())));
     }
-    enter::lead(shared, settings, channel)
+    enter::create_group(engine, config, shared_group)
 }

@@ -1,4 +1,4 @@
-//! What a socket is set to.
+//! Socket options.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -6,35 +6,35 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::sockopt;
 
-/// From now on datagrams that have come together are taken in as one, where the system can.
-pub fn take_trains(socket: &UdpSocket) {
-    // An older system refuses it, which leaves datagrams apart.
+/// Lets the kernel merge received datagrams, where it supports that.
+pub fn enable_gro(socket: &UdpSocket) {
+    // An older kernel refuses the option, and merges nothing.
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
 }
 
-/// From now on the system refuses datagrams that are too long for the network, rather than to cut them into fragments: of
-/// these each may be lost, and all with it, and who has set the group wrongly would not know.
+/// Lets the kernel refuse datagrams that are too long for the network, instead of fragmenting them: a lost fragment loses the whole
+/// datagram, and a wrong `mtu_bytes` would go unnoticed.
 pub fn forbid_fragments(socket: &UdpSocket) {
-    // A socket of IPv6 may reach addresses of IPv4, and one of IPv4 refuses the other option.
+    // An IPv6 socket may reach IPv4 addresses and needs both options; an IPv4 socket refuses the second one.
     set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
 }
 
-/// From now on each datagram is taken in by itself.
-pub fn take_no_trains(socket: &UdpSocket) {
+/// Lets the kernel merge no received datagrams.
+pub fn disable_gro(socket: &UdpSocket) {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 0);
 }
 
-/// Whether datagrams over IPv4 go without a UDP checksum from now on, as RFC 768 allows; those over IPv6 keep theirs.
-pub fn leave_checksums_out(socket: &UdpSocket, are_left_out: bool) {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, are_left_out.into());
+/// Omits the UDP checksum of datagrams over IPv4, as RFC 768 allows, or includes it. Datagrams over IPv6 keep theirs.
+pub fn omit_checksums(socket: &UdpSocket, are_omitted: bool) {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, are_omitted.into());
 }
 
-/// From now on datagrams to groups of addresses leave by this interface, and nobody of this host is given a copy.
+/// Sends multicast datagrams by this interface, without copies to sockets of this host.
 ///
 /// # Errors
 /// Those of the system.
-pub fn send_to_groups_by(socket: &UdpSocket, is_v6: bool, interface: u32) -> io::Result<()> {
+pub fn set_multicast_interface(socket: &UdpSocket, is_v6: bool, interface: u32) -> io::Result<()> {
     if is_v6 {
         sockopt::set_ipv6_multicast_if(socket, interface)?;
         socket.set_multicast_loop_v6(false)
@@ -45,7 +45,7 @@ pub fn send_to_groups_by(socket: &UdpSocket, is_v6: bool, interface: u32) -> io:
     }
 }
 
-/// What tells a socket from all others of the system (`SO_COOKIE`).
+/// The cookie of a socket, which is unique in the system (`SO_COOKIE`).
 ///
 /// # Errors
 /// Those of the system.
@@ -53,9 +53,9 @@ pub fn cookie(socket: &UdpSocket) -> io::Result<u64> {
     Ok(sockopt::socket_cookie(socket)?)
 }
 
-/// Sets an option if the system has it.
+/// Sets an option, if the kernel has it.
 fn set_option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
-    // SAFETY: the option's value is a number that lives until the call is over.
+    // SAFETY: the option's value is a number that lives until the call returns.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -67,7 +67,7 @@ fn set_option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: 
     }
 }
 
-/// As large as allowed: beyond the system's bound only where we may.
+/// Sets the buffers as large as allowed: beyond the system's bound with `CAP_NET_ADMIN` only.
 pub fn set_buffers(socket: &UdpSocket, bytes: usize) {
     if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(socket, bytes);

@@ -7,87 +7,85 @@ use std::ptr;
 
 use treecast_wire::HEADER_BYTES;
 
-use super::{BATCH, Note, addresses, zeroed};
+use super::{BATCH, ControlMessage, addresses, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {
     is_v6: bool,
-    /// As many bytes pass the system as one at most; none: each datagram by itself.
-    train_bytes_max: Option<usize>,
-    /// Whether all go to where the socket is connected to: then the system need not find the way for each.
+    /// The most bytes of a GSO batch; none: no GSO.
+    gso_bytes_max: Option<usize>,
+    /// Whether all datagrams go to the peer of the connected socket: then the kernel looks up no route for each.
     is_connected: bool,
     batch: Box<Batch>,
 }
 
-/// What the kernel reads. Each datagram is a header and a payload, which stays where it is; the vectors of datagrams that pass
-/// as one lie side by side.
+/// What the kernel reads. Each datagram is a header and a payload, which is not copied; the vectors of a GSO batch are contiguous.
 struct Batch {
     count: usize,
     header_bytes: [[u8; HEADER_BYTES]; BATCH],
     payload_bytes: [Vec<u8>; BATCH],
     vectors: [[libc::iovec; 2]; BATCH],
-    trains: usize,
-    made: [Train; BATCH],
+    gso_count: usize,
+    gso_batches: [GsoBatch; BATCH],
     addresses: [libc::sockaddr_storage; BATCH],
-    notes: [Note; BATCH],
+    control_messages: [ControlMessage; BATCH],
     headers: [libc::mmsghdr; BATCH],
 }
 
-/// As many datagrams pass the system as one at most: as many as every Linux has it (`UDP_MAX_SEGMENTS`), and as the kernel's packet
-/// path takes.
-const TRAIN_DATAGRAMS_MAX: usize = 64;
+/// The most segments of a GSO batch: the least `UDP_MAX_SEGMENTS` of all Linux versions, and the bound of the kernel's packet path.
+const GSO_SEGMENTS_MAX: usize = 64;
 
-/// Datagrams that pass the system as one: all as long as the first, but for the last, which may be shorter.
+/// Datagrams that the kernel takes as one (`UDP_SEGMENT`): all have the length of the first, but the last may be shorter.
 #[derive(Debug, Clone, Copy)]
-struct Train {
+struct GsoBatch {
     to: SocketAddr,
     first: usize,
     count: usize,
-    each_bytes: usize,
+    segment_bytes: usize,
     bytes: usize,
 }
 
-impl Train {
-    /// Whether one more fits behind the others.
-    fn takes(&self, to: SocketAddr, bytes: usize, bytes_max: usize) -> bool {
+impl GsoBatch {
+    /// Whether one more datagram can be appended.
+    fn accepts(&self, to: SocketAddr, bytes: usize, bytes_max: usize) -> bool {
         self.to == to
-            && self.count < TRAIN_DATAGRAMS_MAX
-            && self.bytes == self.count * self.each_bytes
-            && bytes <= self.each_bytes
+            && self.count < GSO_SEGMENTS_MAX
+            && self.bytes == self.count * self.segment_bytes
+            && bytes <= self.segment_bytes
             && self.bytes + bytes <= bytes_max
     }
 }
 
-// SAFETY: its pointers lead into its own box, or are used within one call of `send`, whose batch is made by one thread that
-// borrows it mutably all the while.
+// SAFETY: its pointers point into its own box, or are used within one call of `send`, whose batch one thread makes that borrows it
+// mutably all the time.
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    /// Nothing to be sent yet, from a socket of that family; so many bytes of datagrams may pass the system as one.
-    pub fn new(is_v6: bool, train_bytes_max: Option<usize>) -> Self {
+    /// An empty batch for a socket of that family; `gso_bytes_max` as the field.
+    pub fn new(is_v6: bool, gso_bytes_max: Option<usize>) -> Self {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let batch = Box::new(Batch {
             count: 0,
             header_bytes: [[0; HEADER_BYTES]; BATCH],
             payload_bytes: [const { Vec::new() }; BATCH],
             vectors: [[zeroed(); 2]; BATCH],
-            trains: 0,
-            made: [Train { to: nowhere, first: 0, count: 0, each_bytes: 0, bytes: 0 }; BATCH],
+            gso_count: 0,
+            gso_batches: [GsoBatch { to: nowhere, first: 0, count: 0, segment_bytes: 0, bytes: 0 }; BATCH],
             addresses: [zeroed(); BATCH],
-            notes: [Note([0; 32]); BATCH],
+            control_messages: [ControlMessage([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        Self { is_v6, train_bytes_max, is_connected: false, batch }
+        Self { is_v6, gso_bytes_max, is_connected: false, batch }
     }
 
-    /// All datagrams go to where the socket is connected to.
+    /// For a connected socket.
     pub fn connected(self) -> Self {
         Self { is_connected: true, ..self }
     }
 
-    /// From now on each datagram passes the system by itself.
-    pub const fn keep_apart(&mut self) {
-        self.train_bytes_max = None;
+    /// Sends each datagram by itself from now on.
+    pub const fn disable_gso(&mut self) {
+        self.gso_bytes_max = None;
     }
 
     /// Whether a batch is ready to be sent.
@@ -95,7 +93,7 @@ impl Outgoing {
         self.batch.count == BATCH
     }
 
-    /// Adds a datagram whose payload is kept here.
+    /// Adds a datagram, and keeps its payload.
     pub fn add(&mut self, to: SocketAddr, header: &[u8; HEADER_BYTES], payload: Vec<u8>) {
         let place = self.batch.count;
         self.batch.payload_bytes[place] = payload;
@@ -105,10 +103,10 @@ impl Outgoing {
         unsafe { self.add_from(to, header, address, length) };
     }
 
-    /// Adds a datagram whose payload lies elsewhere.
+    /// Adds a datagram whose payload is elsewhere.
     ///
     /// # Safety
-    /// The payload stays there and is not written before [`Outgoing::send`] has sent the batch.
+    /// The payload stays valid and unchanged until [`Outgoing::send`] has sent the batch.
     pub unsafe fn add_from(
         &mut self,
         to: SocketAddr,
@@ -116,7 +114,7 @@ impl Outgoing {
         payload: *const u8,
         length: usize,
     ) {
-        let train_bytes_max = self.train_bytes_max.unwrap_or_default();
+        let gso_bytes_max = self.gso_bytes_max.unwrap_or_default();
         let send = &mut *self.batch;
         let place = send.count;
         send.count += 1;
@@ -126,66 +124,68 @@ impl Outgoing {
             libc::iovec { iov_base: payload.cast_mut().cast(), iov_len: length },
         ];
         let bytes = HEADER_BYTES + length;
-        match send.made[..send.trains].last_mut() {
-            Some(train) if train.takes(to, bytes, train_bytes_max) => {
-                train.count += 1;
-                train.bytes += bytes;
+        match send.gso_batches[..send.gso_count].last_mut() {
+            Some(gso) if gso.accepts(to, bytes, gso_bytes_max) => {
+                gso.count += 1;
+                gso.bytes += bytes;
             }
             _ => {
-                send.made[send.trains] = Train { to, first: place, count: 1, each_bytes: bytes, bytes };
-                send.trains += 1;
+                send.gso_batches[send.gso_count] =
+                    GsoBatch { to, first: place, count: 1, segment_bytes: bytes, bytes };
+                send.gso_count += 1;
             }
         }
     }
 
-    /// Makes ready what the kernel reads of each train.
+    /// Prepares the message header of each GSO batch.
     fn make_headers(&mut self) {
         let (is_v6, is_connected) = (self.is_v6, self.is_connected);
         let send = &mut *self.batch;
-        for place in 0..send.trains {
-            let Train { to, first, count, each_bytes, .. } = send.made[place];
+        for place in 0..send.gso_count {
+            let GsoBatch { to, first, count, segment_bytes, .. } = send.gso_batches[place];
             let name_length = addresses::write(&mut send.addresses[place], to, is_v6);
             let message = &mut send.headers[place].msg_hdr;
             message.msg_name = (&raw mut send.addresses[place]).cast();
             message.msg_namelen = name_length;
             if is_connected {
-                (message.msg_name, message.msg_namelen) = (ptr::null_mut(), 0);
+                message.msg_name = ptr::null_mut();
+                message.msg_namelen = 0;
             }
             message.msg_iov = send.vectors[first..first + count].as_mut_ptr().cast();
             message.msg_iovlen = (2 * count) as _;
-            (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
+            message.msg_control = ptr::null_mut();
+            message.msg_controllen = 0;
             if count > 1 {
-                message.msg_control = (&raw mut send.notes[place]).cast();
-                message.msg_controllen = size_of::<Note>() as _;
-                // SAFETY: a note is aligned as control messages are, and has room for one with a number of two bytes.
+                message.msg_control = (&raw mut send.control_messages[place]).cast();
+                message.msg_controllen = size_of::<ControlMessage>() as _;
+                // SAFETY: `ControlMessage` is aligned like a control message, and has room for one with a number of two bytes.
                 unsafe {
-                    let note = libc::CMSG_FIRSTHDR(message);
-                    (*note).cmsg_level = libc::SOL_UDP;
-                    (*note).cmsg_type = libc::UDP_SEGMENT;
-                    (*note).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
-                    libc::CMSG_DATA(note).cast::<u16>().write_unaligned(each_bytes as u16);
+                    let control = libc::CMSG_FIRSTHDR(message);
+                    (*control).cmsg_level = libc::SOL_UDP;
+                    (*control).cmsg_type = libc::UDP_SEGMENT;
+                    (*control).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
+                    libc::CMSG_DATA(control).cast::<u16>().write_unaligned(segment_bytes as u16);
                     message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
                 }
             }
         }
     }
 
-    /// Sends the batch. Datagrams that the system does not take are lost, as any may be: the protocol repeats them. The answer
-    /// is the first error that is not a full buffer.
+    /// Sends the batch. Datagrams that the kernel does not accept are lost, and the protocol retransmits them.
     ///
     /// # Errors
-    /// That of the first datagram that can never be sent: too long for the network, an address out of reach.
+    /// The first error other than a full buffer: a datagram is too long for the network, or an address is unreachable.
     pub fn send(&mut self, socket: &UdpSocket) -> io::Result<()> {
         self.make_headers();
-        let count = std::mem::take(&mut self.batch.trains);
+        let count = std::mem::take(&mut self.batch.gso_count);
         self.batch.count = 0;
         let mut sent = 0;
         let mut outcome = Ok(());
         while sent < count {
             let headers = &raw mut self.batch.headers[sent];
             let left = (count - sent) as libc::c_uint;
-            // SAFETY: the headers from `sent` to before `count` have been made ready; what they point to lives in the same
-            // box, or stays where it is as the caller of `add_from` has promised.
+            // SAFETY: the headers from `sent` to before `count` are prepared; what they point to is in the same box, or valid as the
+            // caller of `add_from` has promised.
             let done = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, left, libc::MSG_DONTWAIT) };
             if done > 0 {
                 sent += done as usize;
@@ -195,12 +195,12 @@ impl Outgoing {
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN | libc::ENOBUFS) => break,
-                // A neighbour's port may be closed (a message of ICMP): that is its silence, and the next one may be there.
+                // An ICMP message said that a neighbour's port is closed: the protocol treats it as silent; the next send may succeed.
                 Some(libc::ECONNREFUSED) => sent += 1,
-                // Not every system, device and tunnel cuts datagrams apart.
-                _ if self.batch.made[sent].count > 1 => {
-                    self.train_bytes_max = None;
-                    outcome = outcome.and(self.send_apart(socket, sent));
+                // Not every kernel, device and tunnel supports GSO.
+                _ if self.batch.gso_batches[sent].count > 1 => {
+                    self.gso_bytes_max = None;
+                    outcome = outcome.and(self.send_segments(socket, sent));
                     sent += 1;
                 }
                 _ => {
@@ -212,16 +212,17 @@ impl Outgoing {
         outcome
     }
 
-    /// Sends the datagrams of a train one by one.
-    fn send_apart(&mut self, socket: &UdpSocket, train: usize) -> io::Result<()> {
-        let Train { first, count, .. } = self.batch.made[train];
+    /// Sends the segments of a GSO batch one by one.
+    fn send_segments(&mut self, socket: &UdpSocket, gso: usize) -> io::Result<()> {
+        let GsoBatch { first, count, .. } = self.batch.gso_batches[gso];
         let mut outcome = Ok(());
         for place in first..first + count {
-            let mut message = self.batch.headers[train].msg_hdr;
+            let mut message = self.batch.headers[gso].msg_hdr;
             message.msg_iov = self.batch.vectors[place].as_mut_ptr();
             message.msg_iovlen = 2;
-            (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
-            // SAFETY: as in `send`; this header leads to one of the same datagrams.
+            message.msg_control = ptr::null_mut();
+            message.msg_controllen = 0;
+            // SAFETY: as in `send`; this header points to one of the same datagrams.
             let done = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
             if done < 0 {
                 let error = io::Error::last_os_error();
@@ -235,17 +236,58 @@ impl Outgoing {
 }
 
 #[cfg(test)]
-impl Outgoing {
-    pub fn trains(&self) -> usize {
-        self.batch.trains
+mod tests {
+    use super::super::Datagrams;
+    use super::super::tests::{pair, receive_all};
+    use super::*;
+
+    /// Full datagrams, a shorter one that ends a batch, a longer one that begins another.
+    const LENGTHS: [usize; 12] = [700, 700, 700, 20, 700, 0, 0, 1_300, 1_300, 1_299, 1_300, 5];
+
+    fn check_gso(address: &str, uses_gso: bool) {
+        let (mut one, mut other) = pair(address);
+        let mut third = Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
+        if !uses_gso {
+            one.send.disable_gso();
+        }
+        for (number, length) in LENGTHS.into_iter().enumerate() {
+            let to = if number == 8 { third.address() } else { other.address() };
+            one.add(to, &[number as u8; HEADER_BYTES], vec![number as u8; length]);
+        }
+        assert_eq!(one.send.batch.gso_count < LENGTHS.len(), uses_gso);
+        one.send().unwrap();
+        let mut all = receive_all(&mut other, LENGTHS.len() - 1);
+        all.insert(8, receive_all(&mut third, 1).remove(0));
+        let found: Vec<_> = all.iter().map(|(_, bytes)| (bytes[0], bytes.len() - HEADER_BYTES)).collect();
+        let expected: Vec<_> =
+            LENGTHS.into_iter().enumerate().map(|(number, length)| (number as u8, length)).collect();
+        assert_eq!(found, expected);
+        assert!(all.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == bytes[0])));
     }
 
-    pub const fn makes_trains(&self) -> bool {
-        self.train_bytes_max.is_some()
+    #[test]
+    fn segments_of_a_gso_batch_arrive_as_datagrams() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            check_gso(address, true);
+            check_gso(address, false);
+        }
     }
 
-    /// So many segments are refused by every system.
-    pub fn spoil_first_train(&mut self) {
-        self.batch.made[0].each_bytes = 1;
+    #[test]
+    fn the_segments_of_a_refused_gso_batch_are_sent_one_by_one() {
+        let (mut one, mut other) = pair("127.0.0.1:0");
+        for number in 0..3 {
+            one.add(other.address(), &[number; HEADER_BYTES], vec![number; 100]);
+        }
+        // Every kernel refuses that many segments.
+        one.send.batch.gso_batches[0].segment_bytes = 1;
+        one.send().unwrap();
+        assert!(one.send.gso_bytes_max.is_none());
+        assert_eq!(receive_all(&mut other, 3).len(), 3);
+        // GSO is not tried again.
+        (0..3).for_each(|number| one.add(other.address(), &[number; HEADER_BYTES], Vec::new()));
+        assert_eq!(one.send.batch.gso_count, 3);
+        one.send().unwrap();
+        assert_eq!(receive_all(&mut other, 3).len(), 3);
     }
 }

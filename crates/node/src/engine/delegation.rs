@@ -1,19 +1,18 @@
-//! What a root's application leaves to its node: to send on what it has written.
+//! A root's application may delegate sending to its node.
 
 use treecast_ebpf::SlotMemory;
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// The word in the page of a group that says so, to both.
+/// The word in a group's page that says whether sending is delegated.
 ///
-/// No packet is forgotten: the application makes it visible first, and then looks whether sending is left to the node; the node
-/// says first that nothing is left, and then looks whether everything is sent on. Both are sequentially consistent, so at least one
-/// of them sees the other. If both do, both send, and the kernel's packet path takes each packet once.
+/// No packet is forgotten: the application makes a packet visible first, and then checks whether sending is delegated; the node ends
+/// the delegation first, and then checks whether everything is sent. Both are sequentially consistent, so at least one of the two sees
+/// the other. If both do, both send, and the kernel's packet path accepts each packet once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Left<'a>(&'a AtomicU32);
+pub(crate) struct SendDelegation<'a>(&'a AtomicU32);
 
-impl<'a> Left<'a> {
-    /// Of that group.
+impl<'a> SendDelegation<'a> {
     #[cfg(not(loom))]
     pub fn of(memory: &'a SlotMemory) -> Self {
         Self(memory.is_delegated())
@@ -21,36 +20,35 @@ impl<'a> Left<'a> {
 
     #[cfg(loom)]
     pub fn of(_: &'a SlotMemory) -> Self {
-        unreachable!("loom knows no memory of others")
+        unreachable!("loom models use no shared memory")
     }
 
-    /// Whether something is left.
-    pub fn is_there(self) -> bool {
+    pub fn is_active(self) -> bool {
         self.0.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the node sends on what the application has just written.
-    pub fn holds_what_is_written(self) -> bool {
+    /// Whether the node sends the packets that the application has just written.
+    pub fn covers_written(self) -> bool {
         fence(Ordering::SeqCst);
-        self.is_there()
+        self.is_active()
     }
 
-    /// The application leaves to the node what it has written, and what it will write until the node says that nothing is left. The
-    /// node is to be told.
+    /// The application delegates the packets that it has written, and will write until the node ends the delegation. It wakes the
+    /// node afterwards.
     pub fn begin(self) {
         self.0.store(1, Ordering::SeqCst);
     }
 
-    /// The node says that nothing is left. What has been written before it sees from now on.
+    /// The node ends the delegation. Afterwards it sees all packets that were written before.
     pub fn end(self) {
         self.0.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// The same, unless more has been written meanwhile.
-    pub fn end_if(self, has_all: impl FnOnce() -> bool) {
+    /// Ends the delegation, unless more packets were written meanwhile.
+    pub fn end_if_complete(self, has_sent_all: impl FnOnce() -> bool) {
         self.end();
-        if !has_all() {
+        if !has_sent_all() {
             self.begin();
         }
     }
@@ -65,7 +63,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
-    /// An application, its node, and how far both are.
+    /// An application, its node, and the progress of both.
     struct Pair {
         word: AtomicU32,
         waker: Waker,
@@ -75,18 +73,18 @@ mod tests {
     }
 
     impl Pair {
-        /// As an engine's thread does.
+        /// What an engine's thread does.
         fn node(&self) {
-            let left = Left(&self.word);
+            let delegation = SendDelegation(&self.word);
             while !self.is_over.load(Ordering::Acquire) {
                 self.waker.arm();
-                if left.is_there() {
+                if delegation.is_active() {
                     self.taken.fetch_max(self.written.load(Ordering::Acquire), Ordering::AcqRel);
-                    left.end_if(|| {
+                    delegation.end_if_complete(|| {
                         self.taken.load(Ordering::Acquire) == self.written.load(Ordering::Acquire)
                     });
                 }
-                if left.is_there() || self.is_over.load(Ordering::Acquire) {
+                if delegation.is_active() || self.is_over.load(Ordering::Acquire) {
                     continue;
                 }
                 poll(&mut [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)], None);
@@ -95,15 +93,15 @@ mod tests {
             }
         }
 
-        /// As an application does, which now and then finds that sending holds it up.
-        fn write(&self, number: u32, is_held_up: bool) {
-            let left = Left(&self.word);
+        /// What an application does that sometimes delegates.
+        fn write(&self, number: u32, delegates: bool) {
+            let delegation = SendDelegation(&self.word);
             self.written.store(number, Ordering::Release);
-            if left.holds_what_is_written() {
+            if delegation.covers_written() {
                 return;
             }
-            if is_held_up {
-                left.begin();
+            if delegates {
+                delegation.begin();
                 self.waker.wake();
             } else {
                 self.taken.fetch_max(number, Ordering::AcqRel);
@@ -111,10 +109,10 @@ mod tests {
         }
     }
 
-    /// In each round the application leaves something to the node, and writes once more when the node is about to say that nothing
-    /// is left; then it says nothing more, and waits until all is sent on.
+    /// In each round the application delegates, and writes once more while the node is about to end the delegation; then it waits
+    /// until everything is sent.
     #[test]
-    fn nothing_that_is_left_is_forgotten() {
+    fn no_delegated_packet_is_forgotten() {
         const ROUNDS: u32 = 50_000;
         let pair = Pair {
             word: AtomicU32::new(0),
@@ -123,10 +121,10 @@ mod tests {
             taken: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
         };
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         let is_taken = |number| {
             while pair.taken.load(Ordering::Acquire) != number {
-                if Instant::now() > patience {
+                if Instant::now() > deadline {
                     return false;
                 }
                 std::hint::spin_loop();
@@ -147,7 +145,7 @@ mod tests {
             pair.waker.wake();
             forgotten
         });
-        assert_eq!(forgotten, None, "the round after which something was never sent on");
+        assert_eq!(forgotten, None, "the round after which a packet was never sent");
     }
 }
 
@@ -156,9 +154,9 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// `make schedules` runs it.
+    /// Run by `make schedules`.
     #[test]
-    fn what_is_written_is_sent_on_by_one_of_both_whatever_the_schedule() {
+    fn written_packets_are_sent_by_one_side_under_every_schedule() {
         loom::model(|| {
             let words = Arc::new([1, 0, 0].map(AtomicU32::new));
             let of_node = Arc::clone(&words);
@@ -166,16 +164,16 @@ mod loom_tests {
                 let [word, written, taken] = &*of_node;
                 let seen = written.load(Ordering::Acquire);
                 taken.fetch_max(seen, Ordering::AcqRel);
-                Left(word).end_if(|| written.load(Ordering::Acquire) == seen);
+                SendDelegation(word).end_if_complete(|| written.load(Ordering::Acquire) == seen);
             });
             let [word, written, taken] = &*words;
             written.store(1, Ordering::Release);
-            if !Left(word).holds_what_is_written() {
+            if !SendDelegation(word).covers_written() {
                 taken.fetch_max(1, Ordering::AcqRel);
             }
             node.join().unwrap();
             let is_taken = taken.load(Ordering::Acquire) == 1;
-            assert!(is_taken || Left(word).is_there(), "what is written is forgotten");
+            assert!(is_taken || SendDelegation(word).is_active(), "a written packet is forgotten");
         });
     }
 }

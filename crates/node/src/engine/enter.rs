@@ -1,32 +1,34 @@
-//! Taking part in a group at an engine of this process, for an application here or for a client.
+//! Taking part in a group at the engine of this process, for an application of this process or for a daemon's client.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{CreateGroup, Input, MemberId, Sequence};
 
-use crate::engine::root_socket::Source;
-use crate::engine::{NewRing, Request, RingTerms, Shared};
-use crate::memory::shared_group::{Channel, Placed, Side};
-use crate::{GroupSettings, NodeError, tree};
+use super::backend::Backend;
+use super::root_socket::RootSocket;
+use super::{EngineHandle, NewRing, Request};
+use crate::api::config::GroupConfig;
+use crate::memory::RingSettings;
+use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+use crate::{NodeError, tree};
 
-/// Makes a group at its root. Where the kernel's packet path forwards, the answer is the socket that is its way in.
-pub(crate) fn lead(
-    shared: &Shared,
-    settings: &GroupSettings,
-    channel: &Arc<Channel>,
+/// Creates a group at its root. Where the kernel's packet path forwards, the result is the socket by which packets enter it.
+pub(crate) fn create_group(
+    handle: &EngineHandle,
+    config: &GroupConfig,
+    shared_group: &Arc<SharedGroup>,
 ) -> Result<Option<UdpSocket>, NodeError> {
-    settings.check()?;
-    let children = tree::children(settings, shared.has_kernel())?;
-    let payload_bytes_max = settings.payload_bytes_max();
+    let settings = config.settings();
+    let payload_bytes_max = config.payload_bytes_max();
     let start = Sequence(0);
     let input = Input::CreateGroup(Box::new(CreateGroup {
         group: settings.group,
-        cookie: settings.cookie(),
+        cookie: config.cookie(),
         root: MemberId(settings.root as u32),
         members: settings.members.clone(),
-        children,
+        children: tree::children(settings.members.len(), settings, handle.has_kernel())?,
         slots: settings.slots,
         payload_bytes_max,
         offload: settings.offload,
@@ -34,73 +36,69 @@ pub(crate) fn lead(
         admits: settings.admits,
         bytes_per_s_max: settings.bytes_per_s_max,
     }));
-    let terms = RingTerms { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
-    let new = shared.with(|engine| engine.make_ring(channel, terms));
-    let NewRing { writer, reader, is_kernels } = new.map_err(NodeError::Daemon)?;
+    let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
+    let new = handle.with(|engine| engine.make_ring(shared_group, ring));
+    let NewRing { writer, reader, is_in_kernel } = new.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();
-    let source =
-        memory.clone().filter(|_| is_kernels).map(|memory| open_source(shared, settings, memory)).transpose();
+    let socket = memory
+        .clone()
+        .filter(|_| is_in_kernel)
+        .map(|memory| open_root_socket(handle, config, memory))
+        .transpose();
     if let Some(memory) = memory {
-        channel.events.attach_kernel(memory);
+        shared_group.events.attach_kernel(memory);
     }
-    let place = Placed {
-        side: Mutex::new(Some(Side::Writer(writer))),
+    shared_group.set_placement(Placement {
+        side: Mutex::new(Some(RingSide::Writer(writer))),
         member: settings.root as u32,
         offload: settings.offload,
-    };
-    channel.place(place);
-    let entered = source.and_then(|source| {
-        give(shared, channel, input, Some(Side::Reader(reader)))?;
-        Ok(source)
     });
-    // Of a group that is not there the kernel keeps nothing.
-    if entered.is_err() && is_kernels {
-        shared.with(|engine| engine.forget(settings.group));
+    let entered = socket.and_then(|socket| {
+        enter(handle, shared_group, input, Some(RingSide::Reader(reader)))?;
+        Ok(socket)
+    });
+    // The kernel's tables keep no group that does not exist.
+    if entered.is_err() && is_in_kernel {
+        handle.with(|engine| engine.remove_from_kernel(settings.group));
     }
     entered
 }
 
-/// The way into the kernel's packet path for the packets of a group's root, which the application and its node have both.
-fn open_source(
-    shared: &Shared,
-    settings: &GroupSettings,
+/// Opens the socket by which the root's packets enter the kernel's packet path; the engine shares it, for delegated packets.
+fn open_root_socket(
+    handle: &EngineHandle,
+    config: &GroupConfig,
     memory: SlotMemory,
 ) -> Result<UdpSocket, NodeError> {
-    let (socket, cookie) = Source::open(settings.members[settings.root])?;
+    let (socket, cookie) = RootSocket::open(config.root())?;
     let what = "cannot share the socket of the root's packets";
-    let of_node = socket.try_clone().map_err(|source| NodeError::System { what, source })?;
-    let of_node = Source::new(of_node, settings, memory).beside();
-    shared.with(|engine| engine.set_root_socket(settings.group, cookie, of_node));
+    let shared = socket.try_clone().map_err(|source| NodeError::System { what, source })?;
+    let shared = RootSocket::new(shared, config, memory).for_engine();
+    handle.with(|engine| engine.set_root_socket(config.settings().group, cookie, shared));
     Ok(socket)
 }
 
-/// Follows the root, as a member that it knows, or as one that asks to be one.
-pub(crate) fn follow(
-    shared: &Shared,
-    settings: &GroupSettings,
+/// Becomes a member of the root's group: as one that the root knows, or, with `sends_join`, as one that asks to join.
+pub(crate) fn join_group(
+    handle: &EngineHandle,
+    config: &GroupConfig,
     sends_join: bool,
-    channel: &Arc<Channel>,
+    shared_group: &Arc<SharedGroup>,
 ) -> Result<(), NodeError> {
-    let root = root_of(settings)?;
-    let input = Input::JoinGroup { group: settings.group, cookie: settings.cookie(), root, sends_join };
-    give(shared, channel, input, None)
+    let group = config.settings().group;
+    let input = Input::JoinGroup { group, cookie: config.cookie(), root: config.root(), sends_join };
+    enter(handle, shared_group, input, None)
 }
 
-/// Where the root is.
-pub(crate) fn root_of(settings: &GroupSettings) -> Result<SocketAddr, NodeError> {
-    let no_root = || tree::no_such_root(settings.root, settings.members.len());
-    settings.members.get(settings.root).copied().ok_or_else(no_root)
-}
-
-/// Gives the group to the engine.
-fn give(
-    shared: &Shared,
-    channel: &Arc<Channel>,
+/// Passes the group to the engine.
+fn enter(
+    handle: &EngineHandle,
+    shared_group: &Arc<SharedGroup>,
     input: Input<'static>,
-    side: Option<Side>,
+    side: Option<RingSide>,
 ) -> Result<(), NodeError> {
-    shared.request_and_wait(Request::Enter { channel: Arc::clone(channel), input, side });
-    match channel.state().refused.clone() {
+    handle.request_and_wait(Request::Enter { shared_group: Arc::clone(shared_group), input, side });
+    match shared_group.state().refused.clone() {
         Some(refused) => Err(refused.into()),
         None => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! An engine, and what others need to reach it: its thread, and the applications' threads.
+//! The engine of this process, as its own thread and the applications' threads use it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -6,41 +6,47 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
+use treecast_ebpf::HookTrouble;
+use treecast_proto::Input;
 
+use super::backend::{Backend, RunningEngine};
+use super::query::{Answer, Query};
+use super::root_socket::RootSocket;
 use super::stop::{self, Stop};
-use super::{Engine, Kernel, Progress, Request};
+use super::{Engine, KernelPath, Progress, Request, enter};
+use crate::api::config::GroupConfig;
 use crate::datagrams::Datagrams;
+use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
-use crate::wait::event_count::EventCount;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError, NodeSettings};
 
-/// An engine and what others need to reach it.
+/// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EngineHandle {
     engine: Mutex<Engine>,
     requests: Mutex<VecDeque<Request>>,
     has_requests: AtomicBool,
+    /// Wakes the engine's own thread.
     waker: Waker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
-    /// What the engine's thread sleeps on: the timer, the bells, and the socket, unless a guest looks after that.
+    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader polls that.
     leader_followers: LeaderFollowers,
     has_kernel: bool,
     address: SocketAddr,
 }
 
-/// What the engine's thread is woken by.
+/// The tokens of what wakes the engine's own thread.
 const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const WAKER: u64 = 2;
 const KERNEL: u64 = 3;
 
-impl Shared {
+impl EngineHandle {
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let bind_error = |source| NodeError::Bind { address: settings.bind, source };
         let mut datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes).map_err(bind_error)?;
@@ -53,7 +59,9 @@ impl Shared {
         let waker = Waker::new().map_err(system("cannot make an event descriptor"))?;
         let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
         let kernel = match settings.engine {
-            EngineChoice::Ebpf => Some(Kernel::open(&mut datagrams, settings.protocol.groups_max as u32)?),
+            EngineChoice::Ebpf => {
+                Some(KernelPath::open(&mut datagrams, settings.protocol.groups_max as u32)?)
+            }
             EngineChoice::Auto | EngineChoice::User => None,
         };
         let has_kernel = kernel.is_some();
@@ -62,7 +70,7 @@ impl Shared {
             let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
             leader_followers.watch(&waker, WAKER)?;
-            kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.wakeups(), KERNEL))?;
+            kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.event_fd(), KERNEL))?;
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
@@ -80,30 +88,24 @@ impl Shared {
         })
     }
 
-    /// Whether the kernel's packet path is part of it.
-    pub const fn has_kernel(&self) -> bool {
-        self.has_kernel
+    /// Sends a request.
+    pub fn send_request(&self, request: Request) {
+        self.push_request(request);
+        self.wake();
     }
 
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Asks for something, and sees to it that it is done.
-    pub fn request(&self, request: Request) {
-        lock(&self.requests).push_back(request);
-        self.has_requests.store(true, Ordering::Release);
-        self.kick();
-    }
-
-    /// Asks for something, and waits until it is done.
+    /// Sends a request, and waits until it is handled.
     pub fn request_and_wait(&self, request: Request) {
-        lock(&self.requests).push_back(request);
-        self.has_requests.store(true, Ordering::Release);
-        self.drive(lock(&self.engine));
+        self.push_request(request);
+        self.step(lock(&self.engine));
     }
 
-    /// What applications have asked for since.
+    fn push_request(&self, request: Request) {
+        lock(&self.requests).push_back(request);
+        self.has_requests.store(true, Ordering::Release);
+    }
+
+    /// The requests since the last call.
     pub(super) fn take_requests(&self) -> VecDeque<Request> {
         if self.has_requests.swap(false, Ordering::AcqRel) {
             mem::take(&mut *lock(&self.requests))
@@ -112,21 +114,8 @@ impl Shared {
         }
     }
 
-    /// There is something to do: does it here, unless somebody holds the engine, who then does it.
-    pub fn kick(&self) {
-        match self.engine.try_lock() {
-            Ok(engine) => self.drive(engine),
-            Err(_) => self.waker.wake(),
-        }
-    }
-
-    /// There is something to do for the engine's own thread.
-    pub fn rouse(&self) {
-        self.waker.wake();
-    }
-
-    /// Does what there is to do, and leaves to the engine's own thread what takes longer.
-    fn drive(&self, mut engine: MutexGuard<'_, Engine>) {
+    /// Drives the engine once, and leaves the rest to its own thread.
+    fn step(&self, mut engine: MutexGuard<'_, Engine>) {
         if engine.step(self) == Progress::More {
             self.waker.wake();
         }
@@ -135,16 +124,22 @@ impl Shared {
     pub fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
         look(&mut lock(&self.engine))
     }
+}
 
-    /// Ends all groups, and then the engine's thread.
-    pub fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.waker.arm();
-        self.waker.wake();
+impl Backend for EngineHandle {
+    fn engine(&self) -> RunningEngine {
+        if self.has_kernel { RunningEngine::Ebpf } else { RunningEngine::User }
     }
 
-    /// The engine's thread.
-    pub fn run(&self) {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn has_kernel(&self) -> bool {
+        self.has_kernel
+    }
+
+    fn run(&self) {
         let mut stop = Stop::default();
         loop {
             self.waker.arm();
@@ -160,8 +155,8 @@ impl Shared {
                     continue;
                 }
             }
-            let woken = self.leader_followers.sleep(is_stopping.then_some(&stop::LOOK));
-            let woken_by = |what: u64| woken & 1 << what != 0;
+            let woken = self.leader_followers.sleep(is_stopping.then_some(&stop::CHECK_INTERVAL));
+            let woken_by = |token: u64| woken & 1 << token != 0;
             self.waker.disarm();
             if woken_by(TIMER) {
                 let _ = rustix::io::read(&self.timer, &mut [0; 8]);
@@ -172,19 +167,60 @@ impl Shared {
         }
     }
 
-    /// Wakes the leader.
-    pub fn leader_waker(&self) -> Arc<Waker> {
-        self.leader_followers.waker()
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.waker.arm();
+        self.waker.wake();
     }
 
-    /// Waits until `find` finds something, or the time is over: as a guest that drives the engine meanwhile, if no other thread
-    /// does, and else until the events is rung.
-    pub fn wait<T>(
+    fn leader_followers(&self) -> &LeaderFollowers {
+        &self.leader_followers
+    }
+
+    fn drive(&self) {
+        self.step(lock(&self.engine));
+    }
+
+    /// Drives the engine in the calling thread, unless another thread holds it and then does the work.
+    fn wake(&self) {
+        match self.engine.try_lock() {
+            Ok(engine) => self.step(engine),
+            Err(_) => self.waker.wake(),
+        }
+    }
+
+    fn wake_thread(&self) {
+        self.waker.wake();
+    }
+
+    fn request(&self, input: Input<'static>) {
+        self.send_request(Request::Input(input));
+    }
+
+    fn create_group(
         &self,
-        events: &EventCount,
-        until: Option<Instant>,
-        find: impl FnMut() -> Option<T>,
-    ) -> Option<T> {
-        self.leader_followers.wait(events, until, find, || self.drive(lock(&self.engine)))
+        config: &GroupConfig,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<Option<RootSocket>, NodeError> {
+        let Some(socket) = enter::create_group(self, config, shared_group)? else { return Ok(None) };
+        let memory = shared_group.events.kernel_memory().cloned();
+        Ok(memory.map(|memory| RootSocket::new(socket, config, memory)))
+    }
+
+    fn join_group(
+        &self,
+        config: &GroupConfig,
+        sends_join: bool,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<(), NodeError> {
+        enter::join_group(self, config, sends_join, shared_group)
+    }
+
+    fn query(&self, query: Query) -> Answer {
+        self.with(|engine| engine.answer(query))
+    }
+
+    fn troubles(&self) -> Vec<HookTrouble> {
+        self.with(Engine::troubles)
     }
 }

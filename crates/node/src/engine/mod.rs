@@ -1,43 +1,44 @@
-//! The user engine: a thread that plays the NIC, with the protocol, a socket and the groups' slots.
+//! The engine: the protocol, with a socket, a timer, and the groups' rings.
 //!
-//! Whoever holds the engine drives it: its own thread when something comes or a time is over, and an application's thread that
-//! has just given it something to do, or that waits for something to come. So neither what is sent nor what is received waits
-//! for another thread to wake.
+//! The thread that holds the engine's lock drives it: the engine's own thread for datagrams and timeouts; an application's thread
+//! that has just sent, or that waits and leads. So neither sending nor receiving waits until another thread has woken.
 
-#![expect(unsafe_code, reason = "the kernel reads packets where they lie")]
+#![expect(unsafe_code, reason = "the kernel reads packets in place")]
 
+pub(crate) mod backend;
+mod core;
 pub(crate) mod delegation;
 pub(crate) mod enter;
+mod group_entry;
 mod handle;
-mod joints;
 mod kernel;
+pub(crate) mod query;
 pub(crate) mod root_socket;
 mod stop;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, Program};
-use treecast_proto::{
-    Event, GroupCounters, GroupId, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Refused,
-    Sequence, Store, StrayCounters, Transmit, TransmitPayload,
-};
+use treecast_proto::{GroupId, Input, Nanoseconds, Output, Transmit, TransmitPayload};
 use treecast_wire::View;
 
+use self::core::Core;
 use crate::NodeSettings;
 use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
-use crate::memory::shared_group::{Channel, Placed, Side};
+use crate::memory::RingSettings;
+use crate::memory::shared_group::{RingSide, SharedGroup};
 
-pub(crate) use handle::Shared;
-use joints::{Joint, Joints, end};
-pub(crate) use kernel::Kernel;
-use kernel::Look;
+pub(crate) use self::core::NewRing;
+pub(crate) use handle::EngineHandle;
+use kernel::{HookCheck, KernelPath};
+use query::{Answer, Query};
+use root_socket::RootSocket;
 
-/// What an application asks for. What is asked for often goes by the ring instead.
+/// A request of an application. Frequent operations go through the ring instead.
 #[derive(Debug)]
 pub(crate) enum Request {
     Input(Input<'static>),
@@ -45,14 +46,14 @@ pub(crate) enum Request {
     End(GroupId),
     /// Take part in a group; at its root with the node's side of the ring.
     Enter {
-        channel: Arc<Channel>,
+        shared_group: Arc<SharedGroup>,
         input: Input<'static>,
-        side: Option<Side>,
+        side: Option<RingSide>,
     },
 }
 
 impl Request {
-    /// The group of which something is asked that is there already.
+    /// The existing group that the request is about.
     fn group(&self) -> Option<GroupId> {
         match self {
             Self::Input(input) => input.group(),
@@ -62,356 +63,156 @@ impl Request {
     }
 }
 
-/// The protocol on its socket.
+/// The engine of a node.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    protocol: Protocol,
+    core: Core,
     datagrams: Datagrams,
-    kernel: Option<Kernel>,
-    joints: Joints,
     timer: Arc<OwnedFd>,
-    armed: Option<Nanoseconds>,
+    /// What the timer is set to.
+    timer_at: Option<Nanoseconds>,
 }
 
-/// What the slots of a group are to be.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RingTerms {
-    pub slots: u32,
-    pub payload_bytes_max: u16,
-    pub start: Sequence,
-    pub offload: Offload,
-}
-
-/// A group's slots, and whether they are in the tables of the kernel's packet path.
-#[derive(Debug)]
-pub(crate) struct NewRing {
-    pub writer: RingWriter,
-    pub reader: RingReader,
-    pub is_kernels: bool,
-}
-
-/// Whether a step has done all there was to do.
+/// Whether a step has done everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Done,
-    /// Applications have left more to be sent on than one step does.
+    /// There are more delegated packets than one step sends.
     More,
 }
 
-/// A step takes in so many batches at most before others may hold the engine.
-const BATCHES_MAX: usize = 16;
+/// The most batches of datagrams that a step receives, so that other threads get the engine.
+const BATCHES_PER_STEP_MAX: usize = 16;
 
 impl Engine {
     fn new(
         settings: &NodeSettings,
         datagrams: Datagrams,
-        kernel: Option<Kernel>,
+        kernel: Option<KernelPath>,
         timer: Arc<OwnedFd>,
     ) -> Self {
-        Self {
-            protocol: Protocol::new(settings.protocol.clone()),
-            datagrams,
-            kernel,
-            joints: Joints::default(),
-            timer,
-            armed: None,
-        }
+        Self { core: Core::new(&settings.protocol, kernel), datagrams, timer, timer_at: None }
     }
 
-    pub fn counters(&self, group: GroupId) -> Option<GroupCounters> {
-        let mut counters = self.protocol.counters(group).copied()?;
-        if let Some(kernel) = &self.kernel {
-            counters = kernel.group_counters(group).unwrap_or(counters);
-        }
-        Some(counters)
+    pub fn answer(&self, query: Query) -> Answer {
+        self.core.answer(query)
     }
 
-    /// What is wrong with the kernel's packet path now; empty also where it has no part.
     pub fn troubles(&mut self) -> Vec<HookTrouble> {
-        self.look_after_hooks(Look::Now);
-        self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
+        self.core.troubles()
     }
 
-    /// Takes all groups back if packets no longer pass the program.
-    fn look_after_hooks(&mut self, look: Look) {
-        if self.kernel.as_mut().is_some_and(|kernel| kernel.look_after_hooks(look)) {
-            self.own_all();
-            self.kernel.iter_mut().for_each(Kernel::forget_paths);
-        }
+    pub fn make_ring(
+        &mut self,
+        shared_group: &SharedGroup,
+        settings: RingSettings,
+    ) -> Result<NewRing, String> {
+        self.core.make_ring(shared_group, settings)
     }
 
-    /// What the kernel's packet path counts of a group that is in its tables.
-    pub fn kernel_counters(&self, group: GroupId) -> Option<treecast_ebpf::KernelCounters> {
-        self.kernel.as_ref()?.counters(group)
+    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
+        self.core.set_root_socket(group, cookie, socket);
     }
 
-    /// Makes the slots of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
-    /// application's process is given, if it is another one.
-    ///
-    /// # Errors
-    /// What an application in another process is told.
-    pub fn make_ring(&mut self, channel: &Channel, terms: RingTerms) -> Result<NewRing, String> {
-        let RingTerms { slots, payload_bytes_max, start, offload } = terms;
-        let (group, stride) = (channel.group, usize::from(payload_bytes_max));
-        if let Some(line) = &channel.line {
-            line.take_room(terms)?;
-        }
-        // Of two groups of one number the second is refused when it is entered.
-        let kernel = self.kernel.as_mut().filter(|kernel| offload == Offload::Nic && !kernel.knows(group));
-        let is_shared = channel.line.is_some();
-        let posted = kernel.map(|kernel| (kernel.add(group, slots, payload_bytes_max, is_shared), kernel));
-        if let Some((Ok((memory, descriptors)), kernel)) = posted {
-            if let Some((line, (slots, page))) = channel.line.as_ref().zip(descriptors) {
-                kernel.set_wake_port(group, line.wake_port());
-                line.share(&memory, terms, slots, page);
-            }
-            let (writer, reader) = new_shared_ring(memory, stride, start);
-            return Ok(NewRing { writer, reader, is_kernels: true });
-        }
-        if let Some((Err(error), _)) = posted {
-            tracing::warn!(%error, "user space runs group {group} alone");
-        }
-        let (writer, reader) = match &channel.line {
-            Some(line) => new_shared_ring(line.share_memory(terms)?, stride, start),
-            None => new_ring(slots, stride, start),
-        };
-        Ok(NewRing { writer, reader, is_kernels: false })
+    pub fn remove_from_kernel(&mut self, group: GroupId) {
+        self.core.remove_from_kernel(group);
     }
 
-    /// Whether there is a group of this number.
+    /// Whether there is a group with this number.
     pub fn knows(&self, group: GroupId) -> bool {
-        self.joints.groups.contains_key(&group)
+        self.core.groups.contains_key(&group)
     }
 
-    /// How many groups have been given up since what their applications had written cannot be.
+    /// How many groups ended because of invalid values in shared memory.
     pub const fn invalid(&self) -> u64 {
-        self.joints.invalid
+        self.core.invalid
     }
 
-    /// Says which socket's datagrams are packets of a group's root; here they are sent on that the application leaves to the node.
-    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, source: crate::engine::root_socket::Source) {
-        if let Some(kernel) = &mut self.kernel {
-            kernel.set_root_socket(group, cookie, source);
-        }
-    }
-
-    /// Takes a group back from the kernel's packet path, if that has it: before anything of it is looked at or handled.
-    fn own(&mut self, group: GroupId) {
-        self.joints.take_back(&mut self.kernel, &mut self.protocol, group);
-    }
-
-    /// The kernel's packet path has nothing more to do with a group.
-    pub fn forget(&mut self, group: GroupId) {
-        if let Some(kernel) = &mut self.kernel {
-            kernel.remove(group);
-        }
-    }
-
-    fn own_all(&mut self) {
-        let groups: Vec<GroupId> = self.joints.groups.keys().copied().collect();
-        for group in groups {
-            self.own(group);
-        }
-    }
-
-    /// Takes back what the kernel's bell was rung for.
-    fn answer_bell(&mut self) {
-        while let Some(group) = self.kernel.as_mut().and_then(Kernel::take_wakeup) {
-            self.own(group);
-        }
-    }
-
-    pub fn strays(&self) -> StrayCounters {
-        *self.protocol.strays()
-    }
-
-    pub fn children(&self, group: GroupId) -> Vec<MemberId> {
-        self.protocol.children(group).collect()
-    }
-
-    /// Who has not taken its place yet.
-    pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
-        self.protocol.awaited(group)
-    }
-
-    /// Does all there is to do now, but for what takes longer: others may want the engine as well.
-    pub fn step(&mut self, shared: &Shared) -> Progress {
-        // What an application asks for is about what it has written or read before: a request that is here when the look at
-        // what is written begins finds it there, and one that comes later waits for the next step.
-        let requests = shared.take_requests();
-        self.answer_bell();
-        self.look_after_hooks(Look::WhenDue(clock::now()));
+    /// Does everything that is due, up to a bound: other threads may wait for the engine.
+    pub fn step(&mut self, handle: &EngineHandle) -> Progress {
+        // A request is about what the application has written or read before. So requests are taken first: what comes before one of
+        // them is visible to `take_progress`, and a later one waits for the next step.
+        let requests = handle.take_requests();
+        let core = &mut self.core;
+        core.reclaim_woken();
+        core.check_hooks(HookCheck::WhenDue(clock::now()));
         for group in requests.iter().filter_map(Request::group) {
-            self.joints.leave_nothing(group);
+            core.end_delegation(group);
         }
-        self.joints.send_on(&mut self.kernel, &self.protocol);
-        self.take_from_applications();
-        self.joints.give_up_nonsense(&mut self.kernel, &mut self.protocol);
+        core.send_delegated();
+        core.take_progress();
+        core.end_invalid();
         for request in requests {
-            self.request(request);
+            core.handle_request(request);
         }
         self.send_all();
-        for _ in 0..BATCHES_MAX {
+        for _ in 0..BATCHES_PER_STEP_MAX {
             let count = self.receive();
             if count == 0 {
                 break;
             }
             self.send_all();
-            self.give_to_applications();
+            self.core.give_progress();
             if count < BATCH {
                 break;
             }
         }
-        self.give_to_applications();
-        if let Some(kernel) = &mut self.kernel {
-            kernel.hand_off(&mut self.protocol);
-        }
-        if self.joints.is_anything_left(self.kernel.as_ref(), &self.protocol) {
-            Progress::More
-        } else {
-            Progress::Done
-        }
+        self.core.give_progress();
+        self.core.hand_off();
+        if self.core.can_send_delegated() { Progress::More } else { Progress::Done }
     }
 
-    fn request(&mut self, request: Request) {
-        let now = clock::now();
-        let outcome = match request {
-            Request::Input(input) => {
-                if let Some(group) = input.group() {
-                    self.own(group);
-                }
-                self.protocol.handle(now, input)
-            }
-            // What a client asks may come too late.
-            Request::End(group) => {
-                self.own(group);
-                end(&mut self.protocol, group);
-                Ok(())
-            }
-            Request::Enter { channel, input, side } => match self.protocol.handle(now, input) {
-                Ok(_) => {
-                    self.joints.groups.insert(channel.group, Joint::new(channel, side));
-                    Ok(())
-                }
-                Err(refused) => {
-                    if !self.joints.groups.contains_key(&channel.group) {
-                        self.forget(channel.group);
-                    }
-                    channel.refuse(refused);
-                    Ok(())
-                }
-            },
-        };
-        // The group may have ended before the request came.
-        if let Err(refused) = outcome
-            && !matches!(refused, Refused::UnknownGroup(_))
-        {
-            tracing::warn!(%refused, "a request of the application");
-        }
-    }
-
-    /// Takes over what applications have written or read.
-    fn take_from_applications(&mut self) {
-        let now = clock::now();
-        while let Some(group) = self.find_lent_with_news() {
-            self.own(group);
-        }
-        for (&group, joint) in &mut self.joints.groups {
-            let Joint { channel, side, consumed, .. } = joint;
-            if self.kernel.as_ref().is_some_and(|kernel| kernel.has(group)) {
-                continue;
-            }
-            let Some(side) = side else { continue };
-            let has_moved = channel.line.is_some() && side.has_moved(*consumed);
-            if !channel.take_news() && !has_moved {
-                continue;
-            }
-            match side {
-                Side::Reader(reader) => {
-                    let Some((_, next)) = self.protocol.readable(group) else { continue };
-                    let mut is_possible = true;
-                    for packet in next.until(reader.written()) {
-                        let piece = reader.piece(packet);
-                        if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
-                            tracing::warn!(%refused, "a packet of the application");
-                            is_possible = !matches!(refused, Refused::Piece { .. });
-                            break;
-                        }
-                    }
-                    let is_given_up = joint.give_up_nonsense(&mut self.protocol, is_possible);
-                    self.joints.invalid += u64::from(is_given_up);
-                }
-                Side::Writer(writer) => {
-                    *consumed = writer.read();
-                    let _ = self.protocol.handle(now, Input::Consumed { group, upto: *consumed });
-                }
-            }
-        }
-    }
-
-    /// A group that the kernel's packet path has, and whose application has done so much that the protocol is to know.
-    fn find_lent_with_news(&self) -> Option<GroupId> {
-        let kernel = self.kernel.as_ref()?;
-        let has_much = |joint: &Joint| {
-            joint.channel.has_news() && joint.side.as_ref().is_some_and(|side| side.has_much(joint.consumed))
-        };
-        let mut lent = self.joints.groups.iter().filter(|(group, _)| kernel.has(**group));
-        lent.find(|(_, joint)| has_much(joint)).map(|(group, _)| *group)
-    }
-
-    /// Takes in a batch of datagrams; says how many arrivals there were.
+    /// Receives a batch of datagrams; the number of messages of the socket, each of one or several datagrams.
     fn receive(&mut self) -> usize {
-        let count = match self.datagrams.receive() {
+        let Self { core, datagrams, .. } = self;
+        let count = match datagrams.receive() {
             Ok(count) => count,
             Err(error) => {
-                tracing::warn!(%error, "datagrams cannot be received");
+                tracing::warn!(%error, "cannot receive datagrams");
                 return 0;
             }
         };
         let now = clock::now();
-        for arrival in 0..count {
-            for part in 0..self.datagrams.parts(arrival) {
-                let Some((from, bytes)) = self.datagrams.received(arrival, part) else { continue };
-                if self.kernel.is_some() {
+        for message in 0..count {
+            for segment in 0..datagrams.segments(message) {
+                let Some((from, bytes)) = datagrams.segment(message, segment) else { continue };
+                if core.kernel.is_some() {
                     if let Some(group) = Program::read_wake_datagram(bytes) {
-                        self.joints.groups.get(&group).inspect(|joint| joint.channel.events.notify());
+                        if let Some(entry) = core.groups.get(&group) {
+                            entry.shared_group.events.notify();
+                        }
                         continue;
                     }
                     if let Ok(view) = View::new(bytes) {
-                        self.joints.take_back(&mut self.kernel, &mut self.protocol, view.group());
+                        core.reclaim(view.group());
                     }
                 }
                 // A datagram is never refused.
-                let _ = self.protocol.handle(now, Input::Datagram { from, bytes });
-                // What is sent is polled after the whole batch.
-                let mut output = self.protocol.poll_local();
-                if let Some(Output::Store(Store { group, packet, payload, .. })) = &output {
-                    let joint = self.joints.groups.get_mut(group);
-                    if let Some(Side::Writer(writer)) = joint.and_then(|joint| joint.side.as_mut()) {
-                        writer.write(*packet, &bytes[payload.clone()]);
+                let _ = core.protocol.handle(now, Input::Datagram { from, bytes });
+                // Packets are sent after the whole batch; a member that is placed needs its ring before the next datagram.
+                while let Some(output) = core.protocol.poll_local() {
+                    match output {
+                        Output::Store(store) => core.store(&store, bytes),
+                        Output::Event(event) => core.handle_event(event),
+                        Output::Transmit(_) | Output::Timeout(_) => {}
                     }
-                    output = self.protocol.poll_local();
-                }
-                while let Some(Output::Event(event)) = output {
-                    self.handle_event(event);
-                    output = self.protocol.poll_local();
                 }
             }
         }
         count
     }
 
-    /// Sends all that is to be sent now, and sees to it that it wakes for what comes next.
+    /// Sends everything that is due, and sets the timer.
     fn send_all(&mut self) {
         let now = clock::now();
-        while let Some(group) = self.protocol.due(now) {
-            self.own(group);
+        while let Some(group) = self.core.protocol.due(now) {
+            self.core.reclaim(group);
         }
         let timeout = loop {
-            match self.protocol.poll(now) {
+            match self.core.protocol.poll(now) {
                 Output::Timeout(timeout) => break timeout,
-                Output::Transmit(transmit) => self.add(transmit),
-                Output::Event(event) => self.handle_event(event),
+                Output::Transmit(transmit) => self.transmit(transmit),
+                Output::Event(event) => self.core.handle_event(event),
                 Output::Store(_) => {}
             }
             if self.datagrams.is_full() {
@@ -419,135 +220,45 @@ impl Engine {
             }
         };
         self.flush();
-        self.wake_at(now, timeout);
+        self.set_timer(now, timeout);
     }
 
-    fn add(&mut self, Transmit { to, header, payload }: Transmit) {
+    fn transmit(&mut self, Transmit { to, header, payload }: Transmit) {
         match payload {
             TransmitPayload::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
             TransmitPayload::Slot { group, slot, length } => {
-                let address = match self.joints.groups.get(&group).and_then(|joint| joint.side.as_ref()) {
-                    Some(Side::Writer(writer)) => writer.address(slot),
-                    Some(Side::Reader(reader)) => reader.address(slot),
+                let entry = self.core.groups.get(&group);
+                let address = match entry.and_then(|entry| entry.side.as_ref()) {
+                    Some(RingSide::Writer(writer)) => writer.address(slot),
+                    Some(RingSide::Reader(reader)) => reader.address(slot),
                     None => return,
                 };
-                // SAFETY: the protocol names slots of packets that have not left them. At a member the engine alone writes
-                // slots, and does so in `receive`, before which every batch is sent. At the root such slots are the
-                // reader's, which the engine is, and it gives them back only in `give_to_applications`, also later.
+                // SAFETY: the protocol names slots of packets that it still holds. At a member only the engine writes slots, in
+                // `receive`, before which every batch is sent. At the root the reader owns such slots; the reader is the engine,
+                // which releases them in `give_progress`, also after the batch is sent.
                 unsafe { self.datagrams.add_from(to, &header, address, length as usize) };
             }
         }
     }
 
     fn flush(&mut self) {
-        if let Some(kernel) = &mut self.kernel {
-            kernel.post_neighbours(&self.protocol);
+        if let Some(kernel) = &mut self.core.kernel {
+            kernel.post_neighbours(&self.core.protocol);
         }
         if let Err(error) = self.datagrams.send() {
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                for joint in self.joints.groups.values() {
-                    joint.channel.does_not_fit();
+                for entry in self.core.groups.values() {
+                    entry.shared_group.set_datagrams_too_long();
                 }
             }
-            tracing::debug!(%error, "a datagram cannot be sent");
+            tracing::debug!(%error, "cannot send a datagram");
         }
     }
 
-    fn handle_event(&mut self, event: Event) {
-        if let Event::Placed { group, member, start, slots, payload_bytes_max, offload } = event {
-            self.place(group, member, RingTerms { slots, payload_bytes_max, start, offload });
-            return;
-        }
-        let (Event::Placed { group, .. }
-        | Event::Ready { group }
-        | Event::Joined { group, .. }
-        | Event::MemberLost { group, .. }
-        | Event::Ended { group, .. }) = event;
-        let Some(Joint { channel, .. }) = self.joints.groups.get_mut(&group) else { return };
-        match event {
-            Event::Placed { .. } => {}
-            Event::Ready { .. } => channel.ready(),
-            Event::Joined { member, .. } => channel.joined(member),
-            Event::MemberLost { member, loss, .. } => channel.lost(member, loss),
-            Event::Ended { ending, .. } => {
-                channel.end(ending);
-                self.forget(group);
-            }
-        }
-    }
-
-    /// A member has its place, and gets its slots.
-    fn place(&mut self, group: GroupId, member: MemberId, terms: RingTerms) {
-        let Some(joint) = self.joints.groups.get(&group) else { return };
-        let channel = Arc::clone(&joint.channel);
-        self.forget(group);
-        let (writer, reader) = match self.make_ring(&channel, terms) {
-            Ok(NewRing { writer, reader, .. }) => (writer, reader),
-            Err(why) => {
-                tracing::warn!(%group, %why, "a client's group is given up");
-                channel.break_off(&why);
-                end(&mut self.protocol, group);
-                return;
-            }
-        };
-        if let Some(joint) = self.joints.groups.get_mut(&group) {
-            joint.consumed = terms.start;
-            if let Some(memory) = writer.shared_memory() {
-                joint.channel.events.attach_kernel(memory.clone());
-            }
-            joint.side = Some(Side::Writer(writer));
-            let for_application = Mutex::new(Some(Side::Reader(reader)));
-            joint.channel.place(Placed { side: for_application, member: member.0, offload: terms.offload });
-        }
-    }
-
-    /// Shows applications what has come, and what there is room for.
-    fn give_to_applications(&mut self) {
-        for (&group, Joint { channel, side, .. }) in &mut self.joints.groups {
-            // What the kernel's packet path has is shown by it.
-            if self.kernel.as_ref().is_some_and(|kernel| kernel.has(group)) {
-                continue;
-            }
-            match side {
-                Some(Side::Reader(reader)) => {
-                    if let Some(freed) =
-                        self.protocol.freed(group).filter(|&freed| reader.read().is_before(freed))
-                    {
-                        reader.release(freed.min(reader.written()));
-                        channel.ring();
-                    }
-                }
-                Some(Side::Writer(writer)) => {
-                    let Some((_, end)) = self.protocol.readable(group) else { continue };
-                    if writer.written() != end {
-                        // Whoever waits for a message is woken when it is whole, or so long that room has to be made.
-                        let mut is_worth_it = end.distance_from(writer.read()) as u32 >= writer.slots() / 4;
-                        for packet in writer.written().until(end) {
-                            if let Some(piece) = self.protocol.piece(group, packet) {
-                                writer.describe(packet, *piece);
-                                is_worth_it |= piece.is_last();
-                            }
-                        }
-                        writer.publish(end);
-                        if is_worth_it {
-                            channel.ring();
-                        }
-                    }
-                    if self.protocol.is_closed(group) {
-                        channel.close();
-                    }
-                }
-                None => {}
-            }
-        }
-        let protocol = &self.protocol;
-        self.joints.groups.retain(|&group, joint| !joint.channel.has_ended() || protocol.has(group));
-    }
-
-    /// Sets the timer, if what comes next comes before what it is set to.
-    fn wake_at(&mut self, now: Nanoseconds, deadline: Option<Nanoseconds>) {
+    /// Sets the timer, unless it fires before the deadline anyway.
+    fn set_timer(&mut self, now: Nanoseconds, deadline: Option<Nanoseconds>) {
         let Some(deadline) = deadline else { return };
-        if self.armed.is_some_and(|armed| now < armed && armed <= deadline) {
+        if self.timer_at.is_some_and(|timer_at| now < timer_at && timer_at <= deadline) {
             return;
         }
         let span = deadline.since(now).0.max(1);
@@ -555,8 +266,8 @@ impl Engine {
             Timespec { tv_sec: (span / 1_000_000_000) as i64, tv_nsec: (span % 1_000_000_000) as i64 };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         if let Err(error) = rustix::time::timerfd_settime(&*self.timer, TimerfdTimerFlags::empty(), &once) {
-            tracing::error!(error = %io::Error::from(error), "the timer cannot be set");
+            tracing::error!(error = %io::Error::from(error), "cannot set the timer");
         }
-        self.armed = Some(deadline);
+        self.timer_at = Some(deadline);
     }
 }

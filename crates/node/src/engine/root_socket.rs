@@ -1,6 +1,6 @@
-//! A root's packets as datagrams, which the kernel's packet path sends on to all children on their way out.
+//! The socket by which a root's packets enter the kernel's packet path, which replicates them to all children on egress.
 
-#![expect(unsafe_code, reason = "payloads are read where they lie")]
+#![expect(unsafe_code, reason = "payloads are read in place")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
@@ -9,99 +9,97 @@ use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
 use treecast_proto::{Cookie, GroupId, Nanoseconds, Sequence};
 use treecast_wire::{Body, Data, HEADER_BYTES, Header, MemberId, Timestamp};
 
+use super::delegation::SendDelegation;
+use crate::api::config::GroupConfig;
+use crate::clock;
 use crate::datagrams::{BATCH, Outgoing, options};
-use crate::engine::delegation::Left;
-use crate::{GroupSettings, clock};
 
-/// Where datagrams go that are packets of a root: groups of addresses, as bpf/find.h has them. Under these they never
-/// leave the host.
-const TO_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
-const TO_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
+/// The multicast addresses to which a root's packets are sent, as in bpf/find.h. No datagram leaves the host with one of these.
+const MULTICAST_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
+const MULTICAST_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
 
-/// As many bytes of packets pass the system as one at most: what the kernel can keep in one piece of memory, of which it makes one
-/// for each child, without asking for more pages together than are easily had.
-const TRAIN_BYTES_MAX: usize = 24_000;
+/// The most bytes of a GSO batch. The kernel copies a batch for each child, and can allocate this much contiguous memory easily.
+const GSO_BYTES_MAX: usize = 24_000;
 
-/// Before this version the kernel may crash where a program takes such packets apart.
-const TAKES_TRAINS: (u32, u32) = (6, 16);
+/// Older kernels may crash when a program splits GSO batches.
+const GSO_KERNEL_MIN: (u32, u32) = (6, 16);
 
-/// Where the checksum is in a header.
+/// The checksum's bytes in a header.
 const CHECKSUM: std::ops::Range<usize> = 4..8;
 
 /// A socket whose datagrams are packets of one group's root.
-pub(crate) struct Source {
+pub(crate) struct RootSocket {
     socket: UdpSocket,
     outgoing: Outgoing,
     to: SocketAddr,
     group: GroupId,
     cookie: Cookie,
     memory: SlotMemory,
-    /// Whether UDP has its checksum. It costs each copy, and packets have one of their own; but only with it several packets pass
-    /// the system as one.
+    /// Whether datagrams have a UDP checksum. It costs time for each copy, and packets have their own checksum; but GSO needs it.
     has_checksum: bool,
-    may_leave_checksums_out: bool,
-    rhythm: Rhythm,
+    may_omit_checksum: bool,
+    send_load: SendLoad,
 }
 
-/// What has become of packets that were handed over.
+/// What happened to packets that were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Handed {
-    /// They are on their way.
+pub(crate) enum Sending {
+    /// The kernel's packet path has them.
     Sent,
-    /// The node's own thread sends them on. If that is new, it has to be told.
-    Left { is_new: bool },
-    /// The kernel's packet path does not take them: they are for the protocol.
+    /// The node's own thread sends them. The caller wakes it, if the delegation is new.
+    Delegated { is_new: bool },
+    /// The kernel's packet path does not accept them: they are for the protocol.
     Refused,
 }
 
-/// Whether sending is what holds an application up.
+/// Detects an application that is limited by sending: one that sends again at once, many times in a row.
 #[derive(Debug, Default)]
-struct Rhythm {
-    /// When it was last given the word back, and how long it took to send for it when that was last done at once.
-    back_at: Nanoseconds,
-    took: Nanoseconds,
-    /// How often in turn it has had something to send: those that it came with late count half.
-    soon: u32,
+struct SendLoad {
+    /// When the last call returned, and how long the last send in the application's thread took.
+    returned_at: Nanoseconds,
+    send_time: Nanoseconds,
+    /// The number of sends in a row; a send after a pause halves it.
+    sends: u32,
 }
 
-impl Rhythm {
-    /// The first messages of a row are sent at once: waking a thread takes longer than that.
-    const FEW: u32 = 8;
-    /// In a long row an interruption does not count.
-    const MANY: u32 = 64;
-    /// It comes again soon if that takes it so much less time than sending.
-    const SHARE: u64 = 8;
+impl SendLoad {
+    /// More sends in a row than this are delegated. Fewer are faster in the application's thread than waking another one.
+    const DIRECT_SENDS_MAX: u32 = 8;
+    /// The count's maximum: after a long row, a few pauses do not end the delegation.
+    const SENDS_MAX: u32 = 64;
+    /// A pause is at least the send time divided by this.
+    const PAUSE_DIVISOR: u64 = 8;
 
-    fn comes_again(&mut self, now: Nanoseconds) {
-        if now.since(self.back_at).0 * Self::SHARE >= self.took.0 {
-            self.soon /= 2;
+    fn begin_call(&mut self, now: Nanoseconds) {
+        if now.since(self.returned_at).0 * Self::PAUSE_DIVISOR >= self.send_time.0 {
+            self.sends /= 2;
         }
     }
 
-    fn hands_over(&mut self) {
-        self.soon = Self::MANY.min(self.soon + 1);
+    fn count_send(&mut self) {
+        self.sends = Self::SENDS_MAX.min(self.sends + 1);
     }
 
-    const fn is_held_up(&self) -> bool {
-        self.soon > Self::FEW
+    const fn is_send_bound(&self) -> bool {
+        self.sends > Self::DIRECT_SENDS_MAX
     }
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for RootSocket {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Source").field("group", &self.group).finish_non_exhaustive()
+        formatter.debug_struct("RootSocket").field("group", &self.group).finish_non_exhaustive()
     }
 }
 
-impl Source {
-    /// A socket at the root's address, for the node that listens there, and what tells it from others.
+impl RootSocket {
+    /// Opens a socket at the root's address; returns it with its cookie.
     pub fn open(node: SocketAddr) -> Result<(UdpSocket, u64), EbpfError> {
         let (ip, to) = (node.ip().to_canonical(), to(node));
         let interface =
             interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
         let open = || {
             let socket = UdpSocket::bind((ip, 0))?;
-            options::send_to_groups_by(&socket, ip.is_ipv6(), interface)?;
+            options::set_multicast_interface(&socket, ip.is_ipv6(), interface)?;
             options::forbid_fragments(&socket);
             socket.connect(to)?;
             let cookie = options::cookie(&socket)?;
@@ -111,105 +109,104 @@ impl Source {
         open().map_err(|source| EbpfError::System { what, source })
     }
 
-    /// The source of a group's root, by the socket that was opened for it.
-    pub fn new(socket: UdpSocket, settings: &GroupSettings, memory: SlotMemory) -> Self {
-        let to = to(settings.members[settings.root]);
-        let outgoing = Outgoing::new(to.is_ipv6(), takes_trains().then_some(TRAIN_BYTES_MAX)).connected();
+    /// `socket` comes from [`RootSocket::open`].
+    pub fn new(socket: UdpSocket, config: &GroupConfig, memory: SlotMemory) -> Self {
+        let to = to(config.root());
+        let outgoing = Outgoing::new(to.is_ipv6(), supports_gso().then_some(GSO_BYTES_MAX)).connected();
         Self {
             socket,
             outgoing,
             to,
-            group: settings.group,
-            cookie: settings.cookie(),
+            group: config.settings().group,
+            cookie: config.cookie(),
             memory,
             has_checksum: true,
-            may_leave_checksums_out: true,
-            rhythm: Rhythm::default(),
+            may_omit_checksum: true,
+            send_load: SendLoad::default(),
         }
     }
 
-    /// One that sends by a socket that somebody else sends by as well, who alone says whether UDP has its checksum.
-    pub fn beside(self) -> Self {
-        Self { may_leave_checksums_out: false, has_checksum: false, ..self }
+    /// The engine's copy, for a socket that the application shares: the application alone omits checksums.
+    pub fn for_engine(self) -> Self {
+        Self { may_omit_checksum: false, has_checksum: false, ..self }
     }
 
-    /// The application comes with something to send.
-    pub fn begin(&mut self) {
-        self.rhythm.comes_again(clock::now());
+    /// A call of the application begins.
+    pub fn begin_call(&mut self) {
+        self.send_load.begin_call(clock::now());
     }
 
-    /// The application is given the word back.
-    pub fn end(&mut self) {
-        self.rhythm.back_at = clock::now();
+    /// A call of the application returns.
+    pub fn end_call(&mut self) {
+        self.send_load.returned_at = clock::now();
     }
 
-    /// The application waits until all have everything: it is held up by them, and not by sending.
-    pub const fn is_waited_for(&mut self) {
-        self.rhythm.soon = 0;
+    /// The application flushes: the members limit it, and not sending.
+    pub const fn flushed(&mut self) {
+        self.send_load.sends = 0;
     }
 
-    /// Sends on what is in slots before this packet, or leaves that to the node if sending is what holds the application up: with
-    /// that on another processor messages are written meanwhile, and more of them pass the system as one.
-    pub fn hand_over(&mut self, upto: Sequence) -> Handed {
-        self.rhythm.hands_over();
-        let left = Left::of(&self.memory);
-        if left.holds_what_is_written() {
-            return Handed::Left { is_new: false };
+    /// Sends the packets before `upto`, or delegates that to the node if the application is limited by sending: it then writes
+    /// messages on one processor while the node sends on another, in larger GSO batches.
+    pub fn send(&mut self, upto: Sequence) -> Sending {
+        self.send_load.count_send();
+        let delegation = SendDelegation::of(&self.memory);
+        if delegation.covers_written() {
+            return Sending::Delegated { is_new: false };
         }
-        if self.rhythm.is_held_up() && self.is_lent() {
-            left.begin();
-            // The node says so for what it sends.
+        if self.send_load.is_send_bound() && self.is_handed_off() {
+            delegation.begin();
+            // The node enables checksums on the shared socket for what it sends.
             self.has_checksum = true;
-            return Handed::Left { is_new: true };
+            return Sending::Delegated { is_new: true };
         }
-        if self.send(upto) { Handed::Sent } else { Handed::Refused }
+        if self.send_directly(upto) { Sending::Sent } else { Sending::Refused }
     }
 
-    /// Sends on what is in slots before this packet, as far as the kernel's packet path takes it; says whether that is all. What it
-    /// does not take it leaves to the node, as it does with what it has not been given.
-    fn send(&mut self, upto: Sequence) -> bool {
+    /// Sends the packets before `upto` as far as the kernel's packet path accepts them; says whether it has accepted all.
+    fn send_directly(&mut self, upto: Sequence) -> bool {
         loop {
-            let from = self.taken();
+            let from = self.accepted();
             if from == upto {
                 return true;
             }
-            if !self.is_lent() {
+            if !self.is_handed_off() {
                 return false;
             }
             let start = clock::now();
-            let until = self.send_some(from, upto);
-            self.rhythm.took = clock::now().since(start);
-            if until != Some(self.taken()) {
+            let until = self.send_batch(from, upto);
+            self.send_load.send_time = clock::now().since(start);
+            if until != Some(self.accepted()) {
                 return false;
             }
         }
     }
 
-    /// Sends a batch of what is in slots from one packet to before another, which are no more than there are slots; says up to where.
-    /// None: a slot says what cannot be.
-    pub fn send_some(&mut self, from: Sequence, upto: Sequence) -> Option<Sequence> {
+    /// Sends a batch of packets from `from` to before `upto`, at most as many as there are slots; returns the end of the batch. None:
+    /// a slot has an invalid length.
+    pub fn send_batch(&mut self, from: Sequence, upto: Sequence) -> Option<Sequence> {
         let until = if upto.distance_from(from) > BATCH as i32 { from + BATCH as u32 } else { upto };
-        self.set_checksum(!self.may_leave_checksums_out || until != from + 1);
+        self.set_checksum(!self.may_omit_checksum || until != from + 1);
         for packet in from.until(until) {
             self.add(packet)?;
         }
-        // What is refused here is not taken, which is seen.
+        // The caller sees by the accepted number that a packet was not sent.
         let _ = self.outgoing.send(&self.socket);
         Some(until)
     }
 
-    fn is_lent(&self) -> bool {
+    fn is_handed_off(&self) -> bool {
         self.memory.is_handed_off().load(Ordering::Acquire) != 0
     }
 
     fn set_checksum(&mut self, has_checksum: bool) {
-        if self.has_checksum != has_checksum || !self.may_leave_checksums_out {
-            options::leave_checksums_out(&self.socket, !has_checksum);
+        if self.has_checksum != has_checksum || !self.may_omit_checksum {
+            options::omit_checksums(&self.socket, !has_checksum);
             self.has_checksum = has_checksum;
         }
     }
 
-    fn taken(&self) -> Sequence {
+    fn accepted(&self) -> Sequence {
         Sequence(self.memory.forwarded().load(Ordering::Acquire))
     }
 
@@ -236,33 +233,33 @@ impl Source {
             body: Body::Data(data),
         };
         let mut header: [u8; HEADER_BYTES] = header.write(piece.checksum);
-        // The rest is said by the kernel's packet path, which goes on from the payload's part.
+        // The kernel's packet path completes the header and continues the checksum from the payload's part.
         header[CHECKSUM].copy_from_slice(&piece.checksum.0.to_be_bytes());
-        // SAFETY: the payload is within the slot, which is mapped. Its application writes it no more before the packet has left it;
-        // if another process does, wrong bytes are sent to its own group.
+        // SAFETY: the payload is within the slot, which is mapped. The application does not write it while the slot holds the packet;
+        // an application in another process that does sends wrong bytes to its own group only.
         unsafe { self.outgoing.add_from(self.to, &header, self.memory.payload(packet), length) };
         Some(())
     }
 }
 
-/// Where datagrams go that are packets of the root of this node.
+/// The destination of a root's packets.
 fn to(node: SocketAddr) -> SocketAddr {
     let ip = match node.ip().to_canonical() {
-        // There are no groups of addresses; there the socket alone says what its datagrams are.
+        // Loopback has no multicast: there the program recognizes the socket only.
         ip if ip.is_loopback() => ip,
-        IpAddr::V4(_) => IpAddr::V4(TO_IPV4),
-        IpAddr::V6(_) => IpAddr::V6(TO_IPV6),
+        IpAddr::V4(_) => IpAddr::V4(MULTICAST_IPV4),
+        IpAddr::V6(_) => IpAddr::V6(MULTICAST_IPV6),
     };
     SocketAddr::new(ip, node.port())
 }
 
-/// Whether packets may pass the system as one on their way through the program.
-pub(crate) fn takes_trains() -> bool {
+/// Whether GSO batches may pass the program on this kernel.
+pub(crate) fn supports_gso() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= TAKES_TRAINS
+    version >= GSO_KERNEL_MIN
 }
 
 #[cfg(test)]
@@ -273,44 +270,44 @@ mod tests {
         Nanoseconds::from_us(us)
     }
 
-    /// An application whose messages take 16 us to send, and which comes with each so long after it was given the word back.
-    fn after(rhythm: &mut Rhythm, pauses_us: impl IntoIterator<Item = u64>) -> bool {
+    /// An application whose messages take 16 us to send, and that pauses between them.
+    fn after(load: &mut SendLoad, pauses_us: impl IntoIterator<Item = u64>) -> bool {
         for pause in pauses_us {
-            rhythm.took = us(16);
-            rhythm.comes_again(rhythm.back_at + us(pause));
-            rhythm.hands_over();
-            rhythm.back_at = rhythm.back_at + us(pause) + us(16);
+            load.send_time = us(16);
+            load.begin_call(load.returned_at + us(pause));
+            load.count_send();
+            load.returned_at = load.returned_at + us(pause) + us(16);
         }
-        rhythm.is_held_up()
+        load.is_send_bound()
     }
 
     #[test]
-    fn who_comes_again_at_once_is_held_up_after_a_few_messages() {
-        assert!(!after(&mut Rhythm::default(), [1; 8]));
-        assert!(after(&mut Rhythm::default(), [1; 9]));
+    fn an_application_without_pauses_is_send_bound_after_a_few_messages() {
+        assert!(!after(&mut SendLoad::default(), [1; 8]));
+        assert!(after(&mut SendLoad::default(), [1; 9]));
     }
 
     #[test]
-    fn who_takes_an_eighth_of_the_time_of_sending_for_itself_is_not_held_up() {
-        assert!(after(&mut Rhythm::default(), [1; 100]));
-        assert!(!after(&mut Rhythm::default(), [2; 100]));
-        // What it came with late counts half.
-        assert!(!after(&mut Rhythm::default(), [1, 1, 1, 1, 1, 1, 1, 50].repeat(20)));
+    fn an_application_that_pauses_for_an_eighth_of_the_send_time_is_not_send_bound() {
+        assert!(after(&mut SendLoad::default(), [1; 100]));
+        assert!(!after(&mut SendLoad::default(), [2; 100]));
+        // A send after a pause halves the count.
+        assert!(!after(&mut SendLoad::default(), [1, 1, 1, 1, 1, 1, 1, 50].repeat(20)));
     }
 
     #[test]
-    fn one_interruption_of_a_long_row_does_not_count_and_a_pause_of_many_does() {
-        let mut rhythm = Rhythm::default();
-        assert!(after(&mut rhythm, [1; 1_000]));
-        assert!(after(&mut rhythm, [5_000]));
-        assert!(!after(&mut rhythm, [5_000; 4]));
+    fn one_pause_in_a_long_row_does_not_count_but_several_do() {
+        let mut load = SendLoad::default();
+        assert!(after(&mut load, [1; 1_000]));
+        assert!(after(&mut load, [5_000]));
+        assert!(!after(&mut load, [5_000; 4]));
     }
 
     #[test]
-    fn packets_of_one_message_are_a_row_of_their_own() {
-        let mut rhythm = Rhythm { took: us(16), ..Rhythm::default() };
-        rhythm.comes_again(us(1_000));
-        (0..9).for_each(|_| rhythm.hands_over());
-        assert!(rhythm.is_held_up());
+    fn packets_of_one_message_are_a_row_too() {
+        let mut load = SendLoad { send_time: us(16), ..SendLoad::default() };
+        load.begin_call(us(1_000));
+        (0..9).for_each(|_| load.count_send());
+        assert!(load.is_send_bound());
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a node: its groups end with it, each in order if it can.
+//! How a node closes: its groups end first, within a bound.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,54 +7,54 @@ use rustix::time::Timespec;
 use treecast_proto::{Ending, GroupId, Input};
 
 use super::Engine;
-use super::joints::{Joint, end};
+use super::group_entry::end;
 use crate::clock;
 
-/// Groups that end have so long before they are given up, and then so long to say so.
-const PATIENCE: Duration = Duration::from_secs(5);
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long groups may take to end, before they are aborted.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The engine's thread looks as often how far the end is.
-pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long aborted groups may take to tell their members.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How far the end of a node has come.
+/// How often the engine's thread checks whether all groups have ended.
+pub(super) const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// The state of a node that closes.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     begun: Option<Instant>,
-    has_given_up: bool,
+    has_aborted: bool,
 }
 
 impl Stop {
-    /// Goes on with the end; says whether the engine is no longer needed. An application that still has its group has not
-    /// asked for its end: the root gives it up, and another member leaves. All others are ending already.
+    /// Continues to close; says whether the engine has finished. A group whose application still has it is ended here: a root aborts
+    /// it, another member leaves. The others are ending already.
     pub fn is_done(&mut self, engine: &mut Engine) -> bool {
-        let now = clock::now();
         let begun = *self.begun.get_or_insert_with(|| {
-            engine.own_all();
-            for (group, joint) in &engine.joints.groups {
-                if Arc::strong_count(&joint.channel) > 1 {
-                    end(&mut engine.protocol, *group);
+            engine.core.reclaim_all();
+            for (group, entry) in &engine.core.groups {
+                if Arc::strong_count(&entry.shared_group) > 1 {
+                    end(&mut engine.core.protocol, *group);
                 }
             }
             engine.send_all();
             Instant::now()
         });
-        if begun.elapsed() > PATIENCE && !self.has_given_up {
-            self.has_given_up = true;
-            engine.own_all();
-            let groups: Vec<GroupId> = engine.protocol.groups().collect();
+        if begun.elapsed() > END_TIMEOUT && !self.has_aborted {
+            self.has_aborted = true;
+            engine.core.reclaim_all();
+            let groups: Vec<GroupId> = engine.core.protocol.groups().collect();
             for group in groups {
-                let _ = engine.protocol.handle(now, Input::Abort { group });
+                let _ = engine.core.protocol.handle(clock::now(), Input::Abort { group });
             }
             engine.send_all();
         }
-        let is_done = engine.protocol.groups().next().is_none() || begun.elapsed() > PATIENCE + FAREWELL;
+        let is_done =
+            engine.core.protocol.groups().next().is_none() || begun.elapsed() > END_TIMEOUT + ABORT_TIMEOUT;
         if is_done {
-            // Nobody drives the groups any more: whoever still waits is told.
-            for Joint { channel, .. } in engine.joints.groups.values() {
-                if !channel.has_ended() {
-                    channel.end(Ending::Aborted);
-                }
+            // The engine runs no group any more, so threads that still wait have to be told.
+            for entry in engine.core.groups.values().filter(|entry| !entry.shared_group.has_ended()) {
+                entry.shared_group.end(Ending::Aborted);
             }
         }
         is_done

@@ -1,51 +1,52 @@
-//! Between an application and its node: one group.
+//! The state of a group that an application and its node share, besides the slots.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, Refused, Sequence};
 
-use crate::daemon::Line;
-use crate::memory::ring::{RingReader, RingWriter};
+use super::ring::{RingReader, RingWriter};
+use crate::daemon::ClientLink;
 use crate::sync::lock;
 use crate::wait::event_count::EventCount;
 use crate::wait::waker::Waker;
 
-/// What an application and its node know together of a group.
+/// One group, as its application and its node know it.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct SharedGroup {
     pub group: GroupId,
-    /// Rings when there is something to see for the application.
+    /// Wakes the application's threads that wait for the group.
     pub events: EventCount,
-    /// Whether there is something to see for the node.
-    has_news: AtomicBool,
-    /// What leads on to the application, if it is in another process: a client of the daemon.
-    pub line: Option<Line>,
-    placed: OnceLock<Placed>,
+    /// Whether the application has written or read since the node last looked.
+    has_progress: AtomicBool,
+    /// In a daemon: the way to the application, which is in another process.
+    pub client: Option<ClientLink>,
+    placement: OnceLock<Placement>,
     is_closed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
 }
 
-/// A member's place, once it has one.
+/// A member's place in the tree, with its ring.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct Placement {
     /// The application's side of the ring, until it takes it.
-    pub side: Mutex<Option<Side>>,
+    pub side: Mutex<Option<RingSide>>,
     pub member: u32,
     pub offload: Offload,
 }
 
 /// A side of a ring.
 #[derive(Debug)]
-pub(crate) enum Side {
+pub(crate) enum RingSide {
     Writer(RingWriter),
     Reader(RingReader),
 }
 
-impl Side {
-    /// Whether the application has done so much that the node is to know while the kernel's packet path has the group: at the root,
-    /// written what that has not sent on, and not left to be sent on; at another member, read as many packets since `consumed` as the parent is told of.
-    pub fn has_much(&self, consumed: Sequence) -> bool {
+impl RingSide {
+    /// For the node's side, while the kernel's packet path runs the group: whether user space has to run it because of what the
+    /// application has done. At the root: it has written packets that the kernel's packet path has not sent, and has not delegated
+    /// sending. At another member: it has read a quarter of the slots since `consumed`, which the parent has to know.
+    pub fn needs_user_space(&self, consumed: Sequence) -> bool {
         match self {
             Self::Reader(reader) => reader.shared_memory().is_none_or(|memory| {
                 memory.is_delegated().load(Ordering::Acquire) == 0
@@ -57,15 +58,15 @@ impl Side {
         }
     }
 
-    /// Whether an application in another process has done anything, which it says by its numbers alone.
-    pub fn has_moved(&self, consumed: Sequence) -> bool {
+    /// For the node's side: whether an application in another process, which sets no flag here, has written or read.
+    pub fn has_progress(&self, consumed: Sequence) -> bool {
         match self {
             Self::Reader(reader) => reader.has_new(),
             Self::Writer(writer) => writer.read() != consumed,
         }
     }
 
-    /// Whether all numbers that the application has written could be.
+    /// Whether all numbers of the other side were valid.
     pub const fn is_valid(&self) -> bool {
         match self {
             Self::Reader(reader) => reader.is_valid(),
@@ -74,103 +75,98 @@ impl Side {
     }
 }
 
-/// What has happened to a group.
+/// What the application has to know of a group.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct State {
+pub(crate) struct GroupState {
     pub is_ready: bool,
     pub losses: Vec<(MemberId, MemberLoss)>,
-    pub newcomers: Vec<MemberId>,
     pub ending: Option<Ending>,
     pub refused: Option<Refused>,
-    pub does_not_fit: bool,
-    /// At a client: the daemon is no longer there, or does not let the group go on, and why.
-    pub broken: Option<String>,
+    pub datagrams_too_long: bool,
+    /// At a client: why the daemon does not run the group any more.
+    pub failure: Option<String>,
 }
 
-impl Channel {
+impl SharedGroup {
     pub fn new(group: GroupId, leader: Arc<Waker>) -> Self {
         Self {
             group,
             events: EventCount::new(leader),
-            has_news: AtomicBool::new(false),
-            line: None,
-            placed: OnceLock::new(),
+            has_progress: AtomicBool::new(false),
+            client: None,
+            placement: OnceLock::new(),
             is_closed: AtomicBool::new(false),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(GroupState::default()),
         }
     }
 
-    /// The same for an application in another process.
-    pub fn with_line(group: GroupId, leader: Arc<Waker>, line: Line) -> Self {
-        Self { line: Some(line), ..Self::new(group, leader) }
+    /// A group of a daemon's client.
+    pub fn with_client(group: GroupId, leader: Arc<Waker>, client: ClientLink) -> Self {
+        Self { client: Some(client), ..Self::new(group, leader) }
     }
 
-    /// There are packets, or there is room, for the application to see.
-    pub fn ring(&self) {
-        match &self.line {
-            Some(line) => line.ring(self.group),
+    /// Wakes the application, if it sleeps: the ring has new packets, or room.
+    pub fn wake(&self) {
+        match &self.client {
+            Some(client) => client.wake(self.group),
             None => self.events.notify(),
         }
     }
 
-    /// The same, also if the application does not say that it sleeps: the kernel's packet path may have taken that away.
-    pub fn ring_anyway(&self) {
-        match &self.line {
-            Some(line) => line.ring_anyway(self.group),
+    /// Wakes the application even if it does not say that it sleeps: the kernel's packet path may have reset that word.
+    pub fn wake_always(&self) {
+        match &self.client {
+            Some(client) => client.wake_always(self.group),
             None => self.events.notify(),
         }
     }
 
-    /// Something has happened that the application is to know.
-    fn tell(&self) {
-        match &self.line {
-            Some(line) => line.tell(),
+    /// Wakes the application: the state has changed.
+    fn wake_for_state(&self) {
+        match &self.client {
+            Some(client) => client.wake_for_update(),
             None => self.events.notify(),
         }
     }
 
-    pub fn placed(&self) -> Option<&Placed> {
-        self.placed.get()
+    pub fn placement(&self) -> Option<&Placement> {
+        self.placement.get()
     }
 
-    pub fn place(&self, placed: Placed) {
-        // A member that gets another place keeps its memory only if it has read nothing yet; proto then begins anew.
-        if self.placed.set(placed).is_ok() {
-            self.tell();
+    pub fn set_placement(&self, placement: Placement) {
+        // The first placement stays. A member that is placed again has read nothing yet: only then does the protocol start again.
+        if self.placement.set(placement).is_ok() {
+            self.wake_for_state();
         }
     }
 
-    /// There is something to see for the node.
-    pub fn give_news(&self) {
-        self.has_news.store(true, Ordering::Release);
+    /// The application has written or read.
+    pub fn mark_progress(&self) {
+        self.has_progress.store(true, Ordering::Release);
     }
 
-    pub fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Acquire)
+    pub fn has_progress(&self) -> bool {
+        self.has_progress.load(Ordering::Acquire)
     }
 
-    pub fn take_news(&self) -> bool {
-        self.has_news.swap(false, Ordering::AcqRel)
+    pub fn take_progress(&self) -> bool {
+        self.has_progress.swap(false, Ordering::AcqRel)
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, GroupState> {
         lock(&self.state)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut GroupState)) {
         change(&mut self.state());
-        self.tell();
+        self.wake_for_state();
     }
 
-    pub fn ready(&self) {
+    pub fn set_ready(&self) {
         self.change(|state| state.is_ready = true);
     }
 
-    pub fn joined(&self, member: MemberId) {
-        self.change(|state| state.newcomers.push(member));
-    }
-
-    pub fn lost(&self, member: MemberId, loss: MemberLoss) {
+    pub fn add_loss(&self, member: MemberId, loss: MemberLoss) {
         self.change(|state| state.losses.push((member, loss)));
     }
 
@@ -182,20 +178,21 @@ impl Channel {
         self.change(|state| state.refused = Some(refused));
     }
 
-    pub fn break_off(&self, why: &str) {
+    /// The daemon does not run the group any more. The first reason stays.
+    pub fn fail(&self, reason: &str) {
         self.change(|state| {
-            state.broken.get_or_insert_with(|| why.into());
+            state.failure.get_or_insert_with(|| reason.into());
         });
     }
 
-    pub fn does_not_fit(&self) {
-        self.change(|state| state.does_not_fit = true);
+    pub fn set_datagrams_too_long(&self) {
+        self.change(|state| state.datagrams_too_long = true);
     }
 
-    /// The root has closed the group, and all that it has sent is in the ring.
+    /// The root has closed the group, and all its packets are in the ring.
     pub fn close(&self) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
-            self.tell();
+            self.wake_for_state();
         }
     }
 

@@ -17,6 +17,7 @@ use treecast_proto::CreateGroup;
 pub use client::JoinOptions;
 pub use status::{JoinStatus, JoinedMember};
 
+use crate::api::config::{GroupConfig, check_bounds, no_such_root};
 use crate::tree::{self, measure};
 use crate::{Group, GroupSettings, Node, NodeError};
 
@@ -108,20 +109,20 @@ impl Node {
         settings: &GroupSettings,
         goes_on: &mut dyn FnMut(Option<&JoinStatus>) -> bool,
     ) -> Result<Group, NodeError> {
-        settings.check()?;
+        check_bounds(settings)?;
         if settings.root >= listener.members as usize {
-            return Err(tree::no_such_root(settings.root, listener.members as usize));
+            return Err(no_such_root(settings.root, listener.members as usize));
         }
-        tree::shape(listener.members as usize, settings, false)?;
+        tree::children(listener.members as usize, settings, false)?;
         let mut server = server::Server::new(self.address(), listener, settings)?;
         server.wait_until_complete(goes_on)?;
         let (settings, own) = server.group();
         if measure::is_wanted(&settings) {
             // The root measures the network with all members, so they have to start first.
             server.start(&settings);
-            return self.enter(&settings, own);
+            return self.enter(GroupConfig::new(settings)?, own);
         }
-        match self.enter(&settings, own) {
+        match GroupConfig::new(settings.clone()).and_then(|config| self.enter(config, own)) {
             Ok(group) => {
                 server.start(&settings);
                 Ok(group)
@@ -153,7 +154,7 @@ impl Node {
         goes_on: &mut dyn FnMut(Option<&str>) -> bool,
     ) -> Result<Group, NodeError> {
         let (settings, own) = client::join(self.address(), options, goes_on)?;
-        self.enter(&settings, own)
+        self.enter(GroupConfig::new(settings)?, own)
     }
 }
 

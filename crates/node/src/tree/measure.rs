@@ -1,7 +1,7 @@
-//! Lambda of the real network, for a postal tree that is to be made for it.
+//! Measures the lambda of the real network, for a postal tree.
 //!
-//! The members broadcast a few messages in two other groups: the root with one member alone, and the root with all members as
-//! its children. The first says how long a member waits for a message, the second what one more copy costs.
+//! The root broadcasts a few messages in two probe groups: one with a single member, and one with all members as its children. The
+//! first measures the round trip to a member, the second the cost of a further copy.
 
 use std::time::{Duration, Instant};
 
@@ -9,34 +9,35 @@ use treecast_plan::shape::Lambda;
 use treecast_plan::{Scheme, TreeScheme};
 use treecast_proto::GroupId;
 
+use crate::api::config::GroupConfig;
 use crate::{Group, GroupSettings, Node, NodeError};
 
-/// As many messages in each of the groups, in turn.
+/// The messages in each of the groups, in alternation.
 const ROUNDS: usize = 20;
 
-/// So many messages before are not counted.
+/// The messages before that are not counted.
 const WARM_UP: usize = 5;
 
-/// Longer messages are measured as messages of so many packets.
+/// The longest message to measure with, in packets.
 const PACKETS_MAX: usize = 32;
 
-/// Nobody reads, so that all packets stay in their slots at the members.
+/// Members do not read the messages, so the slots have to hold all packets.
 const SLOTS: u32 = 1 << 10;
 const _: () = assert!((WARM_UP + ROUNDS) * PACKETS_MAX <= SLOTS as usize);
 
-/// Members that have not come by then are not measured.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the root waits for the members, and for each message.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether lambda is to be measured: for two members there is one tree.
+/// Whether to measure lambda. Two members have only one tree.
 pub(crate) fn is_wanted(settings: &GroupSettings) -> bool {
     settings.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None })) && settings.members.len() > 2
 }
 
-/// The groups: with one member, and with all.
-fn groups(settings: &GroupSettings) -> [GroupSettings; 2] {
+/// The probe groups: with one member, and with all.
+fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
     let root = settings.members.get(settings.root).copied();
     let first = settings.members.iter().copied().find(|&member| Some(member) != root);
-    let alike = |highest_bits: u32, members, root| GroupSettings {
+    let probe = |highest_bits: u32, members, root| GroupSettings {
         group: GroupId(settings.group.0 ^ highest_bits << 30),
         members,
         root,
@@ -48,47 +49,54 @@ fn groups(settings: &GroupSettings) -> [GroupSettings; 2] {
         ..settings.clone()
     };
     let pair = root.into_iter().chain(first).collect();
-    [alike(0b10, pair, 0), alike(0b11, settings.members.clone(), settings.root)]
+    [probe(0b10, pair, 0), probe(0b11, settings.members.clone(), settings.root)]
 }
 
-/// At a member: takes part in what the root measures. The groups are to be kept as long as the one that they are for.
-pub(crate) fn follow(node: &Node, settings: &GroupSettings, own: usize) -> Result<Vec<Group>, NodeError> {
+/// At a member: joins the probe groups. The caller keeps them until the measured group exists.
+pub(crate) fn join_probes(
+    node: &Node,
+    settings: &GroupSettings,
+    own: usize,
+) -> Result<Vec<Group>, NodeError> {
     if !is_wanted(settings) {
         return Ok(Vec::new());
     }
-    let [pair, all] = groups(settings);
+    let [pair, all] = probe_groups(settings);
     let is_first = pair.members.get(1) == settings.members.get(own);
-    let mut followed = vec![node.follow(&all, Some(own))?];
+    let mut joined = vec![node.join_group(&all, Some(own))?];
     if is_first {
-        followed.push(node.follow(&pair, Some(1))?);
+        joined.push(node.join_group(&pair, Some(1))?);
     }
-    Ok(followed)
+    Ok(joined)
 }
 
-/// At the root: the settings with the scheme that has been measured; without a scheme, if the members did not come in time.
-pub(crate) fn measured(node: &Node, settings: &GroupSettings) -> Result<GroupSettings, NodeError> {
+/// At the root: the group with a measured lambda. If members are missing at the timeout, the scheme is chosen without measuring.
+pub(crate) fn with_lambda(node: &Node, config: GroupConfig) -> Result<GroupConfig, NodeError> {
+    let settings = config.settings();
     if !is_wanted(settings) {
-        return Ok(settings.clone());
+        return Ok(config);
     }
-    let [pair, all] = groups(settings);
-    let (pair, all) = (node.lead(&pair)?, node.lead(&all)?);
+    let [pair, all] = probe_groups(settings);
+    let pair = node.create_group(&GroupConfig::new(pair)?)?;
+    let all = node.create_group(&GroupConfig::new(all)?)?;
     let scheme = match lambda(&pair, &all, settings) {
         Ok(lambda) => {
             tracing::info!(lambda, "the postal tree's lambda has been measured");
-            // Whoever is lost here is lost to the group itself too, which says so.
-            let _ = (pair.close(Some(PATIENCE)), all.close(Some(PATIENCE)));
+            // A member that is lost here is lost in the group itself too, which reports it.
+            let _ = pair.close(Some(TIMEOUT));
+            let _ = all.close(Some(TIMEOUT));
             Some(Scheme::tree(TreeScheme::Postal { lambda: Lambda::of((lambda * 100.0).round() / 100.0) }))
         }
         Err(error) => {
-            tracing::warn!(%error, "lambda could not be measured");
+            tracing::warn!(%error, "cannot measure lambda");
             None
         }
     };
-    Ok(GroupSettings { scheme, ..settings.clone() })
+    GroupConfig::new(GroupSettings { scheme, ..settings.clone() })
 }
 
 fn lambda(pair: &Group, all: &Group, settings: &GroupSettings) -> Result<f64, NodeError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     for group in [pair, all] {
         group.wait_until_ready(Some(until.saturating_duration_since(Instant::now())))?;
     }
@@ -99,7 +107,7 @@ fn lambda(pair: &Group, all: &Group, settings: &GroupSettings) -> Result<f64, No
         for (group, spans) in [pair, all].into_iter().zip(&mut spans) {
             let start = Instant::now();
             group.send(&message)?;
-            group.flush(Some(PATIENCE))?;
+            group.flush(Some(TIMEOUT))?;
             if round >= WARM_UP {
                 spans.push(start.elapsed().as_secs_f64());
             }
@@ -109,10 +117,10 @@ fn lambda(pair: &Group, all: &Group, settings: &GroupSettings) -> Result<f64, No
     Ok(lambda_of(one, copies, settings.members.len() - 1))
 }
 
-/// Lambda, from how long the root waits for the answer of one member, and of `members` when it sends each a copy.
+/// Lambda, from the round-trip time to one member, and to `members` members that each get a copy.
 fn lambda_of(one_s: f64, all_s: f64, members: usize) -> f64 {
     let copy_s = (all_s - one_s) / (members - 1) as f64;
-    // A member has the message half of the time before the root has its answer.
+    // The one-way time is half of the round trip.
     let lambda = one_s / 2.0 / copy_s.max(one_s / 1e3).max(f64::MIN_POSITIVE);
     lambda.clamp(1.0, 1e3)
 }
@@ -128,17 +136,17 @@ mod tests {
 
     #[test]
     fn lambda_is_the_time_to_a_member_in_copies() {
-        // 40 us there and back, 5 us a copy.
+        // A round trip of 40 us, 5 us per copy.
         assert!((lambda_of(40e-6, 110e-6, 15) - 4.0).abs() < 1e-9);
         assert!((lambda_of(40e-6, 440e-6, 3) - 1.0).abs() < 1e-9);
-        // Copies that seem to cost nothing do not make a tree without bounds.
+        // Copies that seem to be free do not make lambda infinite.
         assert!((lambda_of(40e-6, 30e-6, 15) - 500.0).abs() < 1e-9);
-        // Nor does a clock that stands still.
+        // Nor does a clock without progress.
         assert!((lambda_of(0.0, 0.0, 15) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn the_groups_to_measure_in_have_numbers_of_their_own() {
+    fn the_probe_groups_have_their_own_numbers() {
         let members = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|address| address.parse().unwrap());
         let settings = GroupSettings {
             root: 1,
@@ -146,7 +154,7 @@ mod tests {
             ..GroupSettings::new(members.to_vec())
         };
         assert!(is_wanted(&settings));
-        let [pair, all] = groups(&settings);
+        let [pair, all] = probe_groups(&settings);
         assert_eq!((pair.members, pair.root), (vec![members[1], members[0]], 0));
         assert_eq!((all.members, all.root), (members.to_vec(), 1));
         assert!(pair.group != all.group && pair.group != settings.group && all.group != settings.group);

@@ -1,6 +1,6 @@
-//! Clients that write nonsense into what they share, and groups of others that go on exactly.
+//! Clients that write invalid values into shared memory; the groups of other clients are not affected.
 
-#![expect(unsafe_code, reason = "they write where they like")]
+#![expect(unsafe_code, reason = "they write shared memory at any address")]
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -51,7 +51,7 @@ impl Mapped {
 
     fn write(&self, place: usize, word: u32) {
         assert!(place < self.bytes / 4);
-        // SAFETY: the place is mapped, and nobody has a reference into it.
+        // SAFETY: the word is mapped, and there is no reference into the memory.
         unsafe { self.first.add(place).write_volatile(word) };
     }
 
@@ -64,26 +64,26 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: the memory is not used any more.
         let _ = unsafe { munmap(self.first.cast(), self.bytes) };
     }
 }
 
 const WRITABLE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Where the page has its words, in words.
+/// The indices of the page's words.
 const WRITTEN: usize = 0;
 const READ: usize = 16;
 const TAKEN: usize = 48;
 const SLOTS: usize = 16;
 const SLOT_BYTES: usize = 64 + 1_408;
 
-fn terms(group: u32, members: &[SocketAddr]) -> String {
+fn settings_message(group: u32, members: &[SocketAddr]) -> String {
     let members: Vec<String> = members.iter().map(|member| format!("\"{member}\"")).collect();
     format!(r#"{{"members":[{}],"settings":[["group","{group}"],["slots","{SLOTS}"]]}}"#, members.join(","))
 }
 
-/// A datagram as a root's, right or nearly so.
+/// A datagram like a root's, valid or with one changed byte.
 fn packet(numbers: &mut Numbers, group: u32, sequence: u32, message: u32) -> Vec<u8> {
     let mut packet = vec![0_u8; 64 + 100];
     for byte in &mut packet[64..] {
@@ -103,8 +103,8 @@ fn packet(numbers: &mut Numbers, group: u32, sequence: u32, message: u32) -> Vec
     packet
 }
 
-/// Leads groups whose memory it fills with nonsense, one after the other.
-fn lead_nonsense(
+/// Creates groups, one after the other, and fills their memory with invalid values.
+fn create_invalid_groups(
     path: &Path,
     node: SocketAddr,
     member: &Node,
@@ -118,8 +118,13 @@ fn lead_nonsense(
         if is_over.load(Ordering::SeqCst) {
             return;
         }
-        let (answer, descriptors) =
-            ask(&socket, &format!(r#"{{"lead":{{"terms":{}}}}}"#, terms(group, &[node, member.address()])));
+        let (answer, descriptors) = ask(
+            &socket,
+            &format!(
+                r#"{{"create_group":{{"settings":{}}}}}"#,
+                settings_message(group, &[node, member.address()])
+            ),
+        );
         assert!(answer.contains("entered"), "{answer}");
         let slots = Mapped::new(&descriptors[0], SLOTS * SLOT_BYTES, WRITABLE).unwrap();
         let page = Mapped::new(&descriptors[1], 4_096, WRITABLE).unwrap();
@@ -155,19 +160,19 @@ fn lead_nonsense(
                 let taken = page.read(TAKEN);
                 let to = SocketAddr::new([239, 255, 84, 67].into(), node.port());
                 let _ = source.send_to(&packet(numbers, group, taken, taken), to);
-                // A group of somebody else.
+                // Another client's group.
                 let _ = source.send_to(&packet(numbers, victim, taken, taken), to);
             }
-            say(&socket, br#""kick""#);
+            say(&socket, br#""wake""#);
             std::thread::yield_now();
         }
         say(&socket, format!(r#"{{"abort":{{"group":{group}}}}}"#).as_bytes());
-        let _ = ask(&socket, r#""look""#);
+        let _ = ask(&socket, r#""poll_update""#);
     }
 }
 
-/// Follows a root, and says that it has read what it likes.
-fn follow_nonsense(path: &Path, root: &Node, seed: u64, is_over: &AtomicBool) {
+/// Joins groups, and writes invalid read numbers.
+fn join_with_invalid_numbers(path: &Path, root: &Node, seed: u64, is_over: &AtomicBool) {
     let numbers = &mut Numbers(seed);
     let socket = raw(path);
     let (answer, _bell) = ask(&socket, HELLO);
@@ -185,12 +190,15 @@ fn follow_nonsense(path: &Path, root: &Node, seed: u64, is_over: &AtomicBool) {
         let leader = root.group(&settings).unwrap();
         let (answer, _) = ask(
             &socket,
-            &format!(r#"{{"follow":{{"terms":{},"asks":false}}}}"#, terms(group, &[root.address()])),
+            &format!(
+                r#"{{"join_group":{{"settings":{},"sends_join":false}}}}"#,
+                settings_message(group, &[root.address()])
+            ),
         );
         assert!(answer.contains("entered"), "{answer}");
         let until = Instant::now() + Duration::from_secs(20);
         let descriptors = loop {
-            let (answer, descriptors) = ask(&socket, r#""look""#);
+            let (answer, descriptors) = ask(&socket, r#""poll_update""#);
             if !descriptors.is_empty() {
                 break descriptors;
             }
@@ -203,16 +211,16 @@ fn follow_nonsense(path: &Path, root: &Node, seed: u64, is_over: &AtomicBool) {
             let _ = leader.send_part(b"some packets", Some(Duration::from_millis(1)));
             let place = [WRITTEN, READ, 32, TAKEN, TAKEN + 1][(numbers.next() % 5) as usize];
             page.write(place, numbers.word(page.read(WRITTEN)));
-            say(&socket, br#""kick""#);
+            say(&socket, br#""wake""#);
         }
         drop(leader);
         say(&socket, format!(r#"{{"leave":{{"group":{group}}}}}"#).as_bytes());
-        let _ = ask(&socket, r#""look""#);
+        let _ = ask(&socket, r#""poll_update""#);
     }
 }
 
 #[test]
-fn nonsense_in_shared_memory_ends_its_own_group_and_no_other() {
+fn invalid_values_in_shared_memory_end_only_their_own_group() {
     const VICTIM: u32 = 7;
     for engine in engines() {
         let served = Served::new(engine, Policy::default());
@@ -228,9 +236,9 @@ fn nonsense_in_shared_memory_ends_its_own_group_and_no_other() {
         std::thread::scope(|scope| {
             for seed in [1, 2] {
                 let (path, is_over, member) = (&path, &is_over, &elsewhere);
-                scope.spawn(move || lead_nonsense(path, node, member, (seed, VICTIM), is_over));
+                scope.spawn(move || create_invalid_groups(path, node, member, (seed, VICTIM), is_over));
             }
-            scope.spawn(|| follow_nonsense(&path, &elsewhere, 3, &is_over));
+            scope.spawn(|| join_with_invalid_numbers(&path, &elsewhere, 3, &is_over));
             let until = Instant::now() + Duration::from_secs(4);
             while Instant::now() < until {
                 exchange(&sends.0, &sends.1, 20);
@@ -238,7 +246,7 @@ fn nonsense_in_shared_memory_ends_its_own_group_and_no_other() {
             }
             is_over.store(true, Ordering::SeqCst);
         });
-        // What is closed in order has lost nobody.
+        // A group that is closed in order has lost no member.
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(sends.1.receive(PATIENCE).unwrap(), None));
             assert!(sends.0.close(PATIENCE).unwrap().is_empty());
@@ -250,17 +258,23 @@ fn nonsense_in_shared_memory_ends_its_own_group_and_no_other() {
 }
 
 #[test]
-fn a_member_does_not_write_what_others_are_sent_from() {
+fn a_member_cannot_write_the_slots_that_are_retransmitted() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let (here, there) = (client(&served.socket()), other());
     let root = there.group(&GroupSettings::new(vec![there.address(), here.address()])).unwrap();
     let socket = raw(&served.socket());
     ask(&socket, HELLO);
-    ask(&socket, &format!(r#"{{"follow":{{"terms":{},"asks":false}}}}"#, terms(1, &[there.address()])));
+    ask(
+        &socket,
+        &format!(
+            r#"{{"join_group":{{"settings":{},"sends_join":false}}}}"#,
+            settings_message(1, &[there.address()])
+        ),
+    );
     root.wait_until_ready(PATIENCE).unwrap();
     root.send(b"read only").unwrap();
     root.flush(PATIENCE).unwrap();
-    let (_, descriptors) = ask(&socket, r#""look""#);
+    let (_, descriptors) = ask(&socket, r#""poll_update""#);
     let bytes = 512 * SLOT_BYTES;
     assert!(Mapped::new(&descriptors[0], bytes, WRITABLE).is_err());
     assert!(rustix::io::write(&descriptors[0], b"x").is_err());
@@ -276,13 +290,13 @@ fn a_member_does_not_write_what_others_are_sent_from() {
 }
 
 #[test]
-fn a_client_that_takes_no_answers_is_sent_away() {
+fn a_client_that_reads_no_answers_is_disconnected() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let socket = raw(&served.socket());
     ask(&socket, HELLO);
     let sent = (0..100_000).take_while(|_| {
         let flags = rustix::net::SendFlags::NOSIGNAL;
-        rustix::net::send(&socket, br#""look""#, flags).is_ok()
+        rustix::net::send(&socket, br#""poll_update""#, flags).is_ok()
     });
     assert!(sent.count() < 100_000);
     while !hear(&socket).is_empty() {}

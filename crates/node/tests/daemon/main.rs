@@ -242,12 +242,12 @@ fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
     let settings = NodeSettings { bind, engine: EngineChoice::User, ..NodeSettings::default() };
     let daemon = Daemon::open(&settings, &path, Policy::default()).unwrap();
     let error = Daemon::open(&settings, &path, Policy::default()).unwrap_err().to_string();
-    assert!(error.contains("a daemon listens there already"), "{error}");
+    assert!(error.contains("another daemon listens there"), "{error}");
     drop(daemon);
     assert!(!path.exists());
     std::fs::write(&path, "precious").unwrap();
     let error = Daemon::open(&settings, &path, Policy::default()).unwrap_err().to_string();
-    assert!(error.contains("no socket"), "{error}");
+    assert!(error.contains("not a socket"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
 
@@ -266,18 +266,18 @@ fn a_policy_bounds_groups_memory_and_numbers() {
     let error = refusal(10, 4_096);
     assert!(error.starts_with("rule \"all\" allows groups 4M of memory"), "{error}");
     let kept = [10, 11].map(|group| here.group(&settings(group, 64)).unwrap());
-    assert_eq!(refusal(12, 64), "rule \"all\" allows 2 groups at once, and 2 are there");
-    // A place at a member takes as much as its root says.
+    assert_eq!(refusal(12, 64), "rule \"all\" allows 2 groups at once, and the user has 2");
+    // A member's memory has the root's size.
     drop(kept);
     let big = GroupSettings { root: 1, ..settings(13, 4_096) };
     let root = there.group(&big).unwrap();
-    let error = until_given(|| here.group(&big)).receive(PATIENCE).unwrap_err().to_string();
+    let error = until_accepted(|| here.group(&big)).receive(PATIENCE).unwrap_err().to_string();
     assert!(error.starts_with("rule \"all\" allows groups 4M of memory"), "{error}");
     drop(root);
 }
 
-/// What has gone is not always gone at once.
-fn until_given(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
+/// A group that has ended may count for a moment.
+fn until_accepted(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
     for _ in 0..400 {
         match give() {
             Ok(group) => return group,
@@ -291,17 +291,17 @@ fn until_given(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
 }
 
 #[test]
-fn what_is_no_word_is_answered_and_ends_the_connection() {
+fn an_invalid_message_is_answered_and_ends_the_connection() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let hello = HELLO.as_bytes();
     let spaces = vec![b' '; 190_000];
     for (first, second) in [
         (&b"no JSON"[..], None),
         (b"{}", None),
-        (br#"{"hello":{"version":2}}"#, None),
-        (br#""look""#, None),
+        (br#"{"hello":{"version":1}}"#, None),
+        (br#""poll_update""#, None),
         (hello, Some(hello)),
-        (hello, Some(br#"{"lead":{"terms":{"members":"all","settings":[]}}}"#)),
+        (hello, Some(br#"{"create_group":{"settings":{"members":"all","settings":[]}}}"#)),
         (hello, Some(br#"{"forward":{"group":-1,"upto":0,"child":null}}"#)),
         (hello, Some(&spaces)),
     ] {
@@ -316,7 +316,7 @@ fn what_is_no_word_is_answered_and_ends_the_connection() {
         assert!(answer.contains("refused"), "{answer}");
         assert_eq!(hear(&socket), "");
     }
-    // What is about groups of others, or of nobody, changes nothing.
+    // Messages about groups of other clients, or about unknown groups, change nothing.
     let (here, there) = (client(&served.socket()), other());
     let settings = GroupSettings::new(vec![here.address(), there.address()]);
     let (root, member) = (here.group(&settings).unwrap(), there.group(&settings).unwrap());
@@ -327,18 +327,18 @@ fn what_is_no_word_is_answered_and_ends_the_connection() {
         say(&socket, format!("{{\"{ask}\":{{\"group\":1}}}}").as_bytes());
     }
     say(&socket, br#"{"forward":{"group":1,"upto":7,"child":3}}"#);
-    say(&socket, br#""kick""#);
-    say(&socket, br#"{"counters":{"group":1}}"#);
-    assert_eq!(hear(&socket), r#"{"numbers":{"numbers":null}}"#);
-    say(&socket, br#"{"children":{"group":1}}"#);
-    assert_eq!(hear(&socket), r#"{"members":{"members":[]}}"#);
-    say(&socket, br#""look""#);
-    assert_eq!(hear(&socket), r#"{"news":{"news":null,"is_all":true}}"#);
+    say(&socket, br#""wake""#);
+    say(&socket, br#"{"query":{"counters":{"group":1}}}"#);
+    assert_eq!(hear(&socket), r#"{"answer":{"numbers":null}}"#);
+    say(&socket, br#"{"query":{"children":{"group":1}}}"#);
+    assert_eq!(hear(&socket), r#"{"answer":{"members":[]}}"#);
+    say(&socket, br#""poll_update""#);
+    assert_eq!(hear(&socket), r#"{"update":{"update":null,"is_last":true}}"#);
     exchange(&root, &member, 10);
 }
 
 #[test]
-fn ten_thousand_connections_do_not_keep_others_out_for_long() {
+fn ten_thousand_connections_do_not_block_others_for_long() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let mut refused = 0;
     let mut open = Vec::new();
@@ -347,7 +347,7 @@ fn ten_thousand_connections_do_not_keep_others_out_for_long() {
         if open.len() < 300 {
             open.push(socket);
         } else {
-            refused += usize::from(hear(&socket).contains("no room for another"));
+            refused += usize::from(hear(&socket).contains("accepts no more"));
         }
     }
     assert_eq!(refused, 9_700);

@@ -168,7 +168,7 @@ fn a_client_that_is_killed_gives_everything_back() {
 }
 
 #[test]
-fn what_a_policy_refuses_is_said_to_the_process_that_asked() {
+fn a_refusal_of_the_policy_reaches_the_process() {
     let served = Served::new(EngineChoice::User, policy("numbers = [\"1000-1999\"]"));
     let there = other();
     let mut child = process(&served.socket(), "refused 5", person(), there.address());

@@ -1,4 +1,4 @@
-//! A client that says what it likes.
+//! A client that sends any bytes.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use rustix::net::{
     SocketType,
 };
 
-pub const HELLO: &str = r#"{"hello":{"version":1}}"#;
+pub const HELLO: &str = r#"{"hello":{"version":2}}"#;
 
 pub fn raw(path: &Path) -> OwnedFd {
     let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -22,12 +22,12 @@ pub fn say(socket: &OwnedFd, bytes: &[u8]) {
     let _ = net::send(socket, bytes, SendFlags::NOSIGNAL);
 }
 
-/// What is said; nothing at the end.
+/// The next message; empty at the end.
 pub fn hear(socket: &OwnedFd) -> String {
     hear_all(socket).0
 }
 
-/// What is said, and what comes with it.
+/// The next message, with its descriptors.
 pub fn hear_all(socket: &OwnedFd) -> (String, Vec<OwnedFd>) {
     let mut bytes = vec![0; 1 << 16];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -35,7 +35,7 @@ pub fn hear_all(socket: &OwnedFd) -> (String, Vec<OwnedFd>) {
     let length = loop {
         match net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::empty()) {
             Ok(received) => break received.bytes,
-            // Said once, of a connection that was ended with something unread; what was said before is still there.
+            // Reported once for a connection that was closed with unread data; earlier messages can still be read.
             Err(rustix::io::Errno::CONNRESET) => {}
             Err(error) => panic!("{error}"),
         }

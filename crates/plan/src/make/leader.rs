@@ -1,4 +1,4 @@
-//! Leaders: one member a host takes part in another scheme, and hands on inside its host.
+//! Leaders: one member per host takes part in a flat scheme, and forwards inside its host.
 
 use treecast_fabric::{HostId, RouteFinder};
 
@@ -45,7 +45,7 @@ pub(super) fn worms<'a>(
     Ok(sender.worms)
 }
 
-/// The members of each host that takes part, its leader first; the root's host first, then by host.
+/// The members of each host of the group, its leader first; the root's host first, then by host.
 fn members_by_host(group: &Group) -> Vec<(HostId, Vec<MemberId>)> {
     let host_of = |member| group.placement().host_of(member);
     let home = host_of(group.root());

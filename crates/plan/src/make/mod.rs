@@ -1,4 +1,4 @@
-//! Making the worms of a scheme.
+//! Makers: each builds the worms of a scheme for a group.
 
 mod flat;
 mod leader;
@@ -13,7 +13,7 @@ use treecast_fabric::{Fabric, RouteFinder};
 use crate::{Group, Local, Order, PlanError, Scheme, Worm};
 use flat::FlatMaker;
 
-/// Makes the worms of one scheme on one fabric; holds what does not depend on the group.
+/// Makes the worms of one scheme on one fabric; caches what does not depend on the group.
 #[derive(Debug)]
 pub(crate) struct Maker<'a> {
     flat: FlatMaker<'a>,

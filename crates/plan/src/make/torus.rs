@@ -1,4 +1,4 @@
-//! The torus family. Nodes are known by their coordinates; a member stands where its host does.
+//! The torus family. Nodes are known by their coordinates; a member is at the node of its host.
 
 use treecast_fabric::{DimensionOrder, Direction, Fabric, Grid, LinkId, RouteFinder, Routing};
 
@@ -89,12 +89,12 @@ impl Torus<'_> {
         members
     }
 
-    /// The node that a member's host stands at.
+    /// The node of a member's host.
     fn node(&self, member: MemberId) -> u32 {
         self.fabric.topology().switch_of(self.group.placement().host_of(member)).0
     }
 
-    /// A node's place on the Hamiltonian cycle, 0 at the origin: k - 1 steps up in dimension 0, one in dimension 1,
+    /// A node's position on the Hamiltonian cycle, 0 at the origin: k - 1 steps up in dimension 0, one in dimension 1,
     /// repeated; after k rounds of that one in dimension 2, and so on. *Reconstructed*; it is the k-ary modular Gray
     /// code, so every step, the last one back to the start included, goes up in one dimension.
     fn rank(&self, node: u32) -> u32 {
@@ -105,13 +105,13 @@ impl Torus<'_> {
         digits.fold(0, |rank, digit| rank * self.grid.radix() + digit)
     }
 
-    /// How far along the cycle it is from one node to another.
+    /// The distance along the cycle from one node to another.
     fn distance(&self, from: u32, to: u32) -> u32 {
         let nodes = self.grid.node_count();
         (self.rank(to) + nodes - self.rank(from)) % nodes
     }
 
-    /// The destinations as the cycle passes them from the root on.
+    /// The destinations in the order in which the cycle passes them from the root.
     fn ranked(&self) -> Vec<MemberId> {
         let root = self.node(self.group.root());
         let mut members = self.group.destinations().to_vec();
@@ -144,7 +144,7 @@ impl Torus<'_> {
         )
     }
 
-    /// A chain of sends, or one worm along the cycle, from a holder over members that the cycle passes in this order.
+    /// A chain of sends, or one worm along the cycle, from a holder to members in the order of the cycle.
     fn along_cycle(&self, sender: &mut Sender, from: MemberId, to: &[MemberId], chain: Chain) {
         match chain {
             Chain::StoreAndForward => store_and_forward(sender, from, to),
@@ -192,7 +192,7 @@ impl Torus<'_> {
         dimension: u32,
         chain: Chain,
     ) {
-        // How far a member stands behind the sender, in each dimension from this one on.
+        // A member's distance from the sender upwards, in each dimension from this one on.
         let offset = |member: MemberId, d: u32| {
             let radix = self.grid.radix();
             let coordinate = |member| self.grid.coordinate(self.node(member), d);
@@ -222,7 +222,7 @@ impl Torus<'_> {
         }
     }
 
-    /// Serves members of one ring in order: by a chain, or by a worm that takes dimension order to the ring.
+    /// Serves members of one ring in order: by a chain, or by a worm that reaches the ring in dimension order.
     fn ring(&self, sender: &mut Sender, from: MemberId, members: &[MemberId], chain: Chain) {
         match chain {
             Chain::StoreAndForward => store_and_forward(sender, from, members),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn md_torus_has_a_header_a_column() {
+    fn md_torus_has_one_header_per_column() {
         let plan = planned(&torus("torus:k=4,n=2,uni"), 0, &[4, 8, 1, 9, 3, 7, 15], "md-torus");
         assert_eq!(
             sends(&plan),
@@ -388,8 +388,8 @@ mod tests {
         };
         assert_eq!(
             refused("s-torus:form=worm"),
-            "scheme s-torus with form=worm needs dimension-order routing; this torus is routed by shortest-path (leave \
-             --routing away)"
+            "scheme s-torus with form=worm needs dimension-order routing; this torus is routed by shortest-path (omit \
+             --routing)"
         );
         for scheme in ["path", "tree-worm"] {
             assert!(

@@ -5,14 +5,14 @@ use treecast_fabric::Fabric;
 use super::member_name;
 use crate::{Plan, PlanError, WormKind};
 
-/// A plan in the DOT language: a box a member, an arrow a worm with its step. A path or tree worm, and any other with
+/// A plan in the DOT language: one box per member, one arrow per worm with its step. A path or tree worm, and any other with
 /// several receivers, goes through a small point from which an arrow leads to each receiver. Colours and line styles
-/// tell the kinds apart as in [`super::svg`].
+/// distinguish the kinds as in [`super::svg`].
 ///
 /// # Errors
-/// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
+/// [`PlanError::PlacementMismatch`] if the plan belongs to another fabric.
 pub fn dot(plan: &Plan, fabric: &Fabric) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let title = quoted(&format!("{} ({})", plan.scheme(), plan.label()));
     let name = |member| quoted(&member_name(plan, fabric, member));
     let mut lines = vec![
@@ -46,7 +46,7 @@ fn style(kind: WormKind) -> &'static str {
     }
 }
 
-/// A quoted string of DOT: quotes and backslashes escaped, line ends kept as such.
+/// A quoted string of DOT, with quotes, backslashes and line ends escaped.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

@@ -15,7 +15,7 @@ use crate::{
 /// The format that is written and read.
 pub const FORMAT: &str = "treecast-plan/1";
 
-/// A plan as it stands in a JSON file, with what is needed to make it again.
+/// A plan as it is stored in a JSON file, with the inputs that reproduce it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanDocument {
@@ -28,7 +28,7 @@ pub struct PlanDocument {
     pub routing: String,
     /// Which member runs on which host.
     pub placement: PlacementDocument,
-    /// The order on which the tree was built; null where none was chosen.
+    /// The order on which the tree was built; null if none was chosen.
     pub order: Option<String>,
     /// Packets of the message.
     pub packets: u32,
@@ -38,9 +38,9 @@ pub struct PlanDocument {
     pub label: Label,
     /// The member that sends first.
     pub root: MemberId,
-    /// All worms, everybody's receipt before its sends.
+    /// All worms in causal order: each member receives before it sends.
     pub worms: Vec<WormDocument>,
-    /// What can be said of the plan without simulating it. It may be left out: a reader computes it anew.
+    /// The static analysis of the plan. It may be omitted: a reader recomputes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
 }
@@ -49,11 +49,11 @@ pub struct PlanDocument {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementDocument {
-    /// How many hosts there are.
+    /// The number of hosts.
     pub hosts: u32,
-    /// How many processes each of them runs.
+    /// The number of processes on each host.
     pub processes: u32,
-    /// How the processes are numbered.
+    /// The numbering of processes.
     pub arrangement: Arrangement,
 }
 
@@ -71,27 +71,27 @@ impl From<&Placement> for PlacementDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WormDocument {
-    /// Who sends it.
+    /// The sender.
     pub from: MemberId,
-    /// Its place among the sender's worms, from 0.
+    /// Its position among the sender's worms, from 0.
     pub index: u32,
-    /// What carries it.
+    /// The kind of worm.
     pub kind: WormKind,
-    /// Who receives it; a path passes them in this order.
+    /// The receivers; a path passes them in this order.
     pub to: Vec<MemberId>,
     /// The names of the links it crosses, from the sender's to the last receiver's: `h0>s1:4`, `s1:3>s2:0`, `s2:5>h9`;
-    /// with `/1` behind for virtual channel 1. Empty inside a host, and where the fabric decides as the worm goes.
+    /// with the suffix `/1` for virtual channel 1. Empty inside a host, and where the fabric routes adaptively.
     pub route: Vec<String>,
 }
 
-/// What a plan was made with, as far as the plan does not say it itself.
+/// The inputs of a plan that the plan itself does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanContext<'a> {
     /// The fabric: the line that describes it, or its file.
     pub fabric: &'a str,
-    /// The routing asked for.
+    /// The requested routing.
     pub routing: RoutingPolicy,
-    /// The order asked for.
+    /// The requested order.
     pub order: Option<Order>,
     /// Packets of the message.
     pub packets: u32,
@@ -131,7 +131,7 @@ impl PlanDocument {
     /// The document in a JSON text.
     ///
     /// # Errors
-    /// [`PlanError::Json`] with the line, and what is wrong there.
+    /// [`PlanError::Json`] with the line and the error.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let document: Self =
             serde_json::from_str(text).map_err(|error| PlanError::Json(error.to_string()))?;
@@ -146,18 +146,15 @@ impl PlanDocument {
         serde_json::to_string_pretty(self).expect("every field has a JSON form") + "\n"
     }
 
-    /// The plan, checked: it is sound, it lives on this fabric, and every route leads from the sender over existing links
-    /// to each receiver. A unicast or tree worm without a route gets the fabric's own where the fabric determines it.
+    /// The plan, after checks: it is sound, it fits this fabric, and every route leads from the sender over existing links
+    /// to each receiver. A unicast or tree worm without a route gets the one that the fabric determines, if it does.
     ///
     /// # Errors
-    /// [`PlanError`] naming the worm and what is wrong with it.
+    /// [`PlanError`] naming the worm and the error.
     pub fn plan(&self, fabric: &Fabric) -> Result<Plan, PlanError> {
-        let (placed, hosts) = (self.placement.hosts, fabric.topology().host_count());
-        if placed != hosts {
-            return Err(PlanError::PlacementMismatch { placed, hosts });
-        }
-        let PlacementDocument { processes, arrangement, .. } = self.placement;
+        let PlacementDocument { hosts, processes, arrangement } = self.placement;
         let placement = Placement::new(hosts, processes, arrangement)?;
+        placement.check_fabric(fabric)?;
         let scheme = self.checked_scheme(fabric)?;
         let names = LinkNames::of(fabric.topology(), &self.worms);
         let worms = self.worms.iter().enumerate().map(|(position, worm)| {
@@ -173,7 +170,8 @@ impl PlanDocument {
         let mut checked = Vec::with_capacity(plan.worms.len());
         for (position, (worm, given)) in plan.worms.iter().zip(&self.worms).enumerate() {
             if worm.index != given.index {
-                let what = format!("its index is {}, it is the sender's number {}", given.index, worm.index);
+                let what =
+                    format!("its index is {}, but it is the sender's number {}", given.index, worm.index);
                 return Err(PlanError::unsound(position, &what));
             }
             checked.push(if determined { routes.of(worm) } else { worm.route.clone() });
@@ -184,7 +182,7 @@ impl PlanDocument {
         Ok(plan)
     }
 
-    /// The scheme, where all that was asked for goes together.
+    /// The scheme, if scheme, order, routing and label are consistent.
     fn checked_scheme(&self, fabric: &Fabric) -> Result<Scheme, PlanError> {
         if !(1..=PACKETS_MAX).contains(&self.packets) {
             return Err(PlanError::Packets(self.packets.into()));
@@ -216,13 +214,13 @@ impl PlanDocument {
     }
 }
 
-/// A link's name, with the virtual channel behind it unless that is 0.
+/// A link's name, with the virtual channel as a suffix unless that is 0.
 pub(super) fn channel_name(topology: &Topology, channel: Channel) -> String {
     let name = topology.link_name(channel.link);
     if channel.virtual_channel == 0 { name } else { format!("{name}/{}", channel.virtual_channel) }
 }
 
-/// All links by name; made only where there are names to look up.
+/// All links by name; empty if there are no names to look up.
 struct LinkNames(BTreeMap<String, LinkId>);
 
 impl LinkNames {
@@ -238,7 +236,7 @@ impl LinkNames {
             let link = *self.0.get(link).ok_or_else(|| format!("the fabric has no link '{link}'"))?;
             match virtual_channel.parse() {
                 Ok(virtual_channel) if virtual_channel < count => Ok(Channel { link, virtual_channel }),
-                _ => Err(format!("'{name}' is no channel: links have {count}, numbered from 0")),
+                _ => Err(format!("'{name}' is not a channel: links have {count}, numbered from 0")),
             }
         };
         route.iter().map(channel).collect()

@@ -1,4 +1,4 @@
-//! Plans for the eye and for other programs: a tree for a terminal, a table, Graphviz DOT, a picture, JSON.
+//! Output formats of plans: a tree for a terminal, a table, Graphviz DOT, an SVG picture, JSON.
 //!
 //! The step shown with a worm is the one in which it carries the first packet: [`Plan::steps`].
 
@@ -18,10 +18,10 @@ use treecast_fabric::Fabric;
 
 use crate::{Analysis, MemberId, Plan};
 
-/// How many worms a tree or a table shows unless told otherwise.
+/// The number of worms that a tree or a table shows by default.
 pub const WORMS_SHOWN: usize = 200;
 
-/// The figures of a plan, in three lines.
+/// The metrics of a plan, in three lines.
 pub fn figures(analysis: &Analysis) -> String {
     let Analysis { steps, depth, phases, worms, max_fan_out, .. } = analysis;
     let Analysis { link_visits, links_used, link_concentration, link_concurrency, .. } = analysis;
@@ -38,13 +38,13 @@ pub fn figures(analysis: &Analysis) -> String {
     )
 }
 
-/// What a member is called: its host where each host runs one process, else `m13 on h6`.
+/// The name of a member: its host if each host runs one process, else `m13 on h6`.
 fn member_name(plan: &Plan, fabric: &Fabric, member: MemberId) -> String {
     let host = fabric.topology().host_name(plan.placement().host_of(member));
     if plan.placement().processes() == 1 { host } else { format!("m{member} on {host}") }
 }
 
-/// The first few of many names, and how many more there are.
+/// The first few of a list of names, and the number of further ones.
 pub(crate) fn short_list(names: impl ExactSizeIterator<Item = String>, shown_max: usize) -> String {
     let count = names.len();
     let shown = if count > shown_max { shown_max - 1 } else { count };
@@ -57,7 +57,7 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What a cut rendering ends with.
+/// The last line of a truncated output.
 fn cut_note(hidden: usize) -> String {
     format!("... {} not shown", counted(hidden, "more worm"))
 }

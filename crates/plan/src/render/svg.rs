@@ -1,8 +1,9 @@
 //! A plan as a picture.
 //!
-//! Time runs downwards, a row a step. Each member has a column: its box stands in the step in which it receives, and
-//! the line below it lasts until it begins its last worm. An arrow spans the one step in which a worm travels. A member
-//! stands right of its sender, those reached later nearer to it: so arrows cross neither boxes nor lines.
+//! Time runs downwards, one row per step. Each member has a column: its box is in the step in which it receives, and
+//! the line below the box ends when it begins its last worm. An arrow spans the one step in which a worm travels. A member
+//! is to the right of its sender, and members that are reached later are nearer to it: so arrows cross neither boxes nor
+//! lines.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,17 +18,17 @@ pub const MEMBERS_DRAWN_MAX: usize = 2000;
 
 const KINDS: [WormKind; 4] = [WormKind::Unicast, WormKind::Path, WormKind::Tree, WormKind::Local];
 const MARGIN: u32 = 16;
-/// Left of the first column: the names of the steps.
+/// The width of the column with the names of the steps.
 const AXIS_WIDTH: u32 = 64;
-/// Above the first row: title, figures, legend.
+/// The height of title, metrics and legend.
 const HEAD_HEIGHT: u32 = 124;
-/// So wide that title and figures fit.
+/// The least width, so that title and metrics fit.
 const WIDTH_MIN: u32 = 720;
 const ROW_HEIGHT: u32 = 56;
 const GLYPH_WIDTH: u32 = 8;
 const NAME_GLYPHS_MAX: usize = 14;
 
-/// Colours keep apart for colour-blind eyes (Okabe and Ito; Tol for local), on light and on dark ground.
+/// The colours are distinguishable for colour-blind readers (Okabe and Ito; Tol for local), on light and dark backgrounds.
 const STYLE: &str = "
   text { font: 12px system-ui, sans-serif; fill: #1a1a1a }
   .title { font-size: 17px; font-weight: 600 }
@@ -59,13 +60,13 @@ const STYLE: &str = "
   }
 ";
 
-/// A plan as an SVG picture with title, figures and legend; time runs downwards, a row a step, and each member has a
-/// column. It is readable on light and on dark ground, and follows the viewer's choice of these.
+/// A plan as an SVG picture with title, metrics and legend; time runs downwards, one row per step, and each member has a
+/// column. It is readable on light and dark backgrounds, and follows the viewer's colour scheme.
 ///
 /// # Errors
 /// [`PlanError::TooManyToDraw`] beyond [`MEMBERS_DRAWN_MAX`]; [`PlanError::PlacementMismatch`].
 pub fn svg(plan: &Plan, fabric: &Fabric, analysis: &Analysis) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let members = plan.destination_count() + 1;
     if members > MEMBERS_DRAWN_MAX {
         return Err(PlanError::TooManyToDraw { members, max: MEMBERS_DRAWN_MAX });
@@ -76,11 +77,11 @@ pub fn svg(plan: &Plan, fabric: &Fabric, analysis: &Analysis) -> Result<String, 
     Ok(text)
 }
 
-/// Where everything stands.
+/// The layout.
 struct Picture<'a> {
     plan: &'a Plan,
     steps: Vec<u32>,
-    /// Those who take part, column by column.
+    /// The members of the plan, column by column.
     members: Vec<MemberId>,
     names: Vec<Vec<String>>,
     column: Vec<u32>,
@@ -265,7 +266,7 @@ impl<'a> Picture<'a> {
             writeln!(out, "{line}M{from_x} {from_y}L{to_x} {to_y}\"/>")?;
             (from_x.midpoint(to_x), from_y.midpoint(to_y))
         } else {
-            // One stroke to a small point, from there a bus with a drop for each receiver.
+            // One line to a small point, and from there a bar with a drop for each receiver.
             let (x, y) = (from_x + self.pitch / 2, to_y - 14);
             let last = worm.to.iter().map(|&to| self.x(to)).max().unwrap_or(x);
             writeln!(
@@ -283,7 +284,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Who takes part, from left to right: a member, then those behind its last worm, and so on to its first.
+/// The members from left to right: a member, then the subtree of its last worm, and so on to its first.
 fn columns(plan: &Plan) -> Vec<MemberId> {
     let sends = plan.sends();
     let mut members = Vec::new();
@@ -304,7 +305,7 @@ fn shortened(name: &str) -> String {
     name.chars().take(NAME_GLYPHS_MAX - 1).chain(['…']).collect()
 }
 
-/// Text for XML: its own signs escaped, characters that XML does not allow replaced.
+/// Text for XML: special characters escaped, characters that XML does not allow replaced.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for glyph in text.chars() {

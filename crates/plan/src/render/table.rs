@@ -11,15 +11,15 @@ const RECEIVERS_SHOWN: usize = 8;
 /// Channels named in a row.
 const CHANNELS_SHOWN: usize = 5;
 
-/// A plan as a table: a row a worm in the order of the steps, with step, sender, index, kind, receivers and route. Long
-/// lists and routes are shortened; a route that the fabric decides as it goes is a dash.
+/// A plan as a table: one row per worm in the order of the steps, with step, sender, index, kind, receivers and route. Long
+/// lists and routes are shortened; an adaptive route is a dash.
 ///
-/// At most `worms_max` worms are shown, and the last line says how many are not.
+/// At most `worms_max` worms are shown, and the last line gives the number of others.
 ///
 /// # Errors
-/// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
+/// [`PlanError::PlacementMismatch`] if the plan belongs to another fabric.
 pub fn table(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let name = |member| member_name(plan, fabric, member);
     let mut rows: Vec<(u32, &Worm)> = plan.steps().into_iter().zip(plan.worms()).collect();
     rows.sort_by_key(|&(step, _)| step);
@@ -48,7 +48,7 @@ pub fn table(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, P
     Ok(lines.join("\n") + "\n")
 }
 
-/// The names of a route's channels; of a long route the first ones, how many are left out, and the last one.
+/// The names of a route's channels; of a long route the first ones, the number of those omitted, and the last one.
 fn route(fabric: &Fabric, worm: &Worm) -> String {
     let name = |channel| super::json::channel_name(fabric.topology(), channel);
     match worm.route[..] {

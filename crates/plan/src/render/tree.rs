@@ -5,15 +5,15 @@ use treecast_fabric::Fabric;
 use super::{counted, cut_note, member_name, short_list};
 use crate::{MemberId, Plan, PlanError, WormKind};
 
-/// Levels of guide lines; what is deeper says how deep it is.
+/// Levels of guide lines; deeper branches begin with their depth.
 const GUIDES_MAX: usize = 16;
 /// Receivers named on a worm's line.
 const RECEIVERS_SHOWN: usize = 12;
 
-/// A plan as a tree: a branch a worm, with its step, its kind unless it is unicast, and its receivers; beneath it what
-/// the receivers send on. A worm with several receivers names them on its line, and again beneath it those that send.
+/// A plan as a tree: one branch per worm, with its step, its kind unless it is unicast, and its receivers; beneath it the
+/// worms of its receivers. A worm with several receivers names them on its line, and those that send again beneath it.
 ///
-/// At most `worms_max` worms are shown, and the last line says how many are not. Branches deeper than 16 levels are not
+/// At most `worms_max` worms are shown, and the last line gives the number of others. Branches deeper than 16 levels are not
 /// indented further: they begin with their depth.
 ///
 /// ```
@@ -33,9 +33,9 @@ const RECEIVERS_SHOWN: usize = 12;
 /// ```
 ///
 /// # Errors
-/// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
+/// [`PlanError::PlacementMismatch`] if the plan belongs to another fabric.
 pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, PlanError> {
-    plan.check_placement(fabric)?;
+    plan.placement().check_fabric(fabric)?;
     let name = |member| member_name(plan, fabric, member);
     let (sends, steps) = (plan.sends(), plan.steps());
     let mut lines = vec![
@@ -89,7 +89,7 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
     Ok(lines.join("\n") + "\n")
 }
 
-/// A line that is still to be written, and how far it stands in.
+/// A line that is still to be written, with its indentation.
 struct Branch {
     depth: usize,
     last: bool,
@@ -100,11 +100,11 @@ struct Branch {
 enum What {
     /// The worm at this position.
     Worm(u32),
-    /// One of several receivers of a worm, who sends on.
+    /// One of several receivers of a worm, which sends itself.
     Sender(MemberId),
 }
 
-/// Stacks branches so that the first comes off first.
+/// Pushes branches so that the first is popped first.
 fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = What>) {
     let first = open.len();
     open.extend(branches.map(|what| Branch { depth, last: false, what }));
@@ -114,7 +114,7 @@ fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = Wha
     open[first..].reverse();
 }
 
-/// The guide lines before a branch; `ended` says of each level above whether it has come to its end.
+/// The guide lines before a branch; `ended` tells for each level above whether its last branch was printed.
 fn indent(ended: &[bool], last: bool) -> String {
     let guides = ended.iter().take(GUIDES_MAX).map(|&ended| if ended { "   " } else { "│  " });
     let text: String = guides.chain([if last { "└─ " } else { "├─ " }]).collect();

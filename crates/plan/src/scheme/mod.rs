@@ -14,7 +14,7 @@ pub enum Scheme {
     Leader {
         /// How the leaders are reached.
         over: FlatScheme,
-        /// How the other members of a host are.
+        /// How the other members of a host are reached.
         local: Local,
     },
 }
@@ -106,7 +106,7 @@ impl Scheme {
         }
     }
 
-    /// Whether it builds a tree over an order of the destinations, which can then be chosen.
+    /// Whether it builds a tree over an order of the destinations, so that the order can be chosen.
     pub const fn takes_order(self) -> bool {
         matches!(self.flat(), FlatScheme::Tree(_))
     }
@@ -136,10 +136,10 @@ impl From<TreeScheme> for Scheme {
 /// How a chain of destinations is served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Each stop receives and sends on: a unicast a stop.
+    /// Each stop receives and forwards: one unicast per stop.
     #[default]
     StoreAndForward,
-    /// One path worm drops a copy at each stop and loses an address there.
+    /// One path worm, which drops a copy at each stop and removes the stop from its header.
     Worm,
 }
 
@@ -156,12 +156,12 @@ pub enum Relay {
 /// How the members of a host get the message from their leader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Local {
-    /// The leader serves one after another. *Published.*
+    /// The leader sends to each in turn. *Published.*
     #[default]
     Separate,
     /// A binomial tree inside the host. *Ours.*
     Binomial,
-    /// Straight into shared memory: what reaches the host reaches all its members at once. *Ours.*
+    /// Through shared memory: a message that reaches the host reaches all its members at once. *Ours.*
     Direct,
 }
 
@@ -186,8 +186,8 @@ pub enum Share {
 }
 
 impl PathPolicy {
-    /// MDP-G: each worm takes as much as it can.
+    /// MDP-G (greedy): each worm covers as many destinations as it can.
     pub const GREEDY: Self = Self { share: Share::All, disjoint: false };
-    /// MDP-LG: each worm takes its fair share, and the worms of a phase share no link.
+    /// MDP-LG (less greedy): each worm takes its fair share, and the worms of a phase share no link.
     pub const LESS_GREEDY: Self = Self { share: Share::Fair, disjoint: true };
 }

@@ -52,8 +52,8 @@ impl Scheme {
         }
     }
 
-    /// Where the algorithm comes from as it is used: an order may be reconstructed itself, and Md-torus is published in
-    /// two dimensions.
+    /// Where the algorithm comes from on this fabric and order: an order may itself be reconstructed, and Md-torus is
+    /// published for two dimensions.
     pub fn label_on(self, fabric: &Fabric, order: Option<Order>) -> Label {
         let is_planar = fabric.topology().grid().is_none_or(|grid| grid.dimensions() <= 2);
         let as_used = match self.flat() {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mistyped_names_what_is_near() {
+    fn mistyped_schemes_suggest_the_nearest_names() {
         let error = |text: &str| text.parse::<Scheme>().unwrap_err().to_string();
         assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
         assert_eq!(error("k-binomial:n=2"), "k-binomial has no key 'n': known are k");

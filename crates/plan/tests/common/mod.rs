@@ -6,13 +6,13 @@ use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Order, Placement, Plan, PlanError, PlanOptions, Scheme, plan,
 };
 
-/// A fabric from its line and its routing.
+/// A fabric from its spec and its routing.
 pub fn fabric(spec: &str, routing: &str) -> Fabric {
     let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
     Fabric::new(topology, routing.parse::<RoutingPolicy>().unwrap()).unwrap()
 }
 
-/// A fabric, a group on it, and a scheme that fits it with its options: what a plan is made of.
+/// The inputs of a plan: a fabric, a group on it, and a scheme that fits it, with options.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub spec: String,
@@ -45,7 +45,7 @@ impl Case {
         self.scheme.parse().unwrap()
     }
 
-    /// The plan; `None` where no switch above the root covers all destinations of a tree worm.
+    /// The plan; `None` if no switch above the root covers all destinations of a tree worm.
     pub fn plan(&self, fabric: &Fabric) -> Option<Plan> {
         let options = PlanOptions { order: self.order, packets: self.packets };
         match plan(fabric, &self.group(fabric), &self.scheme(), &options) {

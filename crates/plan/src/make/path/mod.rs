@@ -1,11 +1,11 @@
 //! Path worms in phases: MDP-G and MDP-LG.
 //!
-//! A path worm follows one legal up*/down* route and drops a copy to every chosen destination on its way; nothing
-//! visits a switch twice. Whoever is reached in a phase is a holder, and so a possible sender, in the next; a holder
-//! sends at most one worm a phase.
+//! A path worm follows one legal up*/down* route, without visiting a switch twice, and drops a copy to every chosen
+//! destination on it. A member that is reached in a phase is a holder, and so a possible sender, in the next; a holder
+//! sends at most one worm per phase.
 //!
 //! *Reconstructed*. MDP-G (greedy): holder by holder, the legal path that covers the most uncovered destinations, the
-//! shorter on ties, then the one with the lower links. MDP-LG (less greedy): the same, but a worm takes at most its
+//! shorter on ties, then the one with the lower link numbers. MDP-LG (less greedy): the same, but a worm takes at most its
 //! fair share of the uncovered destination switches, since a switch's hosts come with the visit; and the worms of one
 //! phase share no link.
 
@@ -60,7 +60,7 @@ impl<'a> PathMaker<'a> {
                 let Some(path) = search.best(topology.switch_of(host_of(holder))) else { continue };
                 let worm = drop_along(topology, group, holder, &path, &mut self.uncovered);
                 search.cover(&path, self.policy.disjoint);
-                // One member a host goes on sending: the others hold the message, but share its network interface.
+                // One member per host sends: the others hold the message, but share its network interface.
                 let reached = worm.to.chunk_by(|&a, &b| host_of(a) == host_of(b)).map(|members| members[0]);
                 holders.extend(reached);
                 sender.worms.push(worm);
@@ -75,7 +75,7 @@ impl<'a> PathMaker<'a> {
         sender.worms
     }
 
-    /// Puts the destinations to their switches; gives back those on the root's host.
+    /// Assigns the destinations to their switches; returns those on the root's host.
     fn uncover(&mut self, group: &Group) -> Vec<MemberId> {
         let host_of = |member| group.placement().host_of(member);
         let home = host_of(group.root());
@@ -95,7 +95,7 @@ impl<'a> PathMaker<'a> {
     }
 }
 
-/// The worm that follows a path from a holder, and takes the destinations at its stops.
+/// The worm that follows a path from a holder, and covers the destinations at its stops.
 fn drop_along(
     topology: &Topology,
     group: &Group,

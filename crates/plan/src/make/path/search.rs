@@ -1,34 +1,34 @@
-//! The search for the path that covers most, with the fewest links.
+//! The search for the path that covers the most destinations, with the fewest links.
 
 use std::cmp::Reverse;
 
 use fixedbitset::FixedBitSet;
 use treecast_fabric::{LinkId, SwitchId, Topology, UpDown};
 
-/// The most ways up that are examined for one worm; where there are more, the best of these is taken.
+/// The most upward paths examined for one worm; if there are more, the best of those examined is taken.
 const ASCENTS_MAX: u32 = 4096;
 
 pub(super) fn end(topology: &Topology, link: LinkId) -> SwitchId {
     topology.link(link).to.switch().expect("a path leads over switches")
 }
 
-/// A way through the switches, and those of them where copies are dropped.
+/// A path through the switches, and the stops among them, where copies are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path {
     pub(super) links: Vec<LinkId>,
     pub(super) stops: Vec<SwitchId>,
 }
 
-/// What a path gains: destinations covered, then fewer links.
+/// The gain of a path: destinations covered, then fewer links.
 type Gain = (u32, Reverse<u32>);
 
 const NOTHING: Gain = (0, Reverse(0));
 
 /// The search for the best path from one holder.
 ///
-/// The links down form no cycle, so the best way down from a switch is found by dynamic programming from the bottom
-/// up. The ways up are walked one by one, most promising first; the same programme run upwards bounds what a way up
-/// can still gain, so that most are not walked.
+/// The links down form no cycle, so dynamic programming from the bottom up finds the best downward path from a switch. The
+/// upward paths are searched one by one, the most promising first (branch and bound): the same dynamic program run upwards
+/// bounds the gain of an upward path, and prunes most of them.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     topology: &'a Topology,
@@ -40,7 +40,7 @@ pub(super) struct Search<'a> {
     /// The most stops; `None` is no limit.
     most: Option<u32>,
     taken_links: FixedBitSet,
-    /// What paths gain, downwards and upwards, as long as nothing has changed.
+    /// The gains of paths, downwards and upwards; `None` after a change.
     tables: Option<(Gains, Gains)>,
 }
 
@@ -90,19 +90,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// How many switches have destinations that no worm covers yet.
+    /// The number of switches with destinations that no worm covers yet.
     pub(super) fn open(&self) -> u32 {
         self.weights.iter().filter(|&&weight| weight > 0).count() as u32
     }
 
-    /// Begins a phase, in which a worm stops at most so many times.
+    /// Begins a phase, with a limit on the stops per worm.
     pub(super) fn begin_phase(&mut self, most: Option<u32>) {
         self.most = most;
         self.taken_links.clear();
         self.tables = None;
     }
 
-    /// Takes the stops of a path, and where worms are disjoint its links, out of the search.
+    /// Removes the stops of a path, and its links if worms are disjoint, from the search.
     pub(super) fn cover(&mut self, path: &Path, disjoint: bool) {
         for &stop in &path.stops {
             self.weights[stop.index()] = 0;
@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
         self.tables = None;
     }
 
-    /// The best path from a switch; `None` where it would gain nothing.
+    /// The best path from a switch; `None` if it would gain nothing.
     pub(super) fn best(&mut self, from: SwitchId) -> Option<Path> {
         let (below, above) = self.tables.take().unwrap_or_else(|| {
             let below = self.below(&[]);
@@ -134,7 +134,7 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// Stops allowed, and entries a switch in a table of gains.
+    /// Stops allowed, and entries per switch in a table of gains.
     fn width(&self) -> usize {
         self.most.map_or(1, |most| self.open().min(most) as usize + 1)
     }
@@ -144,7 +144,7 @@ impl<'a> Search<'a> {
         links.filter(|(link, _)| !self.taken_links[link.index()])
     }
 
-    /// Adds a visit of a switch to what can be gained behind it: with or without a stop there.
+    /// Adds a visit of a switch to the gains beyond it, with or without a stop there.
     fn visit(&self, switch: SwitchId, behind: &[Gain], gains: &mut [Gain]) {
         let weight = self.weights[switch.index()];
         for stops in 0..gains.len() {
@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The best that going on over one of some links gains, by what is gained at their ends.
+    /// The best gain of continuing over one of some links, from the gains at their ends.
     fn best_onward(&self, at: SwitchId, up: bool, ends: &Gains, excluded: &[SwitchId], best: &mut [Gain]) {
         for (_, next) in self.onward(at, up) {
             if excluded.contains(&next) {
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What paths gain that start at each switch, itself included, and only go down; none visits `excluded`.
+    /// The gains of paths that start at each switch, itself included, and only go down; none visits `excluded`.
     fn below(&self, excluded: &[SwitchId]) -> Gains {
         let width = self.width();
         let mut table = Gains { width, gains: vec![NOTHING; self.weights.len() * width] };
@@ -187,8 +187,8 @@ impl<'a> Search<'a> {
         table
     }
 
-    /// An upper bound of what paths gain that start at each switch, itself included, and go up and then down: it counts
-    /// a switch twice that is passed both ways.
+    /// An upper bound of the gains of paths that start at each switch, itself included, and go up and then down: a switch
+    /// that is passed in both directions counts twice.
     fn above(&self, below: &Gains) -> Gains {
         let width = below.width;
         let mut table = Gains { width, gains: vec![NOTHING; self.weights.len() * width] };
@@ -205,8 +205,8 @@ impl<'a> Search<'a> {
         table
     }
 
-    /// The best of what stops among visited switches and a continuation gain together, over all ways to share out the
-    /// stops; with the number of stops that goes to the continuation.
+    /// The best joint gain of stops among visited switches and of a continuation, over all divisions of the stops between
+    /// them; with the number of stops for the continuation.
     fn combine(&self, visited: &[SwitchId], behind: &[Gain]) -> (Gain, usize) {
         let mut weights: Vec<u32> = visited.iter().map(|switch| self.weights[switch.index()]).collect();
         if self.most.is_none() {
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// Looks at the paths that go down from here, then walks on up.
+    /// Considers the paths that go down from here, then continues upwards.
     fn ascend(&self, walk: &mut Walk, at: SwitchId) {
         if walk.ascents_left == 0 {
             return;
@@ -254,7 +254,7 @@ impl<'a> Search<'a> {
     /// The best path that turns down here.
     fn descend(&self, walk: &mut Walk, at: SwitchId) {
         let path = self.down_path(walk, at, walk.below, &[]);
-        // With the visited switches excluded it gains no more.
+        // Excluding the visited switches cannot increase the gain.
         if Self::is_worse(walk, path.0) {
             return;
         }
@@ -277,14 +277,14 @@ impl<'a> Search<'a> {
         walk.best = Some((gain, Path { links, stops }));
     }
 
-    /// Whether a gain behind the links walked so far is nothing, or less than the best.
+    /// Whether a gain after the links so far is zero, or less than the best.
     fn is_worse(walk: &Walk, (count, Reverse(links)): Gain) -> bool {
         let gain = (count, Reverse(links + walk.links.len() as u32));
         count == 0 || walk.best.as_ref().is_some_and(|(best, _)| *best > gain)
     }
 
-    /// The gain of the best way down from the last visited switch together with stops before; its links; and how many
-    /// stops are left for it.
+    /// The gain of the best downward path from the last visited switch together with stops before it; its links; and the
+    /// number of stops for it.
     fn down_path(
         &self,
         walk: &Walk,
@@ -319,8 +319,8 @@ impl<'a> Search<'a> {
         (gain, links, stops_behind)
     }
 
-    /// Where copies are dropped: the heaviest switches, of those visited before as many as the way down leaves, and of
-    /// those on the way down as many as it was given.
+    /// The stops: the switches with the most destinations. The downward path gets the given number, the switches visited
+    /// before it the rest.
     fn stops(&self, visited: &[SwitchId], down: &[LinkId], stops_behind: usize) -> Vec<SwitchId> {
         let heaviest = |switches: Vec<SwitchId>, most: usize| {
             let mut switches: Vec<SwitchId> =
@@ -349,8 +349,8 @@ mod tests {
         Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap()
     }
 
-    /// The most that any legal simple path with at most so many stops covers, and the fewest links it takes, by trying
-    /// all of them.
+    /// The most destinations that any legal simple path with a limited number of stops covers, and the fewest links for
+    /// that, by exhaustive search.
     fn exhaustive(
         search: &Search,
         at: SwitchId,
@@ -393,7 +393,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
         #[test]
-        fn the_search_finds_what_trying_all_paths_finds(
+        fn the_search_agrees_with_an_exhaustive_search(
             switches in 2_u32..9,
             connectivity in 0.0..1.0,
             seed in 0_u64..1000,
@@ -411,7 +411,7 @@ mod tests {
             search.begin_phase(most);
             search.taken_links.extend(taken.into_iter().filter(|&link| link < fabric.topology().link_count() as usize));
             finds_the_best(&mut search);
-            // A new phase has all links again, and another limit.
+            // A new phase starts with all links, and another limit.
             search.begin_phase(Some(2));
             finds_the_best(&mut search);
             let first = fabric.topology().switches().find_map(|from| search.best(from));

@@ -1,0 +1,165 @@
+//! The settings of a group once they are checked.
+
+use std::net::SocketAddr;
+
+use treecast_proto::{Cookie, CreateGroup, Refused};
+use treecast_wire::{HEADER_BYTES, Table};
+
+use crate::{GroupSettings, NodeError};
+
+/// The settings of a group, whose numbers are within their bounds and whose members can be one group.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupConfig {
+    settings: GroupSettings,
+    root: SocketAddr,
+    payload_bytes_max: u16,
+}
+
+impl GroupConfig {
+    /// Checks the settings of a group with all its members.
+    ///
+    /// # Errors
+    /// [`NodeError::Members`], [`NodeError::Refused`].
+    pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
+        let payload_bytes_max = check_bounds(&settings)?;
+        let root = check_members(&settings)?;
+        Ok(Self { settings, root, payload_bytes_max })
+    }
+
+    /// Checks what a member other than the root needs. Of the members only the root counts.
+    ///
+    /// # Errors
+    /// As [`GroupConfig::new`].
+    pub fn for_join(settings: &GroupSettings) -> Result<Self, NodeError> {
+        let root = settings.members.get(settings.root).copied();
+        let root = root.ok_or_else(|| no_such_root(settings.root, settings.members.len()))?;
+        Self::new(GroupSettings { members: vec![root], root: 0, ..settings.clone() })
+    }
+
+    pub const fn settings(&self) -> &GroupSettings {
+        &self.settings
+    }
+
+    /// The address of the root's node.
+    pub const fn root(&self) -> SocketAddr {
+        self.root
+    }
+
+    /// The longest payload of a packet, in bytes.
+    pub const fn payload_bytes_max(&self) -> u16 {
+        self.payload_bytes_max
+    }
+
+    /// The cookie that each packet of the group carries. It is derived from the token, so that members need no handshake, and does not
+    /// reveal it.
+    pub fn cookie(&self) -> Cookie {
+        let GroupSettings { token, group, .. } = &self.settings;
+        let key = blake3::derive_key("Treecast: the cookie of a group, version 1", token.as_bytes());
+        let hash = blake3::keyed_hash(&key, &group.0.to_be_bytes());
+        let bytes = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
+        Cookie(u64::from_be_bytes(*bytes))
+    }
+}
+
+/// Checks the numbers that do not depend on the members; returns the longest payload.
+///
+/// # Errors
+/// [`NodeError::Refused`].
+pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
+    let payload_bytes_max = settings.payload_bytes_max();
+    let (min, max) = (u64::from(Table::PAYLOAD_BYTES_MIN), u64::from(u16::MAX));
+    if u64::from(payload_bytes_max) < min {
+        let overhead = u64::from(settings.mtu_bytes) - u64::from(payload_bytes_max);
+        let value = settings.mtu_bytes.into();
+        return Err(Refused::Bounds { what: "mtu_bytes", value, min: min + overhead, max }.into());
+    }
+    let (min, max) = (CreateGroup::SLOTS_MIN, Table::SLOTS_MAX);
+    if !(min..=max).contains(&settings.slots) || !settings.slots.is_power_of_two() {
+        let value = settings.slots.into();
+        return Err(Refused::Bounds {
+            what: "slots (a power of two)",
+            value,
+            min: min.into(),
+            max: max.into(),
+        }
+        .into());
+    }
+    Ok(payload_bytes_max)
+}
+
+/// Checks that the members can be one group; returns the root's address.
+fn check_members(settings: &GroupSettings) -> Result<SocketAddr, NodeError> {
+    let members = &settings.members;
+    let root = members.get(settings.root).copied();
+    let root = root.ok_or_else(|| no_such_root(settings.root, members.len()))?;
+    let mut sorted: Vec<SocketAddr> = members.clone();
+    sorted.sort_unstable();
+    if let Some([duplicate, _]) = sorted.array_windows().find(|[one, other]| one == other) {
+        let problem = format!("{duplicate} is given twice: each member has its own address");
+        return Err(NodeError::Members(problem));
+    }
+    let unusable = members.iter().find(|address| address.port() == 0 || address.ip().is_unspecified());
+    if let Some(address) = unusable {
+        return Err(NodeError::Members(format!("other members cannot send to {address}")));
+    }
+    let loopback = members.iter().find(|address| address.ip().is_loopback());
+    let other = members.iter().find(|address| !address.ip().is_loopback());
+    if let (Some(loopback), Some(other)) = (loopback, other) {
+        return Err(NodeError::Members(format!(
+            "{loopback} is reachable on its own host only, unlike {other}: use addresses that all members can reach"
+        )));
+    }
+    Ok(root)
+}
+
+pub(crate) fn no_such_root(root: usize, members: usize) -> NodeError {
+    NodeError::Members(format!("the root is member {root} of {members}: members are numbered from 0"))
+}
+
+impl GroupSettings {
+    /// The longest payload of a packet: a datagram without the headers of IP, UDP and Treecast.
+    pub(crate) fn payload_bytes_max(&self) -> u16 {
+        let is_v6 = self.members.iter().any(SocketAddr::is_ipv6);
+        let ip_udp_bytes = if is_v6 { 40 + 8 } else { 20 + 8 };
+        self.mtu_bytes.saturating_sub(ip_udp_bytes + HEADER_BYTES as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(count: u16) -> GroupSettings {
+        GroupSettings::new(
+            (0..count).map(|number| format!("10.0.0.1:{}", 7_000 + number).parse().unwrap()).collect(),
+        )
+    }
+
+    #[test]
+    fn invalid_members_are_named() {
+        let error = |settings| GroupConfig::new(settings).unwrap_err().to_string();
+        let mut duplicate = settings(3);
+        duplicate.members[2] = duplicate.members[0];
+        assert!(error(duplicate).starts_with("10.0.0.1:7000 is given twice"));
+        assert!(
+            error(GroupSettings { root: 3, ..settings(3) }).starts_with("the root is member 3 of 3: members")
+        );
+        let mut unusable = settings(2);
+        unusable.members[1].set_port(0);
+        assert_eq!(error(unusable), "other members cannot send to 10.0.0.1:0");
+        let mut apart = settings(2);
+        apart.members[1] = "127.0.0.1:7000".parse().unwrap();
+        assert!(error(apart).starts_with("127.0.0.1:7000 is reachable on its own host only"));
+    }
+
+    #[test]
+    fn a_member_that_joins_needs_the_root_only() {
+        let mut settings = GroupSettings { root: 1, ..settings(3) };
+        settings.members[2] = settings.members[0];
+        let config = GroupConfig::for_join(&settings).unwrap();
+        assert_eq!(config.root(), settings.members[1]);
+        assert_eq!((config.settings().root, config.settings().members.len()), (0, 1));
+        settings.root = 3;
+        assert!(GroupConfig::for_join(&settings).is_err());
+    }
+}

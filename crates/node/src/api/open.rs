@@ -1,0 +1,54 @@
+//! Chooses the engine of a node: in this process, or the daemon's.
+
+use std::sync::Arc;
+
+use crate::daemon::{find_daemon, find_unused_daemon};
+use crate::engine::EngineHandle;
+use crate::engine::backend::Backend;
+use crate::{EngineChoice, NodeError, NodeSettings};
+
+/// Opens the engine that the settings ask for.
+pub(super) fn open(settings: &NodeSettings) -> Result<Arc<dyn Backend>, NodeError> {
+    let backend: Arc<dyn Backend> = match settings.engine {
+        EngineChoice::User => open_with(settings, EngineChoice::User)?,
+        EngineChoice::Auto => match find_unused_daemon(settings) {
+            Ok(client) => client,
+            Err(reason) => {
+                tracing::debug!(%reason, "no daemon is used");
+                open_with(settings, EngineChoice::User)?
+            }
+        },
+        EngineChoice::Ebpf => match open_with(settings, EngineChoice::Ebpf) {
+            Ok(handle) => handle,
+            Err(NodeError::Kernel(error)) if error.lacks_rights() => match find_daemon(settings) {
+                Ok(client) if client.has_kernel() => client,
+                Ok(client) => {
+                    tracing::info!("the daemon at {} has another engine", client.path().display());
+                    return Err(error.into());
+                }
+                Err(reason) => {
+                    tracing::info!(%reason, "no daemon is used");
+                    return Err(error.into());
+                }
+            },
+            Err(error) => return Err(error),
+        },
+    };
+    tracing::info!(address = %backend.address(), engine = %backend.engine(), "a node listens");
+    Ok(backend)
+}
+
+/// Opens an engine of this process: the kernel's packet path for `auto`, if it is usable, and else a thread.
+pub(super) fn open_here(settings: &NodeSettings) -> Result<Arc<EngineHandle>, NodeError> {
+    match settings.engine {
+        EngineChoice::Auto => open_with(settings, EngineChoice::Ebpf).or_else(|error| {
+            tracing::info!(reason = %error, "the engine is user");
+            open_with(settings, EngineChoice::User)
+        }),
+        engine => open_with(settings, engine),
+    }
+}
+
+fn open_with(settings: &NodeSettings, engine: EngineChoice) -> Result<Arc<EngineHandle>, NodeError> {
+    Ok(Arc::new(EngineHandle::open(&NodeSettings { engine, ..settings.clone() })?))
+}

@@ -1,0 +1,111 @@
+//! What a node needs of its engine: the engine of this process, or a daemon's.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use treecast_ebpf::HookTrouble;
+use treecast_proto::Input;
+
+use super::query::{Answer, Query};
+use super::root_socket::RootSocket;
+use crate::api::config::GroupConfig;
+use crate::memory::shared_group::SharedGroup;
+use crate::wait::event_count::EventCount;
+use crate::wait::leader_followers::LeaderFollowers;
+use crate::{EngineChoice, NodeError};
+
+/// The packet engine of an open node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunningEngine {
+    /// A thread of this process.
+    User,
+    /// The kernel's packet path, loaded by this process.
+    Ebpf,
+    /// The daemon of this host.
+    Daemon {
+        /// The path of its socket.
+        socket: PathBuf,
+        /// Its engine: the kernel's packet path, or a thread.
+        engine: EngineChoice,
+    },
+}
+
+impl fmt::Display for RunningEngine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => formatter.write_str("user"),
+            Self::Ebpf => formatter.write_str("ebpf"),
+            Self::Daemon { socket, engine } => {
+                write!(formatter, "{engine}, of the daemon at {}", socket.display())
+            }
+        }
+    }
+}
+
+/// The engine of this process ([`super::EngineHandle`]), or a daemon's ([`crate::daemon::Client`]).
+pub(crate) trait Backend: fmt::Debug + Send + Sync {
+    fn engine(&self) -> RunningEngine;
+
+    /// Where the node listens.
+    fn address(&self) -> SocketAddr;
+
+    /// Whether groups run in the kernel's packet path.
+    fn has_kernel(&self) -> bool;
+
+    /// Runs on the node's own thread until the node is closed.
+    fn run(&self);
+
+    /// Ends all groups, and then the node's own thread.
+    fn stop(&self);
+
+    /// Where threads wait.
+    fn leader_followers(&self) -> &LeaderFollowers;
+
+    /// Handles the events that the leader has seen.
+    fn drive(&self);
+
+    /// The application has written or read: there is work for the engine.
+    fn wake(&self);
+
+    /// The application has delegated sending: there is work for the engine's own thread.
+    fn wake_thread(&self);
+
+    /// Sends a request, which is not answered.
+    fn request(&self, input: Input<'static>);
+
+    /// Creates a group at its root. The result is the way into the kernel's packet path, if there is one.
+    fn create_group(
+        &self,
+        config: &GroupConfig,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<Option<RootSocket>, NodeError>;
+
+    /// Becomes a member of the root's group: as one that the root knows, or, with `sends_join`, as one that asks to join.
+    fn join_group(
+        &self,
+        config: &GroupConfig,
+        sends_join: bool,
+        shared_group: &Arc<SharedGroup>,
+    ) -> Result<(), NodeError>;
+
+    fn query(&self, query: Query) -> Answer;
+
+    /// What is wrong with the hooks of this process's kernel path. A daemon reports its own in its log.
+    fn troubles(&self) -> Vec<HookTrouble>;
+}
+
+impl dyn Backend {
+    /// Waits until `find` returns a value, or until the deadline: as the leader, which drives the engine meanwhile, or as a follower.
+    pub fn wait<T>(
+        &self,
+        events: &EventCount,
+        until: Option<Instant>,
+        find: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        self.leader_followers().wait(events, until, find, || self.drive())
+    }
+}

@@ -1,0 +1,395 @@
+//! An engine without its socket and timer: the protocol, the kernel's packet path, and the groups.
+//!
+//! The protocol or the kernel's packet path runs a group, never both. A group is reclaimed before the protocol handles anything of it,
+//! and handed off again at the end of each step.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use treecast_ebpf::HookTrouble;
+use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store};
+
+use super::Request;
+use super::group_entry::{GroupEntry, end};
+use super::kernel::{HookCheck, KernelPath, SendOutcome};
+use super::query::{Answer, Query};
+use super::root_socket::RootSocket;
+use crate::clock;
+use crate::memory::RingSettings;
+use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
+use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+
+/// The protocol, the kernel's packet path, and the groups.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub protocol: Protocol,
+    pub kernel: Option<KernelPath>,
+    pub groups: BTreeMap<GroupId, GroupEntry>,
+    /// How many groups ended because of invalid values in shared memory.
+    pub invalid: u64,
+}
+
+/// A group's new ring.
+#[derive(Debug)]
+pub(crate) struct NewRing {
+    pub writer: RingWriter,
+    pub reader: RingReader,
+    /// Whether the kernel's packet path shares the memory.
+    pub is_in_kernel: bool,
+}
+
+impl Core {
+    pub fn new(settings: &Settings, kernel: Option<KernelPath>) -> Self {
+        Self { protocol: Protocol::new(settings.clone()), kernel, groups: BTreeMap::new(), invalid: 0 }
+    }
+
+    pub fn answer(&self, query: Query) -> Answer {
+        match query {
+            Query::Children { group } => Answer::members(self.protocol.children(GroupId(group))),
+            Query::Unplaced { group } => Answer::members(self.protocol.awaited(GroupId(group))),
+            Query::Counters { group } => {
+                let group = GroupId(group);
+                let handed_off = self.kernel.as_ref().and_then(|kernel| kernel.group_counters(group));
+                let counters = handed_off.or_else(|| self.protocol.counters(group).copied());
+                Answer::Numbers(counters.map(|counters| counters.values().map(|(_, count)| count).collect()))
+            }
+            Query::KernelCounters { group } => {
+                let counters = self.kernel.as_ref().and_then(|kernel| kernel.counters(GroupId(group)));
+                Answer::Numbers(counters.map(|counters| counters.values()))
+            }
+            Query::Strays => {
+                Answer::Numbers(Some(self.protocol.strays().values().map(|(_, count)| count).collect()))
+            }
+        }
+    }
+
+    /// What is wrong with the hooks of the kernel's packet path; empty without one.
+    pub fn troubles(&mut self) -> Vec<HookTrouble> {
+        self.check_hooks(HookCheck::Now);
+        self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
+    }
+
+    /// Reclaims all groups if packets do not pass the program any more.
+    pub fn check_hooks(&mut self, check: HookCheck) {
+        if self.kernel.as_mut().is_some_and(|kernel| kernel.check_hooks(check)) {
+            self.reclaim_all();
+            self.kernel.iter_mut().for_each(KernelPath::forget_paths);
+        }
+    }
+
+    /// Makes the ring of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
+    /// application maps, if it is in another process.
+    ///
+    /// # Errors
+    /// What an application in another process is told.
+    pub fn make_ring(
+        &mut self,
+        shared_group: &SharedGroup,
+        settings: RingSettings,
+    ) -> Result<NewRing, String> {
+        let RingSettings { slots, payload_bytes_max, start, offload } = settings;
+        let (group, stride) = (shared_group.group, usize::from(payload_bytes_max));
+        let client = shared_group.client.as_ref();
+        if let Some(client) = client {
+            client.reserve(settings)?;
+        }
+        // A second group with the same number is refused later, when it is entered.
+        let kernel = self
+            .kernel
+            .as_mut()
+            .filter(|kernel| offload == treecast_proto::Offload::Nic && !kernel.knows(group));
+        if let Some(kernel) = kernel {
+            match kernel.add(group, slots, payload_bytes_max, client.is_some()) {
+                Ok((memory, descriptors)) => {
+                    if let Some((client, (slots, page))) = client.zip(descriptors) {
+                        kernel.set_wake_port(group, client.wake_port());
+                        client.share(&memory, settings, slots, page);
+                    }
+                    let (writer, reader) = new_shared_ring(memory, stride, start);
+                    return Ok(NewRing { writer, reader, is_in_kernel: true });
+                }
+                Err(error) => tracing::warn!(%error, "group {group} runs in user space only"),
+            }
+        }
+        let (writer, reader) = match client {
+            Some(client) => new_shared_ring(client.share_memory(settings)?, stride, start),
+            None => new_ring(slots, stride, start),
+        };
+        Ok(NewRing { writer, reader, is_in_kernel: false })
+    }
+
+    /// Sets the socket whose datagrams are packets of a group's root: `cookie` identifies the application's, and the engine sends
+    /// delegated packets by `socket`.
+    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.set_root_socket(group, cookie, socket);
+        }
+    }
+
+    /// Removes a group from the kernel's packet path.
+    pub fn remove_from_kernel(&mut self, group: GroupId) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.remove(group);
+        }
+    }
+
+    /// Reclaims a group from the kernel's packet path, if that runs it.
+    pub fn reclaim(&mut self, group: GroupId) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let Some(reclaimed) = kernel.reclaim(group, &mut self.protocol) else { return };
+        if let Some(entry) = self.groups.get_mut(&group) {
+            entry.resume(&reclaimed);
+            // The program may not have been able to wake the application.
+            entry.shared_group.wake_always();
+            self.invalid += u64::from(entry.end_if_invalid(&mut self.protocol, reclaimed.is_valid));
+        }
+    }
+
+    pub fn reclaim_all(&mut self) {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.reclaim(group);
+        }
+    }
+
+    /// Reclaims the groups for which the program has woken the engine.
+    pub fn reclaim_woken(&mut self) {
+        while let Some(group) = self.kernel.as_mut().and_then(KernelPath::next_woken) {
+            self.reclaim(group);
+        }
+    }
+
+    /// Hands off all groups to the kernel's packet path that it can run.
+    pub fn hand_off(&mut self) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.hand_off(&mut self.protocol);
+        }
+    }
+
+    /// Ends the delegation of sending, before a request that comes after the delegated packets.
+    pub fn end_delegation(&self, group: GroupId) {
+        if let Some(entry) = self.groups.get(&group) {
+            entry.end_delegation();
+        }
+    }
+
+    /// Sends a batch of each root's delegated packets by the kernel's packet path. What that refuses is for the protocol. While the
+    /// protocol runs the group because of packets in flight, the rest waits.
+    pub fn send_delegated(&mut self) {
+        let Some(kernel) = &mut self.kernel else { return };
+        for (&group, entry) in &self.groups {
+            let Some(delegation) = entry.delegation().filter(|_| !kernel.is_room_wanted(group)) else {
+                continue;
+            };
+            match kernel.send_written(group) {
+                SendOutcome::Refused => entry.end_delegation(),
+                SendOutcome::NotHandedOff if is_idle(&self.protocol, group) => entry.end_delegation(),
+                SendOutcome::Partial | SendOutcome::AwaitsRoom | SendOutcome::NotHandedOff => {}
+                // An application that writes after the end sends itself; what it has written before is seen here.
+                SendOutcome::Complete => delegation.end_if_complete(|| kernel.has_sent_all(group)),
+            }
+        }
+    }
+
+    /// Whether delegated packets can be sent now, by the kernel's packet path or by the protocol.
+    pub fn can_send_delegated(&self) -> bool {
+        let Some(kernel) = &self.kernel else { return false };
+        let can_send = |group| {
+            if kernel.runs(group) { !kernel.is_room_wanted(group) } else { is_idle(&self.protocol, group) }
+        };
+        self.groups.iter().any(|(&group, entry)| entry.delegation().is_some() && can_send(group))
+    }
+
+    /// Ends groups whose applications have written invalid numbers.
+    pub fn end_invalid(&mut self) {
+        while let Some(entry) = self.groups.values().find(|entry| entry.has_become_invalid()) {
+            let group = entry.shared_group.group;
+            self.reclaim(group);
+            if let Some(entry) = self.groups.get_mut(&group) {
+                self.invalid += u64::from(entry.end_if_invalid(&mut self.protocol, true));
+            }
+        }
+    }
+
+    pub fn handle_request(&mut self, request: Request) {
+        let now = clock::now();
+        match request {
+            Request::Input(input) => {
+                if let Some(group) = input.group() {
+                    self.reclaim(group);
+                }
+                // The group may have ended before the request.
+                if let Err(refused) = self.protocol.handle(now, input)
+                    && !matches!(refused, Refused::UnknownGroup(_))
+                {
+                    tracing::warn!(%refused, "a request of the application is refused");
+                }
+            }
+            Request::End(group) => {
+                self.reclaim(group);
+                end(&mut self.protocol, group);
+            }
+            Request::Enter { shared_group, input, side } => match self.protocol.handle(now, input) {
+                Ok(()) => {
+                    self.groups.insert(shared_group.group, GroupEntry::new(shared_group, side));
+                }
+                Err(refused) => {
+                    if !self.groups.contains_key(&shared_group.group) {
+                        self.remove_from_kernel(shared_group.group);
+                    }
+                    shared_group.refuse(refused);
+                }
+            },
+        }
+    }
+
+    /// Tells the protocol what applications have written or read.
+    pub fn take_progress(&mut self) {
+        while let Some(group) = self.find_group_for_user_space() {
+            self.reclaim(group);
+        }
+        let now = clock::now();
+        for (&group, entry) in &mut self.groups {
+            if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
+                continue;
+            }
+            let GroupEntry { shared_group, side: Some(side), consumed, .. } = entry else { continue };
+            let has_progress = shared_group.client.is_some() && side.has_progress(*consumed);
+            if !shared_group.take_progress() && !has_progress {
+                continue;
+            }
+            match side {
+                RingSide::Reader(reader) => {
+                    let Some((_, next)) = self.protocol.readable(group) else { continue };
+                    let mut is_valid = true;
+                    for packet in next.until(reader.written()) {
+                        let piece = reader.piece(packet);
+                        if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
+                            tracing::warn!(%refused, "a packet of the application is refused");
+                            is_valid = !matches!(refused, Refused::Piece { .. });
+                            break;
+                        }
+                    }
+                    self.invalid += u64::from(entry.end_if_invalid(&mut self.protocol, is_valid));
+                }
+                RingSide::Writer(writer) => {
+                    *consumed = writer.read();
+                    let _ = self.protocol.handle(now, Input::Consumed { group, upto: *consumed });
+                }
+            }
+        }
+    }
+
+    /// A group that the kernel's packet path runs, and whose application needs user space to run it.
+    fn find_group_for_user_space(&self) -> Option<GroupId> {
+        let kernel = self.kernel.as_ref()?;
+        let needs_user_space = |entry: &GroupEntry| {
+            entry.shared_group.has_progress()
+                && entry.side.as_ref().is_some_and(|side| side.needs_user_space(entry.consumed))
+        };
+        let mut handed_off = self.groups.iter().filter(|(group, _)| kernel.runs(**group));
+        handed_off.find(|(_, entry)| needs_user_space(entry)).map(|(&group, _)| group)
+    }
+
+    /// Passes received packets and free slots to the applications.
+    pub fn give_progress(&mut self) {
+        for (&group, GroupEntry { shared_group, side, .. }) in &mut self.groups {
+            // The kernel's packet path does this for its groups.
+            if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
+                continue;
+            }
+            match side {
+                Some(RingSide::Reader(reader)) => {
+                    let freed = self.protocol.freed(group);
+                    if let Some(freed) = freed.filter(|&freed| reader.read().is_before(freed)) {
+                        reader.release(freed.min(reader.written()));
+                        shared_group.wake();
+                    }
+                }
+                Some(RingSide::Writer(writer)) => {
+                    let Some((_, end)) = self.protocol.readable(group) else { continue };
+                    if writer.written() != end {
+                        // Wake the application for a whole message, or when a quarter of the slots is full.
+                        let mut is_due = end.distance_from(writer.read()) as u32 >= writer.slots() / 4;
+                        for packet in writer.written().until(end) {
+                            if let Some(piece) = self.protocol.piece(group, packet) {
+                                writer.describe(packet, *piece);
+                                is_due |= piece.is_last();
+                            }
+                        }
+                        writer.publish(end);
+                        if is_due {
+                            shared_group.wake();
+                        }
+                    }
+                    if self.protocol.is_closed(group) {
+                        shared_group.close();
+                    }
+                }
+                None => {}
+            }
+        }
+        let protocol = &self.protocol;
+        self.groups.retain(|&group, entry| !entry.shared_group.has_ended() || protocol.has(group));
+    }
+
+    /// Writes the payload of a datagram into its slot.
+    pub fn store(&mut self, store: &Store, datagram: &[u8]) {
+        if let Some(GroupEntry { side: Some(RingSide::Writer(writer)), .. }) = self.groups.get_mut(&store.group) {
+            writer.write(store.packet, &datagram[store.payload.clone()]);
+        }
+    }
+
+    /// Applies an event of the protocol to its group.
+    pub fn handle_event(&mut self, event: Event) {
+        let (Event::Placed { group, .. }
+        | Event::Ready { group }
+        | Event::Joined { group, .. }
+        | Event::MemberLost { group, .. }
+        | Event::Ended { group, .. }) = event;
+        let Some(entry) = self.groups.get(&group) else { return };
+        match event {
+            Event::Placed { member, start, slots, payload_bytes_max, offload, .. } => {
+                self.place(group, member, RingSettings { slots, payload_bytes_max, start, offload });
+            }
+            Event::Ready { .. } => entry.shared_group.set_ready(),
+            Event::Joined { member, .. } => tracing::debug!(%group, %member, "a member has joined"),
+            Event::MemberLost { member, loss, .. } => entry.shared_group.add_loss(member, loss),
+            Event::Ended { ending, .. } => {
+                entry.shared_group.end(ending);
+                self.remove_from_kernel(group);
+            }
+        }
+    }
+
+    /// A member has its place in the tree, and gets its ring.
+    fn place(&mut self, group: GroupId, member: MemberId, settings: RingSettings) {
+        let Some(entry) = self.groups.get(&group) else { return };
+        let shared_group = Arc::clone(&entry.shared_group);
+        self.remove_from_kernel(group);
+        let NewRing { writer, reader, .. } = match self.make_ring(&shared_group, settings) {
+            Ok(ring) => ring,
+            Err(reason) => {
+                tracing::warn!(%group, %reason, "a client's group ends");
+                shared_group.fail(&reason);
+                end(&mut self.protocol, group);
+                return;
+            }
+        };
+        if let Some(memory) = writer.shared_memory() {
+            shared_group.events.attach_kernel(memory.clone());
+        }
+        if let Some(entry) = self.groups.get_mut(&group) {
+            entry.consumed = settings.start;
+            entry.side = Some(RingSide::Writer(writer));
+        }
+        let side = Mutex::new(Some(RingSide::Reader(reader)));
+        shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });
+    }
+}
+
+/// Whether no packet of a root's group is in flight.
+fn is_idle(protocol: &Protocol, group: GroupId) -> bool {
+    let next = protocol.readable(group).map(|(_, next)| next);
+    protocol.freed(group).is_none_or(|freed| next.is_none_or(|next| freed == next))
+}

@@ -1,0 +1,79 @@
+//! One group of an engine.
+
+use std::sync::Arc;
+
+use treecast_proto::{GroupId, Input, Protocol, Sequence};
+
+use super::delegation::SendDelegation;
+use super::kernel::Reclaimed;
+use crate::clock;
+use crate::memory::shared_group::{RingSide, SharedGroup};
+
+/// A group of this node: the node's side of the ring, and what it shares with the application.
+#[derive(Debug)]
+pub(super) struct GroupEntry {
+    pub shared_group: Arc<SharedGroup>,
+    pub side: Option<RingSide>,
+    /// At another member than the root: what the application has read, as far as the protocol knows.
+    pub consumed: Sequence,
+    /// The application has written invalid values, and the group is ending because of that.
+    is_invalid: bool,
+}
+
+impl GroupEntry {
+    pub const fn new(shared_group: Arc<SharedGroup>, side: Option<RingSide>) -> Self {
+        Self { shared_group, side, consumed: Sequence(0), is_invalid: false }
+    }
+
+    /// Continues where the kernel's packet path was.
+    pub fn resume(&mut self, reclaimed: &Reclaimed) {
+        match &mut self.side {
+            Some(RingSide::Reader(reader)) => reader.resume(reclaimed.next, reclaimed.freed),
+            Some(RingSide::Writer(writer)) => writer.resume(reclaimed.next, reclaimed.consumed),
+            None => {}
+        }
+    }
+
+    /// The delegation of sending by the root's application, if it is active.
+    pub fn delegation(&self) -> Option<SendDelegation<'_>> {
+        let Some(RingSide::Reader(reader)) = &self.side else { return None };
+        reader.shared_memory().map(SendDelegation::of).filter(|delegation| delegation.is_active())
+    }
+
+    /// Ends the delegation: the protocol sends what the application has written.
+    pub fn end_delegation(&self) {
+        if let Some(delegation) = self.delegation() {
+            delegation.end();
+            self.shared_group.mark_progress();
+        }
+    }
+
+    /// Whether the application has written an invalid number, and the group has to end.
+    pub fn has_become_invalid(&self) -> bool {
+        !self.is_invalid && self.side.as_ref().is_some_and(|side| !side.is_valid())
+    }
+
+    /// Ends the group if its application has written invalid values: `is_valid` is about the slots, and the numbers are checked
+    /// here. Says whether it has ended it now. The protocol has the group.
+    pub fn end_if_invalid(&mut self, protocol: &mut Protocol, is_valid: bool) -> bool {
+        if self.is_invalid || is_valid && !self.has_become_invalid() {
+            return false;
+        }
+        self.is_invalid = true;
+        let group = self.shared_group.group;
+        tracing::warn!(%group, "invalid values in shared memory: the group ends");
+        end(protocol, group);
+        true
+    }
+}
+
+/// Ends a group without its application: a root aborts it, and another member leaves.
+pub(super) fn end(protocol: &mut Protocol, group: GroupId) {
+    let now = clock::now();
+    // A member of a closed group that has every packet waits for the root's last message; it does not leave before.
+    let end = protocol.readable(group).filter(|_| protocol.is_closed(group));
+    let input = end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
+    if protocol.handle(now, input).is_err() {
+        let _ = protocol.handle(now, Input::Abort { group });
+    }
+}

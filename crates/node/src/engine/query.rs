@@ -1,0 +1,69 @@
+//! What an application asks an engine about its groups; a client of a daemon sends the same questions.
+
+use serde::{Deserialize, Serialize};
+use treecast_proto::{GroupId, MemberId};
+
+/// A question to an engine.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Query {
+    /// This member's children. Answered by [`Answer::Members`].
+    Children { group: u32 },
+    /// At the root, the members without a place in the tree. Answered by [`Answer::Members`].
+    Unplaced { group: u32 },
+    /// Answered by [`Answer::Numbers`], in the order of `GroupCounters`; none for an unknown group.
+    Counters { group: u32 },
+    /// Answered by [`Answer::Numbers`], in the order of `KernelCounters`; none for a group without the kernel's packet path.
+    KernelCounters { group: u32 },
+    /// Answered by [`Answer::Numbers`], in the order of `StrayCounters`.
+    Strays,
+}
+
+/// The answer to a question.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Answer {
+    Members(Vec<u32>),
+    Numbers(Option<Vec<u64>>),
+}
+
+impl Query {
+    /// The group that the question is about; none: the node.
+    pub const fn group(self) -> Option<GroupId> {
+        match self {
+            Self::Children { group }
+            | Self::Unplaced { group }
+            | Self::Counters { group }
+            | Self::KernelCounters { group } => Some(GroupId(group)),
+            Self::Strays => None,
+        }
+    }
+
+    /// The answer for an unknown group.
+    pub const fn empty_answer(self) -> Answer {
+        match self {
+            Self::Children { .. } | Self::Unplaced { .. } => Answer::Members(Vec::new()),
+            Self::Counters { .. } | Self::KernelCounters { .. } | Self::Strays => Answer::Numbers(None),
+        }
+    }
+}
+
+impl Answer {
+    pub fn members(members: impl IntoIterator<Item = MemberId>) -> Self {
+        Self::Members(members.into_iter().map(|member| member.0).collect())
+    }
+
+    pub fn into_members(self) -> Vec<MemberId> {
+        match self {
+            Self::Members(members) => members.into_iter().map(MemberId).collect(),
+            Self::Numbers(_) => Vec::new(),
+        }
+    }
+
+    pub fn into_numbers(self) -> Option<Vec<u64>> {
+        match self {
+            Self::Members(_) => None,
+            Self::Numbers(numbers) => numbers,
+        }
+    }
+}
