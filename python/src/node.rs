@@ -339,7 +339,7 @@ impl Open {
         let node = self.node()?;
         let groups = lock(&self.groups).take();
         for group in groups.iter().flatten().filter_map(Weak::upgrade) {
-            group.give_up();
+            group.abort();
         }
         Ok(Deadline::never().wait(|slice| node.close(Some(slice)).map(Some))?)
     }

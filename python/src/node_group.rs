@@ -49,7 +49,7 @@ pub struct Entered {
     begun: Mutex<Vec<u8>>,
     /// A partially sent message.
     unsent: Mutex<Option<Message>>,
-    is_given_up: AtomicBool,
+    is_aborted: AtomicBool,
     node_address: String,
     /// Keeps the node open.
     _node: Arc<dyn Any + Send + Sync>,
@@ -143,9 +143,9 @@ impl NodeGroup {
     }
 
     /// Aborts the group without waiting: the root informs the members, which may lack messages; another member leaves.
-    fn give_up(&self, py: Python<'_>) {
-        self.0.is_given_up.store(true, Ordering::Release);
-        py.detach(|| self.0.give_up());
+    fn abort(&self, py: Python<'_>) {
+        self.0.is_aborted.store(true, Ordering::Release);
+        py.detach(|| self.0.abort());
     }
 
     /// The members that have been lost or have left so far, as known to the root.
@@ -225,8 +225,8 @@ impl NodeGroup {
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         if kind.is_some() {
-            self.give_up(py);
-        } else if !self.0.is_given_up.load(Ordering::Acquire) {
+            self.abort(py);
+        } else if !self.0.is_aborted.load(Ordering::Acquire) {
             self.close(py, None)?;
         }
         Ok(())
@@ -245,16 +245,16 @@ impl Entered {
             group: Owned::new(group),
             begun: Mutex::default(),
             unsent: Mutex::default(),
-            is_given_up: AtomicBool::new(false),
+            is_aborted: AtomicBool::new(false),
             node_address,
             _node: node,
         }
     }
 
     /// Aborts the group, unless this process inherited it by a fork.
-    pub fn give_up(&self) {
+    pub fn abort(&self) {
         if let Ok(group) = self.group.get() {
-            group.give_up();
+            group.abort();
         }
     }
 
@@ -331,7 +331,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.give_up();
+        self.abort();
     }
 }
 

@@ -185,6 +185,6 @@ async def test_errors_are_those_of_the_blocking_calls(pair):
     with pytest.raises(TreecastError, match="^member 0 is the root of group 1, and only others may do this$"):
         await root.receive()
     assert root.member == 0 and root.counters["sent"] == 0
-    root.give_up()
+    root.abort()
     async with root:
         pass

@@ -244,7 +244,7 @@ def test_a_buffer_that_changes_while_it_is_sent_is_still_delivered(pair):
     writer = threading.Thread(target=write)
     receiver = threading.Thread(target=lambda: [len(message) for message in member])
     # A packet that no member accepts would block the root for ever.
-    rescue = threading.Timer(PATIENCE, root.give_up)
+    rescue = threading.Timer(PATIENCE, root.abort)
     for thread in (writer, receiver, rescue):
         thread.start()
     try:
@@ -361,7 +361,7 @@ def test_an_exception_in_the_block_aborts_the_group(pair):
 def test_a_group_aborted_in_its_block_is_not_closed(pair):
     root, _ = pair()
     with root:
-        root.give_up()
+        root.abort()
 
 
 def test_an_unreferenced_group_is_aborted(pair):
@@ -386,7 +386,7 @@ def test_one_thread_closes_the_group_that_another_waits_in(pair):
 
     waiting = [threading.Thread(target=wait, args=[root.send, bytes(100_000)])]
     waiting[0].start()
-    root.give_up()
+    root.abort()
     waiting[0].join()
     assert ended == ["the group was given up here"]
     root, member = pair()

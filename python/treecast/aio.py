@@ -162,7 +162,7 @@ class NodeGroup:
         self._descriptor = group.fileno()
         self._waiting: set[asyncio.Future[None]] = set()
         self._sending = asyncio.Lock()
-        self._is_given_up = False
+        self._is_aborted = False
 
     async def send(self, message: Buffer) -> None:
         """At the root: sends a message to all other members. It returns when the message has been copied into the group's slots.
@@ -199,10 +199,10 @@ class NodeGroup:
         """
         return await self._until(partial(self._group.close, 0))
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Aborts the group without waiting."""
-        self._is_given_up = True
-        self._group.give_up()
+        self._is_aborted = True
+        self._group.abort()
 
     @property
     def losses(self) -> list[treecast.Lost]:
@@ -240,8 +240,8 @@ class NodeGroup:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.give_up()
-        elif not self._is_given_up:
+            self.abort()
+        elif not self._is_aborted:
             await self.close()
 
     def __repr__(self) -> str:

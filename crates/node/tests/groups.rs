@@ -149,7 +149,7 @@ fn a_group_is_given_up_while_others_wait_for_it() {
     groups[0].wait_until_ready(PATIENCE).unwrap();
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| groups[2].receive(None));
-        groups[2].give_up();
+        groups[2].abort();
         let error = receiver.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "this member has left");
         // Nobody reads, so that this fills the window and waits.
@@ -157,7 +157,7 @@ fn a_group_is_given_up_while_others_wait_for_it() {
         while groups[1].counters().accepted < 4 {
             std::thread::yield_now();
         }
-        groups[0].give_up();
+        groups[0].abort();
         let error = sender.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "the group was given up here");
     });
@@ -622,7 +622,7 @@ fn a_group_that_is_given_up_ends_at_once_for_those_who_wait() {
         // Nobody reads: there is room for four packets.
         let waiting = scope.spawn(|| root.send(&message(0, 100_000)));
         member.wait_until_ready(PATIENCE).unwrap();
-        root.give_up();
+        root.abort();
         let error = waiting.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "the group was given up here");
     });

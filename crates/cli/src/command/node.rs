@@ -308,7 +308,7 @@ fn end_on_signal(group: Weak<Group>, commands: SyncSender<Command>) -> anyhow::R
     let mut is_first = true;
     let on_signal = move || match group.upgrade().filter(|_| mem::take(&mut is_first)) {
         Some(group) => {
-            group.give_up();
+            group.abort();
             // If the queue is full, the sending thread learns it from the group.
             let _ = commands.try_send(Command::Stop);
         }
@@ -385,7 +385,7 @@ fn send(
             }
             Command::End => break,
             Command::Failed(error) => {
-                group.give_up();
+                group.abort();
                 return Err(error);
             }
             Command::Stop => return Err(NodeError::Ended(Ending::Aborted).into()),
@@ -412,7 +412,7 @@ fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
         };
         let Some(length) = group.receive_with(None, u64::MAX, took)? else { break };
         if let Err(error) = written.and_then(|()| out.flush()) {
-            group.give_up();
+            group.abort();
             return Err(anyhow::Error::new(error).context(NotWritten(out.path())));
         }
         messages += 1;

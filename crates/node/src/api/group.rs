@@ -186,7 +186,7 @@ impl Group {
 
     /// At the root: aborts the group, whatever members still lack. At another member: leaves it. Does not wait; waiting calls of other
     /// threads end.
-    pub fn give_up(&self) {
+    pub fn abort(&self) {
         if self.shared_group.has_ended() {
             return;
         }
@@ -326,7 +326,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         // A group that is being closed continues to close.
         if !self.is_closing.load(Ordering::Acquire) {
-            self.give_up();
+            self.abort();
         }
     }
 }
