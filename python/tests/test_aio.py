@@ -160,7 +160,7 @@ async def test_waiting_tasks_raise_when_the_group_ends(pair):
     with pytest.raises(ZeroDivisionError):
         async with root:
             raise ZeroDivisionError
-    with pytest.raises(GroupEnded, match="^the root has given the group up$"):
+    with pytest.raises(GroupEnded, match="^the root aborted the group$"):
         await receiving
     root, member = await pair()
     await root.wait_until_ready()

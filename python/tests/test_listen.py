@@ -276,5 +276,5 @@ def test_a_group_of_members_that_joined_ends_as_any_other(place):
     with pytest.raises(ZeroDivisionError), Node().listen(place, 2) as group:
         group.wait_until_ready(PATIENCE)
         raise ZeroDivisionError
-    with pytest.raises(GroupEnded, match="^the root has given the group up$"):
+    with pytest.raises(GroupEnded, match="^the root aborted the group$"):
         other.result().receive(PATIENCE)

@@ -111,7 +111,7 @@ def test_a_killed_member_is_named_and_the_others_receive_everything():
         group.send(b"x" * 100_000)
         [lost] = group.close(PATIENCE)
         assert (lost.member, lost.address) == (1, addresses[0])
-        assert lost.reason.startswith("it has said nothing for")
+        assert lost.reason.startswith("silent for")
         assert str(lost) == f"member 1 at {addresses[0]} is lost: {lost.reason}"
         assert group.losses == [lost]
         assert finished(started[1]) == "1 100000\n"
@@ -165,7 +165,7 @@ def test_groups_are_informed_when_a_process_exits():
         members = [address, node.address]
         group = node.group(members)
         tell(process, members)
-        with pytest.raises(GroupEnded, match="^the root has given the group up$"):
+        with pytest.raises(GroupEnded, match="^the root aborted the group$"):
             while group.receive(PATIENCE) is not None:
                 pass
 
@@ -352,9 +352,9 @@ def test_an_exception_in_the_block_aborts_the_group(pair):
     with pytest.raises(ZeroDivisionError), root:
         root.wait_until_ready(PATIENCE)
         raise ZeroDivisionError
-    with pytest.raises(GroupEnded, match="^the root has given the group up$"):
+    with pytest.raises(GroupEnded, match="^the root aborted the group$"):
         member.receive(PATIENCE)
-    with pytest.raises(GroupEnded, match="^the group was given up here$"):
+    with pytest.raises(GroupEnded, match="^the group was aborted at this node$"):
         root.send(b"late")
 
 
@@ -369,7 +369,7 @@ def test_an_unreferenced_group_is_aborted(pair):
     root.wait_until_ready(PATIENCE)
     del root
     gc.collect()
-    with pytest.raises(GroupEnded, match="^the root has given the group up$"):
+    with pytest.raises(GroupEnded, match="^the root aborted the group$"):
         member.receive(PATIENCE)
 
 
@@ -388,7 +388,7 @@ def test_one_thread_closes_the_group_that_another_waits_in(pair):
     waiting[0].start()
     root.abort()
     waiting[0].join()
-    assert ended == ["the group was given up here"]
+    assert ended == ["the group was aborted at this node"]
     root, member = pair()
     root.wait_until_ready(PATIENCE)
     waiting = [threading.Thread(target=wait, args=[member.receive]) for _ in range(3)]
@@ -448,7 +448,7 @@ def test_a_closed_node_aborts_its_groups_and_creates_no_others(pair):
         alone = node.group([node.address])
         alone.send(b"unreceived")
     node.close()
-    with pytest.raises(GroupEnded, match="^the group was given up here$"):
+    with pytest.raises(GroupEnded, match="^the group was aborted at this node$"):
         alone.send(b"late")
     with pytest.raises(TreecastError, match="^the node has been closed$"):
         node.group([node.address], group=2)

@@ -172,9 +172,9 @@ fn an_interrupted_root_aborts_the_group_and_no_member_keeps_a_partial_file() {
     writeln!(root.stdin.as_mut().unwrap(), "a part").unwrap();
     let rest = wait_for(&mut root, "ready");
     signal(&root, "TERM");
-    assert!(rest.lines().any(|line| line.unwrap() == "treecast: the group was given up here"));
+    assert!(rest.lines().any(|line| line.unwrap() == "treecast: the group was aborted at this node"));
     assert_eq!(root.wait().unwrap().code(), Some(5));
-    check(other, 5, "the root has given the group up");
+    check(other, 5, "the root aborted the group");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no part is kept");
 }
 
@@ -368,7 +368,7 @@ fn a_closed_pipe_is_not_reported() {
     let output = other.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", utf8(&output.stderr));
     signal(&root, "TERM");
-    check(root, 5, "the group was given up here");
+    check(root, 5, "the group was aborted at this node");
 }
 
 /// The command as a daemon, and clients of it: as another user, if this is root.

@@ -122,7 +122,7 @@ fn a_member_that_is_not_there_is_named_and_others_go_on() {
     );
     let lost = sender.wait_until_ready(PATIENCE).unwrap();
     assert_eq!(lost, sender.losses());
-    assert_eq!(lost[0].to_string(), "member 2 at 127.0.0.1:9 is lost: it has not answered within 300 ms");
+    assert_eq!(lost[0].to_string(), "member 2 at 127.0.0.1:9 is lost: no answer within 300 ms");
     sender.send(b"hello").unwrap();
     for member in [&one, &other] {
         assert_eq!(member.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
@@ -139,7 +139,7 @@ fn a_root_that_is_dropped_tells_its_members() {
     drop(groups.remove(0));
     assert_eq!(groups[0].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
     let error = groups[0].receive(PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "the root has given the group up");
+    assert_eq!(error.to_string(), "the root aborted the group");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_group_is_given_up_while_others_wait_for_it() {
         }
         groups[0].abort();
         let error = sender.join().unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "the group was given up here");
+        assert_eq!(error.to_string(), "the group was aborted at this node");
     });
 }
 
@@ -185,7 +185,7 @@ fn a_node_that_is_dropped_ends_its_groups() {
     drop(nodes.remove(0));
     assert!(groups[0].send(b"more").is_err());
     let error = groups[1].receive(PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "the root has given the group up");
+    assert_eq!(error.to_string(), "the root aborted the group");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_host_that_comes_late_is_refused_where_nobody_is_admitted() {
     let groups = groups(&nodes[..2], &settings);
     groups[0].wait_until_ready(PATIENCE).unwrap();
     let error = nodes[2].join_running(&settings).unwrap().receive(PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "the group takes nobody in who comes later");
+    assert_eq!(error.to_string(), "the group admits no late members");
 }
 
 #[test]
@@ -624,7 +624,7 @@ fn a_group_that_is_given_up_ends_at_once_for_those_who_wait() {
         member.wait_until_ready(PATIENCE).unwrap();
         root.abort();
         let error = waiting.join().unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "the group was given up here");
+        assert_eq!(error.to_string(), "the group was aborted at this node");
     });
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, check_all, groups, message, settings, skip};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{
-    KernelCounters, Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, Nanoseconds, Node,
-    NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
+    Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
+    Node, NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
 };
 
 /// Runs a test in a network of its own, which ends with its thread; or says why not.
@@ -446,7 +446,8 @@ fn a_node_whose_program_is_taken_off_says_so_and_goes_on() {
         for node in &nodes {
             wait_until("the program is missed", || node.troubles().iter().any(is_removed));
         }
-        let accepted = |groups: &[Group]| groups.iter().map(|group| counts(group).group.accepted).sum::<u64>();
+        let accepted =
+            |groups: &[Group]| groups.iter().map(|group| counts(group).group.accepted).sum::<u64>();
         let before = accepted(&groups);
         exchange(&groups, 10, 2_000);
         assert_eq!(accepted(&groups), before);

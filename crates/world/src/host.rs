@@ -40,10 +40,7 @@ pub struct Host {
 #[derive(Debug)]
 pub enum Action {
     /// It sends a datagram to a host.
-    Send {
-        to: usize,
-        bytes: Vec<u8>,
-    },
+    Send { to: usize, bytes: Vec<u8> },
     /// It waits until this time; `None`: until there is an input.
     Wait(Option<Nanoseconds>),
 }
@@ -321,7 +318,12 @@ impl Host {
         Ok(Action::Send { to: usize::from(ip.octets()[3]) - 1, bytes })
     }
 
-    fn handle_event(&mut self, event: &Event, scenario: &Scenario, oracle: &mut Oracle) -> Result<(), String> {
+    fn handle_event(
+        &mut self,
+        event: &Event,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
         self.told.push(format!("{event:?}"));
         match *event {
             Event::Placed { group, member, start, .. } => {

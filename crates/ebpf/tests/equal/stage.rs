@@ -435,7 +435,8 @@ impl<'a> Stage<'a> {
         let stable = next - subtree_lacks;
         let window = window.min(self.setting.slots() - subtree_lacks.min(self.setting.slots()));
         let child = self.setting.child(child);
-        let mut header = self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window }));
+        let mut header =
+            self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window }));
         header.timestamp = timestamp;
         self.datagram(child, &header, &[], twist)
     }

@@ -335,7 +335,9 @@ impl Core {
 
     /// Writes the payload of a datagram into its slot.
     pub fn store(&mut self, store: &Store, datagram: &[u8]) {
-        if let Some(GroupEntry { side: Some(RingSide::Writer(writer)), .. }) = self.groups.get_mut(&store.group) {
+        if let Some(GroupEntry { side: Some(RingSide::Writer(writer)), .. }) =
+            self.groups.get_mut(&store.group)
+        {
             writer.write(store.packet, &datagram[store.payload.clone()]);
         }
     }

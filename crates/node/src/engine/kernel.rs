@@ -8,8 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{
-    EbpfError, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings, ReceivedNak, Room,
-    SlotMemory, WakeReason, interfaces_for,
+    EbpfError, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings, ReceivedNak,
+    Room, SlotMemory, WakeReason, interfaces_for,
 };
 use treecast_proto::{FlowState, GroupCounters, GroupId, HandOff, Input, Nanoseconds, Protocol, Sequence};
 
@@ -244,7 +244,9 @@ impl KernelPath {
 
     /// Whether delegated packets wait for room.
     pub fn is_room_wanted(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|entry| entry.group.is_handed_off() && entry.group.is_room_wanted())
+        self.groups
+            .get(&group)
+            .is_some_and(|entry| entry.group.is_handed_off() && entry.group.is_room_wanted())
     }
 
     /// Whether the kernel's packet path has sent all packets that a root's application has written.

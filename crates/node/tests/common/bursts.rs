@@ -65,8 +65,14 @@ pub fn check(groups: &[Group], seed: u64) {
         let (counters, counts) = (root.counters(), root.kernel_counters().unwrap());
         println!("bursts: {counters:?}, {counts:?}");
         // While user space has the group, acknowledgments are passed up to it.
-        assert!(counts.fast_path.slow_path * 4 < counters.acks_received, "the program has the group: {counts:?}");
-        assert!(counts.fast_path.deferred * 2 < COUNT as u64, "the program takes most of what it is given: {counts:?}");
+        assert!(
+            counts.fast_path.slow_path * 4 < counters.acks_received,
+            "the program has the group: {counts:?}"
+        );
+        assert!(
+            counts.fast_path.deferred * 2 < COUNT as u64,
+            "the program takes most of what it is given: {counts:?}"
+        );
         assert_eq!(counts.fast_path.transmit_errors, 0);
         // Closed directly behind them, the group loses none of the last.
         (COUNT - LAST..COUNT).for_each(|number| root.send(&message(number)).unwrap());

@@ -156,7 +156,13 @@ impl Pair<'_> {
     }
 
     /// Whether every packet is the next one of the parent, and every child may be sent all of them.
-    fn is_ordinary(&self, now: Nanoseconds, state: &HandOff, from: SocketAddr, datagrams: &[Vec<u8>]) -> bool {
+    fn is_ordinary(
+        &self,
+        now: Nanoseconds,
+        state: &HandOff,
+        from: SocketAddr,
+        datagrams: &[Vec<u8>],
+    ) -> bool {
         let mut alone = self.reference.clone();
         let is_next = |bytes: &Vec<u8>| {
             let Ok(packet) = View::new(bytes).and_then(View::check) else { return false };
@@ -193,9 +199,7 @@ fn queue_all(
     group: GroupId,
     packets: &[(Piece, Vec<u8>)],
 ) -> Result<(), Refused> {
-    packets
-        .iter()
-        .try_for_each(|(piece, _)| protocol.handle(now, Input::Queue { group, piece: *piece }))
+    packets.iter().try_for_each(|(piece, _)| protocol.handle(now, Input::Queue { group, piece: *piece }))
 }
 
 /// Whether windows and slots let so many packets go to every child at once, and no child is to be looked after first.

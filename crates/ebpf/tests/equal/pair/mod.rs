@@ -2,8 +2,8 @@
 
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
-mod compare;
 mod batch;
+mod compare;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{CHILDREN_MAX, KernelGroup, SlotMemory, WakeReason};
 use treecast_proto::{
-    Cookie, Event, GroupId, HandOff, Input, MemberId, Nanoseconds, Output, Piece, Protocol, Refused, Sequence,
-    Settings, Step, Store, Trace, Transmit, TransmitPayload,
+    Cookie, Event, GroupId, HandOff, Input, MemberId, Nanoseconds, Output, Piece, Protocol, Refused,
+    Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::{Body, Data, HEADER_BYTES, Header, Timestamp, View};
 
@@ -333,8 +333,8 @@ impl<'a> Pair<'a> {
             self.read(now, group);
             self.take(now, group);
         }
-        let expected = self.reference.handle(now, input.clone()); 
-        let found = self.subject.handle(now, input.clone()); 
+        let expected = self.reference.handle(now, input.clone());
+        let found = self.subject.handle(now, input.clone());
         equal::<Result<(), Refused>>("the answer", &expected, &found)?;
         if let (Input::CreateGroup(lead), Ok(())) = (input, &found) {
             self.place(lead.group, lead.start, lead.slots, lead.payload_bytes_max, true)?;
