@@ -157,7 +157,7 @@ fn an_interrupted_member_leaves_and_the_others_continue() {
         assert_eq!(received.next().unwrap().unwrap(), "two");
         drop(typed);
         check(stays, 0, "received 2 messages, 8 bytes; the group is closed");
-        check(root, 5, "is lost: it has left");
+        check(root, 5, "is lost: left the group");
     }
 }
 

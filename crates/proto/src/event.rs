@@ -68,7 +68,7 @@ pub enum MemberLoss {
     #[error("restarted")]
     Restarted,
     /// It asked to leave.
-    #[error("left")]
+    #[error("left the group")]
     Left,
 }
 
