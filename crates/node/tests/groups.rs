@@ -99,7 +99,7 @@ fn a_message_is_taken_into_a_buffer_if_it_fits() {
     groups[0].send(b"hello").unwrap();
     let mut small = [0; 4];
     let error = groups[1].receive_into(&mut small, PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "the message has 5 bytes, and there is room for 4");
+    assert_eq!(error.to_string(), "the message has 5 bytes, and the buffer 4");
     let mut buffer = [0; 8];
     assert_eq!(groups[1].receive_into(&mut buffer, PATIENCE).unwrap(), Some(5));
     assert_eq!(&buffer[..5], b"hello");
@@ -328,7 +328,7 @@ fn what_makes_no_sense_is_refused() {
         "the root is member 5 of 2: members are numbered from 0"
     );
     let elsewhere = GroupSettings::new(vec!["127.0.0.1:1".parse().unwrap()]);
-    assert!(error(&elsewhere).contains("which is none of the members: 127.0.0.1:1"));
+    assert!(error(&elsewhere).contains("which is not the address of a member: 127.0.0.1:1"));
     let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
     assert!(error(&double).contains("is given twice"));
     assert!(error(&GroupSettings { slots: 100, ..good.clone() }).contains("slots (a power of two)"));
@@ -336,9 +336,9 @@ fn what_makes_no_sense_is_refused() {
     let groups = groups(&nodes, &good);
     assert_eq!(error(&good), "there is a group 1 at this node already");
     let error = groups[1].send(b"x").unwrap_err().to_string();
-    assert!(error.contains("not the root of group 1, and only the root may do this"), "{error}");
+    assert!(error.contains("not the root of group 1, and only the root sends"), "{error}");
     let error = groups[0].receive(PATIENCE).unwrap_err().to_string();
-    assert!(error.contains("is the root of group 1, and only others may do this"), "{error}");
+    assert!(error.contains("is the root of group 1, and only other members receive"), "{error}");
     let taken = NodeSettings { bind: nodes[0].address(), ..NodeSettings::default() };
     assert!(
         Node::open(&taken).unwrap_err().to_string().ends_with("choose another port, or 0 for a free one")
@@ -352,9 +352,9 @@ fn a_wrong_token_gets_nobody_in() {
     let root = nodes[0].group(&good).unwrap();
     let stranger = nodes[1].group(&GroupSettings { token: "guess".into(), ..good.clone() }).unwrap();
     let error = root.wait_until_ready(Some(Duration::from_millis(200))).unwrap_err().to_string();
-    assert_eq!(error, format!("member 1 at {} has not answered in time", nodes[1].address()));
+    assert_eq!(error, format!("member 1 at {} has not answered within the timeout", nodes[1].address()));
     let error = stranger.wait_until_ready(Some(Duration::from_millis(10))).unwrap_err().to_string();
-    assert_eq!(error, format!("member 0 at {} has not answered in time", nodes[0].address()));
+    assert_eq!(error, format!("member 0 at {} has not answered within the timeout", nodes[0].address()));
     assert!(matches!(stranger.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
     assert!(nodes[1].strays().wrong_cookie > 0);
 }
