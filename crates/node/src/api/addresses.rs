@@ -198,7 +198,7 @@ mod tests {
         assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: n 2 is no address"));
         assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: cannot resolve host nobody.invalid"));
         let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(error, "/dev/zero could not be read: it is longer than a list of members can be");
+        assert_eq!(error, "/dev/zero could not be read: the file is too long for a list of members");
         let error = read_members(Path::new("/no/such")).unwrap_err().to_string();
         assert!(error.starts_with("/no/such could not be read: "), "{error}");
     }
