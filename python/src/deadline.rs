@@ -75,7 +75,7 @@ impl Deadline {
             match attempt(self.slice()) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => self.check(NodeError::TimedOut)?,
-                Err(error) if error.is_about_time() => self.check(error)?,
+                Err(error) if error.is_timeout() => self.check(error)?,
                 Err(error) => return Err(WaitError::Failed(error)),
             }
         }

@@ -23,7 +23,7 @@ create_exception!(
 pub fn failed(error: NodeError) -> PyErr {
     let sentence = error.to_string();
     match error {
-        error if error.is_about_time() => PyTimeoutError::new_err(sentence),
+        error if error.is_timeout() => PyTimeoutError::new_err(sentence),
         NodeError::Ended(_) => GroupEnded::new_err(sentence),
         // Python maps the error number to a subclass, such as PermissionError.
         NodeError::Bind { source, .. } | NodeError::System { source, .. } => {

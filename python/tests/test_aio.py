@@ -180,9 +180,9 @@ async def test_errors_are_those_of_the_blocking_calls(pair):
     with pytest.raises(TypeError, match="a bytes-like object is required"):
         await root.send("hello")
     await member.wait_until_ready()
-    with pytest.raises(TreecastError, match="^member 1 is not the root of group 1, and only the root may do this$"):
+    with pytest.raises(TreecastError, match="^member 1 is not the root of group 1, and only the root sends$"):
         await member.send(b"x")
-    with pytest.raises(TreecastError, match="^member 0 is the root of group 1, and only others may do this$"):
+    with pytest.raises(TreecastError, match="^member 0 is the root of group 1, and only other members receive$"):
         await root.receive()
     assert root.member == 0 and root.counters["sent"] == 0
     root.abort()

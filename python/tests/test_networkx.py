@@ -80,7 +80,7 @@ def errors():
         (two_hosts, "edge 'a', 'b': this edge links two hosts"),
         (ports, "edge 'a', 'switch': an undirected graph does not say at which end a port is"),
         (blank, "node ' a': its name ' a' has blanks around it"),
-        (kind, "node 0: 'router' is no kind of node: use host or switch"),
+        (kind, "node 0: unknown kind of node 'router': expected host or switch"),
         (grid, "the graph: this is not torus:k=4,n=2: "),
         (port, "edge 'switch', 'a': sourceport='x' is not a whole number"),
         (networkx.Graph(), "the graph: the fabric has no hosts"),

@@ -96,7 +96,7 @@ int main(void) {
     for (int member = 1; member < MEMBERS; member++) {
         size_t length = 1;
         expect(tc_group_receive(groups[member], buffer, 10, TIMEOUT_MS, &length), TC_BUFFER_TOO_SMALL, "a small buffer");
-        expect_message("the message has 100000 bytes, and there is room for 10");
+        expect_message("the message has 100000 bytes, and the buffer 10");
         expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");
         assert(length == sizeof message && memcmp(message, buffer, length) == 0);
         expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "tc_group_receive");

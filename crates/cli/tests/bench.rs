@@ -147,7 +147,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             "invalid value many for --sizes: expected a number of bytes, such as 65536, 16K, 4M or 1G",
         ),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
-        (&["--engine", "quantum"], "there is no engine quantum: known are auto, user and ebpf"),
+        (&["--engine", "quantum"], "invalid engine quantum: expected auto, user or ebpf"),
         (
             &["--skew", "long"],
             "invalid value long for --skew: expected a time up to 60s, such as 400us or 2ms",

@@ -132,7 +132,7 @@ fn members_can_be_listed_in_a_file() {
     assert_eq!(check(other, 0, "").stdout, fs::read(&members).unwrap());
     // Both are addresses of this machine, so --bind has to say which one this node is.
     let lost = node(&["--members", text(&members)]).spawn().unwrap();
-    check(lost, 2, "several members are at addresses of this machine");
+    check(lost, 2, "several members have addresses of this machine");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--listen", "127.0.0.1:0"], "--count"),
         (&["--listen", "127.0.0.1:0", "--count", "0"], "invalid value 0 for --count: "),
         (&["--listen", "127.0.0.1:0", "--count", "2"], "--send is missing"),
-        (&["--listen", "192.0.2.1:0", "--count", "2", "--send", "-"], "that is no address of this machine"),
+        (&["--listen", "192.0.2.1:0", "--count", "2", "--send", "-"], "not an address of this machine"),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "slots=5"], "slots"),
         (
             &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--set", "token=x"],
@@ -238,7 +238,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--join", "[::1]:1", "--bind", "127.0.0.1:0"], "has IPv4 only"),
         (&["--join", "127.0.0.1:1", "--token-file", text(&empty)], "holds no token"),
         (&["--join", "127.0.0.1:1", "--token-file", "/no/such"], "/no/such could not be read"),
-        (&["--members", text(&empty)], "it names no members"),
+        (&["--members", text(&empty)], "no members"),
         (&["--members", text(&double)], "line 2: 127.0.0.1:7000 is given twice, before in line 1"),
         (&["--members", text(&unknown)], "line 2: cannot resolve host nobody.invalid"),
     ];
@@ -284,7 +284,7 @@ fn a_privileged_port_is_refused_with_the_reason() {
     check(
         command.spawn().unwrap(),
         2,
-        "cannot listen at 127.0.0.1:1023: Permission denied (os error 13): ports below 1024 need rights",
+        "cannot listen at 127.0.0.1:1023: Permission denied (os error 13): ports below 1024 are privileged",
     );
 }
 
@@ -307,7 +307,7 @@ fn a_small_mtu_is_reported() {
         let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
         return;
     }
-    let reason = "datagrams of 1500 bytes do not fit through the network: give the group a smaller mtu_bytes";
+    let reason = "datagrams of 1500 bytes exceed the MTU of the network: set a smaller mtu_bytes";
     assert!(stderr.contains(reason), "{stderr}");
     assert_eq!(refused.status.code(), Some(2), "{stderr}");
     let fits = run("--set mtu_bytes=1280");
@@ -384,7 +384,7 @@ fn a_daemon_serves_clients_and_shuts_down() {
     let mut daemon = with_socket(&["--engine", "user", "--bind", "127.0.0.1:0"]).spawn().unwrap();
     let mut said_by_daemon = wait_for(&mut daemon, "serves clients at");
     let second = with_socket(&["--engine", "user", "--bind", "127.0.0.1:0"]).spawn().unwrap();
-    check(second, 2, "a daemon listens there already");
+    check(second, 2, "another daemon listens there");
     let input = file(&folder, "input", b"by the daemon");
     let address = address();
     let root = with_socket(&["--listen", &address, "--count", "2", "--send", text(&input)]);
@@ -410,7 +410,7 @@ fn invalid_daemon_arguments_are_reported() {
         (&["--policy", text(&policy)][..], "policy.toml, line 3: unknown field `colour`"),
         (&["--policy", "none.toml"], "none.toml could not be read"),
         (&["--send", "-"], "--send, --receive, --set, --token-file and --name are for groups"),
-        (&["--engine", "steam"], "there is no engine steam"),
+        (&["--engine", "steam"], "invalid engine steam"),
         (&["--join", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),
     ] {
         let mut command = node(arguments);

@@ -1,6 +1,6 @@
-//! How long it takes to make and route a fabric of 10,000 hosts and 1,000 switches, and how much memory.
+//! Time and memory to generate and route a fabric of 10,000 hosts and 1,000 switches.
 //!
-//! `cargo run --release -p treecast-fabric --example scale`, with another fabric as argument if wanted.
+//! `cargo run --release -p treecast-fabric --example scale`, optionally with another fabric as argument.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The line of the kernel that says it, where there is one.
+/// The kernel's line with the peak memory, if there is one.
 #[expect(clippy::disallowed_methods, reason = "an example may read a file")]
 fn peak_memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can be wrong with a fabric.
+//! Errors of fabrics.
 
 use thiserror::Error;
 
@@ -6,10 +6,10 @@ use treecast_terms::SpecError;
 
 use crate::{PortNumber, SwitchId, Vertex};
 
-/// Why a fabric could not be made, read or routed. Each names the value that offends.
+/// Why a fabric could not be generated, read or routed. Each error names the offending value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FabricError {
-    /// A text that names a fabric is malformed.
+    /// A malformed fabric or routing spec.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A fabric without hosts.
@@ -27,7 +27,7 @@ pub enum FabricError {
     /// More links than [`Topology::LINKS_MAX`](crate::Topology::LINKS_MAX).
     #[error("a fabric holds at most {} directed links", crate::Topology::LINKS_MAX)]
     TooManyLinks,
-    /// A switch that is not there.
+    /// A switch that does not exist.
     #[error("there is no switch {0}")]
     NoSuchSwitch(SwitchId),
     /// A port that a switch does not have.
@@ -35,12 +35,12 @@ pub enum FabricError {
     NoSuchPort {
         /// The switch.
         switch: SwitchId,
-        /// The port asked for.
+        /// The requested port.
         port: PortNumber,
-        /// How many ports it has.
+        /// The number of ports.
         port_count: u32,
     },
-    /// Two plugs in one port.
+    /// Two links on one port.
     #[error("port {port} of {vertex} is in use already")]
     PortInUse {
         /// The switch.
@@ -51,23 +51,23 @@ pub enum FabricError {
     /// A link from a switch to itself.
     #[error("{0} is linked to itself")]
     SelfLink(SwitchId),
-    /// A name that two hosts or two switches go by.
+    /// A name that two hosts or two switches have.
     #[error("the name '{0}' is given twice")]
     NameInUse(String),
-    /// A topology said to be a grid that is none.
+    /// A topology that is declared as a grid, but is not one.
     #[error("this is not {grid}: {reason}")]
     NotAGrid {
-        /// The grid it should be.
+        /// The declared grid.
         grid: String,
-        /// Where it differs.
+        /// The first difference.
         reason: String,
     },
-    /// Parts of the fabric cannot reach one another.
-    #[error("the fabric is not connected: there is no way from {from} to {to}")]
+    /// Parts of the fabric cannot reach each other.
+    #[error("the fabric is not connected: there is no path from {from} to {to}")]
     NotConnected {
         /// Where the search began.
         from: SwitchId,
-        /// What it did not find.
+        /// A switch that was not reached.
         to: SwitchId,
     },
     /// A parameter of a generator lies outside its range.
@@ -77,7 +77,7 @@ pub enum FabricError {
         key: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: String,
     },
     /// The hosts do not leave enough ports to link the switches.
@@ -86,21 +86,21 @@ pub enum FabricError {
          {hosts_max} hosts and can still be linked"
     )]
     MoreHostsThanPorts {
-        /// Hosts asked for.
+        /// The requested number of hosts.
         hosts: u32,
-        /// Switches asked for.
+        /// The requested number of switches.
         switches: u32,
-        /// Ports a switch.
+        /// Ports per switch.
         ports: u32,
         /// The most hosts that fit.
         hosts_max: u64,
     },
-    /// A routing that this topology does not allow.
+    /// A routing that this topology does not support.
     #[error("{routing} routing does not fit this fabric: {reason}")]
     RoutingMismatch {
         /// The routing's name.
         routing: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A file that describes a fabric is malformed.
@@ -110,7 +110,7 @@ pub enum FabricError {
         file: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A fabric: a topology and its routing; and the one line that describes it.
+//! A fabric: a topology and its routing; and the specs that describe both in one line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,8 +21,8 @@ impl Fabric {
     /// A topology with a routing.
     ///
     /// # Errors
-    /// [`FabricError::RoutingMismatch`] where the topology does not allow that routing; [`FabricError::NoSuchSwitch`] for
-    /// a root, [`FabricError::OutOfRange`] for a number of channels, that there cannot be.
+    /// [`FabricError::RoutingMismatch`] if the topology does not support that routing; [`FabricError::NoSuchSwitch`] for
+    /// an unknown root, [`FabricError::OutOfRange`] for an invalid number of channels.
     pub fn new(topology: Topology, policy: RoutingPolicy) -> Result<Self, FabricError> {
         let routing = match policy {
             RoutingPolicy::Auto if topology.grid().is_some() => {
@@ -46,7 +46,7 @@ impl Fabric {
         Ok(Self { topology, routing })
     }
 
-    /// The fabric that a line describes, with the routing that fits it.
+    /// The fabric of a spec, with the routing [`RoutingPolicy::Auto`].
     ///
     /// # Errors
     /// As the generators.
@@ -54,18 +54,18 @@ impl Fabric {
         Self::new(spec.topology()?, RoutingPolicy::Auto)
     }
 
-    /// What is plugged into what.
+    /// The hosts, switches and links.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Which way packets may go.
+    /// The routing of packets.
     pub fn routing(&self) -> &Routing {
         &self.routing
     }
 }
 
-/// Which routing a fabric gets.
+/// The choice of a routing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RoutingPolicy {
     /// Dimension order with dateline channels on tori and meshes, up*/down* with one virtual channel elsewhere.
@@ -75,12 +75,12 @@ pub enum RoutingPolicy {
     UpDown {
         /// The root switch; without one the topology's natural ranks, or switch 0.
         root: Option<SwitchId>,
-        /// Virtual channels a link, 1 to [`Routing::VIRTUAL_CHANNELS_MAX`].
+        /// Virtual channels per link, 1 to [`Routing::VIRTUAL_CHANNELS_MAX`].
         channels: u8,
     },
-    /// All shortest paths: it can deadlock, see [`ShortestPath`].
+    /// All shortest paths. It can deadlock, see [`ShortestPath`].
     ShortestPath {
-        /// Virtual channels a link, 1 to [`Routing::VIRTUAL_CHANNELS_MAX`].
+        /// Virtual channels per link, 1 to [`Routing::VIRTUAL_CHANNELS_MAX`].
         channels: u8,
     },
     /// Dimension order.
@@ -92,7 +92,7 @@ impl RoutingPolicy {
     pub const NAMES: [&str; 4] = ["auto", "up-down", "shortest-path", "dimension-order"];
 }
 
-/// The value of `channels`, which is 1 where it is not given.
+/// The value of `channels`, 1 by default.
 fn channels(spec: &NameAndOptions) -> Result<u8, SpecError> {
     let expected = format!("a number of virtual channels from 1 to {}", Routing::VIRTUAL_CHANNELS_MAX);
     let channels = spec.value("channels", &expected)?.unwrap_or(1);
@@ -157,7 +157,7 @@ impl fmt::Display for RoutingPolicy {
     }
 }
 
-/// A line that describes a generated topology.
+/// The spec of a generated topology, in one line.
 ///
 /// `icpp98` (the default system of that study; takes the keys of `irregular`),
 /// `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`, `star:16`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
@@ -172,11 +172,11 @@ pub enum FabricSpec {
     Grid(GridShape, u32, u32),
     /// A k-ary fat tree.
     FatTree(u32),
-    /// Two tiers of switches.
+    /// A leaf-spine network.
     LeafSpine {
-        /// Switches with hosts.
+        /// Leaf switches, which have the hosts.
         leaves: u32,
-        /// Switches that every leaf is linked to.
+        /// Spine switches, each linked to every leaf.
         spines: u32,
         /// Hosts in all.
         hosts: u32,
@@ -187,7 +187,7 @@ impl FabricSpec {
     /// The names it is read from.
     pub const NAMES: [&str; 7] = ["icpp98", "irregular", "star", "torus", "mesh", "fat-tree", "leaf-spine"];
 
-    /// The topology it describes.
+    /// The topology.
     ///
     /// # Errors
     /// As the generator.
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_reads_back_as_it_prints() {
+    fn a_spec_reads_back_as_it_prints() {
         for text in [
             "irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3",
             "star:16",
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mistyped_names_what_is_near() {
+    fn mistyped_specs_suggest_the_nearest_names() {
         let error = |text: &str| text.parse::<FabricSpec>().unwrap_err().to_string();
         assert_eq!(error("tours:k=4"), "unknown fabric 'tours': did you mean torus?");
         assert_eq!(error("irregular:switch=4"), "irregular has no key 'switch': did you mean switches?");

@@ -1,4 +1,4 @@
-//! The places of a torus or mesh: coordinates, directions, and the link each direction takes.
+//! The grid of a torus or mesh: coordinates, directions, and the link of each direction.
 
 use crate::LinkId;
 
@@ -11,7 +11,7 @@ pub enum Direction {
     Minus,
 }
 
-/// A k-ary n-dimensional grid. Node `x + k*y + k*k*z + ...` stands at (x, y, z, ...).
+/// A k-ary n-dimensional grid. Node `x + k*y + k*k*z + ...` has the coordinates (x, y, z, ...).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     radix: u32,
@@ -34,7 +34,7 @@ impl Grid {
         self.links[entry] = Some(link);
     }
 
-    /// The same places in a topology that numbers its links otherwise.
+    /// The same grid in a topology with other link numbers.
     pub(crate) fn relinked(mut self, link: impl Fn(LinkId) -> LinkId) -> Self {
         for place in self.links.iter_mut().flatten() {
             *place = link(*place);
@@ -42,12 +42,12 @@ impl Grid {
         self
     }
 
-    /// k: how many nodes there are along a dimension.
+    /// k: the number of nodes along a dimension.
     pub fn radix(&self) -> u32 {
         self.radix
     }
 
-    /// n: how many dimensions there are.
+    /// n: the number of dimensions.
     pub fn dimensions(&self) -> u32 {
         self.dimensions
     }
@@ -62,7 +62,7 @@ impl Grid {
         self.bidirectional
     }
 
-    /// How many nodes there are: k to the power n.
+    /// The number of nodes: k to the power n.
     pub fn node_count(&self) -> u32 {
         self.radix.pow(self.dimensions)
     }
@@ -82,7 +82,7 @@ impl Grid {
         coordinates.rev().fold(0, |node, coordinate| node * self.radix + coordinate % self.radix)
     }
 
-    /// The link that leaves a node in a direction, if there is one.
+    /// The link that leaves a node in a direction; `None` at the edge of a mesh, and downwards in a unidirectional torus.
     pub fn link(&self, node: u32, dimension: u32, direction: Direction) -> Option<LinkId> {
         self.links[self.entry(node, dimension, direction)]
     }

@@ -1,4 +1,4 @@
-//! Identifiers: small integers in types of their own, dense from 0.
+//! Identifiers: integers in newtypes, dense from 0.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ macro_rules! id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The id as an index into a table with one entry an id.
+            /// The id as an index into a table with one entry per id.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }

@@ -1,7 +1,7 @@
 //! Fabrics: hosts, switches with numbered ports, and the directed links between them, with their routing.
 //!
-//! A [`Fabric`] is a [`Topology`] (what is plugged into what) and a [`Routing`] over it (which way packets may go).
-//! It is made by a generator ([`generate`]), or read from a file ([`read`]); [`FabricSpec`] names either in one line,
+//! A [`Fabric`] is a [`Topology`] (hosts, switches and links) and a [`Routing`] over it (the links that packets may take).
+//! It is generated ([`generate`]), or read from a file ([`read`]). A [`FabricSpec`] describes a generated one in one line,
 //! such as `irregular:switches=16,ports=8,hosts=32,seed=3`.
 //!
 //! ```
@@ -15,7 +15,7 @@
 //! # Ok::<(), treecast_fabric::FabricError>(())
 //! ```
 //!
-//! The crate is pure: no clock, no environment, no file, no entropy. A seed makes a fabric, byte for byte.
+//! The crate is pure: no clock, no environment, no file, no entropy. A seed determines a fabric, byte for byte.
 
 mod error;
 mod fabric;

@@ -1,11 +1,11 @@
-//! A topology in a line.
+//! The size of a topology in one line.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::Topology;
 
-/// How large a topology is.
+/// The size of a topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
     /// Hosts.
@@ -14,14 +14,14 @@ pub struct Summary {
     pub switches: u32,
     /// Physical links between switches, one-way links included.
     pub switch_links: u32,
-    /// Those of them that go one way only.
+    /// The one-way links among them.
     pub one_way_links: u32,
-    /// Those of them that join two switches that an earlier link joins already, the same way.
+    /// The parallel links among them: those that repeat the ends and direction of an earlier link.
     pub parallel_links: u32,
 }
 
 impl Topology {
-    /// How large it is; prints as one line.
+    /// The size; it prints as one line.
     ///
     /// ```
     /// let spec: treecast_fabric::FabricSpec = "icpp98".parse()?;

@@ -1,4 +1,4 @@
-//! Writers: each makes of a [`Topology`] the text of a file that a reader makes the same topology of.
+//! Writers: each writes a [`Topology`] as the text of a file from which a reader builds the same topology.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use crate::generate::GridShape;
 use crate::{FabricSpec, Grid, Link, Topology, Vertex};
 
 impl Topology {
-    /// The whole topology in the format of [`read::toml`](crate::read::toml()), which makes an equal topology of it.
+    /// The whole topology in the format of [`read::toml`](crate::read::toml()), which builds an equal topology from it.
     ///
     /// ```
     /// let topology = treecast_fabric::generate::star(3)?;
@@ -17,8 +17,8 @@ impl Topology {
         text(|out| self.write_toml(out))
     }
 
-    /// The whole topology in the format of [`read::graphml`](crate::read::graphml()), which makes an equal topology of
-    /// it, but for unusual names: XML cannot hold control characters, they become U+FFFD, and white space around a name
+    /// The whole topology in the format of [`read::graphml`](crate::read::graphml()), which builds an equal topology
+    /// from it, except for unusual names: XML has no control characters, which become U+FFFD, and white space around a name
     /// is lost.
     ///
     /// ```
@@ -103,7 +103,7 @@ impl Topology {
     }
 }
 
-/// The data that GraphML elements carry here: of what element, name, type.
+/// The data of GraphML elements: element, name, type.
 const KEYS: [(&str, &str, &str); 7] = [
     ("graph", "grid", "string"),
     ("node", "kind", "string"),
@@ -116,7 +116,7 @@ const KEYS: [(&str, &str, &str); 7] = [
 
 fn text(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
     let mut out = String::new();
-    write(&mut out).expect("a string takes all that is written");
+    write(&mut out).expect("writing to a string does not fail");
     out
 }
 

@@ -1,7 +1,7 @@
-//! A running node: the protocol on sockets, in memory that readers share.
+//! A node: the protocol on UDP sockets, in memory that it shares with the application.
 //!
-//! A [`Node`] is opened in the process; a [`Group`] is made from a list of addresses, or of those that join at a [`Listener`],
-//! and messages are sent and received. Nobody needs rights for it. A [`Daemon`] is a node with the kernel's packet path for all
+//! An application opens a [`Node`], and makes a [`Group`] from a list of addresses or of the members that join at a [`Listener`]; then
+//! it sends and receives messages. None of this needs rights. A [`Daemon`] is a node with the kernel's packet path that serves all
 //! processes of its host.
 
 mod api;
@@ -15,7 +15,7 @@ mod sync;
 mod tree;
 mod wait;
 
-/// Its examples run.
+/// The examples of docs/library.md, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Page;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PATIENCE, check_all, groups, message, settings};
+use common::{TIMEOUT, check_all, groups, message, settings};
 use treecast_node::{
     Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Scheme, TreeScheme,
 };
@@ -30,7 +30,7 @@ fn every_member_receives_every_message_with_each_offload() {
 }
 
 #[test]
-fn a_member_has_as_many_slots_as_the_root_says() {
+fn a_member_has_the_roots_number_of_slots() {
     for offload in [Offload::Assisted, Offload::Host] {
         let nodes = nodes(3);
         let at_root = GroupSettings {
@@ -72,13 +72,13 @@ fn a_member_of_several_groups_receives_from_each_root() {
     }
     for (root, groups) in all.iter().enumerate() {
         for (_, group) in groups.iter().enumerate().filter(|(member, _)| *member != root) {
-            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(root, 20_000)));
+            assert_eq!(group.receive(TIMEOUT).unwrap(), Some(message(root, 20_000)));
         }
     }
 }
 
 #[test]
-fn a_group_that_nobody_reads_does_not_block_another() {
+fn an_unread_group_does_not_block_another() {
     let nodes = nodes(2);
     let stuck = groups(&nodes, &GroupSettings { group: GroupId(1), slots: 8, ..settings(&nodes) });
     let free = groups(&nodes, &GroupSettings { group: GroupId(2), ..settings(&nodes) });
@@ -87,27 +87,27 @@ fn a_group_that_nobody_reads_does_not_block_another() {
     }
     for number in 0..100 {
         free[0].send(&message(number, 5_000)).unwrap();
-        assert_eq!(free[1].receive(PATIENCE).unwrap(), Some(message(number, 5_000)));
+        assert_eq!(free[1].receive(TIMEOUT).unwrap(), Some(message(number, 5_000)));
     }
-    assert_eq!(stuck[1].receive(PATIENCE).unwrap(), Some(message(0, 100)));
+    assert_eq!(stuck[1].receive(TIMEOUT).unwrap(), Some(message(0, 100)));
 }
 
 #[test]
-fn a_message_is_taken_into_a_buffer_if_it_fits() {
+fn a_message_is_received_into_a_buffer_if_it_fits() {
     let nodes = nodes(2);
     let groups = groups(&nodes, &settings(&nodes));
     groups[0].send(b"hello").unwrap();
     let mut small = [0; 4];
-    let error = groups[1].receive_into(&mut small, PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "the message has 5 bytes, and there is room for 4");
+    let error = groups[1].receive_into(&mut small, TIMEOUT).unwrap_err();
+    assert_eq!(error.to_string(), "the message has 5 bytes, and the buffer 4");
     let mut buffer = [0; 8];
-    assert_eq!(groups[1].receive_into(&mut buffer, PATIENCE).unwrap(), Some(5));
+    assert_eq!(groups[1].receive_into(&mut buffer, TIMEOUT).unwrap(), Some(5));
     assert_eq!(&buffer[..5], b"hello");
     assert!(matches!(groups[1].receive(Some(Duration::from_millis(5))), Err(NodeError::TimedOut)));
 }
 
 #[test]
-fn a_member_that_is_not_there_is_named_and_others_go_on() {
+fn a_missing_member_is_named_and_the_others_continue() {
     let nodes = nodes(3);
     let mut node_settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
     node_settings.protocol.join_timeout = treecast_proto::Nanoseconds::from_ms(300);
@@ -120,14 +120,14 @@ fn a_member_that_is_not_there_is_named_and_others_go_on() {
         nodes[1].group(&settings).unwrap(),
         nodes[2].group(&settings).unwrap(),
     );
-    let lost = sender.wait_until_ready(PATIENCE).unwrap();
+    let lost = sender.wait_until_ready(TIMEOUT).unwrap();
     assert_eq!(lost, sender.losses());
     assert_eq!(lost[0].to_string(), "member 2 at 127.0.0.1:9 is lost: no answer within 300 ms");
     sender.send(b"hello").unwrap();
     for member in [&one, &other] {
-        assert_eq!(member.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+        assert_eq!(member.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
     }
-    assert_eq!(sender.close(PATIENCE).unwrap(), lost);
+    assert_eq!(sender.close(TIMEOUT).unwrap(), lost);
 }
 
 #[test]
@@ -135,24 +135,24 @@ fn a_root_that_is_dropped_tells_its_members() {
     let nodes = nodes(2);
     let mut groups = groups(&nodes, &settings(&nodes));
     groups[0].send(b"hello").unwrap();
-    groups[0].flush(PATIENCE).unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
     drop(groups.remove(0));
-    assert_eq!(groups[0].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
-    let error = groups[0].receive(PATIENCE).unwrap_err();
+    assert_eq!(groups[0].receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
+    let error = groups[0].receive(TIMEOUT).unwrap_err();
     assert_eq!(error.to_string(), "the root aborted the group");
 }
 
 #[test]
-fn a_group_is_given_up_while_others_wait_for_it() {
+fn a_group_is_aborted_while_threads_wait_for_it() {
     let nodes = nodes(3);
     let groups = groups(&nodes, &GroupSettings { slots: 4, ..settings(&nodes) });
-    groups[0].wait_until_ready(PATIENCE).unwrap();
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| groups[2].receive(None));
         groups[2].abort();
         let error = receiver.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "this member has left");
-        // Nobody reads, so that this fills the window and waits.
+        // No member reads, so this fills the slots and waits.
         let sender = scope.spawn(|| groups[0].send(&message(0, 1 << 20)));
         while groups[1].counters().accepted < 4 {
             std::thread::yield_now();
@@ -167,7 +167,7 @@ fn a_group_is_given_up_while_others_wait_for_it() {
 fn nothing_is_sent_after_the_end() {
     let nodes = nodes(2);
     let groups = groups(&nodes, &settings(&nodes));
-    assert_eq!(groups[0].close(PATIENCE).unwrap(), []);
+    assert_eq!(groups[0].close(TIMEOUT).unwrap(), []);
     assert_eq!(groups[0].send(b"more").unwrap_err().to_string(), "the group is closed");
 }
 
@@ -177,52 +177,52 @@ fn a_node_that_is_dropped_ends_its_groups() {
     let groups = groups(&nodes, &settings(&nodes));
     groups[0].send(b"hello").unwrap();
     for group in &groups[1..] {
-        assert_eq!(group.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+        assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
     }
     drop(nodes.remove(2));
-    let error = groups[2].receive(PATIENCE).unwrap_err();
+    let error = groups[2].receive(TIMEOUT).unwrap_err();
     assert!(matches!(error, NodeError::Ended(_)), "{error}");
     drop(nodes.remove(0));
     assert!(groups[0].send(b"more").is_err());
-    let error = groups[1].receive(PATIENCE).unwrap_err();
+    let error = groups[1].receive(TIMEOUT).unwrap_err();
     assert_eq!(error.to_string(), "the root aborted the group");
 }
 
 #[test]
-fn a_member_that_leaves_is_named_and_others_go_on() {
+fn a_member_that_leaves_is_named_and_the_others_continue() {
     let nodes = nodes(3);
     let mut groups = groups(&nodes, &settings(&nodes));
-    groups[0].wait_until_ready(PATIENCE).unwrap();
-    groups.remove(1).close(PATIENCE).unwrap();
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    groups.remove(1).close(TIMEOUT).unwrap();
     groups[0].send(b"hello").unwrap();
-    assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
-    let lost = groups.remove(0).close(PATIENCE).unwrap();
+    assert_eq!(groups[1].receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
+    let lost = groups.remove(0).close(TIMEOUT).unwrap();
     assert!(lost.len() == 1 && lost[0].to_string().ends_with("is lost: left the group"), "{lost:?}");
 }
 
 #[test]
-fn a_host_joins_at_the_next_message() {
+fn a_node_joins_a_running_group_at_the_next_message() {
     let nodes = nodes(3);
     let settings = GroupSettings { admits: true, ..settings(&nodes[..2]) };
     let groups = groups(&nodes[..2], &settings);
     groups[0].send(b"before").unwrap();
-    assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"before"[..]));
+    assert_eq!(groups[1].receive(TIMEOUT).unwrap().as_deref(), Some(&b"before"[..]));
     let newcomer = nodes[2].join_running(&settings).unwrap();
-    newcomer.wait_until_ready(PATIENCE).unwrap();
+    newcomer.wait_until_ready(TIMEOUT).unwrap();
     groups[0].send(b"after").unwrap();
     for member in [&groups[1], &newcomer] {
-        assert_eq!(member.receive(PATIENCE).unwrap().as_deref(), Some(&b"after"[..]));
+        assert_eq!(member.receive(TIMEOUT).unwrap().as_deref(), Some(&b"after"[..]));
     }
     assert_eq!(newcomer.member(), Some(2));
 }
 
 #[test]
-fn a_host_that_comes_late_is_refused_where_nobody_is_admitted() {
+fn a_late_node_is_refused_by_a_group_that_admits_none() {
     let nodes = nodes(3);
     let settings = settings(&nodes[..2]);
     let groups = groups(&nodes[..2], &settings);
-    groups[0].wait_until_ready(PATIENCE).unwrap();
-    let error = nodes[2].join_running(&settings).unwrap().receive(PATIENCE).unwrap_err();
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    let error = nodes[2].join_running(&settings).unwrap().receive(TIMEOUT).unwrap_err();
     assert_eq!(error.to_string(), "the group admits no late members");
 }
 
@@ -242,7 +242,7 @@ fn threads_share_a_group() {
                 scope.spawn(move || {
                     let mut counts = [0; 4];
                     for _ in 0..100 {
-                        let message = receiver.receive(PATIENCE).unwrap().unwrap();
+                        let message = receiver.receive(TIMEOUT).unwrap().unwrap();
                         assert!(message.len() == 3_000 && message.iter().all(|byte| *byte == message[0]));
                         counts[usize::from(message[0])] += 1;
                     }
@@ -275,18 +275,18 @@ fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
                     for number in 0..MESSAGES {
                         if is_root {
                             group.send(&message(number, 40)).unwrap();
-                            // One of them waits for answers now and then, another for room only.
+                            // One thread flushes now and then, another waits for room only.
                             if number % 7 == 0 {
-                                group.flush(PATIENCE).unwrap();
+                                group.flush(TIMEOUT).unwrap();
                             }
                         } else {
-                            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(number, 40)));
+                            assert_eq!(group.receive(TIMEOUT).unwrap(), Some(message(number, 40)));
                         }
                     }
                     if is_root {
-                        assert_eq!(group.close(PATIENCE).unwrap(), []);
+                        assert_eq!(group.close(TIMEOUT).unwrap(), []);
                     } else {
-                        assert_eq!(group.receive(PATIENCE).unwrap(), None);
+                        assert_eq!(group.receive(TIMEOUT).unwrap(), None);
                     }
                 });
             }
@@ -295,23 +295,22 @@ fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
 }
 
 #[test]
-fn what_is_asked_for_comes_after_what_was_written_before() {
+fn a_request_comes_after_the_packets_written_before() {
     const MESSAGES: usize = 1_000;
     let nodes = nodes(2);
     let of =
         |number, offload| GroupSettings { group: GroupId(number), offload, slots: 16, ..settings(&nodes) };
-    // Some keep the engines busy, while packets of others are written, and sent on by a request each.
+    // Some groups keep the engines busy, while packets of other groups are written, and forwarded by a request each.
     let all: Vec<_> = (0..24)
         .map(|number| groups(&nodes, &of(number, if number < 4 { Offload::Nic } else { Offload::Assisted })))
         .collect();
     std::thread::scope(|scope| {
         for group in &all[..8] {
-            scope
-                .spawn(|| (0..MESSAGES).for_each(|_| assert!(group[1].receive(PATIENCE).unwrap().is_some())));
+            scope.spawn(|| (0..MESSAGES).for_each(|_| assert!(group[1].receive(TIMEOUT).unwrap().is_some())));
             scope.spawn(|| {
                 for number in 0..MESSAGES {
                     group[0].send(&message(number, 10)).unwrap();
-                    group[0].flush(PATIENCE).unwrap();
+                    group[0].flush(TIMEOUT).unwrap();
                 }
             });
         }
@@ -319,7 +318,7 @@ fn what_is_asked_for_comes_after_what_was_written_before() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     let nodes = nodes(2);
     let good = settings(&nodes);
     let error = |settings: &GroupSettings| nodes[0].group(settings).unwrap_err().to_string();
@@ -328,7 +327,7 @@ fn what_makes_no_sense_is_refused() {
         "the root is member 5 of 2: members are numbered from 0"
     );
     let elsewhere = GroupSettings::new(vec!["127.0.0.1:1".parse().unwrap()]);
-    assert!(error(&elsewhere).contains("which is none of the members: 127.0.0.1:1"));
+    assert!(error(&elsewhere).contains("which is not the address of a member: 127.0.0.1:1"));
     let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
     assert!(error(&double).contains("is given twice"));
     assert!(error(&GroupSettings { slots: 100, ..good.clone() }).contains("slots (a power of two)"));
@@ -336,9 +335,9 @@ fn what_makes_no_sense_is_refused() {
     let groups = groups(&nodes, &good);
     assert_eq!(error(&good), "there is a group 1 at this node already");
     let error = groups[1].send(b"x").unwrap_err().to_string();
-    assert!(error.contains("not the root of group 1, and only the root may do this"), "{error}");
-    let error = groups[0].receive(PATIENCE).unwrap_err().to_string();
-    assert!(error.contains("is the root of group 1, and only others may do this"), "{error}");
+    assert!(error.contains("not the root of group 1, and only the root sends"), "{error}");
+    let error = groups[0].receive(TIMEOUT).unwrap_err().to_string();
+    assert!(error.contains("is the root of group 1, and only other members receive"), "{error}");
     let taken = NodeSettings { bind: nodes[0].address(), ..NodeSettings::default() };
     assert!(
         Node::open(&taken).unwrap_err().to_string().ends_with("choose another port, or 0 for a free one")
@@ -346,20 +345,20 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_wrong_token_gets_nobody_in() {
+fn a_node_with_a_wrong_token_does_not_join() {
     let nodes = nodes(2);
     let good = GroupSettings { token: "secret".into(), ..settings(&nodes) };
     let root = nodes[0].group(&good).unwrap();
     let stranger = nodes[1].group(&GroupSettings { token: "guess".into(), ..good.clone() }).unwrap();
     let error = root.wait_until_ready(Some(Duration::from_millis(200))).unwrap_err().to_string();
-    assert_eq!(error, format!("member 1 at {} has not answered in time", nodes[1].address()));
+    assert_eq!(error, format!("member 1 at {} has not answered within the timeout", nodes[1].address()));
     let error = stranger.wait_until_ready(Some(Duration::from_millis(10))).unwrap_err().to_string();
-    assert_eq!(error, format!("member 0 at {} has not answered in time", nodes[0].address()));
+    assert_eq!(error, format!("member 0 at {} has not answered within the timeout", nodes[0].address()));
     assert!(matches!(stranger.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
     assert!(nodes[1].strays().wrong_cookie > 0);
 }
 
-/// Numbers that look like any: xorshift64* (Vigna, 2016).
+/// Pseudo-random numbers: xorshift64* (Vigna, 2016).
 fn random(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
@@ -368,7 +367,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn random_datagrams_are_counted_and_traffic_goes_on() {
+fn random_datagrams_are_counted_and_traffic_continues() {
     let nodes = nodes(3);
     let mut all = groups(&nodes, &settings(&nodes));
     let addresses: Vec<SocketAddr> = nodes.iter().map(Node::address).collect();
@@ -386,12 +385,12 @@ fn random_datagrams_are_counted_and_traffic_goes_on() {
     while number < 50 || !noise.is_finished() {
         root.send(&message(number, 3_000)).unwrap();
         for group in &all {
-            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(number, 3_000)));
+            assert_eq!(group.receive(TIMEOUT).unwrap(), Some(message(number, 3_000)));
         }
         number += 1;
     }
     noise.join().unwrap();
-    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    assert_eq!(root.close(TIMEOUT).unwrap(), []);
     for node in &nodes {
         let strays = node.strays();
         assert!(strays.malformed > 0, "{strays:?}");
@@ -399,57 +398,57 @@ fn random_datagrams_are_counted_and_traffic_goes_on() {
 }
 
 #[test]
-fn control_messages_that_are_cut_off_are_counted() {
+fn truncated_control_messages_are_counted() {
     let nodes = nodes(3);
-    // What a root tells its member is heard by a socket in its place, and then told to members of a group alike.
-    let ear = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    ear.set_read_timeout(PATIENCE).unwrap();
-    let heard = GroupSettings::new(vec![nodes[2].address(), ear.local_addr().unwrap()]);
-    let _root = nodes[2].group(&heard).unwrap();
+    // A socket in a member's place receives the root's table, which is then sent to members of other groups.
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(TIMEOUT).unwrap();
+    let observed = GroupSettings::new(vec![nodes[2].address(), socket.local_addr().unwrap()]);
+    let _root = nodes[2].group(&observed).unwrap();
     let mut table = [0; 2_000];
-    let length = ear.recv(&mut table).unwrap();
+    let length = socket.recv(&mut table).unwrap();
 
     let groups = groups(&nodes[..2], &settings(&nodes[..2]));
     for node in &nodes[..2] {
         for end in 1..length {
-            ear.send_to(&table[..end], node.address()).unwrap();
+            socket.send_to(&table[..end], node.address()).unwrap();
         }
-        // It is whole, and of somebody who is no member.
-        ear.send_to(&table[..length], node.address()).unwrap();
+        // It is whole, and its sender is not a member.
+        socket.send_to(&table[..length], node.address()).unwrap();
         while node.strays().malformed < length as u64 - 1 {
             std::thread::yield_now();
         }
     }
     groups[0].send(b"hello").unwrap();
-    assert_eq!(groups[1].receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+    assert_eq!(groups[1].receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
     assert_eq!(nodes[1].strays().malformed, length as u64 - 1);
 }
 
 #[test]
-fn a_reader_that_never_reads_holds_the_others_up_when_its_slots_are_full() {
+fn an_unread_member_stops_the_others_when_its_slots_are_full() {
     let nodes = nodes(3);
     let settings = GroupSettings { slots: 8, scheme: Some("separate".parse().unwrap()), ..settings(&nodes) };
     let groups = groups(&nodes, &settings);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             (0..100).for_each(|number| groups[0].send(&message(number, 1_000)).unwrap());
-            groups[0].close(PATIENCE)
+            groups[0].close(TIMEOUT)
         });
-        // The other has what fits the slots of the silent one and of the root, and then nothing more.
+        // The other member receives what fits the slots of the unread member and of the root, and then nothing more.
         for number in 0..16 {
-            assert_eq!(groups[1].receive(PATIENCE).unwrap(), Some(message(number, 1_000)));
+            assert_eq!(groups[1].receive(TIMEOUT).unwrap(), Some(message(number, 1_000)));
         }
         assert!(matches!(groups[1].receive(Some(Duration::from_millis(50))), Err(NodeError::TimedOut)));
         assert!(!sender.is_finished());
-        assert_eq!(groups[2].counters().accepted, 8, "no more is kept than fits the slots");
-        // Nobody is lost by it: when it reads, all goes on.
+        assert_eq!(groups[2].counters().accepted, 8, "a member holds no more packets than slots");
+        // No member is lost by it: all continue when it reads.
         let late = scope.spawn(|| {
             (0..100).for_each(|number| {
-                assert_eq!(groups[2].receive(PATIENCE).unwrap(), Some(message(number, 1_000)));
+                assert_eq!(groups[2].receive(TIMEOUT).unwrap(), Some(message(number, 1_000)));
             });
         });
         for number in 16..100 {
-            assert_eq!(groups[1].receive(PATIENCE).unwrap(), Some(message(number, 1_000)));
+            assert_eq!(groups[1].receive(TIMEOUT).unwrap(), Some(message(number, 1_000)));
         }
         late.join().unwrap();
         assert_eq!(sender.join().unwrap().unwrap(), []);
@@ -457,15 +456,15 @@ fn a_reader_that_never_reads_holds_the_others_up_when_its_slots_are_full() {
 }
 
 #[test]
-fn the_end_is_said_once_and_for_all() {
+fn every_call_after_the_end_reports_the_end() {
     let nodes = nodes(2);
     let mut groups = groups(&nodes, &settings(&nodes));
     groups[0].send(b"last").unwrap();
     let sender = groups.remove(0);
-    let closer = std::thread::spawn(move || sender.close(PATIENCE));
-    assert_eq!(groups[0].receive(PATIENCE).unwrap().as_deref(), Some(&b"last"[..]));
+    let closer = std::thread::spawn(move || sender.close(TIMEOUT));
+    assert_eq!(groups[0].receive(TIMEOUT).unwrap().as_deref(), Some(&b"last"[..]));
     for _ in 0..3 {
-        match groups[0].receive(PATIENCE) {
+        match groups[0].receive(TIMEOUT) {
             Ok(None) | Err(NodeError::Ended(Ending::Closed)) => {}
             other => panic!("{other:?}"),
         }
@@ -476,7 +475,7 @@ fn the_end_is_said_once_and_for_all() {
 #[test]
 fn the_lambda_of_a_postal_tree_is_measured() {
     let nodes = nodes(4);
-    // Long messages of many small packets: nobody reads those that measure.
+    // Long messages of many small packets: no member reads the probes.
     let settings = GroupSettings {
         scheme: Some("postal".parse().unwrap()),
         root: 1,
@@ -496,11 +495,11 @@ fn the_lambda_of_a_postal_tree_is_measured() {
                         "{scheme:?}"
                     );
                     group.send(b"by the tree that was made for it").unwrap();
-                    assert_eq!(group.close(PATIENCE).unwrap(), []);
+                    assert_eq!(group.close(TIMEOUT).unwrap(), []);
                 } else {
-                    let received = group.receive(PATIENCE).unwrap();
+                    let received = group.receive(TIMEOUT).unwrap();
                     assert_eq!(received.as_deref(), Some(&b"by the tree that was made for it"[..]));
-                    assert_eq!(group.receive(PATIENCE).unwrap(), None);
+                    assert_eq!(group.receive(TIMEOUT).unwrap(), None);
                 }
             });
         }
@@ -508,27 +507,27 @@ fn the_lambda_of_a_postal_tree_is_measured() {
 }
 
 #[test]
-fn a_postal_tree_is_made_without_lambda_when_nobody_is_there_to_measure() {
+fn a_postal_tree_is_made_without_lambda_when_members_are_missing() {
     let nodes = nodes(1);
     let mut settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(&nodes) };
     settings
         .members
-        .extend(["127.0.0.1:9", "127.0.0.2:9"].map(|nobody| nobody.parse::<SocketAddr>().unwrap()));
+        .extend(["127.0.0.1:9", "127.0.0.2:9"].map(|address| address.parse::<SocketAddr>().unwrap()));
     let group = nodes[0].group(&settings).unwrap();
     assert_eq!(group.settings().scheme, None);
 }
 
 #[test]
-fn a_closed_group_that_nobody_reads_does_not_stay() {
+fn a_closed_unread_group_does_not_stay() {
     let nodes = nodes(2);
     let settings = settings(&nodes);
     let mut groups = groups(&nodes, &settings);
     let member = groups.pop().unwrap();
     groups[0].send(&message(0, 10_000)).unwrap();
-    assert_eq!(groups[0].close(PATIENCE).unwrap(), []);
+    assert_eq!(groups[0].close(TIMEOUT).unwrap(), []);
     drop(member);
-    // Its number is free again when the group is over.
-    let end = std::time::Instant::now() + PATIENCE.unwrap();
+    // Its number is free again when the group has ended.
+    let end = std::time::Instant::now() + TIMEOUT.unwrap();
     while let Err(error) = nodes[1].group(&settings) {
         assert!(std::time::Instant::now() < end, "{error}");
         std::thread::sleep(Duration::from_millis(1));
@@ -548,7 +547,7 @@ fn a_message_is_sent_and_received_in_parts() {
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
     let long = message(1, 300_000);
     let mut received = Vec::new();
-    // Nobody reads yet: there is not room for all of it.
+    // No member reads yet: there is no room for the whole message.
     while let Ok(is_sent) = root.send_part(&long, Some(Duration::ZERO)) {
         assert!(!is_sent);
     }
@@ -572,25 +571,25 @@ fn a_message_is_sent_and_received_in_parts() {
         }
     }
     assert!(received == long);
-    assert_eq!(root.close(PATIENCE).unwrap(), []);
-    assert_eq!(member.receive_part(PATIENCE, u64::MAX, |_, _| ()).unwrap(), None);
+    assert_eq!(root.close(TIMEOUT).unwrap(), []);
+    assert_eq!(member.receive_part(TIMEOUT, u64::MAX, |_, _| ()).unwrap(), None);
 }
 
 #[test]
-fn a_message_that_has_begun_is_finished_before_anything_else() {
+fn a_partly_sent_message_is_completed_first() {
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
     let long = message(1, 100_000);
-    assert!(!root.send_part(&long, PATIENCE).unwrap());
-    // The node sends a part without being asked again.
-    assert!(!member.receive_part(PATIENCE, u64::MAX, |_, _| ()).unwrap().unwrap().is_last);
+    assert!(!root.send_part(&long, TIMEOUT).unwrap());
+    // The node sends a part without a further request.
+    assert!(!member.receive_part(TIMEOUT, u64::MAX, |_, _| ()).unwrap().unwrap().is_last);
     let begun = "message 0 is incomplete: its first ";
     assert!(root.send(b"other").unwrap_err().to_string().starts_with(begun));
-    assert!(root.close(PATIENCE).unwrap_err().to_string().starts_with(begun));
+    assert!(root.close(TIMEOUT).unwrap_err().to_string().starts_with(begun));
     std::thread::scope(|scope| {
-        scope.spawn(|| assert!(member.receive(PATIENCE).unwrap().is_some()));
+        scope.spawn(|| assert!(member.receive(TIMEOUT).unwrap().is_some()));
         root.send(&long).unwrap();
     });
-    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    assert_eq!(root.close(TIMEOUT).unwrap(), []);
     assert_eq!(root.send(b"late").unwrap_err().to_string(), "the group is closed");
 }
 
@@ -603,25 +602,25 @@ fn a_member_that_waits_is_woken_when_another_thread_leaves() {
         let waiting = scope.spawn({
             let member = &member;
             move || {
-                member.receive(PATIENCE).unwrap();
+                member.receive(TIMEOUT).unwrap();
                 told.send(()).unwrap();
                 member.receive(None)
             }
         });
         hears.recv().unwrap();
-        member.close(PATIENCE).unwrap();
+        member.close(TIMEOUT).unwrap();
         let error = waiting.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "this member has left");
     });
 }
 
 #[test]
-fn a_group_that_is_given_up_ends_at_once_for_those_who_wait() {
+fn an_aborted_group_ends_waiting_calls_at_once() {
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 4, ..settings });
     std::thread::scope(|scope| {
-        // Nobody reads: there is room for four packets.
+        // No member reads: there is room for four packets.
         let waiting = scope.spawn(|| root.send(&message(0, 100_000)));
-        member.wait_until_ready(PATIENCE).unwrap();
+        member.wait_until_ready(TIMEOUT).unwrap();
         root.abort();
         let error = waiting.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "the group was aborted at this node");
@@ -629,44 +628,44 @@ fn a_group_that_is_given_up_ends_at_once_for_those_who_wait() {
 }
 
 #[test]
-fn closing_can_be_tried_again() {
-    // The member holds four packets, and the others wait for room there.
+fn closing_can_be_repeated_after_a_timeout() {
+    // The member holds four packets, and the other packets wait for room there.
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 4, ..settings });
     for number in 0..6 {
         root.send(&message(number, 10)).unwrap();
     }
     assert!(matches!(root.close(Some(Duration::from_millis(20))), Err(NodeError::TimedOut)));
     for number in 0..6 {
-        assert_eq!(member.receive(PATIENCE).unwrap(), Some(message(number, 10)));
+        assert_eq!(member.receive(TIMEOUT).unwrap(), Some(message(number, 10)));
     }
-    assert_eq!(root.close(PATIENCE).unwrap(), []);
-    assert_eq!(root.close(PATIENCE).unwrap(), []);
+    assert_eq!(root.close(TIMEOUT).unwrap(), []);
+    assert_eq!(root.close(TIMEOUT).unwrap(), []);
 }
 
 #[test]
 fn a_node_that_is_closed_ends_its_groups() {
     let (nodes, root, member) = pair(|settings| settings);
-    root.wait_until_ready(PATIENCE).unwrap();
-    nodes[0].close(PATIENCE).unwrap();
-    nodes[0].close(PATIENCE).unwrap();
-    assert!(member.receive(PATIENCE).is_err());
+    root.wait_until_ready(TIMEOUT).unwrap();
+    nodes[0].close(TIMEOUT).unwrap();
+    nodes[0].close(TIMEOUT).unwrap();
+    assert!(member.receive(TIMEOUT).is_err());
 }
 
 #[test]
-fn a_member_that_reads_no_more_does_not_keep_its_node() {
+fn a_member_that_stops_reading_does_not_keep_its_node_open() {
     for has_begun in [true, false] {
         let (nodes, root, member) = pair(|settings| settings);
         for _ in 0..3 {
             root.send(b"hello").unwrap();
         }
         if has_begun {
-            member.receive(PATIENCE).unwrap();
+            member.receive(TIMEOUT).unwrap();
         }
-        member.wait_until_ready(PATIENCE).unwrap();
-        assert_eq!(root.close(PATIENCE).unwrap(), []);
-        assert_eq!(member.close(PATIENCE).unwrap(), []);
+        member.wait_until_ready(TIMEOUT).unwrap();
+        assert_eq!(root.close(TIMEOUT).unwrap(), []);
+        assert_eq!(member.close(TIMEOUT).unwrap(), []);
         for node in nodes {
-            node.close(PATIENCE).unwrap();
+            node.close(TIMEOUT).unwrap();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Groups whose packets the kernel's packet path forwards. Each test has a network namespace of its own.
+//! Groups that the kernel's packet path runs. Each test has its own network namespace.
 
 #![expect(unsafe_code, reason = "system calls are refused by seccomp(2)")]
 
@@ -10,14 +10,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, check_all, groups, message, settings, skip};
+use common::{TIMEOUT, check_all, groups, message, settings, skip};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{
     Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
     Node, NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
 };
 
-/// Runs a test in a network of its own, which ends with its thread; or says why not.
+/// Runs a test in its own network namespace, which ends with its thread; or prints why it is skipped.
 fn in_own_network(test: impl FnOnce() + Send) {
     if let Err(error) = treecast_ebpf::Program::is_built() {
         return skip(&error);
@@ -37,7 +37,7 @@ fn in_own_network(test: impl FnOnce() + Send) {
     });
 }
 
-/// Runs a command, of words without blanks.
+/// Runs a command; its arguments are separated by spaces.
 fn run(command: &str) {
     let words: Vec<&str> = command.split(' ').collect();
     assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{command}");
@@ -57,9 +57,9 @@ fn nodes(count: usize, address: &str) -> Vec<Node> {
     (0..count).map(|_| node(address, 8)).collect()
 }
 
-/// Waits until something holds that is to hold soon.
+/// Waits until a condition holds.
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE.unwrap();
+    let end = Instant::now() + TIMEOUT.unwrap();
     while !holds() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -70,15 +70,15 @@ fn counts(group: &Group) -> KernelCounters {
     group.kernel_counters().expect("the group is in the kernel's table")
 }
 
-/// Sends messages, one when all have the one before, and lets everybody receive them.
+/// Sends messages, each after all members have the one before, and receives them at all members.
 fn exchange(groups: &[Group], count: usize, length: usize) {
     for number in 0..count {
         let sent = message(number, length);
         groups[0].send(&sent).unwrap();
         for group in &groups[1..] {
-            assert_eq!(group.receive(PATIENCE).unwrap().as_deref(), Some(&sent[..]));
+            assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&sent[..]));
         }
-        groups[0].flush(PATIENCE).unwrap();
+        groups[0].flush(TIMEOUT).unwrap();
     }
 }
 
@@ -103,13 +103,13 @@ fn every_member_receives_every_message_over_both_ips() {
 }
 
 #[test]
-fn what_is_in_the_ordinary_does_not_reach_user_space() {
+fn packets_of_the_fast_path_do_not_reach_user_space() {
     in_own_network(|| {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let nodes = nodes(4, address);
             let groups = groups(&nodes, &binomial(&nodes));
-            groups[0].wait_until_ready(PATIENCE).unwrap();
-            // Both sides of every way are known once something has gone there.
+            groups[0].wait_until_ready(TIMEOUT).unwrap();
+            // The paths to all neighbours are known after the first packets.
             exchange(&groups, 20, 100);
             let before: Vec<KernelCounters> = groups.iter().map(counts).collect();
             exchange(&groups, 200, 3_000);
@@ -121,7 +121,7 @@ fn what_is_in_the_ordinary_does_not_reach_user_space() {
             }
             let deferred = counts(&groups[0]).fast_path.deferred - before[0].fast_path.deferred;
             assert!(deferred < 60, "{deferred} of 600 packets of the root were left to user space");
-            // Three packets a message at each of three members.
+            // Three packets per message at each of three members.
             assert_eq!(accepted, 200 * 3 * 3);
             assert!(passed < accepted / 10, "{passed} of {accepted} packets were passed up");
         }
@@ -163,7 +163,7 @@ fn applications_forward_where_the_group_says_so() {
 #[test]
 fn groups_side_by_side_fill_the_table_and_do_not_disturb_one_another() {
     in_own_network(|| {
-        // The kernel's table has room for as many groups as the node may have; those of others' nodes are not in it.
+        // The kernel's table has room for the node's maximum of groups; it does not contain groups of other nodes.
         let further =
             |nodes: &[Node]| nodes[0].group(&GroupSettings { group: GroupId(5), ..binomial(nodes) });
         let nodes: Vec<Node> = (0..3).map(|_| node("127.0.0.1:0", 4)).collect();
@@ -175,8 +175,8 @@ fn groups_side_by_side_fill_the_table_and_do_not_disturb_one_another() {
             })
             .collect();
         for group in all.iter().flatten() {
-            // A member is in the table when it has its place.
-            group.wait_until_ready(PATIENCE).unwrap();
+            // A member's group is in the table once the member has its place.
+            group.wait_until_ready(TIMEOUT).unwrap();
             assert!(group.kernel_counters().is_some(), "{group:?}");
         }
         let refused = further(&nodes).unwrap_err().to_string();
@@ -198,31 +198,31 @@ fn members_come_and_go() {
         let mut groups = groups(&nodes, &settings);
         exchange(&groups, 10, 2_000);
         let newcomer = late.join_running(&settings).unwrap();
-        newcomer.wait_until_ready(PATIENCE).unwrap();
+        newcomer.wait_until_ready(TIMEOUT).unwrap();
         groups.push(newcomer);
         exchange(&groups, 10, 2_000);
         let leaver = groups.remove(1);
-        leaver.close(PATIENCE).unwrap();
+        leaver.close(TIMEOUT).unwrap();
         exchange(&groups, 10, 2_000);
         assert!(groups[0].losses().iter().any(|lost| lost.member == 1));
         let root = groups.remove(0);
         std::thread::scope(|scope| {
             for group in &groups {
-                scope.spawn(move || assert_eq!(group.receive(PATIENCE).unwrap(), None));
+                scope.spawn(move || assert_eq!(group.receive(TIMEOUT).unwrap(), None));
             }
-            root.close(PATIENCE).unwrap();
+            root.close(TIMEOUT).unwrap();
         });
     });
 }
 
 #[test]
-fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
+fn a_slow_reader_stops_the_root_and_loses_nothing() {
     in_own_network(|| {
         let nodes = nodes(3, "127.0.0.1:0");
         let settings =
             GroupSettings { slots: 16, scheme: Some(Scheme::tree(TreeScheme::Serial)), ..settings(&nodes) };
         let groups = groups(&nodes, &settings);
-        groups[0].wait_until_ready(PATIENCE).unwrap();
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
         let sent: Vec<Vec<u8>> = (0..200).map(|number| message(number, 700)).collect();
         std::thread::scope(|scope| {
             let root = &groups[0];
@@ -232,16 +232,16 @@ fn a_reader_that_stops_holds_the_root_back_and_loses_nothing() {
                 }
             });
             for message in &sent {
-                assert_eq!(groups[2].receive(PATIENCE).unwrap().as_ref(), Some(message));
+                assert_eq!(groups[2].receive(TIMEOUT).unwrap().as_ref(), Some(message));
                 if groups[2].counters().accepted == 16 {
                     break;
                 }
             }
-            // The first member's slots are full by now or soon: nothing more can come through it.
+            // The first member's slots are full, or will be soon: it forwards nothing more.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!sending.is_finished());
             for message in &sent {
-                assert_eq!(groups[1].receive(PATIENCE).unwrap().as_ref(), Some(message));
+                assert_eq!(groups[1].receive(TIMEOUT).unwrap().as_ref(), Some(message));
                 let _ = groups[2].receive(Some(Duration::ZERO));
             }
             sending.join().unwrap();
@@ -262,9 +262,9 @@ fn bursts_are_left_to_the_node_which_forgets_nothing_and_to_the_program() {
     });
 }
 
-/// The root does nothing after each burst, and no timer of an idle group makes good what was forgotten.
+/// The root does nothing after each burst, so that no later event sends a forgotten packet.
 #[test]
-fn what_is_left_to_the_node_is_sent_on_though_nothing_else_happens() {
+fn delegated_packets_are_sent_without_further_events() {
     const BURST: usize = 150;
     in_own_network(|| {
         let open = |_| {
@@ -281,13 +281,13 @@ fn what_is_left_to_the_node_is_sent_on_though_nothing_else_happens() {
         let settings =
             GroupSettings { slots: 64, scheme: Some(Scheme::tree(TreeScheme::Separate)), ..settings(&nodes) };
         let groups = groups(&nodes, &settings);
-        groups[0].wait_until_ready(PATIENCE).unwrap();
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
         for round in 0..200 {
             std::thread::scope(|scope| {
                 for group in &groups[1..] {
                     scope.spawn(move || {
                         for number in 0..BURST {
-                            assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(round + number, 20)));
+                            assert_eq!(group.receive(TIMEOUT).unwrap(), Some(message(round + number, 20)));
                         }
                     });
                 }
@@ -297,7 +297,7 @@ fn what_is_left_to_the_node_is_sent_on_though_nothing_else_happens() {
     });
 }
 
-/// A packet of data as a member takes it, but for what `change` spoils; its checksum is right.
+/// A data packet that a member accepts, except for what `change` makes invalid; its checksum is correct.
 fn forged(from: u32, sequence: u32, token: &str) -> Vec<u8> {
     use treecast_wire::{Body, Cookie, Data, Header, MemberId, Payload, Sequence, Timestamp};
     let data = Data {
@@ -338,8 +338,8 @@ fn forged_packets_are_counted_and_do_nothing() {
         let member: SocketAddr = nodes[1].address();
         let send = |packet: &[u8]| stranger.send_to(packet, member).unwrap();
         let next = 10;
-        // The right group with a wrong cookie; the right one from a member that is no parent; an old number again, from an address
-        // that is not the parent's; what wakes a sleeper; and half a packet.
+        // A wrong cookie; a sender that is not the parent; a duplicate from another address than the parent's; a wake-up; and half a
+        // packet.
         send(&forged(0, next, "another token"));
         send(&forged(2, next, ""));
         send(&forged(0, 3, ""));
@@ -361,7 +361,7 @@ fn forged_packets_are_counted_and_do_nothing() {
 }
 
 #[test]
-fn a_node_whose_interface_goes_says_so_and_its_groups_end() {
+fn a_node_whose_interface_disappears_reports_it_and_its_groups_end() {
     in_own_network(|| {
         run("ip link add one type veth peer name two");
         run("ip address add 10.9.0.1/24 dev one");
@@ -374,7 +374,7 @@ fn a_node_whose_interface_goes_says_so_and_its_groups_end() {
         wait_until("the interface is missed", || {
             nodes[0].troubles().iter().any(|trouble| matches!(trouble, HookTrouble::Gone { .. }))
         });
-        // What is on the way finds none, and the group ends in time, as with any network that is gone.
+        // Packets in flight are lost, and the group ends by its timeouts, as after any network failure.
         wait_until("the group is over", || {
             groups[1].receive(Some(Duration::from_millis(10))).is_err_and(|error| {
                 matches!(error, treecast_node::NodeError::Ended(Ending::RootSilent(_) | Ending::Evicted(_)))
@@ -383,9 +383,9 @@ fn a_node_whose_interface_goes_says_so_and_its_groups_end() {
     });
 }
 
-/// From now on bpf(2) fails in this thread, and in those that it starts: as with a kernel that lacks a command of it, or all.
+/// Lets bpf(2) fail in this thread and in the threads that it starts, as on a kernel that lacks one of its commands, or all.
 fn without_bpf(command: Option<u32>, error: i32) {
-    // What a process asks the kernel once it is to ask before.
+    // Results that the process caches are cached before.
     drop(treecast_ebpf::Program::load(treecast_ebpf::ProgramSettings::default()).unwrap());
     let step = |code: u32, (jt, jf), k| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -400,13 +400,13 @@ fn without_bpf(command: Option<u32>, error: i32) {
         step(libc::BPF_RET | libc::BPF_K, (0, 0), libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the filter is as long as is said, and the kernel copies it.
+    // SAFETY: the filter has the given length, and the kernel copies it.
     let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 #[test]
-fn a_kernel_without_programs_is_said_and_a_daemon_that_may_choose_goes_on_by_a_thread() {
+fn a_kernel_without_bpf_is_reported_and_a_daemon_with_engine_auto_uses_a_thread() {
     in_own_network(|| {
         without_bpf(None, libc::ENOSYS);
         let folder = tempfile::tempdir().unwrap();
@@ -433,9 +433,9 @@ fn a_kernel_without_programs_is_said_and_a_daemon_that_may_choose_goes_on_by_a_t
 }
 
 #[test]
-fn a_node_whose_program_is_taken_off_says_so_and_goes_on() {
+fn a_node_whose_program_is_detached_reports_it_and_continues() {
     in_own_network(|| {
-        // BPF_LINK_CREATE, for this hook from Linux 6.6 on. Before, programs are held by filters, which others may remove.
+        // BPF_LINK_CREATE, for this hook from Linux 6.6 on. Older kernels attach programs by filters, which other tools can remove.
         without_bpf(Some(28), libc::EINVAL);
         let nodes = nodes(3, "127.0.0.1:0");
         let groups = groups(&nodes, &binomial(&nodes));
@@ -479,7 +479,7 @@ fn payloads_that_do_not_fit_the_program_are_left_to_user_space() {
         run("ip address add 10.9.0.1/24 dev one");
         run("ip link set one up");
         run("ip link set two up");
-        // The program is for interfaces with packets of 1,500 bytes; the packets of this host to itself may be longer.
+        // The program is for interfaces with an MTU of 1,500 bytes; loopback packets may be longer.
         let nodes: Vec<Node> = (0..3).map(|_| node("10.9.0.1:0", 4)).collect();
         let long = groups(&nodes, &GroupSettings { mtu_bytes: 9_000, ..binomial(&nodes) });
         let usual = groups(&nodes, &GroupSettings { group: GroupId(2), ..binomial(&nodes) });
@@ -498,12 +498,12 @@ fn long_messages_pass_few_slots() {
         let settings =
             GroupSettings { slots: 16, scheme: Some(Scheme::tree(TreeScheme::Serial)), ..settings(&nodes) };
         let groups = groups(&nodes, &settings);
-        groups[0].wait_until_ready(PATIENCE).unwrap();
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
         std::thread::scope(|scope| {
             for group in &groups[1..] {
                 scope.spawn(move || {
                     for number in 0..20 {
-                        assert_eq!(group.receive(PATIENCE).unwrap(), Some(message(number, 100_000)));
+                        assert_eq!(group.receive(TIMEOUT).unwrap(), Some(message(number, 100_000)));
                     }
                 });
             }
@@ -511,12 +511,12 @@ fn long_messages_pass_few_slots() {
                 groups[0].send(&message(number, 100_000)).unwrap();
             }
         });
-        // Those who sleep are woken by packets, which have to arrive.
-        wait_until("nothing was for nobody, once all is delivered", || lost_by_ip() == 0);
+        // Sleeping readers are woken by packets, which have to arrive.
+        wait_until("no packet without a socket once all messages are delivered", || lost_by_ip() == 0);
     });
 }
 
-/// How many packets of IPv4 have come in, in this network namespace, and were for nobody.
+/// The number of IPv4 packets received in this network namespace without a socket for them.
 fn lost_by_ip() -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Ip: ")).map(|line| line.split(' '));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use treecast_node::{Group, GroupSettings, JoinOptions, JoinStatus, Listener, Node, NodeError, NodeSettings};
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 /// For groups that cannot become complete.
 const SHORT: Option<Duration> = Some(Duration::from_millis(300));
 
@@ -22,12 +22,12 @@ fn settings() -> GroupSettings {
 
 fn bind(members: u32) -> Listener {
     let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), members).unwrap();
-    (listener.name, listener.timeout) = ("n0".into(), PATIENCE);
+    (listener.name, listener.timeout) = ("n0".into(), TIMEOUT);
     listener
 }
 
 fn options(root: SocketAddr, name: &str) -> JoinOptions {
-    JoinOptions { name: name.into(), timeout: PATIENCE, ..JoinOptions::new(root, "secret") }
+    JoinOptions { name: name.into(), timeout: TIMEOUT, ..JoinOptions::new(root, "secret") }
 }
 
 type Joining = JoinHandle<Result<(Node, Group), NodeError>>;
@@ -84,11 +84,11 @@ fn check(root: Joining, others: Vec<Joining>) {
     assert_eq!(numbers, (0..=others.len() as u32).collect::<Vec<_>>());
     group.send(b"hello").unwrap();
     for (node, group) in &others {
-        assert_eq!(group.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+        assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
         let own = group.settings().members[group.member().unwrap() as usize];
         assert_eq!(own.port(), node.address().port());
     }
-    assert_eq!(group.close(PATIENCE).unwrap(), []);
+    assert_eq!(group.close(TIMEOUT).unwrap(), []);
     drop((root_node, others));
 }
 
@@ -139,7 +139,7 @@ fn nodes_may_listen_at_all_addresses() {
 fn a_root_alone_is_a_group() {
     let (node, group) = listen(bind(1), settings()).0.join().unwrap().unwrap();
     assert_eq!(group.settings().members, [node.address()]);
-    assert_eq!(group.close(PATIENCE).unwrap(), []);
+    assert_eq!(group.close(TIMEOUT).unwrap(), []);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn surplus_members_are_rejected() {
     assert_eq!((come.len(), away.len()), (2, 4));
     group.send(b"hello").unwrap();
     for (_, group) in come.iter().flatten() {
-        assert_eq!(group.receive(PATIENCE).unwrap().as_deref(), Some(&b"hello"[..]));
+        assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
     }
 }
 
@@ -344,7 +344,7 @@ fn a_silent_connection_is_dropped_after_the_claim_timeout() {
     let place = listener.address();
     let (root, told) = listen(listener, settings());
     let mut silent = TcpStream::connect(place).unwrap();
-    silent.set_read_timeout(PATIENCE).unwrap();
+    silent.set_read_timeout(TIMEOUT).unwrap();
     let mut greeting = String::new();
     silent.read_to_string(&mut greeting).unwrap();
     assert!(greeting.starts_with(r#"{"treecast":1,"challenge":""#), "{greeting}");

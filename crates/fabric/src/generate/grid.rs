@@ -1,22 +1,22 @@
-//! Tori and meshes: k nodes along each of n dimensions, host and router one node.
+//! Tori and meshes: k nodes along each of n dimensions; each node is a router with its host.
 
 use super::check_range;
 use crate::{Direction, FabricError, FabricSpec, Grid, LinkId, PortNumber, Topology, TopologyBuilder};
 
-/// What kind of grid.
+/// The kind of grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GridShape {
     /// Rings in every dimension with links in both directions.
     Torus,
-    /// Rings in every dimension with links towards higher coordinates only, as SCI ringlets.
+    /// Rings in every dimension with links towards higher coordinates only, as in SCI ringlets.
     UnidirectionalTorus,
-    /// Rows with ends, links in both directions.
+    /// Rows without wraparound links, with links in both directions.
     Mesh,
 }
 
 /// A k-ary n-dimensional torus or mesh of k^n nodes, each a router with one host. k is at least 2, n at least 1.
 ///
-/// Node `x + k*y + ...` stands at (x, y, ...). Port 2d leads towards higher coordinates of dimension d, port 2d + 1
+/// Node `x + k*y + ...` has the coordinates (x, y, ...). Port 2d leads towards higher coordinates of dimension d, port 2d + 1
 /// towards lower ones, and the last port to the host. A bidirectional ring of two nodes has two physical links.
 ///
 /// # Errors
@@ -62,7 +62,7 @@ pub fn grid(shape: GridShape, radix: u32, dimensions: u32) -> Result<Topology, F
     builder.build()
 }
 
-/// The places and links of a topology that is the grid that [`grid()`] makes, up to names and the order of links.
+/// The grid of a topology that equals the one that [`grid()`] generates, up to names and the order of links.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`] as [`grid()`], [`FabricError::NotAGrid`] with the first difference.
@@ -98,11 +98,11 @@ pub(crate) fn recognise(
         for (&is, &due) in is.iter().zip(due) {
             let (is_name, due_name) = (topology.link_name(is), model.link_name(due));
             if topology.link(is) != model.link(due) {
-                return Err(differs(format!("it has link {is_name} where {due_name} belongs")));
+                return Err(differs(format!("it has link {is_name} in place of {due_name}")));
             }
             if topology.reverse(is).is_some() != model.reverse(due).is_some() {
-                let ways = if model.reverse(due).is_some() { "both ways" } else { "one way" };
-                return Err(differs(format!("{due_name} should be a link that goes {ways}")));
+                let ways = if model.reverse(due).is_some() { "bidirectional" } else { "one-way" };
+                return Err(differs(format!("{due_name} should be {ways}")));
             }
             place_of[due.index()] = is;
         }

@@ -1,4 +1,4 @@
-//! Random irregular networks of switches, as the studies of the 1990s drew them.
+//! Random irregular networks of switches, as in the studies of the 1990s.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -15,10 +15,10 @@ pub struct Irregular {
     pub switches: u32,
     /// Ports of each switch.
     pub ports: u32,
-    /// Hosts, spread evenly: host h hangs on switch `h * switches / hosts`.
+    /// Hosts, spread evenly: host h is attached to switch `h * switches / hosts`.
     pub hosts: u32,
-    /// The share, 0 to 1, of the ports that could carry links between switches that do. A spanning tree is always
-    /// there, whatever the share.
+    /// The share, 0 to 1, of the ports without hosts that carry links between switches. A spanning tree is always present,
+    /// whatever the share.
     pub connectivity: f64,
     /// The seed of the links.
     pub seed: u64,
@@ -34,12 +34,12 @@ impl Default for Irregular {
 /// A random irregular network: a random spanning tree of switches, then random extra links.
 ///
 /// The tree takes the switches in random order and links each to a random one before it that has a free port (switches
-/// that have just one port left come last, so the tree never gets stuck). Extra links join two random free ports of
-/// different switches, so parallel links occur, until the share of used ports is reached or no such pair is left.
+/// with only one free port come last, so that the tree can always be completed). Extra links join two random free ports of
+/// different switches, so parallel links occur, until the share of used ports is reached or there is no such pair.
 /// Hosts take the lower ports.
 ///
 /// # Errors
-/// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] where the hosts leave too few ports for a tree.
+/// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] if the hosts leave too few ports for a tree.
 pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
     let Irregular { switches, ports, hosts, connectivity, seed } = parameters;
     check_range("switches", switches, 1, Topology::SWITCHES_MAX)?;
@@ -84,10 +84,10 @@ pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
     links.builder.build()
 }
 
-/// The most ports of all switches together.
+/// The most ports of all switches in total.
 const PORTS_MAX: u64 = 1 << 24;
 
-/// The generator's stream of its seed; other components draw from other streams.
+/// The generator's random stream of a seed; other components draw from other streams.
 const LINK_STREAM: u128 = 0x6c69_6e6b;
 
 struct Links {

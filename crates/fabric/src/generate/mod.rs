@@ -1,4 +1,4 @@
-//! Generators: each makes a [`Topology`] from a few numbers.
+//! Generators: each builds a [`Topology`] from a few parameters.
 
 mod fat_tree;
 mod grid;

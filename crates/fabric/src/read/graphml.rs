@@ -16,11 +16,11 @@ use crate::{FabricError, FabricSpec};
 /// numbered in the order of their nodes, links in the order of their edges.
 ///
 /// Edges are links in both directions, or in one if the edge or the graph is directed. Ports come from `sourceport` and
-/// `targetport`, attributes or data; an edge without takes the lowest free one. Two opposite directed edges that claim
-/// the same ports, or none, are one link in both directions: that is how a directed graph links its hosts. A datum
+/// `targetport`, attributes or data; an edge without them takes the lowest free ones. Two opposite directed edges that claim
+/// the same ports, or none, are one link in both directions: a directed graph links its hosts like this. A datum
 /// `grid` of the graph, such as `torus:k=4,n=2`, says that the switches form a grid; this is checked.
 ///
-/// Names of data are those of the `<key>` elements (`attr.name`), whose defaults are heeded; other data is passed over.
+/// Names of data are those of the `<key>` elements (`attr.name`), whose defaults apply; other data is ignored.
 ///
 /// # Errors
 /// [`FabricError::Malformed`], also for hyperedges, nested graphs, and a node linked to itself.
@@ -73,7 +73,7 @@ fn only_graph<'a>(document: &'a Document, source: &Source) -> Result<Element<'a,
         None => Ok(graph),
         Some(second) => {
             let line = source.line(second.range().start);
-            Err(source.error(line, "this is a second <graph>: a fabric is one graph without graphs in it"))
+            Err(source.error(line, "this is a second <graph>: a fabric is one graph, without nested graphs"))
         }
     }
 }
@@ -108,7 +108,7 @@ struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// The datum of that name with its line: the element's own, else the default of the key. Empty is none.
+    /// The datum of that name with its line: the element's own, else the default of the key. An empty one counts as missing.
     fn get(&self, element: Element<'a, 'a>, name: &str) -> Option<(&'a str, usize)> {
         let own = element.children().filter(|child| child.tag_name().name() == "data").find(|child| {
             let id = child.attribute("key").unwrap_or_default();
@@ -146,7 +146,7 @@ struct Node<'a> {
     ports: Option<u32>,
     rank: Option<u32>,
     degree: u32,
-    /// The ports that the given port numbers need.
+    /// The number of ports that the given port numbers require.
     ports_min: u32,
     line: usize,
 }
@@ -180,7 +180,7 @@ fn is_host<'a>(element: Element<'a, 'a>, data: &Data<'a>) -> Result<Option<bool>
         Some(("host", _)) => Ok(Some(true)),
         Some(("switch", _)) => Ok(Some(false)),
         Some((other, line)) => {
-            Err(data.source.error(line, format!("'{other}' is no kind of node: use host or switch")))
+            Err(data.source.error(line, format!("unknown kind of node '{other}': expected host or switch")))
         }
     }
 }
@@ -197,7 +197,7 @@ fn edges<'a>(graph: Element<'a, 'a>, data: &Data<'a>, nodes: &[Node]) -> Result<
     let mut numbers = BTreeMap::new();
     for (number, node) in nodes.iter().enumerate() {
         if let Some(before) = numbers.insert(node.id, number) {
-            let reason = format!("node '{}' is there already, on line {}", node.id, nodes[before].line);
+            let reason = format!("node '{}' is already defined on line {}", node.id, nodes[before].line);
             return Err(data.source.error(node.line, reason));
         }
     }
@@ -216,7 +216,7 @@ fn edges<'a>(graph: Element<'a, 'a>, data: &Data<'a>, nodes: &[Node]) -> Result<
             "hyperedge" => {
                 return Err(data
                     .source
-                    .error(data.line(element), "a hyperedge is no link: a link has two ends"));
+                    .error(data.line(element), "hyperedges are not supported: a link has two ends"));
             }
             _ => {}
         }
@@ -236,7 +236,7 @@ fn edge<'a>(
             return Err(data.source.error(line, format!("this edge has no {which}")));
         };
         let Some(&node) = numbers.get(id) else {
-            return Err(data.source.error(line, format!("{which}='{id}' is no node")));
+            return Err(data.source.error(line, format!("{which}='{id}' is not a node")));
         };
         let port = data.number(element, port)?;
         Ok(End { switch: node, port: port.map(|(port, _)| port), line: port.map_or(line, |(_, line)| line) })
@@ -257,7 +257,7 @@ fn edge<'a>(
     Ok(Edge { from, to, one_way, line })
 }
 
-/// Makes one edge of two opposite directed ones that claim the same ports.
+/// Merges two opposite directed edges that claim the same ports into one edge.
 fn paired(edges: Vec<Edge>) -> Vec<Edge> {
     let mut alone: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     let mut paired: Vec<Edge> = Vec::new();
@@ -279,7 +279,7 @@ fn grid<'a>(graph: Element<'a, 'a>, data: &Data<'a>) -> Result<Option<GridPart>,
     let Some((text, line)) = data.get(graph, "grid") else { return Ok(None) };
     match text.parse::<FabricSpec>().map_err(|error| data.source.error(line, error))? {
         FabricSpec::Grid(shape, radix, dimensions) => Ok(Some(GridPart { shape, radix, dimensions, line })),
-        _ => Err(data.source.error(line, format!("'{text}' is no grid: use torus or mesh"))),
+        _ => Err(data.source.error(line, format!("'{text}' is not a grid: expected a torus or mesh"))),
     }
 }
 
@@ -318,12 +318,12 @@ fn plug(parts: &mut Parts, nodes: Vec<Node>, edges: &[Edge], source: &Source) ->
     Ok(())
 }
 
-/// The end counted in switches, if it is one at a switch.
+/// The end with the number of its switch, if it is at a switch.
 fn at_switch(end: End, switch_of_node: &[Option<usize>]) -> Option<End> {
     switch_of_node[end.switch].map(|switch| End { switch, ..end })
 }
 
-/// Where each host is plugged in, by the number of its node.
+/// The port that each host is attached to, by the number of its node.
 fn host_ends(
     edges: &[Edge],
     switch_of_node: &[Option<usize>],
@@ -341,7 +341,7 @@ fn host_ends(
             }
         };
         if edge.one_way {
-            let reason = "this edge links a host one way only: give the other way too";
+            let reason = "this edge links a host in one direction only: add the opposite edge";
             return Err(source.error(edge.line, reason));
         }
         if let Some(port) = host.port.filter(|&port| port != 0) {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn without_kinds_the_leaves_are_hosts() {
+    fn nodes_without_a_kind_are_hosts_if_they_have_one_link() {
         let topology = read(
             "",
             "<node id='x'/><node id='a'/><node id='b'/><node id='y'/>
@@ -409,8 +409,12 @@ mod tests {
         assert_eq!((topology.host_count(), topology.switch_count()), (2, 2));
         assert_eq!(topology.host_name(HostId(0)), "x");
         let ports = [SwitchId(0), SwitchId(1)].map(|switch| topology.port_count(switch));
-        assert_eq!(ports, [2, 7], "as many as the links and the given numbers need");
-        assert_eq!(topology.link_name(LinkId(2)), "s0:1>s1:6", "links stand in the order of the edges");
+        assert_eq!(ports, [2, 7], "as many as the links and the given numbers require");
+        assert_eq!(
+            topology.link_name(LinkId(2)),
+            "s0:1>s1:6",
+            "links are numbered in the order of the edges"
+        );
     }
 
     #[test]
@@ -429,35 +433,35 @@ mod tests {
     }
 
     #[test]
-    fn a_directed_graph_links_its_hosts_both_ways() {
+    fn a_directed_graph_links_its_hosts_in_both_directions() {
         let one = "<node id='x'/><node id='a'/><node id='y'/><edge source='x' target='a'/>
 <edge source='y' target='a'/>";
-        let reason = "this edge links a host one way only: give the other way too";
+        let reason = "this edge links a host in one direction only: add the opposite edge";
         assert_eq!(error("edgedefault='directed'", one), format!("f.graphml:2: {reason}"));
         let both = format!("{one}<edge source='a' target='x'/><edge source='a' target='y'/>");
         assert_eq!(read("edgedefault='directed'", &both).unwrap().host_count(), 2);
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let with = |rest: &str| error("", &format!("{NODES}{rest}"));
         assert_eq!(
             with(""),
-            "f.graphml:3: the fabric is not connected: there is no way from switch 'a' to switch 'b'"
+            "f.graphml:3: the fabric is not connected: there is no path from switch 'a' to switch 'b'"
         );
-        assert_eq!(with("<hyperedge/>"), "f.graphml:6: a hyperedge is no link: a link has two ends");
+        assert_eq!(with("<hyperedge/>"), "f.graphml:6: hyperedges are not supported: a link has two ends");
         assert_eq!(
             with("<node id='c'>\n<graph/></node>"),
-            "f.graphml:7: this is a second <graph>: a fabric is one graph without graphs in it"
+            "f.graphml:7: this is a second <graph>: a fabric is one graph, without nested graphs"
         );
         assert_eq!(with("<edge source='a' target='a'/>"), "f.graphml:6: node 'a' is linked to itself");
-        assert_eq!(with("<edge source='a' target='c'/>"), "f.graphml:6: target='c' is no node");
+        assert_eq!(with("<edge source='a' target='c'/>"), "f.graphml:6: target='c' is not a node");
         assert_eq!(with("<edge source='a'/>"), "f.graphml:6: this edge has no target");
         assert_eq!(with("<node/>"), "f.graphml:6: this node has no id");
-        assert_eq!(with("<node id='a'/>"), "f.graphml:6: node 'a' is there already, on line 2");
+        assert_eq!(with("<node id='a'/>"), "f.graphml:6: node 'a' is already defined on line 2");
         assert_eq!(
             with("<node id='c'>\n<data key='type'>hots</data></node>"),
-            "f.graphml:7: 'hots' is no kind of node: use host or switch"
+            "f.graphml:7: unknown kind of node 'hots': expected host or switch"
         );
         assert_eq!(
             with("<edge source='a' target='b' sourceport='east'/>"),
@@ -482,14 +486,14 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_says_itself_whether_it_is_a_grid() {
+    fn a_grid_is_declared_by_the_graph() {
         let not = with_grid("mesh:k=2,n=1");
         assert_eq!(
             not,
             "f.graphml:6: this is not mesh:k=2,n=1: it has 1 hosts and 4 directed links, not 2 hosts and 6 directed \
              links"
         );
-        assert_eq!(with_grid("star:2"), "f.graphml:6: 'star:2' is no grid: use torus or mesh");
+        assert_eq!(with_grid("star:2"), "f.graphml:6: 'star:2' is not a grid: expected a torus or mesh");
     }
 
     fn with_grid(spec: &str) -> String {

@@ -1,4 +1,4 @@
-//! The text that `ibnetdiscover` of infiniband-diags prints; its manual page describes it as "topology file format".
+//! The output of `ibnetdiscover` of infiniband-diags; its manual page calls it "topology file format".
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::parts::{End, Parts, Plug, SwitchPart};
 use super::{Read, Source, without_mark};
 use crate::FabricError;
 
-/// Reads the text that `ibnetdiscover` prints.
+/// Reads the output of `ibnetdiscover`.
 ///
-/// A host is a channel adapter (`Ca`) or a router (`Rt`) with its first connected port; what else it has is noted. Names
-/// are the node descriptions; where two are equal, the GUID is put behind. Ports of InfiniBand switches count from 1: a
+/// A host is a channel adapter (`Ca`) or a router (`Rt`) with its first connected port; a note lists further ones. Names
+/// are the node descriptions; where two are equal, the GUID is appended. Ports of InfiniBand switches count from 1: a
 /// switch with 36 ports has ports 0 to 36 here, and port 0 stays empty. Hosts and switches are numbered in the order of
 /// their blocks; links, after those of the hosts, in the order of their first switch and port. A switch linked to itself
-/// is noted, and that link left out.
+/// is noted, and that link is left out.
 ///
 /// # Errors
-/// [`FabricError::Malformed`], also where the two sides of a link do not agree, or a link joins two channel adapters.
+/// [`FabricError::Malformed`], also if the two sides of a link do not agree, or a link joins two channel adapters.
 pub fn ibnetdiscover(file: &str, text: &str) -> Result<Read, FabricError> {
     let text = without_mark(text);
     let source = Source::new(file, text);
@@ -78,7 +78,7 @@ impl Made {
         self.parts.plugs.push(Plug::Host { name: Some(name.clone()), at: self.far_end(first), line });
     }
 
-    /// Adds the links of a switch to those after it; the others come with their earlier switch.
+    /// Adds the links of a switch to later switches; its other links are added with the earlier switch.
     fn add_links(&mut self, number: usize, plugs: &Plugs) {
         for (port, plug) in plugs.of(number) {
             if plugs.nodes[plug.peer].kind != Kind::Switch {
@@ -108,7 +108,7 @@ enum Kind {
     Router,
 }
 
-/// A block: a switch or channel adapter, and what its ports are linked to.
+/// A block: a switch or channel adapter, and the far ends of its ports.
 struct Node<'a> {
     kind: Kind,
     port_count: u32,
@@ -135,7 +135,7 @@ fn nodes<'a>(text: &'a str, source: &Source) -> Result<Vec<Node<'a>>, FabricErro
             nodes.push(Node { kind, port_count, id, name, ports: Vec::new(), line });
         } else if let Ok((number, far_id, far_port)) = port_line.parse(text) {
             let Some(node) = nodes.last_mut() else {
-                return Err(source.error(line, "this port stands before any Switch, Ca or Rt"));
+                return Err(source.error(line, "this port comes before any Switch, Ca or Rt"));
             };
             if number == 0 || number > node.port_count {
                 let reason =
@@ -145,7 +145,7 @@ fn nodes<'a>(text: &'a str, source: &Source) -> Result<Vec<Node<'a>>, FabricErro
             node.ports.push(PortLine { number, far_id, far_port, line });
         } else if !is_passed_over(text) {
             let start: String = text.chars().take(60).collect();
-            return Err(source.error(line, format!("'{start}' is no line that ibnetdiscover prints")));
+            return Err(source.error(line, format!("'{start}' is not a line of ibnetdiscover output")));
         }
     }
     Ok(nodes)
@@ -194,7 +194,7 @@ fn quoted<'a>(input: &mut &'a str) -> ModalResult<&'a str> {
     delimited('"', take_till(1.., '"'), '"').parse_next(input)
 }
 
-/// What stands between the first and the last quote behind a `#`; a node description may hold quotes itself.
+/// The text between the first and the last quote after a `#`; a node description may contain quotes.
 fn comment<'a>(input: &mut &'a str) -> ModalResult<Option<&'a str>> {
     let between = |text: &'a str| text.split_once('"')?.1.rsplit_once('"').map(|(name, _)| name.trim());
     opt(preceded('#', rest))
@@ -202,7 +202,7 @@ fn comment<'a>(input: &mut &'a str) -> ModalResult<Option<&'a str>> {
         .parse_next(input)
 }
 
-/// What a port is linked to.
+/// The far end of a port.
 struct Plugged {
     peer: usize,
     far_port: u32,
@@ -221,7 +221,7 @@ impl<'a> Plugs<'a> {
         let mut numbers = BTreeMap::new();
         for (number, node) in nodes.iter().enumerate() {
             if let Some(before) = numbers.insert(node.id, number) {
-                let reason = format!("{} is there already, on line {}", node.id, nodes[before].line);
+                let reason = format!("{} is already defined on line {}", node.id, nodes[before].line);
                 return Err(source.error(node.line, reason));
             }
         }
@@ -233,7 +233,7 @@ impl<'a> Plugs<'a> {
                 };
                 let plug = Plugged { peer, far_port: port.far_port, line: port.line };
                 if let Some(before) = plugged.insert((number, port.number), plug) {
-                    let reason = format!("port {} is there already, on line {}", port.number, before.line);
+                    let reason = format!("port {} is already defined on line {}", port.number, before.line);
                     return Err(source.error(port.line, reason));
                 }
             }
@@ -246,14 +246,14 @@ impl<'a> Plugs<'a> {
         self.plugged.range((node, 0)..=(node, u32::MAX)).map(|(&(_, port), plug)| (port, plug))
     }
 
-    /// Checks that the two sides of each link agree, and that one of them is a switch.
+    /// Checks that both sides of each link agree, and that one of them is a switch.
     fn check(&self) -> Result<(), FabricError> {
         for (&(node, port), plug) in &self.plugged {
             let (here, there) = (&self.nodes[node], &self.nodes[plug.peer]);
             let claim =
                 format!("port {port} of {} is linked to port {} of {}", here.id, plug.far_port, there.id);
             let reason = match self.plugged.get(&(plug.peer, plug.far_port)) {
-                None => format!("{claim}, but the block on line {} does not say so", there.line),
+                None => format!("{claim}, but the block on line {} does not list that link", there.line),
                 Some(back) if (back.peer, back.far_port) != (node, port) => {
                     let (other, other_port) = (self.nodes[back.peer].id, back.far_port);
                     format!("{claim}, but line {} says: to port {other_port} of {other}", back.line)
@@ -269,7 +269,7 @@ impl<'a> Plugs<'a> {
     }
 }
 
-/// The names of all nodes: description or id, and behind it the id where another of the kind has the same.
+/// The names of all nodes: description or id, followed by the id if another node of the kind has the same name.
 fn names(nodes: &[Node]) -> Vec<String> {
     let key = |node: &Node| (node.kind == Kind::Switch, node.name.map(str::to_string));
     let mut counts = BTreeMap::new();
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
     use crate::{HostId, SwitchId};
 
-    /// Two switches with a node each, in every way a line may be written.
+    /// Two switches with a node each, with every variant of a line.
     const SMALL: &str = "#
 # Topology file: generated on Mon Mar  4 09:12:33 2024
 
@@ -360,15 +360,15 @@ Ca\t1 \"H-0008f10403961360\"
             error(&SMALL.replace("\n[1](8f10403961359)", "\n[2](8f10403961359)")),
             format!(
                 "f.topo:20: port 1 of {s9} is linked to port 1 of R-0008f10403961358, but the block on line 27 does \
-                 not say so"
+                 not list that link"
             )
         );
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
-        assert_eq!(error("[1]\t\"S-1\"[2]"), "f.topo:1: this port stands before any Switch, Ca or Rt");
-        assert_eq!(error("\nSwotch 3"), "f.topo:2: 'Swotch 3' is no line that ibnetdiscover prints");
+    fn errors_name_the_line() {
+        assert_eq!(error("[1]\t\"S-1\"[2]"), "f.topo:1: this port comes before any Switch, Ca or Rt");
+        assert_eq!(error("\nSwotch 3"), "f.topo:2: 'Swotch 3' is not a line of ibnetdiscover output");
         let two = "Ca\t1 \"H-1\"\n[1]\t\"H-2\"[1]\nCa\t1 \"H-2\"\n[1]\t\"H-1\"[1]\n";
         assert_eq!(
             error(two),
@@ -380,10 +380,10 @@ Ca\t1 \"H-0008f10403961360\"
         );
         assert_eq!(
             error(&two.replace("Ca\t1 \"H-2\"\n", "").replace("H-2", "H-1")),
-            "f.topo:3: port 1 is there already, on line 2"
+            "f.topo:3: port 1 is already defined on line 2"
         );
         assert_eq!(error(&two.replace("\"H-2\"[1]", "\"H-3\"[1]")), "f.topo:2: H-3 has no block of its own");
-        assert_eq!(error(&format!("{two}{two}")), "f.topo:5: H-1 is there already, on line 1");
+        assert_eq!(error(&format!("{two}{two}")), "f.topo:5: H-1 is already defined on line 1");
         assert_eq!(error("Switch\t1 \"S-1\"\n"), "f.topo:1: the fabric has no hosts");
     }
 

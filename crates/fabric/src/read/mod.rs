@@ -1,4 +1,4 @@
-//! Readers: each makes a [`Topology`] from the text of a file. The crate opens no file: the name is for messages only.
+//! Readers: each builds a [`Topology`] from the text of a file. The crate opens no file: the name is for messages only.
 
 mod graphml;
 mod ibnetdiscover;
@@ -13,22 +13,22 @@ pub use ibnetdiscover::ibnetdiscover;
 
 use crate::{FabricError, Topology};
 
-/// What a file describes.
+/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
-    /// What is plugged into what.
+    /// The hosts, switches and links.
     pub topology: Topology,
-    /// What a user should know of what was left out, a sentence each.
+    /// Notes for the user on what was left out, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Reads a file in any of the formats: the one that its extension names, or else the one that its text looks like.
+/// Reads a file in any of the formats: the one that its extension names, or else the one that its text indicates.
 ///
 /// `.toml` is [`toml()`]; `.graphml` and `.xml` are [`graphml()`]; `.topo`, `.txt` and `.ibnetdiscover` are
 /// [`ibnetdiscover()`].
 ///
 /// # Errors
-/// [`FabricError::Malformed`], also where neither the name nor the text tells the format.
+/// [`FabricError::Malformed`], also if neither the name nor the text indicates the format.
 ///
 /// ```
 /// let read = treecast_fabric::read::read("lab.toml", "generator = 'star:4'")?;
@@ -66,7 +66,7 @@ fn by_content(file: &str, text: &str) -> Result<Read, FabricError> {
     }
     Err(Source::new(file, text).error(
         1,
-        "neither the file's name nor its text tells its format: name it .toml, .graphml or .ibnetdiscover",
+        "neither the file's name nor its text indicates its format: name it .toml, .graphml or .ibnetdiscover",
     ))
 }
 
@@ -75,7 +75,7 @@ fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// A file's name and where its lines begin: what an error needs.
+/// A file's name and the offsets of its lines, for error messages.
 struct Source<'a> {
     file: &'a str,
     line_starts: Vec<usize>,
@@ -87,12 +87,13 @@ impl<'a> Source<'a> {
         Self { file, line_starts }
     }
 
-    /// The line, from 1, that a byte stands on.
+    /// The line, from 1, of a byte.
     fn line(&self, offset: usize) -> usize {
         self.line_starts.partition_point(|&start| start <= offset) + 1
     }
 
-    /// A value from the file may hold line breaks and escape sequences: they are shown, not sent to the terminal.
+    /// A value from the file may contain line breaks and escape sequences: they are escaped, so that they do not reach the
+    /// terminal.
     fn error(&self, line: usize, reason: impl fmt::Display) -> FabricError {
         let mut shown = String::new();
         for character in reason.to_string().chars() {
@@ -113,7 +114,7 @@ mod tests {
     const TOML: &str = "# lab\n[[switch]]\nports = 2\n[[host]]\nswitch = 's0'\n";
 
     #[test]
-    fn the_extension_names_the_format_and_else_the_text_does() {
+    fn the_extension_or_else_the_text_selects_the_format() {
         assert!(read("a.TOML", TOML).is_ok());
         assert!(read("a", TOML).is_ok());
         assert!(read("a.b", "generator = 'star:2'").is_ok());
@@ -123,14 +124,14 @@ mod tests {
         let as_xml = read("a.xml", TOML).unwrap_err().to_string();
         assert!(as_xml.starts_with("a.xml:1: "), "{as_xml}");
         let as_ib = read("a.txt", TOML).unwrap_err().to_string();
-        assert_eq!(as_ib, "a.txt:2: '[[switch]]' is no line that ibnetdiscover prints");
+        assert_eq!(as_ib, "a.txt:2: '[[switch]]' is not a line of ibnetdiscover output");
     }
 
     #[test]
     fn an_unclear_text_asks_for_a_name() {
         assert_eq!(
             read("a.cfg", "hello\n").unwrap_err().to_string(),
-            "a.cfg:1: neither the file's name nor its text tells its format: name it .toml, .graphml or \
+            "a.cfg:1: neither the file's name nor its text indicates its format: name it .toml, .graphml or \
              .ibnetdiscover"
         );
     }

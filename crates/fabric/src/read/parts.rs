@@ -1,4 +1,4 @@
-//! What a file says, each part with its line; and the topology that it makes.
+//! The parts that a file describes, each with its line, and the topology built from them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Source;
 use crate::generate::GridShape;
 use crate::{FabricError, PortNumber, SwitchId, Topology, TopologyBuilder};
 
-/// Everything a file says. Switches, hosts and links are numbered in the order they stand here.
+/// The parts of a file. Switches, hosts and links are numbered in the order of these lists.
 #[derive(Default)]
 pub(super) struct Parts {
     pub switches: Vec<SwitchPart>,
@@ -21,13 +21,13 @@ pub(super) struct SwitchPart {
     pub line: usize,
 }
 
-/// What is plugged into ports.
+/// An item attached to ports.
 pub(super) enum Plug {
     Host { name: Option<String>, at: End, line: usize },
     Link { from: End, to: End, one_way: bool, line: usize },
 }
 
-/// An end of a link at a switch. Without a port it takes the lowest that is left once all given ports are taken.
+/// An end of a link at a switch. Without a port it takes the lowest one that is free after all given ports are assigned.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub switch: usize,
@@ -45,7 +45,7 @@ pub(super) struct GridPart {
 }
 
 impl Parts {
-    /// The topology they make.
+    /// The topology of these parts.
     pub fn topology(self, source: &Source) -> Result<Topology, FabricError> {
         let names = switch_names(&self.switches, source)?;
         check_host_names(&self.plugs, source)?;
@@ -76,7 +76,7 @@ impl Parts {
             FabricError::NotConnected { from, to } => {
                 let lost = if Some(from.index()) == origin { to } else { from };
                 let reason = format!(
-                    "the fabric is not connected: there is no way from switch '{}' to switch '{}'",
+                    "the fabric is not connected: there is no path from switch '{}' to switch '{}'",
                     names[from.index()],
                     names[to.index()]
                 );
@@ -144,12 +144,12 @@ fn ends(plug: &Plug) -> impl Iterator<Item = (End, Way)> {
     std::iter::once(first).chain(second)
 }
 
-/// Which ports are taken, and by which line.
+/// The ports in use, and the lines that use them.
 struct Ports<'a> {
     switches: &'a [SwitchPart],
     names: &'a [String],
     source: &'a Source<'a>,
-    /// By switch and port: the lines that take it outwards and inwards.
+    /// By switch and port: the lines that use it outwards and inwards.
     taken: BTreeMap<(usize, u32), [Option<usize>; 2]>,
     /// Each switch's lowest port that may be free.
     next: Vec<u32>,
@@ -174,7 +174,7 @@ impl<'a> Ports<'a> {
         Ok(Self { switches, names, source, taken: BTreeMap::new(), next: vec![0; switches.len()] })
     }
 
-    /// Takes the port that an end names, if it names one.
+    /// Claims the port that an end names, if it names one.
     fn claim(&mut self, end: End, way: Way) -> Result<(), FabricError> {
         let Some(port) = end.port else { return Ok(()) };
         let name = &self.names[end.switch];
@@ -192,7 +192,7 @@ impl<'a> Ports<'a> {
                 continue;
             }
             if let Some(line) = taken {
-                let reason = format!("port {port} of switch '{name}' is taken already, on line {line}");
+                let reason = format!("port {port} of switch '{name}' is already in use, on line {line}");
                 return Err(self.source.error(end.line, reason));
             }
             *taken = Some(end.line);
@@ -223,7 +223,7 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// The names of the switches, given or `s7`, checked to differ.
+/// The names of the switches, given or `s7`, without duplicates.
 fn switch_names(switches: &[SwitchPart], source: &Source) -> Result<Vec<String>, FabricError> {
     let names: Vec<String> = switches
         .iter()
@@ -257,13 +257,13 @@ fn check_distinct<'a>(
             return Err(source.error(line, format!("the name of this {what} is empty")));
         }
         if let Some(before) = lines.insert(name, line) {
-            return Err(source.error(line, format!("{what} '{name}' is there already, on line {before}")));
+            return Err(source.error(line, format!("{what} '{name}' is already defined on line {before}")));
         }
     }
     Ok(())
 }
 
-/// The ranks of the switches, if they have any: then all must.
+/// The ranks of the switches: all have one, or none.
 fn ranks(
     switches: &[SwitchPart],
     names: &[String],

@@ -1,4 +1,4 @@
-//! Our own format: a generator's line, or switches, hosts and links one by one.
+//! The TOML format: the spec of a generated fabric, or switches, hosts and links one by one.
 
 use std::collections::BTreeMap;
 
@@ -68,13 +68,13 @@ enum Shape {
     Mesh,
 }
 
-/// Reads our own format.
+/// Reads the TOML format.
 ///
-/// Either `generator = "..."` alone, with any line a [`FabricSpec`] reads; or the tables `[[switch]]` (`ports`, and if
-/// wanted `name`, `rank`), `[[host]]` (`switch`, and if wanted `name`, `port`) and `[[link]]` (`from`, `to`, and if
-/// wanted `from_port`, `to_port`, `one_way`, `count`). Switches, hosts and links are numbered in the order of the file;
-/// those without a name are called `s0`, `s1`, `h0`, `h1` by their number. `count` parallel links take ports that follow
-/// one another where a port is given. An optional `[grid]` (`k`, `n`, and as `shape` one of `torus`,
+/// Either `generator = "..."` alone, with any line a [`FabricSpec`] reads; or the tables `[[switch]]` (`ports`; optional
+/// `name`, `rank`), `[[host]]` (`switch`; optional `name`, `port`) and `[[link]]` (`from`, `to`; optional
+/// `from_port`, `to_port`, `one_way`, `count`). Switches, hosts and links are numbered in the order of the file;
+/// those without a name are called `s0`, `s1`, `h0`, `h1` by their number. If a port is given, `count` parallel links take
+/// consecutive ports. An optional `[grid]` (`k`, `n`, and as `shape` one of `torus`,
 /// `unidirectional-torus`, `mesh`) says that the switches form a grid; this is checked.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub fn toml(file: &str, text: &str) -> Result<Read, FabricError> {
     Ok(Read { topology, notes: Vec::new() })
 }
 
-/// The parser's message with what it is about, and for an unknown name with the nearest known ones: the message puts
+/// The parser's message with the value it is about, and for an unknown name with the nearest known ones: the message has
 /// the name and then all known ones in backticks.
 fn explained(message: &str, about: &str) -> String {
     let message = message
@@ -146,7 +146,7 @@ fn generated(parsed: &File, generator: &Spanned<String>, source: &Source) -> Res
     let whole =
         parsed.switch.is_empty() && parsed.host.is_empty() && parsed.link.is_empty() && parsed.grid.is_none();
     if !whole {
-        return Err(source.error(line, "a generator describes the whole fabric: leave out all else"));
+        return Err(source.error(line, "a generator describes the whole fabric: remove everything else"));
     }
     let spec: FabricSpec = generator.get_ref().parse().map_err(|error| source.error(line, error))?;
     spec.topology().map_err(|error| source.error(line, error))
@@ -190,7 +190,7 @@ fn explicit(parsed: File, source: &Source) -> Result<Topology, FabricError> {
     parts.topology(source)
 }
 
-/// What is numbered in the order of the file.
+/// The items that are numbered in the order of the file.
 enum Entry {
     Host(Host),
     Link(Link),
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(error("generator = 'torus:k=1'"), "f.toml:1: k=1 is out of range: 2 to 1048576");
         assert_eq!(
             error(&format!("generator = 'star:3'\n{TWO}")),
-            "f.toml:1: a generator describes the whole fabric: leave out all else"
+            "f.toml:1: a generator describes the whole fabric: remove everything else"
         );
     }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn given_ports_are_taken_before_the_lowest_free_ones() {
+    fn given_ports_are_assigned_before_the_lowest_free_ones() {
         let text = format!(
             "{TWO}[[host]]\nswitch = 'a'\n[[host]]\nswitch = 'a'\nport = 0\n\
              [[link]]\nfrom = 'a'\nto = 's1'\ncount = 2\nto_port = 1\n"
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_links_share_a_port_with_the_other_way_only() {
+    fn one_way_links_share_a_port_only_with_the_opposite_direction() {
         let two = format!("{TWO}[[host]]\nswitch = 'a'\n");
         let way = "[[link]]\nfrom = 'a'\nto = 's1'\nfrom_port = 1\nto_port = 1\none_way = true\n";
         let back = "[[link]]\nfrom = 's1'\nto = 'a'\nfrom_port = 1\nto_port = 1\none_way = true\n";
@@ -304,16 +304,16 @@ mod tests {
         assert_eq!((topology.switch_link_count(), topology.reverse(LinkId(2))), (2, None));
         assert_eq!(
             error(&format!("{two}{way}{way}")),
-            "f.toml:17: port 1 of switch 'a' is taken already, on line 11"
+            "f.toml:17: port 1 of switch 'a' is already in use, on line 11"
         );
         assert_eq!(
             error(&format!("{two}{way}")),
-            "f.toml:4: the fabric is not connected: there is no way from switch 's1' to switch 'a'"
+            "f.toml:4: the fabric is not connected: there is no path from switch 's1' to switch 'a'"
         );
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let with = |rest: &str| error(&format!("{TWO}{rest}"));
         assert_eq!(error(""), "f.toml:1: the fabric has no hosts");
         assert_eq!(with("[[host]]\nswitch = 'aa'"), "f.toml:7: there is no switch 'aa': did you mean a?");
@@ -323,7 +323,7 @@ mod tests {
         );
         assert_eq!(
             with("[[switch]]\nname = 'a'\nports = 1"),
-            "f.toml:6: switch 'a' is there already, on line 1"
+            "f.toml:6: switch 'a' is already defined on line 1"
         );
         assert_eq!(with("[[switch]]\nname = ''\nports = 1"), "f.toml:6: the name of this switch is empty");
         assert_eq!(
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_is_believed_only_if_it_is_one() {
+    fn a_declared_grid_is_verified() {
         let ring = |k: u32| {
             let switches = "[[switch]]\nports = 3\n".repeat(3);
             let hosts = [0, 1, 2].map(|s| format!("[[host]]\nswitch = 's{s}'\nport = 2\n")).concat();
@@ -389,7 +389,7 @@ mod tests {
         crossed = crossed.replacen("switch = 's1'", "switch = 's0'", 1).replace("'s9'", "'s1'");
         assert_eq!(
             error(&crossed),
-            "f.toml:1: this is not torus:k=3,n=1: it has link s0:2>h1 where s0:2>h0 belongs"
+            "f.toml:1: this is not torus:k=3,n=1: it has link s0:2>h1 in place of s0:2>h0"
         );
     }
 }

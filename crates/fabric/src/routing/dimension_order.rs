@@ -4,25 +4,25 @@
 use super::{Channel, end};
 use crate::{Direction, FabricError, Grid, LinkId, SwitchId, Topology};
 
-/// What virtual channels a ring has.
+/// The virtual channels of the links of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtualChannels {
-    /// One channel a link: rings can deadlock under load, and contention on them is real, as on SCI ringlets.
+    /// One channel per link: rings can deadlock under load, and worms contend on them, as on SCI ringlets.
     None,
-    /// Two channels a link: on each ring a packet takes channel 0 as long as the dateline lies before it, the link from
-    /// the last node of the ring to the first (or back), and channel 1 else.
+    /// Two channels per link: on each ring a packet takes channel 0 as long as it has yet to cross the dateline, the link
+    /// from the last node of the ring to the first (or back), and channel 1 otherwise.
     Dateline,
 }
 
-/// Dimension order: all steps in dimension 0, then all in dimension 1, and so on; the shorter way round a
-/// bidirectional ring, upwards where both are equally long.
+/// Dimension order: all steps in dimension 0, then all in dimension 1, and so on; the shorter direction of a
+/// bidirectional ring, upwards if both are equally long.
 #[derive(Debug, Clone)]
 pub struct DimensionOrder {
     virtual_channels: VirtualChannels,
 }
 
 impl DimensionOrder {
-    /// Dimension order on a torus or mesh. A mesh has no rings: there the virtual channels change nothing.
+    /// Dimension order on a torus or mesh. A mesh has no rings, so the virtual channels make no difference there.
     ///
     /// # Errors
     /// [`FabricError::RoutingMismatch`] on any other topology.
@@ -42,7 +42,7 @@ impl DimensionOrder {
         self.virtual_channels
     }
 
-    /// How many virtual channels each link has: 1 or 2.
+    /// The number of virtual channels per link: 1 or 2.
     pub fn virtual_channel_count(&self) -> u8 {
         match self.virtual_channels {
             VirtualChannels::None => 1,
@@ -50,7 +50,7 @@ impl DimensionOrder {
         }
     }
 
-    /// Puts links that follow one another on their virtual channels. Each stretch within one dimension counts as a ring
+    /// Assigns the consecutive links of a route to virtual channels. Each stretch within one dimension counts as a ring
     /// of its own; drops to hosts between its links do not end it.
     pub fn channels(&self, topology: &Topology, links: Vec<LinkId>) -> Vec<Channel> {
         let grid = topology.grid().expect("dimension order is made for grids only");
@@ -88,7 +88,7 @@ impl DimensionOrder {
     }
 }
 
-/// Which way to go along a row, and how far.
+/// The direction along a row, and the number of steps.
 fn way(grid: &Grid, from: u32, to: u32) -> (Direction, u32) {
     if !grid.wraps() {
         return if to >= from { (Direction::Plus, to - from) } else { (Direction::Minus, from - to) };

@@ -1,4 +1,4 @@
-//! Which way packets may go.
+//! Routing: the links that packets may take.
 
 mod dimension_order;
 mod next_links;
@@ -31,7 +31,7 @@ pub struct Channel {
 pub enum Routing {
     /// Adaptive up*/down* routing.
     UpDown(UpDown),
-    /// Adaptive over all shortest paths, with no rule against deadlock.
+    /// Adaptive over all shortest paths, without deadlock avoidance.
     ShortestPath(ShortestPath),
     /// Dimension order on a torus or mesh.
     DimensionOrder(DimensionOrder),
@@ -50,8 +50,8 @@ impl Routing {
         }
     }
 
-    /// How many virtual channels each link has. In dimension order the route says which a packet takes; on up*/down* and
-    /// shortest-path networks a packet may take any virtual channel of a link.
+    /// The number of virtual channels per link. In dimension order the route determines the channel of a packet; on
+    /// up*/down* and shortest-path networks a packet may take any virtual channel of a link.
     pub fn virtual_channel_count(&self) -> u8 {
         match self {
             Self::UpDown(routing) => routing.virtual_channel_count(),
@@ -60,8 +60,8 @@ impl Routing {
         }
     }
 
-    /// Whether the fabric determines the route between any two hosts: dimension order always, the others
-    /// where the switches form a tree.
+    /// Whether the fabric determines the route between any two hosts: dimension order always does, the others
+    /// do if the switches form a tree.
     pub fn is_deterministic(&self, topology: &Topology) -> bool {
         match self {
             Self::UpDown(_) | Self::ShortestPath(_) => topology.is_tree(),
@@ -71,13 +71,13 @@ impl Routing {
 
     /// The channels from one host to another, from injection to ejection, if the fabric determines them.
     ///
-    /// `None` where routing is adaptive, see [`Routing::is_deterministic`]. For many routes, and for representative ones
-    /// where routing is adaptive, there is [`RouteFinder`].
+    /// `None` if routing is adaptive, see [`Routing::is_deterministic`]. For many routes, and for representative ones of
+    /// adaptive routing, use a [`RouteFinder`].
     pub fn route(&self, topology: &Topology, from: HostId, to: HostId) -> Option<Vec<Channel>> {
         self.is_deterministic(topology).then(|| RouteFinder::new(topology, self).route(from, to))
     }
 
-    /// The up*/down* routing, if that is what it is.
+    /// The up*/down* routing, if it is one.
     pub fn up_down(&self) -> Option<&UpDown> {
         match self {
             Self::UpDown(routing) => Some(routing),
@@ -86,7 +86,7 @@ impl Routing {
     }
 }
 
-/// A number of virtual channels that a link can have.
+/// A valid number of virtual channels per link.
 fn checked_channels(channels: u8) -> Result<u8, FabricError> {
     if (1..=Routing::VIRTUAL_CHANNELS_MAX).contains(&channels) {
         return Ok(channels);
@@ -98,7 +98,7 @@ fn checked_channels(channels: u8) -> Result<u8, FabricError> {
     })
 }
 
-/// The switch a link leads to; the callers follow links between switches only.
+/// The switch at the end of a link; callers follow only links between switches.
 fn end(topology: &Topology, link: LinkId) -> SwitchId {
     topology.link(link).to.switch().expect("a link between switches")
 }

@@ -1,9 +1,9 @@
-//! Links between switches by the switch that they leave.
+//! Links between switches, by the switch that they leave.
 
 use crate::{LinkId, SwitchId, Topology};
 
-/// Some of the links between switches: those out of each switch, in the order of their ports, with the switches at their
-/// ends.
+/// A subset of the links between switches: those that leave each switch, in the order of their ports, with the switches at
+/// their ends.
 #[derive(Debug, Clone)]
 pub(super) struct Ports {
     start: Vec<u32>,

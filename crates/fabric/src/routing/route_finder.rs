@@ -1,11 +1,10 @@
-//! Routes from host to host, one after another.
+//! Routes from host to host.
 
 use super::{Channel, NextLinks, Routing, UpDown, end};
 use crate::{HostId, LinkId, SwitchId, Topology};
 
-/// Finds routes between hosts: the ones that the fabric determines, or where routing is adaptive representative ones,
-/// those that take the lowest-numbered link at each step. Routes to one switch, asked for one after another, share a
-/// search.
+/// Finds routes between hosts: those that the fabric determines, or representative ones of adaptive routing, which take the
+/// lowest-numbered link at each step. Consecutive queries for routes to one switch share a search.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId, RouteFinder};
@@ -18,47 +17,47 @@ use crate::{HostId, LinkId, SwitchId, Topology};
 #[derive(Debug)]
 pub struct RouteFinder<'a> {
     topology: &'a Topology,
-    way: Way<'a>,
+    search: Search<'a>,
 }
 
 #[derive(Debug)]
-enum Way<'a> {
+enum Search<'a> {
     UpDown(UpwardSearch<'a>),
     ShortestPath(NextLinks<'a>),
     DimensionOrder(&'a super::DimensionOrder),
 }
 
 impl<'a> RouteFinder<'a> {
-    /// A finder for a routed topology. Cost: the number of links on up*/down* networks, else nothing.
+    /// A finder for a routed topology. Cost: the number of links on up*/down* networks, else constant.
     pub fn new(topology: &'a Topology, routing: &'a Routing) -> Self {
-        let way = match routing {
-            Routing::UpDown(routing) => Way::UpDown(UpwardSearch::new(topology, routing)),
+        let search = match routing {
+            Routing::UpDown(routing) => Search::UpDown(UpwardSearch::new(topology, routing)),
             Routing::ShortestPath(_) => {
-                Way::ShortestPath(NextLinks::new(topology, routing).expect("shortest paths are adaptive"))
+                Search::ShortestPath(NextLinks::new(topology, routing).expect("shortest paths are adaptive"))
             }
-            Routing::DimensionOrder(routing) => Way::DimensionOrder(routing),
+            Routing::DimensionOrder(routing) => Search::DimensionOrder(routing),
         };
-        Self { topology, way }
+        Self { topology, search }
     }
 
     /// The channels from one host to another, from injection to ejection. Cost: the switches above the two ends; in
-    /// dimension order the length of the route; over shortest paths that too, and the number of links once a target.
+    /// dimension order the length of the route; over shortest paths also the number of links, once per target.
     pub fn route(&mut self, from: HostId, to: HostId) -> Vec<Channel> {
         let topology = self.topology;
         let (origin, target) = (topology.switch_of(from), topology.switch_of(to));
         let plain = |link| Channel { link, virtual_channel: 0 };
         let mut route = vec![plain(topology.injection(from))];
         if origin != target {
-            match &mut self.way {
-                Way::UpDown(search) => search.extend(origin, target, &mut route),
-                Way::ShortestPath(links) => {
+            match &mut self.search {
+                Search::UpDown(search) => search.extend(origin, target, &mut route),
+                Search::ShortestPath(links) => {
                     let mut at = origin;
                     while let Some(&link) = links.towards(target, at, false).first() {
                         route.push(plain(link));
                         at = end(topology, link);
                     }
                 }
-                Way::DimensionOrder(routing) => {
+                Search::DimensionOrder(routing) => {
                     route.extend(routing.channels(topology, routing.links(topology, origin, target)));
                 }
             }
@@ -68,24 +67,24 @@ impl<'a> RouteFinder<'a> {
     }
 }
 
-/// Shortest legal up*/down* routes that look only at the switches above the two ends: on a wide fat tree those are few
-/// of all.
+/// Finds shortest legal up*/down* routes by examining only the switches above the two ends, which are few on a wide fat
+/// tree.
 #[derive(Debug)]
 struct UpwardSearch<'a> {
     topology: &'a Topology,
     routing: &'a UpDown,
-    /// The switches at the other ends of a switch's links up; and every switch's place with the uppermost first.
+    /// The switches at the other ends of a switch's links up; and every switch's position, the uppermost first.
     above: Vec<Vec<SwitchId>>,
     place: Vec<u32>,
     target: Option<SwitchId>,
     /// Links from each switch to the target: going down only, and on the shortest legal route.
     down: Vec<u32>,
     shortest: Vec<u32>,
-    /// Whose entries are set, for the present target.
+    /// The switches whose entries are set for the current target.
     set: Vec<SwitchId>,
 }
 
-/// No route, or none known yet.
+/// No route, or not known yet.
 const NONE: u32 = u32::MAX;
 
 impl<'a> UpwardSearch<'a> {
@@ -127,7 +126,7 @@ impl<'a> UpwardSearch<'a> {
         }
     }
 
-    /// The first link out of a switch that lies on a shortest legal route; where it leads, and whether that is up.
+    /// The first link out of a switch on a shortest legal route; the switch at its end, and whether it goes up.
     fn step(&self, at: SwitchId, gone_down: bool) -> Option<(LinkId, SwitchId, bool)> {
         let left = |gone_down: bool| if gone_down { &self.down } else { &self.shortest };
         let here = left(gone_down)[at.index()];
@@ -137,7 +136,7 @@ impl<'a> UpwardSearch<'a> {
             .find(|&(_, next, up)| !(up && gone_down) && left(!up)[next.index()].checked_add(1) == Some(here))
     }
 
-    /// Turns to another target: counts the links down to it. Every link has a reverse, so those lead up from it.
+    /// Sets another target: counts the links down to it. Every link has a reverse, so the search goes up from it.
     fn aim(&mut self, target: SwitchId) {
         for switch in self.set.drain(..) {
             self.down[switch.index()] = NONE;
@@ -160,7 +159,7 @@ impl<'a> UpwardSearch<'a> {
 
     /// Finds the shortest legal distances from a switch and from all above it.
     fn measure(&mut self, from: SwitchId) {
-        /// Marks what is about to be measured.
+        /// Marks a switch whose distance is being computed.
         const OPEN: u32 = NONE - 1;
         let mut open = Vec::new();
         let mut stack = vec![from];

@@ -1,20 +1,20 @@
-//! Plain shortest-path routing, which knows no rule against deadlock.
+//! Plain shortest-path routing, without deadlock avoidance.
 
 use super::{Distances, checked_channels, end};
 use crate::{FabricError, LinkId, SwitchId, Topology, UpDown};
 
-/// Adaptive routing over all links that lie on a shortest path, with no rule which turns a packet may take.
+/// Adaptive routing over all links that lie on a shortest path, without restrictions on turns.
 ///
-/// It can deadlock wherever the switches form a cycle: packets on it may wait for one another's buffers all the way
-/// round, and more virtual channels only make that rarer. It is there to show just that, and for fabrics that are trees,
-/// where the routes are those of up*/down*. A packet may take any virtual channel of a link.
+/// It can deadlock wherever the switches form a cycle: packets may wait for one another's buffers around it,
+/// and more virtual channels only make that rarer. It exists to show that, and for fabrics that are trees, where the routes
+/// are those of up*/down*. A packet may take any virtual channel of a link.
 #[derive(Debug, Clone)]
 pub struct ShortestPath {
     virtual_channels: u8,
 }
 
 impl ShortestPath {
-    /// Shortest paths over links with so many virtual channels, 1 to
+    /// Shortest paths over links with this number of virtual channels, 1 to
     /// [`Routing::VIRTUAL_CHANNELS_MAX`](crate::Routing::VIRTUAL_CHANNELS_MAX).
     ///
     /// # Errors
@@ -34,12 +34,12 @@ impl ShortestPath {
         Ok(Self { virtual_channels: checked_channels(virtual_channels)? })
     }
 
-    /// How many virtual channels each link has.
+    /// The number of virtual channels per link.
     pub fn virtual_channel_count(&self) -> u8 {
         self.virtual_channels
     }
 
-    /// Distances to a switch, by a breadth-first search backwards; going down changes nothing. Cost: the number of links.
+    /// Distances to a switch, by a backward breadth-first search; going down makes no difference. Cost: the number of links.
     pub fn distances(&self, topology: &Topology, target: SwitchId) -> Distances {
         let mut distances = Distances::unknown(topology, target);
         let mut frontier = vec![target];

@@ -1,4 +1,4 @@
-//! How a tree worm finds its way: up to a switch above all destinations, then down a copy a port.
+//! Routing of tree worms: up to a switch above all destinations, then down with one copy per port.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use super::{Channel, UpDown};
 use crate::{HostId, LinkId, SwitchId, Topology};
 
 impl UpDown {
-    /// The switches of some hosts: a bit a switch.
+    /// The switches of some hosts, as a bit set.
     pub fn switches_of(topology: &Topology, hosts: &[HostId]) -> FixedBitSet {
         let mut switches = FixedBitSet::with_capacity(topology.switch_count() as usize);
         switches.extend(hosts.iter().map(|&host| topology.switch_of(host).index()));
         switches
     }
 
-    /// The channels of a tree worm from one host to others, injection first, in the order of a walk down the tree: the
-    /// determined ones, or where the way up is adaptive those with the lowest-numbered links.
+    /// The channels of a tree worm from one host to others, injection first, in preorder of the tree: the
+    /// determined ones, or those with the lowest-numbered links if the path up is adaptive.
     ///
-    /// `None` where no switch above the sender reaches all.
+    /// `None` if no switch above the sender reaches all.
     pub fn tree_route(
         &self,
         topology: &Topology,
@@ -51,8 +51,8 @@ impl UpDown {
         Some(links.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect())
     }
 
-    /// How many links a worm for these destination switches (a bit a switch) goes up from a switch: to the nearest switch
-    /// that reaches all of them by going down. `None` where no switch above does.
+    /// The number of links that a worm for these destination switches (a bit set) goes up from a switch: to the nearest
+    /// switch that reaches all of them by going down. `None` if no switch above does.
     pub fn ascent(&self, topology: &Topology, from: SwitchId, targets: &FixedBitSet) -> Option<u16> {
         for links in 0.. {
             let mut climb = Climb::new(self, topology, targets);
@@ -66,8 +66,8 @@ impl UpDown {
         None
     }
 
-    /// The links up out of a switch, in the order of their ports, that lie on a shortest way to where such a worm stops
-    /// going up, so many links above the switch.
+    /// The links up out of a switch, in the order of their ports, that lie on a shortest path to a switch where such a
+    /// worm turns down, `links_left` links above this one.
     pub fn ascending_links(
         &self,
         topology: &Topology,
@@ -80,11 +80,12 @@ impl UpDown {
         self.links_up(at).iter().filter(leads_on).map(|&(link, _)| link).collect()
     }
 
-    /// The copies that a worm going down makes at a switch: each link down with the destination switches its copy goes
-    /// on to. The switch itself is taken from `targets` by the caller, who serves its hosts.
+    /// The copies that a worm going down makes at a switch: each link down with the destination switches of its copy.
+    /// The switch itself is taken from `targets` by the caller, who serves its hosts.
     ///
     /// Where the reachable sets of ports overlap, each port in turn takes only the bits not yet taken: copy = header AND
-    /// reach, header = header AND NOT reach, the rule that BIER uses (RFC 8279, section 6.5). So nobody gets two copies.
+    /// reach, header = header AND NOT reach, the rule that BIER uses (RFC 8279, section 6.5). So no destination gets two
+    /// copies.
     pub fn copies(
         &self,
         topology: &Topology,
@@ -114,15 +115,15 @@ impl UpDown {
     }
 }
 
-/// The search for a switch that reaches all targets, a given number of links up. It ends at the first one, and where there
-/// are many it looks at few.
+/// The depth-limited search for a switch that reaches all targets, a given number of links up. It ends at the first one, and
+/// examines few if there are many.
 struct Climb<'a> {
     routing: &'a UpDown,
     reach: &'a [FixedBitSet],
     targets: &'a FixedBitSet,
-    /// From where, and how many links up, there is none.
+    /// Pairs of a switch and a number of links up for which there is none.
     failed: BTreeSet<(SwitchId, u16)>,
-    /// Whether it would have gone on, had it had more links.
+    /// Whether the limit cut the search off.
     goes_on: bool,
 }
 
@@ -132,7 +133,7 @@ impl<'a> Climb<'a> {
         Self { routing, reach, targets, failed: BTreeSet::new(), goes_on: false }
     }
 
-    /// Whether a switch so many links up from another reaches all targets.
+    /// Whether a switch this number of links above another reaches all targets.
     fn ends_at(&mut self, from: SwitchId, links_left: u16) -> bool {
         let above = self.routing.links_up(from);
         if links_left == 0 {
@@ -150,7 +151,7 @@ impl<'a> Climb<'a> {
     }
 }
 
-/// Which port takes a destination that several reach. *Ours*.
+/// The choice among several ports that reach a destination. *Ours*.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
     /// The lowest port.

@@ -12,22 +12,21 @@ use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
 
 /// Adaptive up*/down* routing: zero or more links up, then zero or more links down.
 ///
-/// Every switch has a level: its distance from the root switch, or its rank where the topology has natural ones. The
-/// *up* end of a link is the end with the lower level, or with the lower id where the levels are equal. The ups have no
-/// cycle, nor have the downs, and nothing turns up again after it went down: so buffers never wait for one another in
-/// a cycle. That holds on any number of virtual channels, and a packet may take any virtual channel of a link.
+/// Every switch has a level: its distance from the root switch, or its rank if the topology has natural ones. The
+/// *up* end of a link is the end with the lower level, or with the lower id if the levels are equal. The links up form no
+/// cycle, nor do the links down, and no packet turns up after going down: so waits for buffers cannot form a cycle. That holds on any number of virtual channels, and a packet may take any virtual channel of a link.
 #[derive(Debug, Clone)]
 pub struct UpDown {
     levels: Vec<u32>,
     up: Ports,
     down: Ports,
     virtual_channels: u8,
-    /// For each switch the switches that are reached by links down, itself included. Made when first asked for:
-    /// one bit a pair of switches.
+    /// For each switch the switches reached by links down, itself included. Computed on first use: one bit per pair of
+    /// switches.
     reach: OnceLock<Vec<FixedBitSet>>,
 }
 
-/// Shortest legal distances to one switch, from every switch, in links; four bytes a switch.
+/// Shortest legal distances to one switch, from every switch, in links; four bytes per switch.
 #[derive(Debug, Clone)]
 pub struct Distances {
     target: SwitchId,
@@ -38,7 +37,7 @@ pub struct Distances {
 const UNREACHABLE: u16 = u16::MAX;
 
 impl Distances {
-    /// Nothing known yet.
+    /// All distances unknown.
     pub(super) fn unknown(topology: &Topology, target: SwitchId) -> Self {
         Self { target, links: vec![UNREACHABLE; 2 * topology.switch_count() as usize] }
     }
@@ -53,22 +52,22 @@ impl Distances {
         self.target
     }
 
-    /// How many links it takes from a switch, by a packet that has or has not gone down already; `None` where no
-    /// legal route is left.
+    /// The distance from a switch in links, for a packet that has or has not gone down already; `None` if there is no legal
+    /// route.
     pub fn from(&self, switch: SwitchId, gone_down: bool) -> Option<u16> {
         Some(self.links[2 * switch.index() + usize::from(gone_down)]).filter(|&links| links != UNREACHABLE)
     }
 }
 
 impl UpDown {
-    /// The most switches this routing takes: distances, at most one less, are then held in 16 bits.
+    /// The most switches of this routing: distances, which are smaller, fit 16 bits.
     pub const SWITCHES_MAX: u32 = UNREACHABLE as u32;
 
     /// Up*/down* routing with the topology's natural ranks as levels, or breadth-first from switch 0.
     ///
     /// # Errors
-    /// [`FabricError::RoutingMismatch`] where a link has no reverse, where there are more than
-    /// [`UpDown::SWITCHES_MAX`] switches, or where the ranks leave two hosts no legal route.
+    /// [`FabricError::RoutingMismatch`] if a link has no reverse, if there are more than
+    /// [`UpDown::SWITCHES_MAX`] switches, or if the ranks leave two hosts no legal route.
     pub fn new(topology: &Topology) -> Result<Self, FabricError> {
         match topology.ranks() {
             None => Self::from_root(topology, SwitchId(0)),
@@ -106,7 +105,7 @@ impl UpDown {
         if let Some(link) = topology.links().find(|&link| topology.reverse(link).is_none()) {
             return Err(FabricError::RoutingMismatch {
                 routing: "up-down",
-                reason: format!("{} goes one way only", topology.link_name(link)),
+                reason: format!("{} is a one-way link", topology.link_name(link)),
             });
         }
         if topology.switch_count() > Self::SWITCHES_MAX {
@@ -132,7 +131,7 @@ impl UpDown {
         Ok(routing)
     }
 
-    /// The same with so many virtual channels a link, 1 to
+    /// The same with this number of virtual channels per link, 1 to
     /// [`Routing::VIRTUAL_CHANNELS_MAX`](crate::Routing::VIRTUAL_CHANNELS_MAX).
     ///
     /// # Errors
@@ -142,9 +141,9 @@ impl UpDown {
         Ok(self)
     }
 
-    /// Two switches with hosts and without a legal route between them. A route goes up to a common ancestor, and an
-    /// ancestor without links up is as good as any: so two switches have a route if they share such a top. Breadth-first
-    /// levels have one top, the root; natural ranks may have several.
+    /// Two switches with hosts and without a legal route between them. A route goes up to a common ancestor, so two
+    /// switches have a route if and only if they share an ancestor without links up (a top). Breadth-first levels have one
+    /// top, the root; natural ranks may have several.
     fn hosts_apart(&self, topology: &Topology) -> Option<(SwitchId, SwitchId)> {
         let mut tops: Vec<FixedBitSet> = vec![FixedBitSet::new(); self.levels.len()];
         let mut top_count = 0;
@@ -168,7 +167,7 @@ impl UpDown {
         distinct.iter().find_map(|(a, &from)| apart_from(a).map(|to| (from, to)))
     }
 
-    /// How many virtual channels each link has: 1 unless said otherwise.
+    /// The number of virtual channels per link, 1 by default.
     pub fn virtual_channel_count(&self) -> u8 {
         self.virtual_channels
     }
@@ -201,7 +200,7 @@ impl UpDown {
         order
     }
 
-    /// The switches reached from each by going down only, itself included: a bit a switch.
+    /// The switches reached from each by going down only, itself included: one bit per switch.
     pub fn reach(&self, topology: &Topology) -> &[FixedBitSet] {
         self.reach.get_or_init(|| {
             let count = topology.switch_count() as usize;
@@ -236,7 +235,7 @@ impl UpDown {
         hosts
     }
 
-    /// Shortest legal distances to a switch, by a breadth-first search backwards. Cost: the number of links.
+    /// Shortest legal distances to a switch, by a backward breadth-first search. Cost: the number of links.
     pub fn distances(&self, topology: &Topology, target: SwitchId) -> Distances {
         let Distances { mut links, .. } = Distances::unknown(topology, target);
         let state = |switch: SwitchId, gone_down: bool| 2 * switch.index() + usize::from(gone_down);
@@ -251,8 +250,8 @@ impl UpDown {
             for (switch, gone_down) in frontier {
                 for &link in topology.links_into(switch) {
                     let Some(before) = topology.link(link).from.switch() else { continue };
-                    // A link up is taken only by a packet that has not gone down, and leaves it so; a link down is
-                    // taken by either, and leaves it gone down.
+                    // Only a packet that has not gone down takes a link up, and stays in that state; any packet takes a
+                    // link down, and has gone down then.
                     let predecessors: &[bool] = match (self.is_up(topology, link), gone_down) {
                         (true, false) => &[false],
                         (false, true) => &[false, true],
@@ -272,7 +271,7 @@ impl UpDown {
         Distances { target, links }
     }
 
-    /// All legal next links towards a switch, in the order of their ports: those that leave some legal route.
+    /// All legal next links towards a switch, in the order of their ports: those with a legal route from there on.
     pub fn legal_links<'a>(
         &'a self,
         topology: &'a Topology,
@@ -314,7 +313,7 @@ impl UpDown {
     }
 }
 
-/// The total order that tells up from down.
+/// The total order that distinguishes up from down.
 fn key(levels: &[u32], switch: SwitchId) -> (u32, SwitchId) {
     (levels[switch.index()], switch)
 }

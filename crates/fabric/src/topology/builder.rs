@@ -1,11 +1,11 @@
-//! Puts topologies together, checking each step.
+//! Builds topologies, with a check of each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HostRecord, Link, SwitchRecord, Topology, Vertex};
 use crate::{FabricError, Grid, HostId, LinkId, PortNumber, SwitchId};
 
-/// Puts a [`Topology`] together, checking each step.
+/// Builds a [`Topology`], with a check of each step.
 ///
 /// ```
 /// use treecast_fabric::{PortNumber, TopologyBuilder};
@@ -31,7 +31,7 @@ pub struct TopologyBuilder {
 }
 
 impl TopologyBuilder {
-    /// Nothing yet.
+    /// An empty topology.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,7 +67,7 @@ impl TopologyBuilder {
         Ok(host)
     }
 
-    /// Links two switches in both directions; the answer is the link from `a` to `b`, its reverse has the next number.
+    /// Links two switches in both directions. Returns the link from `a` to `b`; its reverse has the next number.
     ///
     /// # Errors
     /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`],
@@ -96,29 +96,29 @@ impl TopologyBuilder {
         Ok(self.push(Link { from, from_port, to, to_port }, None))
     }
 
-    /// Names a host. Unnamed it is called `h7`; to give it that name changes nothing.
+    /// Names a host. The default name is `h7`; setting that name has no effect.
     pub fn name_host(&mut self, host: HostId, name: impl Into<String>) {
         self.hosts[host.index()].name = Some(name.into()).filter(|name| *name != host.to_string());
     }
 
-    /// Names a switch. Unnamed it is called `s7`; to give it that name changes nothing.
+    /// Names a switch. The default name is `s7`; setting that name has no effect.
     pub fn name_switch(&mut self, switch: SwitchId, name: impl Into<String>) {
         self.switches[switch.index()].name = Some(name.into()).filter(|name| *name != switch.to_string());
     }
 
-    /// Says what rank each switch has, 0 at the top.
+    /// Sets the rank of each switch, 0 at the top.
     pub fn set_ranks(&mut self, ranks: Vec<u32>) {
         assert_eq!(ranks.len(), self.switches.len(), "one rank a switch");
         self.ranks = Some(ranks);
     }
 
-    /// Says that the switches form a grid.
+    /// Declares that the switches form a grid.
     pub fn set_grid(&mut self, grid: Grid) {
-        assert_eq!(grid.node_count() as usize, self.switches.len(), "one switch a node of the grid");
+        assert_eq!(grid.node_count() as usize, self.switches.len(), "one switch per node of the grid");
         self.grid = Some(grid);
     }
 
-    /// The lowest port of a switch that nothing is plugged into.
+    /// The lowest free port of a switch.
     pub fn free_port(&self, switch: SwitchId) -> Option<PortNumber> {
         let count = self.switches.get(switch.index())?.port_count;
         (0..count)
@@ -217,7 +217,7 @@ impl TopologyBuilder {
     }
 }
 
-/// Items grouped by switch: all items in one vector, and where each switch's begin.
+/// Items grouped by switch: all items in one vector, and the start of each switch's items.
 fn csr<T>(switch_count: usize, sorted: impl Iterator<Item = (SwitchId, T)>) -> (Vec<T>, Vec<u32>) {
     let mut items = Vec::new();
     let mut start = vec![0; switch_count + 1];
@@ -231,7 +231,7 @@ fn csr<T>(switch_count: usize, sorted: impl Iterator<Item = (SwitchId, T)>) -> (
     (items, start)
 }
 
-/// No two hosts, and no two switches, go by one name, given or by default.
+/// Checks that no two hosts, and no two switches, have the same name, given or by default.
 fn check_names<'a>(
     names: impl Iterator<Item = &'a Option<String>> + Clone,
     default_prefix: &str,
@@ -254,7 +254,7 @@ fn check_names<'a>(
     Ok(())
 }
 
-/// Every switch must reach every other: all from the first, and the first from all.
+/// Checks that every switch reaches every other: all from the first, and the first from all.
 fn check_connected(topology: &Topology) -> Result<(), FabricError> {
     let origin = topology.switch_of(HostId(0));
     for forwards in [true, false] {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_there_without_a_way_back_is_not_connected() {
+    fn switches_that_reach_each_other_in_one_direction_only_are_not_connected() {
         let mut builder = two_switches();
         builder.one_way_link((SwitchId(0), PortNumber(1)), (SwitchId(1), PortNumber(1))).unwrap();
         let lost = FabricError::NotConnected { from: SwitchId(1), to: SwitchId(0) };

@@ -1,4 +1,4 @@
-//! What is plugged into what: hosts, switches with numbered ports, directed links.
+//! Topologies: hosts, switches with numbered ports, directed links.
 
 mod builder;
 
@@ -48,11 +48,11 @@ impl fmt::Display for Vertex {
 /// A directed link. The port of a host is always 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// Where flits enter.
+    /// The end where flits enter.
     pub from: Vertex,
     /// The port at `from`.
     pub from_port: PortNumber,
-    /// Where flits leave.
+    /// The end where flits leave.
     pub to: Vertex,
     /// The port at `to`.
     pub to_port: PortNumber,
@@ -74,9 +74,9 @@ struct SwitchRecord {
 
 /// Hosts, switches and directed links, immutable and connected.
 ///
-/// Every host hangs on one switch by one link in each direction. Between two switches there may be any number of
+/// Every host is attached to one switch by one link in each direction. Between two switches there may be any number of
 /// links, in one direction or in both. Sizes: at most [`Topology::HOSTS_MAX`] hosts and [`Topology::SWITCHES_MAX`]
-/// switches; memory is a few dozen bytes a link.
+/// switches; memory is a few dozen bytes per link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     hosts: Vec<HostRecord>,
@@ -104,17 +104,17 @@ impl Topology {
     /// The most directed links a topology holds.
     pub const LINKS_MAX: u32 = 1 << 26;
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn host_count(&self) -> u32 {
         self.hosts.len() as u32
     }
 
-    /// How many switches there are.
+    /// The number of switches.
     pub fn switch_count(&self) -> u32 {
         self.switches.len() as u32
     }
 
-    /// How many directed links there are.
+    /// The number of directed links.
     pub fn link_count(&self) -> u32 {
         self.links.len() as u32
     }
@@ -139,7 +139,7 @@ impl Topology {
         self.links[link.index()]
     }
 
-    /// The same physical link the other way, if it can be used both ways.
+    /// The reverse direction of the physical link; `None` for a one-way link.
     pub fn reverse(&self, link: LinkId) -> Option<LinkId> {
         self.reverse[link.index()]
     }
@@ -149,7 +149,7 @@ impl Topology {
         self.links().filter(|&link| self.reverse(link).is_none_or(|reverse| link < reverse))
     }
 
-    /// The switch a host hangs on.
+    /// The switch that a host is attached to.
     pub fn switch_of(&self, host: HostId) -> SwitchId {
         self.hosts[host.index()].switch
     }
@@ -186,22 +186,22 @@ impl Topology {
             .filter_map(|&link| self.links[link.index()].to.switch().map(|neighbour| (link, neighbour)))
     }
 
-    /// How many ports a switch has, used and unused.
+    /// The number of ports of a switch, used and unused.
     pub fn port_count(&self, switch: SwitchId) -> u32 {
         self.switches[switch.index()].port_count
     }
 
-    /// How many links there are between switches, counted directed.
+    /// The number of directed links between switches.
     pub fn switch_link_count(&self) -> u32 {
         self.link_count() - 2 * self.host_count()
     }
 
-    /// A host's name: the one it was given, or `h7`.
+    /// A host's name: the given one, or `h7`.
     pub fn host_name(&self, host: HostId) -> String {
         self.hosts[host.index()].name.clone().unwrap_or_else(|| host.to_string())
     }
 
-    /// A switch's name: the one it was given, or `s7`.
+    /// A switch's name: the given one, or `s7`.
     pub fn switch_name(&self, switch: SwitchId) -> String {
         self.switches[switch.index()].name.clone().unwrap_or_else(|| switch.to_string())
     }
@@ -232,15 +232,15 @@ impl Topology {
         candidates.iter().copied().find(|&link| self.link_name(link) == name)
     }
 
-    /// The grid that the switches form, if this is a torus or a mesh. Switch and host of a place are then one node.
+    /// The grid that the switches form, if this is a torus or a mesh. Switch and host at a position are then one node.
     pub fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
 
-    /// The same topology as a grid.
+    /// The same topology, declared as a grid.
     ///
     /// # Errors
-    /// What the grid has that this topology has not.
+    /// The first difference between the grid and this topology.
     pub(crate) fn into_grid(
         mut self,
         shape: GridShape,
@@ -251,18 +251,18 @@ impl Topology {
         Ok(self)
     }
 
-    /// Whether a link is inside a node: between a host and its router where both are one (tori and meshes).
+    /// Whether a link is inside a node: between a host and its router if both are one node (tori and meshes).
     pub fn is_internal(&self, link: LinkId) -> bool {
         let Link { from, to, .. } = self.link(link);
         self.grid.is_some() && (from.host().is_some() || to.host().is_some())
     }
 
-    /// The rank of each switch, 0 at the top, where the topology has a natural one (fat trees).
+    /// The rank of each switch, 0 at the top, if the topology has natural ranks (fat trees).
     pub fn ranks(&self) -> Option<&[u32]> {
         self.ranks.as_deref()
     }
 
-    /// Whether between any two switches there is just one way that turns nowhere back: the switches form a tree.
+    /// Whether the switches form a tree: there is exactly one simple path between any two.
     pub fn is_tree(&self) -> bool {
         self.switch_link_count() == 2 * (self.switch_count() - 1)
             && self.links().all(|link| self.reverse(link).is_some())

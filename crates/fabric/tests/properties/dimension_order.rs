@@ -11,7 +11,7 @@ use treecast_fabric::{Channel, DimensionOrder, Routing, SwitchId, Topology, Virt
 use crate::up_down::check_joined;
 use crate::{cases, fabrics};
 
-/// Whether packets on these routes may wait for one another in a cycle.
+/// Whether the channel dependency graph of these routes has a cycle (Dally and Seitz), so that packets can deadlock.
 fn may_deadlock(topology: &Topology, channels: VirtualChannels) -> bool {
     let routing = Routing::DimensionOrder(DimensionOrder::new(topology, channels).unwrap());
     let mut graph: DiGraph<Channel, ()> = DiGraph::new();
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(cases(40))]
 
     #[test]
-    fn routes_are_minimal_and_joined(topology in fabrics::grid_fabric(), dateline in any::<bool>()) {
+    fn routes_are_minimal_and_connected(topology in fabrics::grid_fabric(), dateline in any::<bool>()) {
         let channels = if dateline { VirtualChannels::Dateline } else { VirtualChannels::None };
         let routing = Routing::DimensionOrder(DimensionOrder::new(&topology, channels).unwrap());
         for from in topology.hosts().step_by(3) {

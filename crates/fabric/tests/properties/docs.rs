@@ -1,10 +1,10 @@
-//! The examples of docs/fabrics.md are what they say.
+//! The examples of docs/fabrics.md are valid.
 
 use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy, read};
 
 const DOCS: &str = include_str!("../../../../docs/fabrics.md");
 
-/// The blocks of that kind.
+/// The code blocks of a kind.
 fn blocks(kind: &str) -> Vec<&'static str> {
     let start = format!("```{kind}\n");
     let found = DOCS.split(start.as_str()).skip(1).filter_map(|rest| rest.split("```").next());
@@ -18,7 +18,7 @@ fn every_file_of_the_documentation_is_read_and_routed() {
     for (kind, extension) in [("toml", "toml"), ("xml", "graphml"), ("ibnetdiscover", "ibnetdiscover")] {
         for text in blocks(kind) {
             let read = read::read(&format!("docs.{extension}"), text).unwrap();
-            assert_eq!(read::read("docs", text).as_ref(), Ok(&read), "its text tells its format too");
+            assert_eq!(read::read("docs", text).as_ref(), Ok(&read), "its text alone indicates its format");
             assert!(read.topology.host_count() >= 2);
             assert!(Fabric::new(read.topology, RoutingPolicy::Auto).is_ok());
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use treecast_fabric::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine};
 use treecast_fabric::{FabricError, Topology};
 
-/// An irregular fabric that the generator can make: 1 to 24 switches with 3 to 12 ports.
+/// A valid irregular fabric: 1 to 24 switches with 3 to 12 ports.
 pub fn irregular_fabric() -> impl Strategy<Value = Topology> {
     let numbers = (1..=24_u32, 3..=12_u32, 1..=60_u32, 0.0..=1.0_f64, any::<u64>());
     numbers.prop_filter_map("fewer ports than hosts", |(switches, ports, hosts, connectivity, seed)| {
@@ -26,14 +26,14 @@ pub fn grid_fabric() -> impl Strategy<Value = Topology> {
     (shapes, 2..=5_u32, 1..=3_u32).prop_map(|(shape, k, n)| grid(shape, k, n).unwrap())
 }
 
-/// A fat tree of at most 54 hosts, or two tiers with at most 18.
+/// A fat tree of at most 54 hosts, or a leaf-spine network of at most 18.
 pub fn tiered_fabric() -> impl Strategy<Value = Topology> {
     let two_tiers = (1..6_u32, 1..4_u32, 1..4_u32)
         .prop_map(|(leaves, spines, down)| leaf_spine(leaves, spines, leaves * down).unwrap());
     prop_oneof![(1..=3_u32).prop_map(|half| fat_tree(2 * half).unwrap()), two_tiers]
 }
 
-/// Any fabric whose links all go both ways.
+/// Any fabric without one-way links.
 pub fn two_way_fabric() -> impl Strategy<Value = Topology> {
     let two_way = grid_fabric().prop_filter("one-way links", |topology| {
         topology.grid().is_some_and(treecast_fabric::Grid::is_bidirectional)

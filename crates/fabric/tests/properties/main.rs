@@ -1,4 +1,4 @@
-//! What holds for every fabric, every file and every route.
+//! Properties of every fabric, file and route.
 
 mod dimension_order;
 mod docs;
@@ -13,7 +13,7 @@ mod up_down;
 
 use proptest::prelude::ProptestConfig;
 
-/// Runs that many cases; a failure prints the smallest input that fails.
+/// The number of cases; a failure prints the smallest failing input.
 fn cases(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }

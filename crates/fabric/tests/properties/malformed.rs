@@ -1,4 +1,4 @@
-//! Files that are wrong are answered with an error that names the file and a line of it, never with a panic.
+//! Invalid files are refused with an error that names the file and a line of it, never with a panic.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ const IBNETDISCOVER: &str = include_str!("../fixtures/fat-tree.ibnetdiscover");
 type Reader = fn(&str, &str) -> Result<Read, FabricError>;
 const READERS: [Reader; 4] = [read::toml, read::graphml, read::ibnetdiscover, read::read];
 
-/// Reads with every reader; what is read is routed too, what is refused names its place.
+/// Reads with every reader; a fabric that is read is routed too, an error names its line.
 fn read_all(text: &str) {
     let lines = text.split('\n').count();
     for reader in READERS {
@@ -34,7 +34,7 @@ fn read_all(text: &str) {
     }
 }
 
-/// A change: at a place, a piece of that length is replaced.
+/// A change: a piece of text at an offset is replaced.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, String)>> {
     let pieces = prop_oneof![
         "[0-9]{1,2}",
@@ -81,7 +81,7 @@ fn changed(text: &str, changes: &[(prop::sample::Index, usize, String)]) -> Stri
     characters.into_iter().collect()
 }
 
-/// A copy of a text with some lines doubled, dropped or swapped.
+/// A copy of a text with some lines duplicated, dropped or swapped.
 fn shuffled(text: &str, order: &[prop::sample::Index]) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     for pair in order.chunks_exact(2) {
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn any_order_of_lines_is_answered(order in prop::collection::vec(any::<prop::sample::Index>(), 2..8)) {
+    fn any_order_of_lines_is_read_or_refused(order in prop::collection::vec(any::<prop::sample::Index>(), 2..8)) {
         for text in [TOML, GRAPHML, IBNETDISCOVER] {
             read_all(&shuffled(text, &order));
         }
@@ -147,7 +147,7 @@ fn deep_nesting_is_answered() {
 }
 
 #[test]
-fn huge_numbers_are_answered() {
+fn huge_numbers_are_refused_without_a_panic() {
     for ports in ["1048577", "4294967295", "4294967296", "99999999999999999999"] {
         read_all(&TOML.replace("ports = 6", &format!("ports = {ports}")));
         read_all(&GRAPHML.replace(">6<", &format!(">{ports}<")));

@@ -1,4 +1,4 @@
-//! Remembered next links against a search for each target.
+//! Cached next links against a search for each target.
 
 use proptest::prelude::*;
 use treecast_fabric::{Fabric, FabricSpec, LinkId, NextLinks, Routing, SwitchId, Topology};
@@ -24,18 +24,18 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn they_are_the_links_of_shortest_legal_routes((topology, routing) in routed()) {
-        // Twice each: what is remembered is what was found.
+    fn next_links_are_those_of_shortest_legal_routes((topology, routing) in routed()) {
+        // Twice each: the second result comes from the cache.
         let targets = topology.switches().chain(topology.switches());
         agrees(&topology, &Routing::UpDown(routing), targets);
     }
 }
 
 #[test]
-fn a_wide_fat_tree_is_answered_without_a_search_and_alike() {
+fn a_wide_fat_tree_needs_no_search_for_the_same_links() {
     let fabric = Fabric::from_spec(&"fat-tree:k=30".parse::<FabricSpec>().unwrap()).unwrap();
     let count = fabric.topology().switch_count();
-    assert!(count > 1024, "more than are remembered");
+    assert!(count > 1024, "more than are cached");
     agrees(fabric.topology(), fabric.routing(), (0..count).step_by(97).map(SwitchId));
 }
 

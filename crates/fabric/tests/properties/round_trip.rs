@@ -1,4 +1,4 @@
-//! What a writer writes, its reader reads.
+//! A reader restores the topology that a writer wrote.
 
 use crate::{cases, fabrics};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn any_fabric() -> impl Strategy<Value = Topology> {
     prop_oneof![fabrics::irregular_fabric(), fabrics::grid_fabric(), fabrics::tiered_fabric(), pieced()]
 }
 
-/// A ring of switches put together in random order, with names, ranks and one-way links.
+/// A ring of switches built in random order, with names, ranks and one-way links.
 fn pieced() -> impl Strategy<Value = Topology> {
     let names = prop::collection::btree_set("[a-z&<>\"'\\\\][a-z &<>\"'\\\\]{0,5}x", 24);
     let order = Just((0..12).collect::<Vec<u32>>()).prop_shuffle();
@@ -83,7 +83,7 @@ fn control_characters_in_names_are_replaced_in_graphml() {
 }
 
 #[test]
-fn a_changed_grid_is_not_believed() {
+fn a_changed_grid_is_refused() {
     let text = grid(GridShape::Torus, 3, 2).unwrap().to_toml();
     let changed =
         text.replacen("from_port = 0\nto_port = 1\n", "from_port = 0\nto_port = 1\none_way = true\n", 1);
@@ -95,7 +95,7 @@ fn a_changed_grid_is_not_believed() {
 }
 
 #[test]
-fn two_one_way_links_are_not_a_link_of_a_grid() {
+fn two_one_way_links_are_not_one_link_of_a_grid() {
     let text = grid(GridShape::Mesh, 2, 1).unwrap().to_toml();
     let (rest, _) = text.split_once("[[link]]").unwrap();
     let way = |from: u32, to: u32| {
@@ -103,6 +103,6 @@ fn two_one_way_links_are_not_a_link_of_a_grid() {
         format!("{names}from_port = {from}\nto_port = {to}\none_way = true\n")
     };
     let error = read::toml("f.toml", &[rest, &way(0, 1), &way(1, 0)].concat()).unwrap_err().to_string();
-    let reason = "s0:0>s1:1 should be a link that goes both ways";
+    let reason = "s0:0>s1:1 should be bidirectional";
     assert_eq!(error, format!("f.toml:1: this is not mesh:k=2,n=1: {reason}"));
 }

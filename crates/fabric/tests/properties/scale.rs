@@ -1,4 +1,4 @@
-//! A fabric as large as a user may ask for.
+//! A large fabric.
 
 use treecast_fabric::{Fabric, FabricSpec, HostId, RouteFinder, SwitchId};
 
@@ -14,7 +14,7 @@ fn ten_thousand_hosts_on_a_thousand_switches_are_routed() {
         let distances = routing.distances(topology, target);
         for from in topology.switches() {
             let links = distances.from(from, false).unwrap();
-            assert!(u32::from(links) <= routing.level(from) + routing.level(target), "over the root at most");
+            assert!(u32::from(links) <= routing.level(from) + routing.level(target), "at most over the root");
         }
     }
     let route = RouteFinder::new(topology, fabric.routing()).route(HostId(0), HostId(9_999));

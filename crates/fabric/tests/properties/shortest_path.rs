@@ -22,13 +22,13 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn the_next_links_are_all_that_come_nearer(topology in any_fabric()) {
+    fn the_next_links_are_all_that_reduce_the_distance(topology in any_fabric()) {
         let fabric = routed(topology);
         let topology = fabric.topology();
         let graph = plain(topology, |_| true);
         let mut next = NextLinks::new(topology, fabric.routing()).unwrap();
         for at in topology.switches() {
-            // Costs from `at`, and from each neighbour: one fewer means nearer.
+            // Distances from `at` and from each neighbour: one less means nearer.
             let from = |switch: SwitchId| dijkstra(&graph, NodeIndex::new(switch.index()), None, |_| 1_u32);
             let here = from(at);
             let neighbours: Vec<_> =
@@ -93,7 +93,7 @@ fn on_a_tree_the_routes_are_those_of_up_and_down() {
 }
 
 #[test]
-fn every_routing_says_how_many_virtual_channels_its_links_have() {
+fn every_routing_has_the_requested_virtual_channels() {
     let count = |spec: &str, policy: &str| {
         let topology = spec.parse::<treecast_fabric::FabricSpec>().unwrap().topology().unwrap();
         Fabric::new(topology, policy.parse().unwrap()).unwrap().routing().virtual_channel_count()

@@ -1,4 +1,4 @@
-//! The way up of a tree worm against a look at every switch.
+//! The path up of a tree worm against an examination of every switch.
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use treecast_fabric::{LinkId, SwitchId, Topology, UpDown};
 
 use crate::{cases, up_down::routed};
 
-/// Links up from each switch to the nearest that reaches all targets.
+/// The number of links up from each switch to the nearest one that reaches all targets.
 fn heights(topology: &Topology, routing: &UpDown, targets: &FixedBitSet) -> Vec<Option<u16>> {
     let mut heights = vec![None; topology.switch_count() as usize];
     for switch in routing.top_down() {
@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(cases(100))]
 
     #[test]
-    fn a_worm_goes_up_the_shortest_ways_to_where_all_targets_are_below(
+    fn a_worm_goes_up_on_shortest_paths_to_a_switch_above_all_targets(
         (topology, routing) in routed(),
         targets in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
     ) {

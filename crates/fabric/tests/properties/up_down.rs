@@ -1,4 +1,4 @@
-//! Up*/down* routing against searches that know nothing of it.
+//! Up*/down* routing against independent searches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ fn doubled(topology: &Topology, routing: &UpDown, target: SwitchId) -> BTreeMap<
     for link in topology.links() {
         let ends = topology.link(link);
         let (Vertex::Switch(from), Vertex::Switch(to)) = (ends.from, ends.to) else { continue };
-        // Edges are turned round: the search starts at the target.
+        // Edges are reversed: the search starts at the target.
         let up = (routing.level(to), to) < (routing.level(from), from);
         let steps: &[(bool, bool)] = if up { &[(false, false)] } else { &[(false, true), (true, true)] };
         for &(before, after) in steps {
@@ -56,7 +56,7 @@ fn doubled(topology: &Topology, routing: &UpDown, target: SwitchId) -> BTreeMap<
     nodes.into_iter().filter_map(|(state, node)| costs.get(&node).map(|&cost| (state, cost))).collect()
 }
 
-/// A two-way fabric with an up*/down* routing over it: from its ranks, or from some root.
+/// A fabric without one-way links, with up*/down* routing from its ranks or from some root.
 pub fn routed() -> impl Strategy<Value = (Topology, UpDown)> {
     (fabrics::two_way_fabric(), any::<prop::sample::Index>(), any::<bool>()).prop_map(
         |(topology, root, own)| {
@@ -67,7 +67,7 @@ pub fn routed() -> impl Strategy<Value = (Topology, UpDown)> {
     )
 }
 
-/// Follows links from a host's switch to the target, taking the choices in turn; panics where the way breaks a rule.
+/// Follows links from a host's switch to the target, rotating the choices; panics if the path breaks a rule.
 fn walk(
     topology: &Topology,
     routing: &UpDown,
@@ -95,7 +95,7 @@ fn walk(
     seen.len() - 1
 }
 
-/// Which channel may be waited for while which is held, for these routes.
+/// The channel dependency graph of these routes (Dally and Seitz): a packet that holds one channel may wait for another.
 pub fn dependencies(routes: impl IntoIterator<Item = Vec<Channel>>) -> DiGraph<Channel, ()> {
     let mut graph = DiGraph::new();
     let mut nodes: BTreeMap<Channel, NodeIndex> = BTreeMap::new();
@@ -109,7 +109,7 @@ pub fn dependencies(routes: impl IntoIterator<Item = Vec<Channel>>) -> DiGraph<C
     graph
 }
 
-/// Every pair of links that some packet may take one after the other, as routes of two.
+/// Every pair of links that a packet may take in succession, as routes of two links.
 fn legal_turns(topology: &Topology, routing: &UpDown) -> Vec<Vec<Channel>> {
     let mut turns = Vec::new();
     for target in topology.switches() {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn distances_are_those_of_an_independent_search((topology, routing) in routed()) {
+    fn distances_agree_with_an_independent_search((topology, routing) in routed()) {
         let graph = plain(&topology, |_| true);
         for target in topology.switches() {
             let distances = routing.distances(&topology, target);
@@ -153,7 +153,7 @@ proptest! {
                     prop_assert_eq!(found, expected.get(&(switch, gone_down)).copied());
                     let shortest = unrestricted[&NodeIndex::new(switch.index())];
                     prop_assert!(found.is_none_or(|links| links >= shortest));
-                    // Between the tops of a tree there need be no way up, then down; hosts always have one.
+                    // Two tops of a tree may have no route up, then down; hosts always have one.
                     let has_hosts = [switch, target].iter().all(|&at| !topology.hosts_of(at).is_empty());
                     if topology.is_tree() && has_hosts && !gone_down {
                         prop_assert_eq!(found, Some(shortest));
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn any_shortest_way_arrives_in_the_stated_number_of_links(
+    fn any_shortest_path_has_the_stated_number_of_links(
         (topology, routing) in routed(),
         choices in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
     ) {
@@ -179,14 +179,14 @@ proptest! {
     }
 
     #[test]
-    fn neither_ups_nor_downs_nor_waits_form_a_cycle((topology, routing) in routed()) {
+    fn links_up_links_down_and_waits_form_no_cycle((topology, routing) in routed()) {
         prop_assert!(!is_cyclic_directed(&plain(&topology, |link| routing.is_up(&topology, link))));
         prop_assert!(!is_cyclic_directed(&plain(&topology, |link| !routing.is_up(&topology, link))));
         prop_assert!(!is_cyclic_directed(&dependencies(legal_turns(&topology, &routing))));
     }
 
     #[test]
-    fn reach_is_what_a_search_downwards_finds((topology, routing) in routed()) {
+    fn reach_agrees_with_a_downward_search((topology, routing) in routed()) {
         let downs = plain(&topology, |link| !routing.is_up(&topology, link));
         let reached = |from: SwitchId| {
             let mut search = Bfs::new(&downs, NodeIndex::new(from.index()));
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn ranks_are_taken_where_all_hosts_have_a_route(
+    fn ranks_are_accepted_if_all_hosts_have_a_route(
         topology in fabrics::irregular_fabric(),
         ranks in prop::collection::vec(0..4_u32, 24),
     ) {
@@ -307,7 +307,7 @@ fn plain_shortest_paths_on_a_ring_wait_in_a_cycle() {
 }
 
 #[test]
-fn ranks_that_part_hosts_are_refused() {
+fn ranks_that_separate_hosts_are_refused() {
     // Two tops, 0 and 1; 2 is below both, 3 below 0 only, 4 below 1 only.
     let links = [(2, 0), (2, 1), (3, 0), (4, 1)];
     let ranked = |hosts: &[u32]| {
@@ -327,7 +327,7 @@ fn ranks_that_part_hosts_are_refused() {
 }
 
 #[test]
-fn a_line_of_switches_as_long_as_can_be_routed_is_routed() {
+fn the_longest_line_of_switches_is_routed() {
     let line = |count: u32| {
         let links: Vec<(u32, u32)> = (1..count).map(|switch| (switch - 1, switch)).collect();
         let topology = switches(count, &links, &[0, count - 1]).build().unwrap();

@@ -1,4 +1,4 @@
-//! Addresses as people write them: names, ports, and files of them.
+//! Parses the addresses of members: host names, ports, and files of them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use crate::NodeError;
 
-/// The port of a host that is given without one.
+/// The default UDP port.
 pub const PORT: u16 = 7_700;
 
-/// A longer file is no list of members.
+/// The longest file of members, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a host is: `host:port`, `192.0.2.1:7000`, `[2001:db8::1]:7000`, or any of them without the port, which is [`PORT`]
-/// then. A name is looked up; if it has addresses of both kinds, that of IPv4 is taken.
+/// The address of a host: `host:port`, `192.0.2.1:7000`, `[2001:db8::1]:7000`, or one of them without a port, which is then
+/// [`PORT`]. Host names are resolved; IPv4 addresses are preferred.
 ///
 /// # Errors
 /// [`NodeError::Members`]: the text is no address, or the name cannot be resolved.
@@ -52,7 +52,7 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// The members that a file names, one a line as [`resolve`] takes them, from member 0 on. What follows a `#` is a comment.
+/// The members in a file: one per line, as [`resolve`] parses them, from member 0 on. A `#` begins a comment.
 ///
 /// # Errors
 /// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice; a
@@ -63,10 +63,10 @@ pub fn read_members(path: &Path) -> Result<Vec<SocketAddr>, NodeError> {
     parse_members(&text, &path.display().to_string())
 }
 
-/// The members that a text names, as in a file that [`read_members`] reads; `source` is what messages call it.
+/// The members in a text with the format of [`read_members`]; `source` names it in messages.
 ///
 /// # Errors
-/// Those of [`read_members`], but for reading.
+/// Those of [`read_members`], except for reading.
 pub fn parse_members(text: &str, source: &str) -> Result<Vec<SocketAddr>, NodeError> {
     let wrong = |what: String| NodeError::Members(format!("{source}{what}"));
     let mut members: Vec<(usize, SocketAddr)> = Vec::new();
@@ -82,7 +82,7 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<SocketAddr>, NodeEr
         members.push((line, address));
     }
     if members.is_empty() {
-        return Err(wrong(": it names no members".into()));
+        return Err(wrong(": no members".into()));
     }
     Ok(members.into_iter().map(|(_, address)| address).collect())
 }
@@ -91,13 +91,13 @@ fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let length = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
     if length > FILE_BYTES_MAX {
-        return Err(io::Error::other("it is longer than a list of members can be"));
+        return Err(io::Error::other("the file is too long for a list of members"));
     }
     Ok(text)
 }
 
-/// Which of the members a node is that listens at `own`: the one with its address, or, for a node that listens at all
-/// addresses of its machine, the one with its port and any of them.
+/// The number of the member that listens at `own`: the member with that address, or, for a node that listens at the unspecified
+/// address, the member with its port and an address of this machine.
 pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize, NodeError> {
     let is_own = |member: &SocketAddr| {
         *member == own
@@ -110,44 +110,42 @@ pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize,
     match (found.next(), found.next()) {
         (Some(place), None) => Ok(place),
         (Some(one), Some(other)) => Err(NodeError::Members(format!(
-            "this node, at {own}, is member {one} and member {other}: let it listen at one of their addresses"
+            "this node, at {own}, is member {one} and member {other}: bind it to one of their addresses"
         ))),
         (None, _) => Err(NodeError::Members(format!(
-            "this node listens at {own}, which is none of the members: {}",
-            named(members)
+            "this node listens at {own}, which is not the address of a member: {}",
+            list(members)
         ))),
     }
 }
 
-/// The one of the members that is an address of this machine: where a node is to listen that takes part in their group.
+/// The member that has an address of this machine: the address at which this machine's node listens.
 ///
 /// # Errors
-/// [`NodeError::Members`], if none of them or several are.
+/// [`NodeError::Members`], if no member or several members have one.
 pub fn find_here(members: &[SocketAddr]) -> Result<SocketAddr, NodeError> {
     let here: Vec<SocketAddr> = members.iter().copied().filter(|member| is_here(member.ip())).collect();
     match here[..] {
         [one] => Ok(one),
-        [] => {
-            Err(NodeError::Members(format!("no member is at an address of this machine: {}", named(members))))
-        }
+        [] => Err(NodeError::Members(format!("no member has an address of this machine: {}", list(members)))),
         _ => Err(NodeError::Members(format!(
-            "several members are at addresses of this machine, so say which of them this node is: {}",
-            named(&here)
+            "several members have addresses of this machine: bind the node to one of them: {}",
+            list(&here)
         ))),
     }
 }
 
-/// Whether an address is one of this machine: a socket can be bound to it.
+/// Whether an address belongs to this machine: a socket can be bound to it.
 fn is_here(ip: IpAddr) -> bool {
     !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Addresses for a message, not too many.
-fn named(members: &[SocketAddr]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<String> = members.iter().take(SHOWN).map(ToString::to_string).collect();
-    let others = members.len().saturating_sub(SHOWN);
-    if others == 0 { shown.join(", ") } else { format!("{} and {others} others", shown.join(", ")) }
+/// A list of addresses for a message, up to a bound.
+fn list(members: &[SocketAddr]) -> String {
+    const NAMED_MAX: usize = 8;
+    let named: Vec<String> = members.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let others = members.len().saturating_sub(NAMED_MAX);
+    if others == 0 { named.join(", ") } else { format!("{} and {others} others", named.join(", ")) }
 }
 
 #[cfg(test)]
@@ -155,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_they_are_written() {
+    fn addresses_are_parsed() {
         for (text, expected) in [
             ("192.0.2.1:7000", "192.0.2.1:7000"),
             ("192.0.2.1", "192.0.2.1:7700"),
@@ -183,30 +181,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_members() {
+    fn members_are_read_from_a_file() {
         let members = read_text("# ours\n10.0.0.1:7000 # the root\n\n  10.0.0.2\r\n[::1]:9\n").unwrap();
         let members: Vec<String> = members.iter().map(ToString::to_string).collect();
         assert_eq!(members, ["10.0.0.1:7000", "10.0.0.2:7700", "[::1]:9"]);
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_named_with_its_line() {
+    fn errors_in_a_file_name_the_line() {
         let wrong = |text: &str| read_text(text).unwrap_err();
         assert_eq!(
             wrong("10.0.0.1\n10.0.0.2\n\n10.0.0.1:7700\n"),
             "FILE, line 4: 10.0.0.1:7700 is given twice, before in line 1"
         );
-        assert_eq!(wrong("\n# nobody\n"), "FILE: it names no members");
+        assert_eq!(wrong("\n# none\n"), "FILE: no members");
         assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: n 2 is no address"));
         assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: cannot resolve host nobody.invalid"));
         let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(error, "/dev/zero could not be read: it is longer than a list of members can be");
+        assert_eq!(error, "/dev/zero could not be read: the file is too long for a list of members");
         let error = read_members(Path::new("/no/such")).unwrap_err().to_string();
         assert!(error.starts_with("/no/such could not be read: "), "{error}");
     }
 
     #[test]
-    fn the_member_of_this_machine_is_found() {
+    fn the_member_on_this_machine_is_found() {
         let find = |members: &[&str]| {
             let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
             find_here(&members).map(|found| found.to_string()).map_err(|error| error.to_string())
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_at_all_addresses_finds_itself_by_its_port() {
+    fn a_node_at_the_unspecified_address_finds_itself_by_its_port() {
         let find = |own: &str, members: &[&str]| {
             let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
             find_own(own.parse().unwrap(), &members).map_err(|error| error.to_string())
@@ -225,7 +223,9 @@ mod tests {
         assert_eq!(find("0.0.0.0:7", &["192.0.2.1:7", "127.0.0.1:8", "127.0.0.1:7"]), Ok(2));
         assert_eq!(find("192.0.2.1:7", &["127.0.0.1:7", "192.0.2.1:7"]), Ok(1));
         assert!(
-            find("127.0.0.1:7", &["127.0.0.2:7"]).unwrap_err().ends_with("none of the members: 127.0.0.2:7")
+            find("127.0.0.1:7", &["127.0.0.2:7"])
+                .unwrap_err()
+                .ends_with("not the address of a member: 127.0.0.2:7")
         );
         let both = find("0.0.0.0:7", &["127.0.0.1:7", "127.0.0.2:7"]).unwrap_err();
         assert!(both.contains("is member 0 and member 1"), "{both}");

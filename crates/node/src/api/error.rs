@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of nodes and groups.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,49 +10,47 @@ use treecast_proto::{Ending, GroupId, MemberLoss, Refused};
 
 use crate::JoinStatus;
 
-/// What can go wrong with a node or a group.
+/// An error of a node or a group.
 #[derive(Debug, Error)]
 pub enum NodeError {
-    /// The socket cannot be opened.
-    #[error("cannot listen at {address}: {source}{}", advice(.source))]
+    /// The socket cannot be bound.
+    #[error("cannot listen at {address}: {source}{}", hint(.source))]
     Bind {
-        /// Where.
+        /// The address to bind.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no such engine.
-    #[error("there is no engine {0}: known are auto, user and ebpf")]
+    /// An unknown engine.
+    #[error("invalid engine {0}: expected auto, user or ebpf")]
     NoSuchEngine(String),
     /// The kernel's packet path cannot be used.
     #[error(transparent)]
     Kernel(#[from] EbpfError),
-    /// The daemon of this host refuses something, or is gone.
+    /// The daemon of this host refuses a request, or has ended.
     #[error("{0}")]
     Daemon(String),
-    /// A daemon's policy is wrong.
+    /// A daemon's policy is invalid.
     #[error("{0}")]
     Policy(String),
-    /// The system refuses something else.
+    /// A system call has failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// What the call was for.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Datagrams are longer than the network carries.
-    #[error(
-        "datagrams of {datagram_bytes} bytes do not fit through the network: give the group a smaller mtu_bytes"
-    )]
+    /// Datagrams exceed the MTU of the network.
+    #[error("datagrams of {datagram_bytes} bytes exceed the MTU of the network: set a smaller mtu_bytes")]
     DatagramTooLong {
-        /// How long they are, with their IP header.
+        /// Their length in bytes, with the IP header.
         datagram_bytes: usize,
     },
-    /// There is no such tree.
+    /// The scheme has no tree for these members.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The members' addresses are wrong.
+    /// The list of members is invalid.
     #[error("{0}")]
     Members(String),
     /// Not all members joined before the root's timeout.
@@ -80,31 +78,31 @@ pub enum NodeError {
     /// Members have not taken their places in the tree in time.
     #[error("{}", unanswered(.0))]
     Unanswered(Vec<Unanswered>),
-    /// The node's protocol refuses it.
+    /// The protocol refuses a request.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The group is over.
+    /// The group has ended.
     #[error("{0}")]
     Ended(Ending),
-    /// The time is over.
-    #[error("nothing has come within the time given")]
+    /// The timeout is over.
+    #[error("timed out")]
     TimedOut,
-    /// A message is longer than the room for it.
-    #[error("the message has {message_bytes} bytes, and there is room for {room_bytes}")]
+    /// The buffer is too small for the message.
+    #[error("the message has {message_bytes} bytes, and the buffer {room_bytes}")]
     TooLong {
-        /// How long the message is.
+        /// The length of the message, in bytes.
         message_bytes: u64,
-        /// How much room there is.
+        /// The length of the buffer, in bytes.
         room_bytes: u64,
     },
-    /// Only the root sends, and only others receive.
-    #[error("member {member} is{} the root of group {group}, and only {} may do this", if *.is_root { "" } else { " not" }, if *.is_root { "others" } else { "the root" })]
+    /// Only the root sends, and only the other members receive.
+    #[error("member {member} is{} the root of group {group}, and only {}", if *.is_root { "" } else { " not" }, if *.is_root { "other members receive" } else { "the root sends" })]
     WrongSide {
         /// The group.
         group: GroupId,
-        /// Who asks.
+        /// This member.
         member: u32,
-        /// Whether it is the root.
+        /// Whether this member is the root.
         is_root: bool,
     },
     /// The node has been closed.
@@ -112,49 +110,49 @@ pub enum NodeError {
     NodeClosed,
 }
 
-/// A member that has not answered yet.
+/// A member that has not taken its place in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("member {member}{} has not answered in time", address.map(|address| format!(" at {address}")).unwrap_or_default())]
+#[error("member {member}{} has not answered within the timeout", address.map(|address| format!(" at {address}")).unwrap_or_default())]
 pub struct Unanswered {
-    /// Its number.
+    /// The member's number.
     pub member: u32,
-    /// Where its node should be.
+    /// The address of its node, if it was a member from the beginning.
     pub address: Option<SocketAddr>,
 }
 
 impl NodeError {
-    /// Whether what was waited for has not come in the time given.
-    pub const fn is_about_time(&self) -> bool {
+    /// Whether the error is a timeout.
+    pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut | Self::Unanswered(_) | Self::Incomplete(_) | Self::JoinFailed { .. })
     }
 }
 
-/// A member that others go on without.
+/// A member that was lost; the others continue without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("member {member}{} is lost: {loss}", address.map(|address| format!(" at {address}")).unwrap_or_default())]
 pub struct Lost {
-    /// Its number.
+    /// The member's number.
     pub member: u32,
-    /// Where its node was, if it was a member from the beginning.
+    /// The address of its node, if it was a member from the beginning.
     pub address: Option<SocketAddr>,
-    /// Why.
+    /// The reason.
     pub loss: MemberLoss,
 }
 
 fn unanswered(all: &[Unanswered]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<String> = all.iter().take(SHOWN).map(ToString::to_string).collect();
-    match all.len().saturating_sub(SHOWN) {
-        0 => shown.join("; "),
-        others => format!("{}; and {others} others", shown.join("; ")),
+    const NAMED_MAX: usize = 8;
+    let named: Vec<String> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    match all.len().saturating_sub(NAMED_MAX) {
+        0 => named.join("; "),
+        others => format!("{}; and {others} others", named.join("; ")),
     }
 }
 
-fn advice(error: &io::Error) -> &'static str {
+fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ": choose another port, or 0 for a free one",
-        io::ErrorKind::AddrNotAvailable => ": that is no address of this machine",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need rights",
+        io::ErrorKind::AddrNotAvailable => ": not an address of this machine",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 are privileged",
         _ => "",
     }
 }

@@ -1,4 +1,4 @@
-//! Settings of a node and of a group by their keys, for those who write them as text.
+//! The settings of nodes and groups by their keys, for callers with settings as text.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "engine",
         expected: "auto, user or ebpf",
-        about: "what plays the NIC: a thread of the process, or the kernel's packet path, for which it needs rights or the daemon; auto is the daemon if there is one, and else a thread",
+        about: "packet engine: a thread of the process, or the kernel's packet path, which needs rights or the daemon; auto is the daemon if there is one, and else a thread",
         get: |settings| settings.engine.to_string(),
         set: |settings, text| {
             settings.engine = text.parse().ok()?;
@@ -33,7 +33,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "socket",
         expected: "auto, or a path",
-        about: "where the daemon of this host listens",
+        about: "path of the daemon's socket",
         get: |settings| {
             settings.socket.as_ref().map_or_else(|| "auto".into(), |path| path.display().to_string())
         },
@@ -45,7 +45,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "buffer_bytes",
         expected: "a number of bytes from 4096 to 2^30",
-        about: "how large the socket's buffers should be; the system has bounds of its own",
+        about: "size of the socket's buffers, within the system's bounds",
         get: |settings| settings.buffer_bytes.to_string(),
         set: |settings, text| {
             settings.buffer_bytes = text.parse().ok().filter(|bytes| (4_096..=1 << 30).contains(bytes))?;
@@ -55,7 +55,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "spin_us",
         expected: "a number of microseconds up to 1000000",
-        about: "how long whoever waits looks again and again before it sleeps",
+        about: "how long a waiting thread spins before it sleeps",
         get: |settings| settings.spin.as_micros().to_string(),
         set: |settings, text| {
             settings.spin = Duration::from_micros(text.parse().ok().filter(|&us| us <= 1_000_000)?);
@@ -65,20 +65,20 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "peer_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
-        about: "how long a neighbour may say nothing, though it is asked, before it is taken for dead",
+        about: "timeout after which a silent neighbour is suspected to have failed",
         get: |settings| (settings.protocol.peer_timeout.0 / 1_000_000).to_string(),
         set: |settings, text| {
-            let silence = milliseconds(text)?;
-            settings.protocol.peer_timeout = silence;
-            // A quiet neighbour is to be asked some times before that.
-            settings.protocol.keepalive = Nanoseconds(silence.0 / 8).min(Nanoseconds::from_ms(100));
+            let timeout = milliseconds(text)?;
+            settings.protocol.peer_timeout = timeout;
+            // Several keepalives fit into the timeout.
+            settings.protocol.keepalive = Nanoseconds(timeout.0 / 8).min(Nanoseconds::from_ms(100));
             Some(())
         },
     },
     Key {
         name: "join_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
-        about: "how long the root waits for a member that has never answered",
+        about: "timeout for a member that has never answered",
         get: |settings| (settings.protocol.join_timeout.0 / 1_000_000).to_string(),
         set: |settings, text| {
             settings.protocol.join_timeout = milliseconds(text)?;
@@ -95,7 +95,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "group",
         expected: "a number below 2^32",
-        about: "the group's number",
+        about: "number of the group",
         get: |settings| settings.group.to_string(),
         set: |settings, text| {
             settings.group = GroupId(text.parse().ok()?);
@@ -105,7 +105,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "root",
         expected: "a member's number",
-        about: "the root's place among the members, from 0",
+        about: "number of the root among the members, from 0",
         get: |settings| settings.root.to_string(),
         set: |settings, text| {
             settings.root = text.parse().ok()?;
@@ -114,8 +114,8 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "token",
-        expected: "some characters",
-        about: "what all members know and others do not",
+        expected: "a text",
+        about: "secret that all members share",
         get: |settings| settings.token.clone(),
         set: |settings, text| {
             settings.token = text.into();
@@ -125,7 +125,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
-        about: "how the tree is made",
+        about: "scheme of the tree",
         get: |settings| settings.scheme.as_ref().map_or_else(|| "auto".into(), ToString::to_string),
         set: |settings, text| {
             settings.scheme = if text == "auto" { None } else { Some(text.parse().ok()?) };
@@ -135,7 +135,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "offload",
         expected: "host, assisted or nic",
-        about: "who forwards",
+        about: "where packets are forwarded",
         get: |settings| settings.offload.to_string(),
         set: |settings, text| {
             settings.offload = text.parse().ok()?;
@@ -145,7 +145,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "message_bytes",
         expected: "a number of bytes up to 2^32",
-        about: "how long messages are, more or less",
+        about: "expected length of messages",
         get: |settings| settings.message_bytes.to_string(),
         set: |settings, text| {
             settings.message_bytes =
@@ -156,20 +156,20 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "slots",
         expected: "a power of two from 4 to 65536",
-        about: "how many packets each member holds",
+        about: "number of packets that each member holds",
         get: |settings| settings.slots.to_string(),
         set: |settings, text| {
-            let fits = |slots: &u32| {
+            let is_valid = |slots: &u32| {
                 slots.is_power_of_two() && (4..=treecast_wire::Table::SLOTS_MAX).contains(slots)
             };
-            settings.slots = text.parse().ok().filter(fits)?;
+            settings.slots = text.parse().ok().filter(is_valid)?;
             Some(())
         },
     },
     Key {
         name: "mtu_bytes",
         expected: "a number of bytes from 604 to 65535",
-        about: "the longest datagram that the network carries whole, with its IP header",
+        about: "longest unfragmented datagram, with its IP header",
         get: |settings| settings.mtu_bytes.to_string(),
         set: |settings, text| {
             settings.mtu_bytes = text.parse().ok().filter(|&bytes| bytes >= 604)?;
@@ -179,7 +179,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "admits",
         expected: "true or false",
-        about: "whether hosts that ask later become members",
+        about: "whether nodes can join the running group",
         get: |settings| settings.admits.to_string(),
         set: |settings, text| {
             settings.admits = text.parse().ok()?;
@@ -189,7 +189,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "bytes_per_s_max",
         expected: "none, or a number of bytes from 1",
-        about: "how fast the root sends at most, in bytes a second",
+        about: "rate limit of the root, in bytes per second",
         get: |settings| settings.bytes_per_s_max.map_or_else(|| "none".into(), |bytes| bytes.to_string()),
         set: |settings, text| {
             settings.bytes_per_s_max =
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_read_as_it_is_written() {
+    fn values_are_parsed_as_they_are_formatted() {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_node_are_read_as_they_are_written() {
+    fn settings_of_a_node_are_parsed_as_they_are_formatted() {
         let mut settings = NodeSettings::default();
         settings
             .set_all("engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn invalid_values_are_named() {
         let mut settings = GroupSettings::new(Vec::new());
         for wrong in [
             "slots=100",

@@ -117,8 +117,9 @@ impl Policy {
     /// # Errors
     /// [`NodeError::Policy`] with the file, the line and the problem.
     pub fn read(path: &Path) -> Result<Self, NodeError> {
-        let unread =
-            |why: &dyn fmt::Display| NodeError::Policy(format!("cannot read {}: {why}", path.display()));
+        let unread = |why: &dyn fmt::Display| {
+            NodeError::Policy(format!("{} could not be read: {why}", path.display()))
+        };
         let length = std::fs::metadata(path).map_err(|error| unread(&error))?.len();
         if length > FILE_BYTES_MAX {
             return Err(unread(&"the file is too long for a policy"));

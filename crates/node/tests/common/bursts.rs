@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use treecast_node::Group;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 const COUNT: usize = 20_000;
 
-/// So many come last, directly before the end.
+/// The last messages, directly before the close.
 const LAST: usize = 300;
 
-/// Numbers that look random and are the same each time (xorshift).
+/// Pseudo-random numbers, the same in each run (xorshift).
 struct Chance(u64);
 
 impl Chance {
@@ -28,7 +28,7 @@ fn message(number: usize) -> Vec<u8> {
     (0..number % 90).map(|place| (place * 31 + number * 7) as u8).collect()
 }
 
-/// Sends the messages of these numbers, with pauses between bursts.
+/// Sends the messages with these numbers, with pauses between bursts.
 fn send(root: &Group, numbers: Range<usize>, chance: &mut Chance) {
     let Range { mut start, end } = numbers;
     while start < end {
@@ -39,32 +39,32 @@ fn send(root: &Group, numbers: Range<usize>, chance: &mut Chance) {
     }
 }
 
-/// Receives all messages, with a pause after each so many of them, and the end.
+/// Receives all messages, with regular pauses, until the close.
 fn receive(member: &Group, row: usize, pause: Duration) {
     for number in 0..COUNT {
-        let received = member.receive(PATIENCE).unwrap();
+        let received = member.receive(TIMEOUT).unwrap();
         assert!(received.as_deref() == Some(&message(number)[..]), "message {number}");
         if number % row == row - 1 {
             std::thread::sleep(pause);
         }
     }
-    assert_eq!(member.receive(PATIENCE).unwrap(), None);
+    assert_eq!(member.receive(TIMEOUT).unwrap(), None);
 }
 
-/// The first of the groups is the root's; the others are read from, by some slowly. All arrives, once and in order, and nearly all
-/// was sent on by the kernel's packet path.
+/// The first group is the root's; the others receive, some of them slowly. All messages arrive once and in order, and the kernel's
+/// packet path forwards nearly all packets.
 pub fn check(groups: &[Group], seed: u64) {
     let (root, members) = groups.split_first().unwrap();
-    root.wait_until_ready(PATIENCE).unwrap();
+    root.wait_until_ready(TIMEOUT).unwrap();
     std::thread::scope(|scope| {
         for (member, (row, pause_us)) in members.iter().zip([(COUNT, 0), (50, 100), (2_000, 5_000)]) {
             scope.spawn(move || receive(member, row, Duration::from_micros(pause_us)));
         }
         send(root, 0..COUNT - LAST, &mut Chance(seed));
-        root.flush(PATIENCE).unwrap();
+        root.flush(TIMEOUT).unwrap();
         let (counters, counts) = (root.counters(), root.kernel_counters().unwrap());
         println!("bursts: {counters:?}, {counts:?}");
-        // While user space has the group, acknowledgments are passed up to it.
+        // While user space runs the group, it receives the acknowledgments.
         assert!(
             counts.fast_path.slow_path * 4 < counters.acks_received,
             "the program has the group: {counts:?}"
@@ -74,8 +74,8 @@ pub fn check(groups: &[Group], seed: u64) {
             "the program takes most of what it is given: {counts:?}"
         );
         assert_eq!(counts.fast_path.transmit_errors, 0);
-        // Closed directly behind them, the group loses none of the last.
+        // A close directly after them loses none of the last messages.
         (COUNT - LAST..COUNT).for_each(|number| root.send(&message(number)).unwrap());
-        assert_eq!(root.close(PATIENCE).unwrap(), []);
+        assert_eq!(root.close(TIMEOUT).unwrap(), []);
     });
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use treecast_node::{Group, GroupSettings, Node};
 
-pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+pub const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+/// Prints why a test is skipped, in one write to standard error: the test harness captures the output of passing tests.
 #[allow(dead_code, reason = "not all tests can be skipped")]
 pub fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
@@ -26,7 +26,7 @@ pub fn message(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|place| (place * 31 + number * 7) as u8).collect()
 }
 
-/// Everybody but the root receives these messages and the end, in threads of their own.
+/// All members but the root receive these messages and the close, each in its own thread.
 pub fn check_all(groups: Vec<Group>, root: usize, lengths: &[usize]) {
     let mut groups: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
     let sender = groups[root].take().unwrap();
@@ -34,18 +34,18 @@ pub fn check_all(groups: Vec<Group>, root: usize, lengths: &[usize]) {
         for group in groups.into_iter().flatten() {
             scope.spawn(move || {
                 for (number, &length) in lengths.iter().enumerate() {
-                    let received = group.receive(PATIENCE).unwrap();
+                    let received = group.receive(TIMEOUT).unwrap();
                     assert!(
                         received.as_deref() == Some(&message(number, length)[..]),
                         "message {number} of {length} bytes"
                     );
                 }
-                assert_eq!(group.receive(PATIENCE).unwrap(), None);
+                assert_eq!(group.receive(TIMEOUT).unwrap(), None);
             });
         }
         for (number, &length) in lengths.iter().enumerate() {
             sender.send(&message(number, length)).unwrap();
         }
-        assert_eq!(sender.close(PATIENCE).unwrap(), []);
+        assert_eq!(sender.close(TIMEOUT).unwrap(), []);
     });
 }

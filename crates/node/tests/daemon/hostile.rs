@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use treecast_node::{EngineChoice, GroupId, GroupSettings, Node, Policy};
 
 use crate::raw::{HELLO, ask, hear, raw, say};
-use crate::{PATIENCE, Served, client, engines, exchange, other};
+use crate::{Served, TIMEOUT, client, engines, exchange, other};
 
 /// A row of numbers from a seed (xorshift).
 struct Numbers(u64);
@@ -36,7 +36,7 @@ impl Numbers {
     }
 }
 
-/// Memory of somebody else.
+/// Mapped shared memory.
 struct Mapped {
     first: *mut u32,
     bytes: usize,
@@ -133,7 +133,7 @@ fn create_invalid_groups(
         let settings =
             GroupSettings { group: GroupId(group), slots: SLOTS as u32, ..GroupSettings::new(members) };
         let follower = member.group(&settings).unwrap();
-        follower.wait_until_ready(PATIENCE).unwrap();
+        follower.wait_until_ready(TIMEOUT).unwrap();
         let until = Instant::now() + Duration::from_millis(20 + numbers.next() % 60);
         while Instant::now() < until && !is_over.load(Ordering::SeqCst) {
             for _ in 0..numbers.next() % 50 {
@@ -248,8 +248,8 @@ fn invalid_values_in_shared_memory_end_only_their_own_group() {
         });
         // A group that is closed in order has lost no member.
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(sends.1.receive(PATIENCE).unwrap(), None));
-            assert!(sends.0.close(PATIENCE).unwrap().is_empty());
+            scope.spawn(|| assert_eq!(sends.1.receive(TIMEOUT).unwrap(), None));
+            assert!(sends.0.close(TIMEOUT).unwrap().is_empty());
         });
         drop((receives, here));
         let counters = served.end();
@@ -271,9 +271,9 @@ fn a_member_cannot_write_the_slots_that_are_retransmitted() {
             settings_message(1, &[there.address()])
         ),
     );
-    root.wait_until_ready(PATIENCE).unwrap();
+    root.wait_until_ready(TIMEOUT).unwrap();
     root.send(b"read only").unwrap();
-    root.flush(PATIENCE).unwrap();
+    root.flush(TIMEOUT).unwrap();
     let (_, descriptors) = ask(&socket, r#""poll_update""#);
     let bytes = 512 * SLOT_BYTES;
     assert!(Mapped::new(&descriptors[0], bytes, WRITABLE).is_err());

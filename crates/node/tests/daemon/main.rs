@@ -21,7 +21,7 @@ use treecast_node::{
 
 use raw::{HELLO, hear, raw, say};
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// A daemon in a thread of this process.
 struct Served {
@@ -35,7 +35,7 @@ impl Served {
         Self::with_groups_max(engine, policy, 1_024)
     }
 
-    /// A daemon whose tables have room for so many groups.
+    /// A daemon whose tables have room for `groups_max` groups.
     fn with_groups_max(engine: EngineChoice, policy: Policy, groups_max: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let bind = "127.0.0.1:0".parse().unwrap();
@@ -94,17 +94,17 @@ fn engines() -> Vec<EngineChoice> {
     engines
 }
 
-/// Says what a test does not do, past the test harness, which keeps what tests that pass print, and in one piece.
+/// Prints what a test skips, in one write to standard error: the test harness captures the output of passing tests.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// Messages go from the first to the second.
+/// Sends messages from the first group to the second.
 fn exchange(root: &Group, member: &Group, count: u32) {
     for number in 0..count {
         let message: Vec<u8> = (0..=number % 7 * 1_000).map(|byte| (byte + number) as u8).collect();
         root.send(&message).unwrap();
-        assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), message);
+        assert_eq!(member.receive(TIMEOUT).unwrap().unwrap(), message);
     }
 }
 
@@ -121,17 +121,17 @@ fn clients_send_and_receive_as_nodes_of_their_own_do() {
         for (settings, is_root) in groups {
             let (here, there) = (one.group(&settings).unwrap(), two.group(&settings).unwrap());
             let (root, member) = if is_root { (&here, &there) } else { (&there, &here) };
-            root.wait_until_ready(PATIENCE).unwrap();
+            root.wait_until_ready(TIMEOUT).unwrap();
             exchange(root, member, 200);
-            root.flush(PATIENCE).unwrap();
+            root.flush(TIMEOUT).unwrap();
             assert!(here.counters().acks_received + here.counters().accepted > 0);
             assert_eq!(here.kernel_counters().is_some(), engine == EngineChoice::Ebpf);
             std::thread::scope(|scope| {
-                scope.spawn(|| assert_eq!(member.receive(PATIENCE).unwrap(), None));
-                assert!(root.close(PATIENCE).unwrap().is_empty());
+                scope.spawn(|| assert_eq!(member.receive(TIMEOUT).unwrap(), None));
+                assert!(root.close(TIMEOUT).unwrap().is_empty());
             });
         }
-        one.close(PATIENCE).unwrap();
+        one.close(TIMEOUT).unwrap();
         let counters = served.end();
         assert_eq!((counters.clients, counters.refused, counters.invalid), (1, 0, 0));
     }
@@ -148,7 +148,7 @@ fn bursts_of_a_client_are_left_to_its_daemon_which_forgets_nothing() {
     }
 }
 
-/// Two clients of one daemon, each with a group whose other member is elsewhere.
+/// Two clients of one daemon, each with a group whose other member is at another node.
 #[test]
 fn clients_have_groups_side_by_side_and_see_each_others_not() {
     for engine in engines() {
@@ -166,7 +166,7 @@ fn clients_have_groups_side_by_side_and_see_each_others_not() {
         assert!(taken.to_string().contains("there is a group 1 at this node already"), "{taken}");
         drop(one);
         exchange(&second, &members[1], 20);
-        assert!(matches!(members[0].receive(PATIENCE), Err(NodeError::Ended(_))));
+        assert!(matches!(members[0].receive(TIMEOUT), Err(NodeError::Ended(_))));
     }
 }
 
@@ -186,25 +186,25 @@ fn a_group_is_open_with_each_offload_and_is_watched() {
                 };
                 let groups = [here.group(&settings).unwrap(), there.group(&settings).unwrap()];
                 let (root, member) = (&groups[root], &groups[1 - root]);
-                // Of more packets than there are slots.
+                // A message of more packets than slots.
                 let message = vec![7; 100_000];
                 std::thread::scope(|scope| {
                     scope.spawn(|| root.send(&message).unwrap());
-                    assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), message);
+                    assert_eq!(member.receive(TIMEOUT).unwrap().unwrap(), message);
                 });
                 let watched = member.watch().unwrap();
                 root.send(b"watched").unwrap();
                 let mut fds = [PollFd::new(&watched, PollFlags::IN)];
                 let time = Timespec { tv_sec: 20, tv_nsec: 0 };
                 assert_eq!(poll(&mut fds, Some(&time)), Ok(1), "{offload} {engine}");
-                assert_eq!(member.receive(PATIENCE).unwrap().unwrap(), b"watched");
+                assert_eq!(member.receive(TIMEOUT).unwrap().unwrap(), b"watched");
             }
         }
     }
 }
 
 #[test]
-fn a_daemon_that_ends_says_so_and_leaves_nothing() {
+fn a_daemon_that_stops_tells_its_clients_and_leaves_no_files() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let (here, there) = (client(&served.socket()), other());
     let settings = |root| GroupSettings {
@@ -219,24 +219,24 @@ fn a_daemon_that_ends_says_so_and_leaves_nothing() {
     let folder = served.socket().parent().unwrap().to_owned();
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     std::thread::scope(|scope| {
-        let waiting = [&pairs[0].1, &pairs[1].0].map(|group| scope.spawn(|| group.receive(PATIENCE)));
+        let waiting = [&pairs[0].1, &pairs[1].0].map(|group| scope.spawn(|| group.receive(TIMEOUT)));
         served.stopper.stop();
         for waits in waiting {
             let error = waits.join().unwrap().unwrap_err();
             assert!(matches!(error, NodeError::Ended(_) | NodeError::Daemon(_)), "{error}");
         }
     });
-    here.close(PATIENCE).unwrap();
+    here.close(TIMEOUT).unwrap();
     assert_eq!(served.end().clients, 1);
     assert!(!folder.join("node.sock").exists());
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
+fn a_stale_socket_is_replaced_but_one_in_use_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket(&folder);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // As a daemon that was killed leaves it.
+    // The socket of a daemon that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let bind = "127.0.0.1:0".parse().unwrap();
     let settings = NodeSettings { bind, engine: EngineChoice::User, ..NodeSettings::default() };
@@ -252,7 +252,7 @@ fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
 }
 
 #[test]
-fn a_policy_bounds_groups_memory_and_numbers() {
+fn a_policy_limits_groups_memory_and_numbers() {
     let text = "[[rule]]\nname = \"all\"\neverybody = true\ngroups_max = 2\nmemory_max = \"4M\"\nnumbers = [\"10-19\"]";
     let served = Served::new(EngineChoice::User, Policy::parse(text, "policy").unwrap());
     let (here, there) = (client(&served.socket()), other());
@@ -271,7 +271,7 @@ fn a_policy_bounds_groups_memory_and_numbers() {
     drop(kept);
     let big = GroupSettings { root: 1, ..settings(13, 4_096) };
     let root = there.group(&big).unwrap();
-    let error = until_accepted(|| here.group(&big)).receive(PATIENCE).unwrap_err().to_string();
+    let error = until_accepted(|| here.group(&big)).receive(TIMEOUT).unwrap_err().to_string();
     assert!(error.starts_with("rule \"all\" allows groups 4M of memory"), "{error}");
     drop(root);
 }

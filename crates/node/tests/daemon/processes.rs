@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Policy};
 
-use crate::{PATIENCE, Served, client, engines, exchange, other, skip};
+use crate::{Served, TIMEOUT, client, engines, exchange, other, skip};
 
 const NOBODY: u32 = 65_534;
 
-/// The user that clients are run as: another one, if this is root.
+/// The user that clients run as: another one, if the test runs as root.
 fn person() -> Option<u32> {
     rustix::process::getuid().is_root().then_some(NOBODY)
 }
 
-/// Everybody may have groups.
+/// A policy that allows groups to all users.
 fn policy(bounds: &str) -> Policy {
     Policy::parse(&format!("[[rule]]\nname = \"all\"\neverybody = true\n{bounds}"), "policy").unwrap()
 }
@@ -41,7 +41,7 @@ fn process(socket: &Path, does: &str, user: Option<u32>, peer: SocketAddr) -> Ch
     command.spawn().unwrap()
 }
 
-/// Reads what a process prints, until a line begins like this; the answer is its rest.
+/// Reads a process's output until a line with this prefix; returns the rest of the line.
 fn wait_for(child: &mut Child, beginning: &str) -> String {
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     loop {
@@ -78,7 +78,7 @@ fn a_client_process() {
             while let Some(message) = there.receive(None).unwrap() {
                 back.send(&message).unwrap();
             }
-            back.close(PATIENCE).unwrap();
+            back.close(TIMEOUT).unwrap();
             vec![there]
         }
         "hold" => (0..2).map(|more| node.group(&settings(group + more, more as usize)).unwrap()).collect(),
@@ -116,18 +116,18 @@ fn a_user_without_rights_sends_and_receives() {
         for number in 0..300_u32 {
             let message = vec![number as u8; (number as usize * 37) % 9_000];
             sends.send(&message).unwrap();
-            assert_eq!(receives.receive(PATIENCE).unwrap().unwrap(), message);
+            assert_eq!(receives.receive(TIMEOUT).unwrap().unwrap(), message);
         }
-        assert!(sends.close(PATIENCE).unwrap().is_empty());
-        assert_eq!(receives.receive(PATIENCE).unwrap(), None);
+        assert!(sends.close(TIMEOUT).unwrap().is_empty());
+        assert_eq!(receives.receive(TIMEOUT).unwrap(), None);
         assert!(child.wait().unwrap().success());
     }
 }
 
 #[test]
-fn a_client_that_is_killed_gives_everything_back() {
+fn a_killed_client_releases_everything() {
     for engine in engines() {
-        // The memory of two groups is all that there is, and places for four; they are taken again and again.
+        // The budget allows the memory of two groups, and four groups; clients use it repeatedly.
         let bounds = "groups_max = 2\nmemory_max = \"256K\"";
         let served = Served::with_groups_max(engine, policy(bounds), 4);
         let there = other();
@@ -146,12 +146,12 @@ fn a_client_that_is_killed_gives_everything_back() {
             let groups: Vec<Group> =
                 (0..2).map(|more| there.group(&settings(2 * round + more, more as usize)).unwrap()).collect();
             wait_for(&mut child, "ready");
-            groups[1].wait_until_ready(PATIENCE).unwrap();
-            groups[1].send(b"nobody reads this").unwrap();
-            // It is killed while it has a group as its root, and one as a member.
+            groups[1].wait_until_ready(TIMEOUT).unwrap();
+            groups[1].send(b"not read").unwrap();
+            // It is killed while it is the root of one group and a member of another.
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(matches!(groups[0].receive(PATIENCE), Err(NodeError::Ended(_))), "round {round}");
+            assert!(matches!(groups[0].receive(TIMEOUT), Err(NodeError::Ended(_))), "round {round}");
             let lost = loop {
                 let lost = groups[1].losses();
                 if !lost.is_empty() {
@@ -174,10 +174,10 @@ fn a_refusal_of_the_policy_reaches_the_process() {
     let mut child = process(&served.socket(), "refused 5", person(), there.address());
     assert_eq!(wait_for(&mut child, "why: "), "rule \"all\" allows groups 1000-1999, and not 5");
     assert!(child.wait().unwrap().success());
-    let Some(nobody) = person() else { return skip(&"a client of another user is for root") };
-    // Who has no rule has a node all the same, by a thread of its own.
+    let Some(user) = person() else { return skip(&"a client of another user is for root") };
+    // A user without a rule gets a node with a thread of its own.
     let served = Served::new(EngineChoice::User, Policy::default());
-    let mut child = process(&served.socket(), "hold 5", Some(nobody), there.address());
+    let mut child = process(&served.socket(), "hold 5", Some(user), there.address());
     assert_eq!(wait_for(&mut child, "engine: "), "user");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -1,14 +1,14 @@
-//! Answers out of what each switch reaches downwards, where every link joins neighbouring levels.
+//! Next links computed from what each switch reaches downwards, on fabrics where every link joins adjacent levels.
 //!
-//! There a link up leads one level up, and a link down one level down. So a route of `u` links up and `d` links down
+//! There each link up leads one level up, and each link down one level down. So a route of `u` links up and `d` links down
 //! from level `a` to level `b` has `a - u + d = b`: its length `u + d = 2u + b - a` depends on `u` alone, and
 //!
-//! - whoever has gone down, or reaches the target downwards (`u = 0` is then the least), takes any link down to a switch
-//!   that reaches it: all ways down to the target are equally long;
-//! - all others take the links up from which a switch that reaches the target is fewest links up. Those switches stand
-//!   `u` levels higher, and are looked for one level after the other, the lowest common level first.
+//! - a packet that has gone down, or at a switch that reaches the target downwards (`u = 0` is then the least), takes any
+//!   link down to a switch that reaches the target: all downward paths to the target are equally long;
+//! - any other packet takes the links up that lead to a switch that reaches the target with the fewest links up. Those
+//!   switches are `u` levels higher; the search goes level by level, the lowest common level first.
 //!
-//! That is the answer of a search over the whole fabric, but takes a bit a port, and on the way up the switches above.
+//! The result is that of a search over the whole fabric, at the cost of one bit per port, and upwards of the switches above.
 
 use fixedbitset::FixedBitSet;
 
@@ -20,17 +20,17 @@ pub(super) struct Levelled<'a> {
     routing: &'a UpDown,
     reach: &'a [FixedBitSet],
     levels: Vec<u32>,
-    /// The last round of the search that came to a switch in vain.
+    /// By switch, the last round of the search that failed there.
     failed: Vec<u64>,
     round: u64,
     answer: Vec<LinkId>,
 }
 
-/// More levels make the ways up so many that remembering pays.
+/// With more levels there are so many upward paths that the cache of the table is cheaper.
 const LEVELS_MAX: u32 = 8;
 
 impl<'a> Levelled<'a> {
-    /// `None` where some link joins levels that are not neighbours, or there are more than [`LEVELS_MAX`] levels.
+    /// `None` if some link joins levels that are not adjacent, or there are more than [`LEVELS_MAX`] levels.
     pub(super) fn new(topology: &'a Topology, routing: &'a UpDown) -> Option<Self> {
         let levels: Vec<u32> = topology.switches().map(|switch| routing.level(switch)).collect();
         let lowest = levels.iter().max()?;
@@ -64,7 +64,7 @@ impl<'a> Levelled<'a> {
             self.answer.extend(reaching.map(|&(link, _)| link));
             return &self.answer;
         }
-        // Whatever is above stands on a level from 0 on.
+        // Levels begin at 0.
         for links_left in 0..self.levels[at.index()] {
             self.round += 1;
             for &(link, next) in self.routing.links_up(at) {
@@ -83,8 +83,8 @@ impl<'a> Levelled<'a> {
         self.reach[from.index()][target.index()]
     }
 
-    /// Whether a switch that reaches the target stands just so many links up. In one round a switch is always asked for
-    /// the same number, as it has one level; so whoever failed once is not asked again.
+    /// Whether a switch that reaches the target is exactly this number of links up. Within one round the number for a switch
+    /// is always the same, since it has one level; so a switch that failed once is skipped.
     fn rises(&mut self, from: SwitchId, target: SwitchId, links_left: u32) -> bool {
         if links_left == 0 {
             return self.reaches(from, target);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_over_the_whole_fabric_finds_no_other_links() {
+    fn a_search_over_the_whole_fabric_finds_the_same_links() {
         for spec in
             ["star:3", "fat-tree:k=2", "fat-tree:k=4", "fat-tree:k=8", "mesh:k=4,n=2", "torus:k=4,n=3"]
         {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn ragged_trees_with_several_tops_are_answered_too() {
+    fn ragged_trees_with_several_tops_are_supported() {
         // Two tops over three middles over four leaves, not all joined, one pair joined twice.
         let links =
             [(2, 0), (2, 1), (3, 0), (3, 1), (4, 1), (5, 2), (6, 2), (6, 3), (7, 4), (8, 4), (8, 3), (5, 2)];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn links_within_a_level_and_long_lines_are_left_to_the_table() {
+    fn links_within_a_level_and_many_levels_use_the_table() {
         for spec in ["torus:k=5,n=1", "mesh:k=9,n=1"] {
             let topology = spec.parse::<FabricSpec>().unwrap().topology().unwrap();
             assert!(Levelled::new(&topology, &UpDown::new(&topology).unwrap()).is_none(), "{spec}");

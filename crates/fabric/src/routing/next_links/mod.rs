@@ -1,4 +1,4 @@
-//! The links that a packet may take next, remembered.
+//! The links that a packet may take next, cached.
 
 mod levelled;
 mod table;
@@ -11,9 +11,9 @@ use crate::{LinkId, SwitchId, Topology};
 
 /// The links that a packet may take next where routing is adaptive: those on a shortest legal route, lowest port first.
 ///
-/// Answers are remembered, so that asking again costs a few loads. The memory is bounded: what is remembered takes at
-/// most 128 MiB for the answers, and is forgotten all at once where more is asked for. Large fabrics of few levels, such
-/// as wide fat trees, are answered out of what each switch reaches downwards instead, with nothing remembered.
+/// Results are cached, so that a repeated query costs a few loads. The memory is bounded: the cache holds at most 128 MiB of
+/// results, and is cleared when it is full. On large fabrics of few levels, such as wide fat trees, results are computed
+/// from what each switch reaches downwards instead, without a cache.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId, NextLinks};
@@ -34,11 +34,11 @@ enum Way<'a> {
     Levelled(Levelled<'a>),
 }
 
-/// Up to so many switches every answer is remembered: 8 MiB.
+/// Up to this number of switches every result is cached: 8 MiB.
 const TABLE_SWITCHES_MAX: u32 = 1024;
 
 impl<'a> NextLinks<'a> {
-    /// Nothing asked yet. `None` in dimension order, where every packet has just one way: see
+    /// An empty cache. `None` in dimension order, where every packet has only one path: see
     /// [`RouteFinder`](crate::RouteFinder).
     pub fn new(topology: &'a Topology, routing: &'a Routing) -> Option<Self> {
         let adaptive = match routing {
@@ -57,8 +57,8 @@ impl<'a> NextLinks<'a> {
     }
 
     /// The links on a shortest legal route to a switch from another, in the order of their ports, for a packet that has or
-    /// has not gone down already. None at the target itself, and where no legal route is left. Shortest paths know no up
-    /// and down: there `gone_down` changes nothing.
+    /// has not gone down already. Empty at the target itself, and if there is no legal route. Shortest-path routing ignores
+    /// `gone_down`.
     pub fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> &[LinkId] {
         match &mut self.0 {
             Way::Table(table) => table.towards(target, at, gone_down),

@@ -1,30 +1,30 @@
-//! Answers remembered, a row a target.
+//! A cache of next links, one row per target.
 
 use super::super::{ShortestPath, UpDown};
 use crate::{LinkId, SwitchId, Topology};
 
-/// A routing that leaves packets a choice.
+/// An adaptive routing.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Adaptive<'a> {
     UpDown(&'a UpDown),
     ShortestPath(&'a ShortestPath),
 }
 
-/// The next links towards each target that was asked for, from everywhere: one search a target.
+/// The next links from every switch towards each queried target: one search per target.
 #[derive(Debug)]
 pub(super) struct Table<'a> {
     topology: &'a Topology,
     routing: Adaptive<'a>,
-    /// Entries a switch: before and after going down, or one where that changes nothing.
+    /// Entries per switch: before and after going down, or one if that makes no difference.
     states: usize,
-    /// For each target the numbers of the answers, entry `states * switch + gone_down`; empty where not asked for.
+    /// For each target the numbers of the results, entry `states * switch + gone_down`; empty if not queried yet.
     rows: Vec<Vec<u32>>,
     entries: usize,
     entries_max: usize,
     answers: Answers,
 }
 
-/// The most numbers of answers that are held: four bytes each.
+/// The most result numbers that are held: four bytes each.
 const ENTRIES_MAX: usize = 1 << 25;
 
 impl<'a> Table<'a> {
@@ -55,7 +55,7 @@ impl<'a> Table<'a> {
         self.answers.links(self.rows[target.index()][entry])
     }
 
-    /// Finds the answers towards a target, and forgets all others first where they would become too many.
+    /// Computes the results for a target; clears the cache first if it would become too large.
     fn fill(&mut self, target: SwitchId) {
         let count = self.rows.len();
         if self.entries + count * self.states > self.entries_max {
@@ -87,13 +87,13 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Lists of links, each held once: most targets are reached from a switch over one of a few lists.
+/// Lists of links, each stored once: most targets are reached from a switch over one of a few lists.
 #[derive(Debug)]
 struct Answers {
     links: Vec<LinkId>,
-    /// Where in `links` each list begins and ends.
+    /// The start and end of each list in `links`.
     spans: Vec<(u32, u32)>,
-    /// The lists that begin at each switch.
+    /// The lists of each switch.
     of_switch: Vec<Vec<u32>>,
     scratch: Vec<LinkId>,
 }
@@ -117,7 +117,7 @@ impl Answers {
         &self.links[begin as usize..end as usize]
     }
 
-    /// The number of a list of links out of a switch.
+    /// The number of a list of links that leave a switch.
     fn number(&mut self, at: SwitchId, links: impl Iterator<Item = LinkId>) -> u32 {
         self.scratch.clear();
         self.scratch.extend(links);
@@ -142,11 +142,11 @@ mod tests {
     use crate::FabricSpec;
 
     #[test]
-    fn a_full_table_forgets_and_still_answers() {
+    fn a_full_table_is_cleared_and_still_correct() {
         let topology = "icpp98".parse::<FabricSpec>().unwrap().topology().unwrap();
         let routing = UpDown::new(&topology).unwrap();
         let mut table = Table::new(&topology, Adaptive::UpDown(&routing));
-        // Three rows of eight switches before and after going down.
+        // Room for three rows of eight switches, before and after going down.
         table.entries_max = 3 * 8 * 2;
         for target in topology.switches().chain(topology.switches()) {
             let distances = routing.distances(&topology, target);
