@@ -1,4 +1,4 @@
-//! What a node and a group are set to.
+//! The settings of a node and of a group.
 
 use std::net::SocketAddr;
 
@@ -6,20 +6,20 @@ use treecast_wire::{Cookie, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, Seque
 
 use crate::{Nanoseconds, Refused};
 
-/// What holds for all groups of a node.
+/// The settings of all groups of a node.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A neighbour that has been asked for so long, and has said nothing, is taken for dead.
+    /// A neighbour that does not answer for this time is declared dead.
     pub peer_timeout: Nanoseconds,
-    /// How long the root waits for a member that has never answered.
+    /// How long the root waits for a member's first answer.
     pub join_timeout: Nanoseconds,
-    /// A quiet neighbour is asked for a sign of life as often. At most a quarter of `peer_timeout`.
+    /// The interval of keepalive probes to an idle child. At most a quarter of `peer_timeout`.
     pub keepalive: Nanoseconds,
-    /// The shortest wait before an answer is missed.
+    /// The minimum RTO (RFC 6298, section 2.4).
     pub min_rto: Nanoseconds,
-    /// The most groups.
+    /// The greatest number of groups.
     pub groups_max: usize,
-    /// The most memory of a group's slots, in bytes. A group that asks for more is not followed.
+    /// The greatest memory of a group's slots in bytes. A member does not join a group that needs more.
     pub slot_bytes_max: u64,
 }
 
@@ -39,42 +39,42 @@ impl Default for Settings {
 /// A group as its root sets it up.
 #[derive(Debug, Clone)]
 pub struct CreateGroup {
-    /// Its number.
+    /// The group's number.
     pub group: GroupId,
-    /// What tells it from others of that number: random.
+    /// The group's cookie: random.
     pub cookie: Cookie,
     /// The root's own number.
     pub root: MemberId,
-    /// Where each member's node is, by the member's number.
+    /// The address of each member's node, by the member's number.
     pub members: Vec<SocketAddr>,
-    /// Whom each member sends to, in that order, by the member's number. A tree with the root at its top; the number of a
-    /// child is above its parent's unless that is the root.
+    /// The children of each member in the order in which they are sent to, by the member's number. They form a tree below the root; the
+    /// number of a child is greater than its parent's unless that is the root.
     pub children: Vec<Vec<MemberId>>,
-    /// How many packets each member holds: a power of two from [`CreateGroup::SLOTS_MIN`] to [`Table::SLOTS_MAX`].
+    /// The number of slots of each member: a power of two from [`CreateGroup::SLOTS_MIN`] to [`Table::SLOTS_MAX`].
     pub slots: u32,
-    /// The longest payload of a packet, in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
+    /// The longest payload of a packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub offload: Offload,
     /// The number of the first packet.
     pub start: Sequence,
-    /// Whether hosts that ask later become members.
+    /// Whether hosts that join later become members.
     pub admits: bool,
-    /// How fast the root sends at most, in bytes a second of whole datagrams; none: as fast as the windows let it.
+    /// The pacing rate of the root in bytes per second of whole datagrams; `None`: no pacing, only windows.
     pub bytes_per_s_max: Option<u64>,
 }
 
 impl CreateGroup {
-    /// The fewest slots.
+    /// The least number of slots.
     pub const SLOTS_MIN: u32 = 4;
 
-    /// The most members.
+    /// The greatest number of members.
     pub const MEMBERS_MAX: usize = Table::NEIGHBOURS_MAX;
 
-    /// Each member's parent; the root has none.
+    /// The parent of each member; the root has none.
     ///
     /// # Errors
-    /// [`Refused`] for what is out of bounds, and for children that form no tree under the root.
+    /// [`Refused`] for numbers out of bounds, and for children that form no tree below the root.
     pub(crate) fn parents(&self) -> Result<Vec<Option<MemberId>>, Refused> {
         let within = |what, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) { Ok(()) } else { Err(Refused::Bounds { what, value, min, max }) }

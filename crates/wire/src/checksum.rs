@@ -1,25 +1,25 @@
 //! CRC-32C (RFC 9260, appendix A) over the payload and then the header.
 //!
-//! The payload goes first, so that whoever forwards a packet under a header of its own goes on from the payload's part as it
-//! came: what the root has put in is what every member checks, and a copy costs [`HEADER_BYTES`] of checksum.
+//! The payload comes first, so that a member that forwards a packet under its own header continues from the payload's part as it was
+//! received. Every member thus verifies what the root computed, and a copy costs the checksum of [`HEADER_BYTES`].
 
 use crate::HEADER_BYTES;
 use crate::layout::Layout;
 
-/// The CRC-32C of a payload, before its header.
+/// The CRC-32C of a payload, which that of the header continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PayloadChecksum(pub u32);
 
 impl PayloadChecksum {
-    /// That of no payload.
+    /// The checksum of an empty payload.
     pub const EMPTY: Self = Self(0);
 
-    /// That of these bytes.
+    /// The checksum of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(continued(0, bytes))
     }
 
-    /// The checksum of a packet with this payload: what its header says while the field itself is 0.
+    /// The checksum of a packet with this payload: that of its header with 0 in the checksum field.
     pub(crate) fn with_header(self, layout: &Layout) -> u32 {
         let mut header: [u8; HEADER_BYTES] = zerocopy::transmute!(*layout);
         header[Layout::CHECKSUM].fill(0);
@@ -27,29 +27,29 @@ impl PayloadChecksum {
     }
 }
 
-/// CRC-32C of what led to `checksum`, followed by `bytes`.
+/// Continues a CRC-32C by `bytes`.
 #[cfg(feature = "std")]
 fn continued(checksum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(checksum, bytes)
 }
 
-/// CRC-32C of what led to `checksum`, followed by `bytes`.
+/// Continues a CRC-32C by `bytes`.
 #[cfg(not(feature = "std"))]
 fn continued(checksum: u32, bytes: &[u8]) -> u32 {
     by_tables(checksum, bytes)
 }
 
-/// The same on any processor.
+/// The same without the processor's instruction.
 #[cfg(any(test, not(feature = "std")))]
 fn by_tables(checksum: u32, bytes: &[u8]) -> u32 {
     const TABLES: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISCSI);
-    // The library reverses the bits of what it is given to begin with, as the algorithm's definition does.
+    // The library reverses the bits of the initial value, as the definition of the algorithm does.
     let mut digest = TABLES.digest_with_initial((!checksum).reverse_bits());
     digest.update(bytes);
     digest.finalize()
 }
 
-/// Bytes with their checksum.
+/// A payload with its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload<'a> {
     bytes: &'a [u8],
@@ -57,7 +57,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// No bytes.
+    /// An empty payload.
     pub const EMPTY: Self = Self { bytes: &[], checksum: PayloadChecksum::EMPTY };
 
     /// Computes the checksum.
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn tables_and_instruction_give_the_same() {
-        let bytes: [u8; 1_500] = core::array::from_fn(|place| (place * 31) as u8);
+        let bytes: [u8; 1_500] = core::array::from_fn(|index| (index * 31) as u8);
         for length in (0..100).chain([1_408, 1_499, 1_500]) {
             let (front, rest) = bytes[..length].split_at(length / 3);
             let whole = continued(0, &bytes[..length]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_goes_on_where_it_was_left() {
+    fn a_checksum_continues_where_it_was_left() {
         assert_eq!(continued(continued(0, b"12345"), b"6789"), 0xe306_9283);
     }
 }

@@ -1,5 +1,5 @@
-//! Control messages: who is in the tree, who is lost, who comes and goes. Between the root and one member each; they are
-//! rare, and user space alone reads them.
+//! Control messages: the tree, and who joins and leaves it. Each is between the root and one member. They are rare, and only user space
+//! reads them.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -9,92 +9,91 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence};
 
-/// A control message. The epoch in its header is that of the tree it speaks of.
+/// A control message. The epoch in its header is that of the tree which it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Root to member: your place in the tree of this epoch.
     Table(Table),
-    /// Member to root: that place is taken.
+    /// Member to root: acknowledges the table of this epoch.
     TableAck,
     /// Member to root: this neighbour has been silent for too long.
     Suspect(MemberId),
-    /// Member to root: this child has forgotten what it had accepted.
+    /// Member to root: this child has lost what it had accepted.
     StateLost(MemberId),
-    /// A host to the root: it asks to be a member, also if it has been one before and has lost its memory. Its number is that
-    /// of [`Table::member`] in the answer.
+    /// Host to root: asks to be a member, also if it was one before it lost its memory. [`Table::member`] of the answer is its number.
     Join,
-    /// Member to root: it asks to leave.
+    /// Member to root: asks to leave.
     Leave,
-    /// Root to member, or to a host that asked: not a member, or no longer.
+    /// Root to member or host: it is not a member.
     Evicted(Eviction),
 }
 
-/// Why somebody is not a member.
+/// Why a host is not a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Eviction {
-    /// It was silent for too long, and others have gone on without it.
+    /// It was silent for too long and was declared dead.
     Silent,
-    /// It asked to leave, and is no longer needed.
+    /// It asked to leave, and the others do not need it any more.
     Left,
-    /// The group takes nobody in.
+    /// The group admits no late members.
     Refused,
-    /// The root gave up the group before it was closed.
+    /// The root aborted the group.
     Aborted,
     /// The group is closed, and every member has everything.
     Closed,
 }
 
-/// A member's place in the tree: a line of the group table.
+/// A member's place in the tree: its line of the group table.
 ///
-/// A table with many neighbours comes in parts, each with what the group agrees on and some neighbours.
+/// A table with many neighbours is sent in parts. Each part has the settings of the group and some of the neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// The receiver's own number.
     pub member: MemberId,
-    /// The epoch of the last table that this member has taken; 0: none. Whoever knows nothing of it has lost its memory.
+    /// The epoch of the last table that this member has acknowledged; 0: none. A member that has no such table has lost its memory.
     pub acked_epoch: u32,
-    /// The first packet that the receiver is to have, if it has none yet.
+    /// The first packet of a receiver that has none yet.
     pub start: Sequence,
-    /// How many packets a member holds at most: a power of two up to [`Table::SLOTS_MAX`].
+    /// The number of slots of each member: a power of two up to [`Table::SLOTS_MAX`].
     pub slots: u32,
-    /// The longest payload of a data packet, in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
+    /// The longest payload of a data packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub offload: Offload,
     /// This part's number, from 0.
     pub part: u16,
-    /// How many parts there are: 1 to [`Table::PARTS_MAX`].
+    /// The number of parts: 1 to [`Table::PARTS_MAX`].
     pub parts: u16,
     /// The neighbours of this part, at most [`Table::PART_NEIGHBOURS_MAX`]; children in the order in which they are sent to.
     pub neighbours: Vec<Neighbour>,
 }
 
 impl Table {
-    /// The most slots.
+    /// The greatest number of slots.
     pub const SLOTS_MAX: u32 = 1 << 16;
-    /// The shortest that the longest payload may be, in bytes: a part of a table fits in.
+    /// The least longest payload in bytes: a part of a table fits into it.
     pub const PAYLOAD_BYTES_MIN: u16 = 512;
-    /// The most neighbours in a part.
+    /// The greatest number of neighbours in a part.
     pub const PART_NEIGHBOURS_MAX: usize =
         (Self::PAYLOAD_BYTES_MIN as usize - size_of::<TableLayout>()) / size_of::<NeighbourLayout>();
-    /// The most parts: room for [`Table::NEIGHBOURS_MAX`].
+    /// The greatest number of parts, for [`Table::NEIGHBOURS_MAX`].
     pub const PARTS_MAX: u16 = (Self::NEIGHBOURS_MAX / Self::PART_NEIGHBOURS_MAX) as u16 + 1;
-    /// The most neighbours of a member.
+    /// The greatest number of neighbours of a member.
     pub const NEIGHBOURS_MAX: usize = 4_096;
 }
 
-/// Somebody a member has to do with.
+/// A neighbour in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Who it is.
+    /// Its number.
     pub member: MemberId,
-    /// What it is to the receiver of the table.
+    /// Whether it is above or below the receiver of the table.
     pub role: Role,
-    /// Where it is.
+    /// The address of its node.
     pub address: SocketAddr,
 }
 
-/// What a neighbour is.
+/// The role of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// It sends to the receiver of the table.
@@ -139,10 +138,10 @@ mod operation {
 }
 
 impl Control {
-    /// The meaning of a control packet's payload.
+    /// Reads the payload of a control packet.
     ///
     /// # Errors
-    /// [`Malformed::Control`] for one that is unknown, of another length, or with a field beyond its bounds.
+    /// [`Malformed::Control`] for an unknown operation, a wrong length, or a field out of range.
     pub fn read(operation: u32, payload: &[u8]) -> Result<Self, Malformed> {
         let malformed = Malformed::Control(operation);
         let number = || payload.try_into().map(u32::from_be_bytes).map_err(|_| malformed);
@@ -161,7 +160,7 @@ impl Control {
         }
     }
 
-    /// The payload.
+    /// Writes the payload.
     pub fn write(&self) -> Vec<u8> {
         match self {
             Self::Table(table) => table.write(),
@@ -171,7 +170,7 @@ impl Control {
         }
     }
 
-    /// What it is, for [`crate::Body::Control`].
+    /// The operation, for [`crate::Body::Control`].
     pub const fn operation(&self) -> u32 {
         match self {
             Self::Table(_) => operation::TABLE,
@@ -186,7 +185,7 @@ impl Control {
 }
 
 impl Eviction {
-    /// All of them, in the order of their numbers.
+    /// All reasons in the order of their numbers.
     const ALL: [Self; 5] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted, Self::Closed];
 }
 

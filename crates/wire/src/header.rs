@@ -1,4 +1,4 @@
-//! A packet: the checked view of its bytes, and its meaning.
+//! Packets: the checked view of their bytes, and their meaning.
 
 use zerocopy::FromBytes;
 use zerocopy::byteorder::network_endian::U64;
@@ -9,7 +9,7 @@ use crate::{
     Sequence, Timestamp, VERSION,
 };
 
-/// A datagram that is long enough and of this version: enough to find out whose it is.
+/// A datagram of sufficient length and of this version, whose group can be looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     layout: &'a Layout,
@@ -17,7 +17,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Looks at a datagram.
+    /// Checks the length and the version of a datagram.
     ///
     /// # Errors
     /// [`Malformed::Short`], [`Malformed::Version`].
@@ -31,17 +31,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The group that the packet says it belongs to.
+    /// The group in the header, which is not verified yet.
     pub fn group(&self) -> GroupId {
         GroupId(self.layout.group.get())
     }
 
-    /// What tells that group from others of its number.
+    /// The group's cookie in the header.
     pub fn cookie(&self) -> Cookie {
         Cookie(self.layout.cookie.get())
     }
 
-    /// Makes sure of the checksum and of every field.
+    /// Verifies the checksum and every field.
     ///
     /// # Errors
     /// All but those of [`View::new`].
@@ -65,51 +65,51 @@ impl<'a> View<'a> {
     }
 }
 
-/// A packet whose every field is valid.
+/// A packet, all fields of which are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What the header says.
+    /// The meaning of the header.
     pub header: Header,
-    /// What follows it.
+    /// The bytes behind the header.
     pub payload: Payload<'a>,
 }
 
-/// What a header says.
+/// The meaning of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The group.
+    /// The group's number.
     pub group: GroupId,
-    /// What tells it from others of its number.
+    /// The group's cookie.
     pub cookie: Cookie,
-    /// How often the group's tree has changed, as far as the sender knows; the first tree is 1.
+    /// The epoch of the tree, as far as the sender knows: the first tree has 1, and each change adds 1.
     pub epoch: u32,
-    /// The member that sent this copy: not the root, where others forward.
+    /// The member that sent this copy, which is not the root where a member forwards.
     pub sender: MemberId,
-    /// Of data, its number. Of an acknowledgment, the next one expected: all before it are accepted. Of a probe, the next one
+    /// Data: the packet's number. Acknowledgment: the next packet expected; all packets before it are accepted. Probe: the next packet
     /// that will be sent.
     pub sequence: Sequence,
-    /// When the copy was sent, by the sender's clock; of an acknowledgment, what the packet said that asked for it.
+    /// When the copy was sent; in an acknowledgment, the timestamp of the packet that requested it.
     pub timestamp: Timestamp,
-    /// What the packet is.
+    /// The kind of the packet.
     pub body: Body,
 }
 
-/// What a packet is.
+/// The kinds of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     /// A piece of a message.
     Data(Data),
-    /// How far the sender has come.
+    /// How far the sender is.
     Acknowledgment(Acknowledgment),
-    /// The same, and which packets the sender misses.
+    /// The same, and the packets that the sender misses (RFC 5740, section 4.3.1).
     Nak(Acknowledgment, Missing),
-    /// A question how far the receiver has come: asks for an acknowledgment.
+    /// Requests an acknowledgment.
     Probe,
     /// A control message: the payload is for [`crate::Control::read`].
     Control {
-        /// What the message is.
+        /// The kind of the message.
         operation: u32,
-        /// How long the payload is, in bytes.
+        /// The length of the payload in bytes.
         length: u32,
     },
 }
@@ -121,15 +121,15 @@ pub struct Data {
     pub message: u32,
     /// Where the piece begins, in bytes.
     pub offset: u64,
-    /// How long the piece is, in bytes: as long as the payload. 0 only of a message without bytes.
+    /// The length of the piece, which is that of the payload, in bytes; 0 only of an empty message.
     pub length: u32,
-    /// How long the whole message is, in bytes; at most [`MESSAGE_BYTES_MAX`].
+    /// The length of the whole message in bytes, at most [`MESSAGE_BYTES_MAX`].
     pub message_length: u64,
-    /// Asks for an acknowledgment.
+    /// Whether an acknowledgment is requested.
     pub ack_requested: bool,
-    /// Sent before.
+    /// Whether it was sent to this child before.
     pub retransmitted: bool,
-    /// No message: the root sends nothing more.
+    /// Whether the packet closes the group: it is no piece of a message, and the last packet.
     pub close: bool,
 }
 
@@ -146,21 +146,21 @@ impl Data {
     }
 }
 
-/// How far a member has come, beside [`Header::sequence`].
+/// How far a member is, beside [`Header::sequence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledgment {
-    /// All before this number are accepted by every member of the sender's subtree.
+    /// Packets before this number are accepted by every member of the sender's subtree.
     pub stable: Sequence,
-    /// How many packets more would find a slot, from the next expected one on. Advice, not a credit.
+    /// The number of packets from the next expected one on that have a slot. It is advice: the receiver may drop packets all the same.
     pub receive_window: u32,
 }
 
-/// Packets that are missing: a bit a packet.
+/// Missing packets, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing {
     /// The packet of bit 0, which is missing.
     pub first: Sequence,
-    /// Bit i is set if the packet i behind the first is missing.
+    /// Bit i is set if the packet i behind the first one is missing.
     pub bits: u64,
 }
 

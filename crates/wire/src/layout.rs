@@ -1,4 +1,4 @@
-//! Where the fields of a header lie. Network byte order; fixed offsets, the same for every type, so that a program in the
+//! The layout of headers: network byte order, and fixed offsets that are the same for every kind of packet, so that a program in the
 //! kernel's packet path reads them without branches. docs/wire.md has the table.
 
 use core::mem::offset_of;
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::HEADER_BYTES;
 
-/// What every type has: 40 bytes, and 24 more that differ.
+/// A header: 40 bytes that all kinds have in common, and 24 bytes by kind.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Layout {
@@ -63,7 +63,7 @@ pub struct ControlLayout {
     pub reserved: [U64; 2],
 }
 
-/// The types.
+/// The kinds of packets.
 pub mod kind {
     pub const DATA: u8 = 1;
     pub const ACKNOWLEDGMENT: u8 = 2;

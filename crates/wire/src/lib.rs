@@ -1,9 +1,8 @@
 //! Packet formats of reliable multicast: a checked view of bytes, and a valid meaning.
 //!
-//! Every datagram is one [`HEADER_BYTES`] long header and a payload. A [`View`] has seen that the header is there and of
-//! this version, and hands out what is needed to find the group; [`View::check`] then makes sure of the checksum and of
-//! every field and gives the [`Packet`]. [`Header::write`] is the way back. docs/wire.md draws the layout and lists test
-//! vectors.
+//! Every datagram is a header of [`HEADER_BYTES`] and a payload. A [`View`] has checked the length and the version, and gives access to
+//! the fields that are needed to find the group; [`View::check`] then verifies the checksum and every field, and returns the [`Packet`].
+//! [`Header::write`] is the inverse. docs/wire.md has the layout and test vectors.
 //!
 //! ```
 //! use treecast_wire::{Body, Cookie, Data, GroupId, Header, MemberId, Payload, Sequence, Timestamp, View};
@@ -26,7 +25,7 @@
 //! # Ok::<(), treecast_wire::Malformed>(())
 //! ```
 //!
-//! The crate knows no clock and no socket, and allocates for control messages only.
+//! The crate uses no clock and no socket, and allocates for control messages only.
 
 #![no_std]
 
@@ -48,28 +47,28 @@ pub use treecast_terms::{GroupId, MemberId, Offload};
 
 use core::fmt;
 
-/// The length of the header.
+/// The length of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
 
 /// The version of the format, in the first byte.
 pub const VERSION: u8 = 1;
 
-/// The longest message: 4 GiB.
+/// The longest message in bytes: 4 GiB.
 pub const MESSAGE_BYTES_MAX: u64 = 1 << 32;
 
-/// The longest payload: a UDP datagram over IPv4 without options, less the header.
+/// The longest payload in bytes: that of a UDP datagram over IPv4 without options, less the header.
 pub const PAYLOAD_BYTES_MAX: usize = 65_507 - HEADER_BYTES;
 
-/// What tells a group from every other one that has had its number; drawn at random by the root.
+/// Distinguishes a group from all others with its number; drawn at random by the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
-/// A point in time of the clock of whoever sent the packet, in nanoseconds; an acknowledgment gives back that of the
-/// packet that asked for it. 0: none.
+/// The time at which a packet was sent, in nanoseconds of its sender's clock; 0: none. An acknowledgment returns the timestamp of the
+/// packet that requested it (RFC 7323, section 3.1).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
-/// Cookies keep others out of a group, and so do not get into logs.
+/// A cookie is a secret of its group, so that logs must not show it.
 impl fmt::Debug for Cookie {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Cookie(..)")

@@ -1,12 +1,12 @@
-//! Numbers that wrap.
+//! Sequence numbers.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The number of a packet in its group. It wraps, and is compared as RFC 1982 says: of two numbers less than 2^31 apart the
-/// earlier is before. Windows are far smaller ([`crate::Table::SLOTS_MAX`]).
+/// The number of a packet in its group. It wraps, and is compared by serial number arithmetic (RFC 1982), which is defined for numbers
+/// less than 2^31 apart; windows are far smaller ([`crate::Table::SLOTS_MAX`]).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(transparent)]
 pub struct Sequence(pub u32);
@@ -17,7 +17,7 @@ impl Sequence {
         self.distance_from(other) < 0
     }
 
-    /// How far this number is behind the other one; negative if it is before it.
+    /// The distance from the other number to this one; negative if this one is before it.
     pub const fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
@@ -32,7 +32,7 @@ impl Sequence {
         if self.is_before(other) { other } else { self }
     }
 
-    /// The numbers from this one to before the other; none if the other is not later.
+    /// The numbers from this one to before `end`; none if `end` is not later.
     pub fn until(self, end: Self) -> impl DoubleEndedIterator<Item = Self> {
         (0..end.distance_from(self).max(0) as u32).map(move |step| self + step)
     }
