@@ -181,27 +181,21 @@ mod tests {
         let mut hold = |left: &str, right: usize| {
             source.push_str(&format!("_Static_assert({left} == {right}, \"{left} is not {right}\");\n"));
         };
-        for (name, bytes, fields) in structures() {
-            let name = c_name(name);
-            hold(&format!("sizeof(struct {name})"), bytes);
-            for (field, offset) in fields {
-                hold(&format!("offsetof(struct {name}, {field})"), offset);
-            }
-        }
-        let of_proto: [(&str, usize, &[(&str, usize)]); 6] = [
-            ("flow_state", size_of::<FlowState>(), FlowState::FIELDS),
-            ("child_state", size_of::<ChildState>(), ChildState::FIELDS),
-            ("expected", size_of::<Expected>(), Expected::FIELDS),
-            ("rtt", size_of::<Rtt>(), Rtt::FIELDS),
-            ("congestion_window", size_of::<CongestionWindow>(), CongestionWindow::FIELDS),
-            ("counters", size_of::<GroupCounters>(), GroupCounters::FIELDS),
-        ];
-        for (name, bytes, fields) in of_proto {
+        let mut hold_structure = |name: &str, bytes: usize, fields: &[(&str, usize)]| {
             hold(&format!("sizeof(struct {name})"), bytes);
             for (field, offset) in fields {
                 hold(&format!("offsetof(struct {name}, {field})"), *offset);
             }
+        };
+        for (name, bytes, fields) in structures() {
+            hold_structure(&c_name(name), bytes, &fields);
         }
+        hold_structure("flow_state", size_of::<FlowState>(), FlowState::FIELDS);
+        hold_structure("child_state", size_of::<ChildState>(), ChildState::FIELDS);
+        hold_structure("expected", size_of::<Expected>(), Expected::FIELDS);
+        hold_structure("rtt", size_of::<Rtt>(), Rtt::FIELDS);
+        hold_structure("congestion_window", size_of::<CongestionWindow>(), CongestionWindow::FIELDS);
+        hold_structure("counters", size_of::<GroupCounters>(), GroupCounters::FIELDS);
         let numbers = [
             ("OWNER_NONE", OWNER_NONE),
             ("OWNER_USER", OWNER_USER),
