@@ -61,7 +61,7 @@ const LOAD_CASES: [LoadCase; 10] = [
         degree: 3,
         ..DEFAULT
     },
-    LoadCase { name: "default: tree, 3-way, wire only", scheme: "tree-worm", degree: 3, ..UNICAST },
+    LoadCase { name: "default: tree, 3-path, wire only", scheme: "tree-worm", degree: 3, ..UNICAST },
     LoadCase { name: "default: unicast, wire only", ..UNICAST },
     LoadCase { name: "torus k=8: unicast, wire only", fabric: "torus:k=8,n=2", cycles: 100_000, ..UNICAST },
     LoadCase {

@@ -51,7 +51,7 @@ proptest! {
     }
 
     /// Where every buffer has room for everything that there is, and each link has one channel, flits never wait for one
-    /// another on the way.
+    /// another on the path.
     #[test]
     fn with_room_for_everything_wormhole_switching_is_virtual_cut_through(case in cases()) {
         let case = case.on_one_channel();

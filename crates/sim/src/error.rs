@@ -45,9 +45,9 @@ pub enum SimError {
         /// The applied load.
         load: f64,
     },
-    /// Bursts that alone go beyond the bound of multicasts under way.
+    /// Bursts that alone go beyond the bound of multicasts under path.
     #[error(
-        "bursts of {size} multicasts do not fit a bound of {most} under way: give smaller ones, or a higher backlog_max"
+        "bursts of {size} multicasts do not fit a bound of {most} under path: give smaller ones, or a higher backlog_max"
     )]
     Burst {
         /// Multicasts at once.
@@ -75,7 +75,7 @@ pub enum SimError {
         /// Cycles of the run.
         cycles: Cycles,
     },
-    /// A bound of no multicasts under way.
+    /// A bound of no multicasts under path.
     #[error("at least one multicast must be allowed to be under way (backlog_max)")]
     NoBacklog,
     /// A precision out of range.

@@ -39,11 +39,11 @@ mod multicast;
 mod observer;
 mod outcome;
 mod parameters;
+mod path;
 mod run;
 mod setting;
 mod simulator;
 mod trace;
-mod way;
 
 pub use deadlock::{DEADLOCK_INTERVAL, Deadlock, Wait};
 pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDocument, WaitDocument};

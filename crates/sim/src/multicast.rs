@@ -8,7 +8,7 @@ use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::parameters::Parameters;
-use crate::way::{Way, WayFinder};
+use crate::path::{PathFinder, WormPath};
 use treecast_terms::Offload;
 
 /// What sets a multicast apart from others in the same run.
@@ -28,7 +28,7 @@ pub(crate) struct RunningWorm {
     pub kind: WormKind,
     /// Its receivers among the participants, those on one host together.
     pub receivers: Range<u32>,
-    pub way: Way,
+    pub path: WormPath,
 }
 
 /// A member that takes part.
@@ -66,7 +66,7 @@ impl Multicast {
     ) -> Result<Self, SimError> {
         let packets = packet_count(occasion.message, parameters.packet_flits)?;
         let placement = *plan.placement();
-        let finder = WayFinder::new(fabric, plan, parameters);
+        let finder = PathFinder::new(fabric, plan, parameters);
         let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
         let mut worms = Vec::with_capacity(plan.worms().len());
         for worm in plan.worms() {
@@ -77,7 +77,7 @@ impl Multicast {
             worms.push(RunningWorm {
                 kind: worm.kind,
                 receivers: first as u32..participants.len() as u32,
-                way: finder.way(worm),
+                path: finder.path(worm),
             });
         }
         let mut by_member: Vec<(MemberId, u32)> =
@@ -156,7 +156,7 @@ impl Multicast {
 
     /// The longest packet with its header that any of the worms begins with: payload and header.
     pub fn longest_packet(&self) -> (Flits, Flits) {
-        let header = self.worms.iter().map(|worm| worm.way.header).max().unwrap_or_default();
+        let header = self.worms.iter().map(|worm| worm.path.header).max().unwrap_or_default();
         (self.payload(0), header)
     }
 }

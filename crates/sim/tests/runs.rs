@@ -217,7 +217,7 @@ fn worms_that_several_ports_could_serve_deliver_every_packet_once() {
 
 #[test]
 fn full_buffers_hold_worms_back_and_are_emptied_again() {
-    // Sixteen packets to each of 31 hosts through buffers of one packet, nothing but the wire in the way.
+    // Sixteen packets to each of 31 hosts through buffers of one packet, nothing but the wire in the path.
     let (fabric, plan) = broadcast("icpp98", "separate");
     let wide: Parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0".parse().unwrap();
     let narrow: Parameters =

@@ -21,8 +21,8 @@ use crate::error::SimError;
 use crate::multicast::Multicast;
 use crate::observer::Observer;
 use crate::parameters::Switching;
+use crate::path::WormPath;
 use crate::setting::{Ending, Setting};
-use crate::way::Way;
 use host::Hosts;
 use network::Network;
 
@@ -34,7 +34,7 @@ struct PacketId {
     packet: u32,
 }
 
-/// A multicast under way.
+/// A multicast under path.
 #[derive(Debug)]
 struct Underway {
     multicast: Multicast,
@@ -67,8 +67,8 @@ impl Multicasts {
         self.0.get_mut(&number).expect("the multicast is under way")
     }
 
-    fn way(&mut self, id: PacketId) -> &mut Way {
-        &mut self.underway(id.multicast).multicast.worms[id.worm as usize].way
+    fn path(&mut self, id: PacketId) -> &mut WormPath {
+        &mut self.underway(id.multicast).multicast.worms[id.worm as usize].path
     }
 
     /// A packet lies in a participant's memory; whether that was the last one.
@@ -185,7 +185,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let buffer = self.setting.parameters.buffer_flits;
         if self.setting.parameters.switching == Switching::Wormhole {
             let fields =
-                multicast.worms.iter().map(|worm| self.network.router.longest_fields(&worm.way)).max();
+                multicast.worms.iter().map(|worm| self.network.router.flits_to_route_max(&worm.path)).max();
             if let Some(header) = fields.filter(|&fields| fields > buffer) {
                 return Err(SimError::HeaderExceedsBuffer { header: header.0, buffer: buffer.0 });
             }

@@ -9,8 +9,8 @@ use treecast_terms::{Cycles, Flits};
 use super::{Multicasts, PacketId};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::Switching;
+use crate::path::{Branch, Progress, Router, random_stream};
 use crate::setting::Setting;
-use crate::way::{Branch, Progress, Router, random_choices};
 
 /// A packet as it is on one link: further on it may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub(super) enum Sender {
 /// A link.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// How long a flit is on its way.
+    /// How long a flit is on its path.
     delay: Cycles,
     /// Flits on their way, each with its virtual channel and when it arrives.
     flying: VecDeque<(Cycles, u8, Flit)>,
@@ -163,7 +163,7 @@ impl<'a> Network<'a> {
             last_sent: vec![None; count],
             injections: topology.hosts().map(|_| None).collect(),
             inputs: topology.switches().map(inputs).collect(),
-            random: topology.switches().map(|switch| random_choices(setting.seed, switch)).collect(),
+            random: topology.switches().map(|switch| random_stream(setting.seed, switch)).collect(),
             last_taken: vec![None; count],
         }
     }
@@ -277,17 +277,17 @@ impl<'a> Network<'a> {
         let Buffer { flits, head, .. } = &mut self.buffers[buffer];
         let Some(first) = flits.front() else { return false };
         let packet = first.packet;
-        let way = multicasts.way(packet.id);
+        let path = multicasts.path(packet.id);
         let head = head.get_or_insert_with(|| Head {
             packet,
             decided: None,
             routed: None,
-            stripped: self.router.stripped(way, packet.progress).0,
+            stripped: self.router.stripped(path, packet.progress).0,
             copies: Vec::new(),
             left: 0,
         });
         let come = flits.len() as u64;
-        if head.decided.is_none() && come >= self.router.fields(way, packet.progress).0 {
+        if head.decided.is_none() && come >= self.router.flits_to_route(path, packet.progress).0 {
             head.decided = Some(now + self.setting.parameters.routing_delay);
         }
         let is_decided = head.decided.is_some_and(|decided| decided <= now);
@@ -298,7 +298,7 @@ impl<'a> Network<'a> {
         }
         head.routed = Some(now);
         let mut branches = Vec::new();
-        self.router.branches(way, switch, packet.progress, &mut branches);
+        self.router.branches(path, switch, packet.progress, &mut branches);
         head.copies = branches.into_iter().map(|branch| Copy { branch, output: None, sent: 0 }).collect();
         true
     }
@@ -336,10 +336,10 @@ impl<'a> Network<'a> {
         observer: &mut impl Observer,
     ) -> Option<Injection> {
         let payload = multicasts[&id.multicast].multicast.payload(id.packet);
-        let way = multicasts.way(id);
-        let packet = Packet { id, progress: way.begin(), length: (payload + way.header).0 };
+        let path = multicasts.path(id);
+        let packet = Packet { id, progress: path.initial_progress(), length: (payload + path.header).0 };
         let needed = if self.is_wormhole() { 1 } else { packet.length };
-        let entries = self.router.entries(way, host);
+        let entries = self.router.injection_channels(path, host);
         let channel = entries.into_iter().find(|&channel| self.room(channel) >= needed)?;
         self.hold(channel, Sender::Interface, packet.length);
         if !self.is_wormhole() {

@@ -1,4 +1,4 @@
-//! The multicasts under way.
+//! The multicasts under path.
 
 use std::ops::Index;
 
@@ -17,7 +17,7 @@ struct Entry {
     left: u32,
 }
 
-/// The multicasts under way: memory in proportion to the most that there have been at once.
+/// The multicasts under path: memory in proportion to the most that there have been at once.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     entries: Vec<Option<Entry>>,

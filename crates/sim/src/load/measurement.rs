@@ -56,7 +56,7 @@ pub struct LinkUtilization {
     pub link: Option<String>,
 }
 
-/// A multicast under way.
+/// A multicast under path.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     start: Cycles,
@@ -72,7 +72,7 @@ struct Batch {
     backlog: u128,
 }
 
-/// Takes down what happens in the cycles of a window. Memory is in proportion to links and to what is under way.
+/// Takes down what happens in the cycles of a window. Memory is in proportion to links and to what is under path.
 pub(crate) struct Measurement {
     window: Range<Cycles>,
     /// Where batches begin, and the end of the last.

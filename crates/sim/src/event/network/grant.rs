@@ -15,7 +15,7 @@ use super::{Copy, EventQueue, HELD, Live, Network, Output, Packet, Place};
 use crate::event::Event;
 use crate::observer::Observer;
 use crate::parameters::{Adaptive, Arbitration, Replication};
-use crate::way::Outputs;
+use crate::path::Outputs;
 
 impl Network<'_> {
     pub fn wake_output(&mut self, link: LinkId) {
@@ -59,8 +59,8 @@ impl Network<'_> {
         host: HostId,
     ) {
         let Some(&packet) = self.injections[host.index()].queue.front() else { return };
-        let way = &live[packet.slot].worms[packet.worm as usize].way;
-        let outputs = self.router.entries(way, host);
+        let path = &live[packet.slot].worms[packet.worm as usize].path;
+        let outputs = self.router.injection_channels(path, host);
         let times = outputs.iter().map(|&output| (self.available(events.now, output, packet.length), output));
         // Of the channels that come free first the lowest.
         let first = times.filter_map(|(time, output)| Some((time?, output))).min_by_key(|&(time, _)| time);

@@ -20,8 +20,8 @@ use super::live::{Live, Slot};
 use super::{Event, EventQueue};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::{Adaptive, Arbitration, Parameters};
+use crate::path::{Branch, Progress, Router, random_stream};
 use crate::setting::Setting;
-use crate::way::{Branch, Progress, Router, random_choices};
 
 /// An input buffer: a virtual channel of a link into a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ impl<'a> Network<'a> {
         let (topology, parameters) = (setting.fabric.topology(), setting.parameters);
         let virtual_channels = u32::from(setting.fabric.routing().virtual_channel_count());
         let links = topology.link_count() as usize;
-        let stream = |switch| random_choices(setting.seed, switch);
+        let stream = |switch| random_stream(setting.seed, switch);
         let chooses = parameters.adaptive == Adaptive::Random;
         Self {
             topology,
@@ -171,9 +171,9 @@ impl<'a> Network<'a> {
     pub fn inject(&mut self, live: &Live, host: HostId, copy: PacketCopy) {
         let PacketCopy { slot, worm, packet } = copy;
         let multicast = &live[slot];
-        let way = &multicast.worms[worm as usize].way;
-        let length = multicast.payload(packet) + way.header;
-        let progress = way.begin();
+        let path = &multicast.worms[worm as usize].path;
+        let length = multicast.payload(packet) + path.header;
+        let progress = path.initial_progress();
         self.injections[host.index()].queue.push_back(Packet {
             slot,
             worm,
@@ -190,9 +190,9 @@ impl<'a> Network<'a> {
         let at = self.switch_of(input);
         let state = &mut self.inputs[input.index()];
         let packet = state.queue[0];
-        let way = &mut live.get_mut(packet.slot).worms[packet.worm as usize].way;
-        state.length_onward = packet.length - self.router.stripped(way, packet.progress);
-        self.router.branches(way, at, packet.progress, &mut self.branches);
+        let path = &mut live.get_mut(packet.slot).worms[packet.worm as usize].path;
+        state.length_onward = packet.length - self.router.stripped(path, packet.progress);
+        self.router.branches(path, at, packet.progress, &mut self.branches);
         debug_assert!(!self.branches.is_empty(), "a worm goes on from every switch that it comes to");
         let copy = |branch| Copy { branch, is_listed: false, output: None };
         state.copies.extend(self.branches.drain(..).map(copy));
@@ -238,9 +238,9 @@ impl<'a> Network<'a> {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
         let gone = state.leaving.map_or(Cycles::ZERO, |leaving| leaving.gone());
-        let way = &live[slot].worms[worm as usize].way;
-        let read = arrival + Cycles(self.router.fields(way, progress).0 - 1);
-        let stripped = arrival + Cycles(self.router.stripped(way, progress).0);
+        let path = &live[slot].worms[worm as usize].path;
+        let read = arrival + Cycles(self.router.flits_to_route(path, progress).0 - 1);
+        let stripped = arrival + Cycles(self.router.stripped(path, progress).0);
         events.schedule((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
     }
 

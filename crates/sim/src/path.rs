@@ -13,7 +13,7 @@ use treecast_terms::Flits;
 
 use crate::parameters::{Adaptive, Headers, Parameters, RoutingStart};
 
-/// How far a packet has come on its way.
+/// How far a packet has come on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// A unicast that is routed as it goes: whether it has gone down.
@@ -25,7 +25,7 @@ pub(crate) enum Progress {
     /// Down a branch of its tree.
     Descending { branch: u32 },
     /// To a host: the way ends there.
-    Arriving,
+    Ejecting,
 }
 
 /// Channels of which any will do, the one to take first at the front.
@@ -40,26 +40,26 @@ pub(crate) struct Branch {
 
 /// A worm's way, as far as it is known beforehand.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct WormPath {
     /// The header that it begins with: one flit a byte. A tree worm's bit string has a bit a host of the fabric.
     pub header: Flits,
-    course: Course,
+    kind: PathKind,
 }
 
-impl Way {
+impl WormPath {
     /// The progress of a worm that enters the fabric.
-    pub fn begin(&self) -> Progress {
-        match &self.course {
-            Course::Local => unreachable!("local worms are not put into the fabric"),
-            Course::Adaptive { .. } => Progress::Adaptive { gone_down: false },
-            Course::Fixed { .. } => Progress::Fixed { passed: 0 },
-            Course::Tree(tree) => Progress::Ascending { links_left: tree.links_up },
+    pub fn initial_progress(&self) -> Progress {
+        match &self.kind {
+            PathKind::Local => unreachable!("local worms are not put into the fabric"),
+            PathKind::Adaptive { .. } => Progress::Adaptive { gone_down: false },
+            PathKind::Fixed { .. } => Progress::Fixed { passed: 0 },
+            PathKind::Tree(tree) => Progress::Ascending { links_left: tree.links_up },
         }
     }
 }
 
 #[derive(Debug)]
-enum Course {
+enum PathKind {
     /// Inside a host: no way at all.
     Local,
     /// To a host on some switch, by shortest legal routes.
@@ -105,33 +105,33 @@ struct TreeBranch {
 }
 
 /// Finds the ways of a plan's worms.
-pub(crate) struct WayFinder<'a> {
+pub(crate) struct PathFinder<'a> {
     fabric: &'a Fabric,
     placement: &'a Placement,
     parameters: &'a Parameters,
 }
 
-impl<'a> WayFinder<'a> {
+impl<'a> PathFinder<'a> {
     pub fn new(fabric: &'a Fabric, plan: &'a Plan, parameters: &'a Parameters) -> Self {
         Self { fabric, placement: plan.placement(), parameters }
     }
 
-    pub fn way(&self, worm: &Worm) -> Way {
-        let (header, course) = self.course(worm);
+    pub fn path(&self, worm: &Worm) -> WormPath {
+        let (header, kind) = self.header_and_kind(worm);
         let header = if self.parameters.headers == Headers::Free { Flits::ZERO } else { header };
-        Way { header, course }
+        WormPath { header, kind }
     }
 
-    /// The course of a worm, and how long its header is where headers count.
-    fn course(&self, worm: &Worm) -> (Flits, Course) {
+    /// The kind of a worm, and how long its header is where headers count.
+    fn header_and_kind(&self, worm: &Worm) -> (Flits, PathKind) {
         let (fabric, topology) = (self.fabric, self.fabric.topology());
         let host_of = |member| self.placement.host_of(member);
         let unicast_header = self.parameters.unicast_header_flits;
         match worm.kind {
-            WormKind::Local => (Flits::ZERO, Course::Local),
+            WormKind::Local => (Flits::ZERO, PathKind::Local),
             WormKind::Unicast if worm.route.is_empty() && is_adaptive(fabric.routing()) => {
                 let host = host_of(worm.to[0]);
-                (unicast_header, Course::Adaptive { host, switch: topology.switch_of(host) })
+                (unicast_header, PathKind::Adaptive { host, switch: topology.switch_of(host) })
             }
             WormKind::Unicast => {
                 let mut route = worm.route.clone();
@@ -140,16 +140,16 @@ impl<'a> WayFinder<'a> {
                         .route(host_of(worm.from), host_of(worm.to[0]));
                 }
                 let stops = stops(topology, &route);
-                (unicast_header, Course::Fixed { first: route[0], address: unicast_header, stops })
+                (unicast_header, PathKind::Fixed { first: route[0], address: unicast_header, stops })
             }
             WormKind::Path => {
                 let mut stops = stops(topology, &worm.route);
                 let header = set_path_header(topology, &mut stops, &worm.route);
-                (header, Course::Fixed { first: worm.route[0], address: Flits(1), stops })
+                (header, PathKind::Fixed { first: worm.route[0], address: Flits(1), stops })
             }
             WormKind::Tree => {
                 let header = Flits(u64::from(topology.host_count()).div_ceil(8));
-                (header, Course::Tree(Box::new(self.tree(worm))))
+                (header, PathKind::Tree(Box::new(self.tree(worm))))
             }
         }
     }
@@ -179,7 +179,7 @@ impl<'a> WayFinder<'a> {
 const ADAPTIVE_STREAM: u128 = 0x6164_6170 << 32;
 
 /// The random choices of a switch: of n free outputs it takes number `random_range(0..n)`.
-pub(crate) fn random_choices(seed: u64, switch: SwitchId) -> Pcg64 {
+pub(crate) fn random_stream(seed: u64, switch: SwitchId) -> Pcg64 {
     Pcg64::new(u128::from(seed), ADAPTIVE_STREAM + u128::from(switch.0))
 }
 
@@ -192,14 +192,14 @@ fn is_adaptive(routing: &Routing) -> bool {
 pub(crate) struct Router<'a> {
     fabric: &'a Fabric,
     parameters: &'a Parameters,
-    leeway: Leeway<'a>,
+    candidates: Candidates<'a>,
     /// Where routing is adaptive.
     next: Option<NextLinks<'a>>,
 }
 
 /// How much is left open to a packet that knows its links.
 #[derive(Clone, Copy)]
-struct Leeway<'a> {
+struct Candidates<'a> {
     topology: &'a Topology,
     /// How many channels of a link a packet may choose among; on tori and meshes routing has chosen.
     channels: u8,
@@ -207,7 +207,7 @@ struct Leeway<'a> {
     links_max: usize,
 }
 
-impl Leeway<'_> {
+impl Candidates<'_> {
     /// The channels of a link that a packet may take: into a host there is one, elsewhere as many as the routing leaves
     /// open.
     fn channels(self, channel: Channel) -> Outputs {
@@ -235,26 +235,26 @@ impl Leeway<'_> {
 impl<'a> Router<'a> {
     pub fn new(fabric: &'a Fabric, parameters: &'a Parameters) -> Self {
         let (topology, routing) = (fabric.topology(), fabric.routing());
-        let leeway = Leeway {
+        let candidates = Candidates {
             topology,
             channels: if is_adaptive(routing) { routing.virtual_channel_count() } else { 1 },
             links_max: if parameters.adaptive == Adaptive::Lowest { 1 } else { usize::MAX },
         };
-        Self { fabric, parameters, leeway, next: NextLinks::new(topology, routing) }
+        Self { fabric, parameters, candidates, next: NextLinks::new(topology, routing) }
     }
 
     /// The channels that a worm may enter the fabric by.
-    pub fn entries(&self, way: &Way, from: HostId) -> Outputs {
-        match &way.course {
-            Course::Fixed { first, .. } => self.leeway.channels(*first),
-            _ => self.leeway.link(self.fabric.topology().injection(from)),
+    pub fn injection_channels(&self, path: &WormPath, from: HostId) -> Outputs {
+        match &path.kind {
+            PathKind::Fixed { first, .. } => self.candidates.channels(*first),
+            _ => self.candidates.link(self.fabric.topology().injection(from)),
         }
     }
 
     /// How many header flits a switch takes off a packet.
-    pub fn stripped(&self, way: &Way, progress: Progress) -> Flits {
-        match (&way.course, progress) {
-            (Course::Fixed { stops, .. }, Progress::Fixed { passed })
+    pub fn stripped(&self, path: &WormPath, progress: Progress) -> Flits {
+        match (&path.kind, progress) {
+            (PathKind::Fixed { stops, .. }, Progress::Fixed { passed })
                 if self.parameters.headers == Headers::Counted =>
             {
                 stops[passed as usize].stripped
@@ -264,68 +264,72 @@ impl<'a> Router<'a> {
     }
 
     /// How many flits of a packet a switch must have before it can route it.
-    pub fn fields(&self, way: &Way, progress: Progress) -> Flits {
-        let stripped = self.stripped(way, progress);
-        let read = match &way.course {
+    pub fn flits_to_route(&self, path: &WormPath, progress: Progress) -> Flits {
+        let stripped = self.stripped(path, progress);
+        let read = match &path.kind {
             _ if self.parameters.routing_start == RoutingStart::FirstFlit => Flits(1),
             _ if self.parameters.headers == Headers::Free => Flits(1),
-            Course::Fixed { address, .. } => *address,
-            _ => way.header,
+            PathKind::Fixed { address, .. } => *address,
+            _ => path.header,
         };
         read.max(stripped).max(Flits(1))
     }
 
     /// The most flits of a worm's packets that some switch must have before it can route them.
-    pub fn longest_fields(&self, way: &Way) -> Flits {
-        match &way.course {
-            Course::Fixed { stops, .. } => {
-                let fields =
-                    (0..stops.len() as u32).map(|passed| self.fields(way, Progress::Fixed { passed }));
+    pub fn flits_to_route_max(&self, path: &WormPath) -> Flits {
+        match &path.kind {
+            PathKind::Fixed { stops, .. } => {
+                let fields = (0..stops.len() as u32)
+                    .map(|passed| self.flits_to_route(path, Progress::Fixed { passed }));
                 fields.max().unwrap_or_default()
             }
-            Course::Local => Flits::ZERO,
-            _ => self.fields(way, way.begin()),
+            PathKind::Local => Flits::ZERO,
+            _ => self.flits_to_route(path, path.initial_progress()),
         }
     }
 
     /// The copies that a switch makes of a packet, into an empty list: those to hosts first, as the plan names them, then
     /// those to switches, in the order of their ports or of [`Parameters::overlap`].
-    pub fn branches(&mut self, way: &mut Way, at: SwitchId, progress: Progress, copies: &mut Vec<Branch>) {
+    pub fn branches(
+        &mut self,
+        path: &mut WormPath,
+        at: SwitchId,
+        progress: Progress,
+        copies: &mut Vec<Branch>,
+    ) {
         let topology = self.fabric.topology();
-        match (&mut way.course, progress) {
-            (Course::Adaptive { host, switch }, Progress::Adaptive { gone_down }) => {
+        match (&mut path.kind, progress) {
+            (PathKind::Adaptive { host, switch }, Progress::Adaptive { gone_down }) => {
                 copies.push(if *switch == at {
                     Branch {
-                        outputs: self.leeway.link(topology.ejection(*host)),
-                        progress: Progress::Arriving,
+                        outputs: self.candidates.link(topology.ejection(*host)),
+                        progress: Progress::Ejecting,
                     }
                 } else {
                     Branch { outputs: self.towards(*switch, at, gone_down), progress }
                 });
             }
-            (Course::Fixed { stops, .. }, Progress::Fixed { passed }) => {
+            (PathKind::Fixed { stops, .. }, Progress::Fixed { passed }) => {
                 let stop = &stops[passed as usize];
-                copies.extend(
-                    stop.drops.iter().map(|&link| Branch {
-                        outputs: self.leeway.link(link),
-                        progress: Progress::Arriving,
-                    }),
-                );
+                copies.extend(stop.drops.iter().map(|&link| Branch {
+                    outputs: self.candidates.link(link),
+                    progress: Progress::Ejecting,
+                }));
                 copies.extend(stop.onward.map(|channel| Branch {
-                    outputs: self.leeway.channels(channel),
+                    outputs: self.candidates.channels(channel),
                     progress: Progress::Fixed { passed: passed + 1 },
                 }));
             }
-            (Course::Tree(tree), Progress::Ascending { links_left: 0 }) => {
+            (PathKind::Tree(tree), Progress::Ascending { links_left: 0 }) => {
                 let top = tree.top(at);
                 self.descend(tree, at, top, copies);
             }
-            (Course::Tree(tree), Progress::Ascending { links_left }) => {
+            (PathKind::Tree(tree), Progress::Ascending { links_left }) => {
                 let links = self.up_down().ascending_links(topology, at, &tree.targets, links_left);
-                let outputs = self.leeway.any_of(&links);
+                let outputs = self.candidates.any_of(&links);
                 copies.push(Branch { outputs, progress: Progress::Ascending { links_left: links_left - 1 } });
             }
-            (Course::Tree(tree), Progress::Descending { branch }) => self.descend(tree, at, branch, copies),
+            (PathKind::Tree(tree), Progress::Descending { branch }) => self.descend(tree, at, branch, copies),
             _ => unreachable!("a packet's progress is of its way's kind"),
         }
     }
@@ -345,9 +349,9 @@ impl<'a> Router<'a> {
     }
 
     fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> Outputs {
-        let leeway = self.leeway;
+        let candidates = self.candidates;
         let next = self.next.as_mut().expect("adaptive ways are made where routing is adaptive");
-        leeway.any_of(next.towards(target, at, gone_down))
+        candidates.any_of(next.towards(target, at, gone_down))
     }
 
     fn descend(&self, tree: &mut Tree, at: SwitchId, branch: u32, copies: &mut Vec<Branch>) {
@@ -357,8 +361,8 @@ impl<'a> Router<'a> {
         }
         let found = tree.branches[branch as usize].copies.iter().flatten();
         copies.extend(found.map(|&(link, branch)| Branch {
-            outputs: self.leeway.link(link),
-            progress: branch.map_or(Progress::Arriving, |branch| Progress::Descending { branch }),
+            outputs: self.candidates.link(link),
+            progress: branch.map_or(Progress::Ejecting, |branch| Progress::Descending { branch }),
         }));
     }
 
