@@ -8,7 +8,7 @@ use treecast_fabric::{Fabric, FabricSpec, HostId, RoutingPolicy, VirtualChannels
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_terms::{Cycles, Flits};
 
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice};
 use crate::parameters::Parameters;
 use crate::setting::Setting;
@@ -172,8 +172,9 @@ impl Drawn {
         let message = Flits(packets * packet + 1 + rest.index(packet as usize) as u64);
         let options = PlanOptions { packets: packets as u32 + 1, ..PlanOptions::default() };
         let plan = plan(fabric, &group, &self.scheme.parse().unwrap(), &options).ok()?;
-        let occasion = Occasion { number, start: Cycles(self.start), offload: self.offload, message };
-        Some(Multicast::new(fabric, parameters, &plan, occasion).unwrap())
+        let multicast =
+            MulticastParameters { number, start: Cycles(self.start), offload: self.offload, message };
+        Some(Multicast::new(fabric, parameters, &plan, multicast).unwrap())
     }
 }
 

@@ -13,7 +13,7 @@ use treecast_terms::Offload;
 
 /// What sets a multicast apart from others in the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Occasion {
+pub(crate) struct MulticastParameters {
     /// Counted from 0 in the order of the starts.
     pub number: u64,
     /// The cycle in which the root's process wants to send.
@@ -42,7 +42,7 @@ struct Participant {
 /// One multicast made ready to run. Participant 0 is the root; then come the receivers of each worm.
 #[derive(Debug)]
 pub(crate) struct Multicast {
-    pub occasion: Occasion,
+    pub parameters: MulticastParameters,
     pub packets: u32,
     /// Whether what reaches a host is moved once for all its processes.
     pub shared_delivery: bool,
@@ -62,9 +62,9 @@ impl Multicast {
         fabric: &Fabric,
         parameters: &Parameters,
         plan: &Plan,
-        occasion: Occasion,
+        multicast: MulticastParameters,
     ) -> Result<Self, SimError> {
-        let packets = packet_count(occasion.message, parameters.packet_flits)?;
+        let packets = packet_count(multicast.message, parameters.packet_flits)?;
         let placement = *plan.placement();
         let finder = PathFinder::new(fabric, plan, parameters);
         let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
@@ -98,7 +98,7 @@ impl Multicast {
             participants[stretch[0].0 as usize].sends = first..first + stretch.len() as u32;
         }
         Ok(Self {
-            occasion,
+            parameters: multicast,
             packets,
             shared_delivery: matches!(plan.scheme(), Scheme::Leader { local: Local::Direct, .. }),
             worms,
@@ -151,7 +151,7 @@ impl Multicast {
     /// The payload of a packet: the last one of a message has what is left.
     pub fn payload(&self, packet: u32) -> Flits {
         let sent = u64::from(packet) * self.packet_flits.0;
-        Flits((self.occasion.message.0 - sent).min(self.packet_flits.0))
+        Flits((self.parameters.message.0 - sent).min(self.packet_flits.0))
     }
 
     /// The longest packet with its header that any of the worms begins with: payload and header.

@@ -6,7 +6,7 @@ use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::multicast::packet_count;
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice, Track};
 use crate::outcome::{Delivery, Outcome, Status};
 use crate::parameters::Parameters;
@@ -59,9 +59,13 @@ impl Run<'_> {
             last: self.parameters.cycles_max,
             in_flight_max: 1,
         };
-        let occasion =
-            Occasion { number: 0, start: Cycles::ZERO, offload: self.offload, message: self.message };
-        let multicast = Multicast::new(self.fabric, self.parameters, self.plan, occasion);
+        let multicast = MulticastParameters {
+            number: 0,
+            start: Cycles::ZERO,
+            offload: self.offload,
+            message: self.message,
+        };
+        let multicast = Multicast::new(self.fabric, self.parameters, self.plan, multicast);
         let mut observer = (Record::new(self), trace);
         let (ending, _) = simulate(self.simulator, &setting, std::iter::once(multicast), &mut observer)?;
         Ok(observer.0.outcome(self, ending))

@@ -110,7 +110,7 @@ impl<'a> Hosts<'a> {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
             if local {
                 self.queue(now, multicast, Work::LocalSend, worm, 0, participant);
-            } else if !forwarded && (multicast.occasion.offload == Offload::Host || !asked) {
+            } else if !forwarded && (multicast.parameters.offload == Offload::Host || !asked) {
                 asked = true;
                 self.queue(now, multicast, Work::HostSend, worm, 0, participant);
             }
@@ -134,7 +134,7 @@ impl<'a> Hosts<'a> {
         participant: u32,
     ) {
         let parameters = self.setting.parameters;
-        let message = multicast.occasion.message;
+        let message = multicast.parameters.message;
         let (process, host) = (multicast.member(participant), multicast.host(participant));
         let copy_time = parameters.local_copy_time(message);
         let bus_time = parameters.bus_time(multicast.payload(packet));
@@ -154,7 +154,7 @@ impl<'a> Hosts<'a> {
             Work::NicReceive => (&mut self.nics[host.index()], false, parameters.nic_receive_overhead),
             Work::Transfer => unreachable!("links are not servers"),
         };
-        let multicast = multicast.occasion.number;
+        let multicast = multicast.parameters.number;
         let rank = Rank { came: now, packet, sends, multicast, worm, process };
         let packet = PacketId { multicast, worm, packet };
         server.waiting.push((rank, Job { work, packet, participant, time }));
@@ -193,7 +193,7 @@ impl<'a> Hosts<'a> {
             return;
         }
         let multicast = &multicasts[&number].multicast;
-        let offload = multicast.occasion.offload;
+        let offload = multicast.parameters.offload;
         match work {
             Work::HostSend => {
                 for packet in 0..multicast.packets {

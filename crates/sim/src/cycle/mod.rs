@@ -60,7 +60,7 @@ impl Multicasts {
     fn begin(&mut self, multicast: Multicast) -> &Multicast {
         let (held, left) = (vec![0; multicast.participant_count() as usize], multicast.destination_count());
         let underway = Underway { multicast, held, left };
-        &self.0.entry(underway.multicast.occasion.number).or_insert(underway).multicast
+        &self.0.entry(underway.multicast.parameters.number).or_insert(underway).multicast
     }
 
     fn underway(&mut self, number: u64) -> &mut Underway {
@@ -142,7 +142,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 self.begin(next?)?;
             }
             let next_start = match multicasts.peek() {
-                Some(Ok(multicast)) => Some(multicast.occasion.start),
+                Some(Ok(multicast)) => Some(multicast.parameters.start),
                 Some(Err(error)) => return Err(error.clone()),
                 None => None,
             };
@@ -178,7 +178,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     fn begins(&self, next: &Result<Multicast, SimError>) -> bool {
-        next.as_ref().map_or(true, |multicast| multicast.occasion.start == self.now)
+        next.as_ref().map_or(true, |multicast| multicast.parameters.start == self.now)
     }
 
     fn begin(&mut self, multicast: Multicast) -> Result<(), SimError> {
@@ -196,7 +196,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 return Err(SimError::PacketExceedsBuffer { packet, header, buffer });
             }
         }
-        self.observer.started(multicast.occasion.number, self.now);
+        self.observer.started(multicast.parameters.number, self.now);
         let multicast = self.multicasts.begin(multicast);
         self.hosts.send(self.now, multicast, Multicast::ROOT, false);
         Ok(())

@@ -9,7 +9,7 @@ use super::Simulation;
 use crate::cases::{Record, cases};
 use crate::deadlock::Deadlock;
 use crate::error::SimError;
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::Track;
 use crate::parameters::{Parameters, Switching};
 use crate::setting::{Ending, Setting};
@@ -51,8 +51,8 @@ impl World {
             let group = Group::new(self.placement(), MemberId(root), to).unwrap();
             let plan = plan(&self.fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
             let (start, message) = (Cycles(start), self.message);
-            let occasion = Occasion { number, start, offload: Offload::Host, message };
-            Multicast::new(&self.fabric, &self.parameters, &plan, occasion)
+            let multicast = MulticastParameters { number, start, offload: Offload::Host, message };
+            Multicast::new(&self.fabric, &self.parameters, &plan, multicast)
         };
         (0..).zip(sent).map(multicast).collect()
     }

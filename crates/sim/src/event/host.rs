@@ -128,7 +128,7 @@ impl<'a> Hosts<'a> {
         let mut asked = false;
         for &worm in multicast.sends_of(participant) {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
-            let for_all = !local && multicast.occasion.offload != Offload::Host;
+            let for_all = !local && multicast.parameters.offload != Offload::Host;
             if !local && (local_only || (for_all && asked)) {
                 continue;
             }
@@ -194,7 +194,7 @@ impl<'a> Hosts<'a> {
             Work::HostSend => parameters.host_send_overhead,
             // Shared memory is read where it lies if it is delivered to all at once, else copied out.
             Work::LocalReceive if multicast.shared_delivery => parameters.local_overhead,
-            _ => parameters.local_overhead + parameters.local_copy_time(multicast.occasion.message),
+            _ => parameters.local_overhead + parameters.local_copy_time(multicast.parameters.message),
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a> Hosts<'a> {
             }
             work => {
                 // Where the network interface forwards, it has sent its copies already.
-                let local_only = multicast.occasion.offload == Offload::Nic && work == Work::HostReceive;
+                let local_only = multicast.parameters.offload == Offload::Nic && work == Work::HostReceive;
                 self.send(now, multicast, slot, participant, local_only);
                 Some((slot, participant))
             }
@@ -279,7 +279,7 @@ impl<'a> Hosts<'a> {
             let turn = Turn { nth, ..turn(now, multicast, worm, packet, false) };
             self.ask_bus(multicast, Job { turn, work: Work::BusToMemory, slot, participant, for_all });
         }
-        if multicast.occasion.offload == Offload::Nic {
+        if multicast.parameters.offload == Offload::Nic {
             for participant in here {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             }
@@ -289,7 +289,7 @@ impl<'a> Hosts<'a> {
 }
 
 fn turn(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending: bool) -> Turn {
-    Turn { asked: now, packet, sending, multicast: multicast.occasion.number, worm, nth: 0 }
+    Turn { asked: now, packet, sending, multicast: multicast.parameters.number, worm, nth: 0 }
 }
 
 /// Tells of a job that begins now, if it takes any time.

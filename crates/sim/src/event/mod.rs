@@ -86,7 +86,7 @@ impl<O: Observer> Simulation<'_, O> {
         let mut look = DEADLOCK_INTERVAL;
         loop {
             let next_start = match multicasts.peek() {
-                Some(Ok(multicast)) => Some(multicast.occasion.start),
+                Some(Ok(multicast)) => Some(multicast.parameters.start),
                 Some(Err(error)) => return Err(error.clone()),
                 None => None,
             };
@@ -129,7 +129,7 @@ impl<O: Observer> Simulation<'_, O> {
                 buffer: buffer.0,
             });
         }
-        self.observer.started(multicast.occasion.number, self.events.now);
+        self.observer.started(multicast.parameters.number, self.events.now);
         let slot = self.live.insert(multicast);
         self.hosts.send(self.events.now, &self.live[slot], slot, Multicast::ROOT, false);
         Ok(())
@@ -146,7 +146,7 @@ impl<O: Observer> Simulation<'_, O> {
                         if let Some((slot, participant)) = hosts.cpu_done(now, live, member) {
                             let multicast = &live[slot];
                             let host = multicast.host(participant);
-                            observer.delivered(multicast.occasion.number, member, host, now);
+                            observer.delivered(multicast.parameters.number, member, host, now);
                             live.delivered(slot);
                         }
                     }

@@ -11,7 +11,7 @@ use super::{
 use crate::deadlock::Deadlock;
 use crate::error::SimError;
 use crate::multicast::packet_count;
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice};
 use crate::outcome::Status;
 use crate::parameters::Parameters;
@@ -229,8 +229,8 @@ impl LoadRun<'_> {
             let destinations = destinations.into_iter().map(|host| MemberId(host.0)).collect();
             let group = Group::new(placement, MemberId(source.0), destinations)?;
             let plan = planner.plan(&group)?;
-            let occasion = Occasion { number, start: cycle, offload, message };
-            Multicast::new(fabric, parameters, &plan, occasion)
+            let multicast = MulticastParameters { number, start: cycle, offload, message };
+            Multicast::new(fabric, parameters, &plan, multicast)
         }))
     }
 }

@@ -21,7 +21,7 @@ impl Network<'_> {
             let mut obstacles = state.copies.iter().filter_map(|copy| self.obstacle(&stuck, state, copy));
             let (wants, behind) = obstacles.next().expect("a stuck packet waits for a stuck packet");
             let Packet { slot, worm, packet, .. } = state.queue[0];
-            let (multicast, at) = (live[slot].occasion.number, self.channel_of(InputId(input as u32)));
+            let (multicast, at) = (live[slot].parameters.number, self.channel_of(InputId(input as u32)));
             let shown = Some(Wait { multicast, worm, packet, at, wants });
             Stuck { at, behind: self.channel_of(behind), shown }
         };

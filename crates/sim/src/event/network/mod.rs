@@ -257,7 +257,7 @@ impl<'a> Network<'a> {
         let Packet { slot, worm, packet: number, length, .. } = packet;
         let (from, to) = (events.now, events.now + Cycles(length.0));
         self.outputs[channel.link.index()].free_at = to;
-        let multicast = live[slot].occasion.number;
+        let multicast = live[slot].parameters.number;
         let track = Track::Link(channel);
         observer.carried(
             &Slice { track, from, to, work: Work::Transfer, multicast, worm, packet: number },
