@@ -136,8 +136,14 @@ impl Case {
 
     pub fn setting<'a>(&self, stage: &'a Stage) -> Setting<'a> {
         let Stage { fabric, placement, parameters } = stage;
-        let (seed, last, in_flight_max) = (self.seed, parameters.cycles_max, self.in_flight_max);
-        Setting { fabric, placement: *placement, parameters, seed, last, in_flight_max }
+        Setting {
+            fabric,
+            placement: *placement,
+            parameters,
+            seed: self.seed,
+            last_cycle: parameters.cycles_max,
+            in_flight_max: self.in_flight_max,
+        }
     }
 
     /// The multicasts that the fabric allows, in the order of their starts.

@@ -56,7 +56,7 @@ impl Run<'_> {
             placement: *self.plan.placement(),
             parameters: self.parameters,
             seed: self.seed,
-            last: self.parameters.cycles_max,
+            last_cycle: self.parameters.cycles_max,
             in_flight_max: 1,
         };
         let multicast = MulticastParameters {

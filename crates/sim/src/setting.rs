@@ -15,7 +15,7 @@ pub(crate) struct Setting<'a> {
     pub parameters: &'a Parameters,
     pub seed: u64,
     /// The last cycle.
-    pub last: Cycles,
+    pub last_cycle: Cycles,
     /// The most multicasts under way at once; one more ends the run.
     pub in_flight_max: usize,
 }
@@ -24,11 +24,11 @@ pub(crate) struct Setting<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Nothing is left to happen.
-    Quiet,
+    Drained,
     /// The last cycle is over.
-    Last,
+    CycleLimit,
     /// Some packets will never go on.
     Deadlocked(Deadlock),
     /// There would have been too many multicasts under way in this cycle.
-    Backlog(Cycles),
+    BacklogLimit(Cycles),
 }

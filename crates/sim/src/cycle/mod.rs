@@ -137,7 +137,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                     next?;
                     let deadlock = self.network.deadlock(self.now);
                     self.network.tell_unfinished(self.now, self.observer);
-                    return Ok(deadlock.map_or(Ending::Backlog(self.now), Ending::Deadlocked));
+                    return Ok(deadlock.map_or(Ending::BacklogLimit(self.now), Ending::Deadlocked));
                 }
                 self.begin(next?)?;
             }
@@ -147,16 +147,16 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 None => None,
             };
             let has_changed = self.cycle();
-            let is_quiet = next_start.is_none() && self.multicasts.is_empty();
-            if is_quiet {
-                return Ok(Ending::Quiet);
+            let is_drained = next_start.is_none() && self.multicasts.is_empty();
+            if is_drained {
+                return Ok(Ending::Drained);
             }
             let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.look_every.0);
-            let is_last = self.now == self.setting.last;
+            let is_last = self.now == self.setting.last_cycle;
             let deadlock = if looks || is_last { self.network.deadlock(self.now) } else { None };
             if is_last || deadlock.is_some() {
                 self.network.tell_unfinished(self.now + Cycles(1), self.observer);
-                return Ok(deadlock.map_or(Ending::Last, Ending::Deadlocked));
+                return Ok(deadlock.map_or(Ending::CycleLimit, Ending::Deadlocked));
             }
             let end = [next_start, self.hosts.next_end(), self.network.next_end(self.now)]
                 .into_iter()
@@ -174,7 +174,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             return self.now + Cycles(1);
         }
         let look = Cycles((self.now.0 + 1).next_multiple_of(self.look_every.0));
-        end.unwrap_or(look).min(look).min(self.setting.last)
+        end.unwrap_or(look).min(look).min(self.setting.last_cycle)
     }
 
     fn begins(&self, next: &Result<Multicast, SimError>) -> bool {

@@ -67,7 +67,7 @@ impl World {
     /// When each multicast reaches its last destination, in the order of their numbers.
     fn arrivals(&self, sent: &[Sent]) -> Vec<u64> {
         let (record, ending) = self.simulate(sent);
-        assert_eq!(ending, Ok(Ending::Quiet));
+        assert_eq!(ending, Ok(Ending::Drained));
         let of = |number: u64| record.delivered.iter().filter(move |delivered| delivered.1 == number);
         (0..sent.len() as u64)
             .map(|number| of(number).map(|delivered| delivered.0.0).max().unwrap())
@@ -129,10 +129,10 @@ fn a_buffer_must_hold_what_a_switch_reads_at_once() {
         "a switch must read 4 header flits at once, which do not fit an input buffer of 3 (set buffer_flits to at least 4, \
          or headers=free)"
     );
-    assert_eq!(error(4, "tree-worm"), Ok(Ending::Quiet));
+    assert_eq!(error(4, "tree-worm"), Ok(Ending::Drained));
     assert!(matches!(error(1, "path:policy=mdp-g"), Err(text) if text.contains("read 2 header flits")));
-    assert_eq!(error(2, "path:policy=mdp-g"), Ok(Ending::Quiet));
-    assert_eq!(error(1, "binomial"), Ok(Ending::Quiet));
+    assert_eq!(error(2, "path:policy=mdp-g"), Ok(Ending::Drained));
+    assert_eq!(error(1, "binomial"), Ok(Ending::Drained));
 }
 
 /// Each goes two steps round a circle of four: each holds a link, and waits for the next.
@@ -155,7 +155,7 @@ fn worms_on_a_ring_wait_for_one_another_unless_there_is_a_dateline() {
             // It lies behind the link that the one before it waits for.
             assert_eq!(wait.wants, next.at, "{parameters}");
         }
-        assert_eq!(ring("dimension-order").simulate(&ROUND).1, Ok(Ending::Quiet), "{parameters}");
+        assert_eq!(ring("dimension-order").simulate(&ROUND).1, Ok(Ending::Drained), "{parameters}");
     }
 }
 
@@ -177,7 +177,7 @@ fn worms_whose_copies_go_together_can_hold_what_the_other_waits_for() {
              multicast 1 worm 0 packet 0 came over h0>s0:0 and waits for s0:3>h3\n  \
              multicast 2 worm 0 packet 0 came over h1>s0:1 and waits for s0:2>h2\n"
         );
-        assert_eq!(world("").simulate(&CROSSED).1, Ok(Ending::Quiet));
+        assert_eq!(world("").simulate(&CROSSED).1, Ok(Ending::Drained));
     }
 }
 
@@ -189,7 +189,7 @@ fn copies_on_their_own_hold_each_other_up_only_where_a_buffer_is_smaller_than_a_
     };
     let deadlock = world(50).deadlock(&CROSSED);
     assert_eq!((deadlock.stuck, deadlock.waits.len()), (2, 2));
-    assert_eq!(world(101).simulate(&CROSSED).1, Ok(Ending::Quiet));
+    assert_eq!(world(101).simulate(&CROSSED).1, Ok(Ending::Drained));
 }
 
 #[test]
@@ -266,7 +266,7 @@ proptest! {
             (seldom, ending) = simulate(&stage, 10_000);
         }
         let (always, found) = simulate(&stage, 1);
-        prop_assert_ne!(&ending, &Ok(Ending::Last), "what waits for ever is found");
+        prop_assert_ne!(&ending, &Ok(Ending::CycleLimit), "what waits for ever is found");
         match (ending.unwrap(), found.unwrap()) {
             (Ending::Deadlocked(late), Ending::Deadlocked(early)) => {
                 prop_assert!(early.cycle <= late.cycle && early.stuck <= late.stuck);

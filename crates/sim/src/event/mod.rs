@@ -97,16 +97,16 @@ impl<O: Observer> Simulation<'_, O> {
                     return Ok(self
                         .network
                         .deadlock(&self.live, now)
-                        .map_or(Ending::Backlog(now), Ending::Deadlocked));
+                        .map_or(Ending::BacklogLimit(now), Ending::Deadlocked));
                 }
                 self.start(multicast)?;
                 continue;
             }
             self.step();
             let next = self.events.next().into_iter().chain(next_start).min();
-            let Some(next) = next.filter(|&next| next <= self.setting.last) else {
+            let Some(next) = next.filter(|&next| next <= self.setting.last_cycle) else {
                 // Nothing changes any more until it is looked for.
-                return Ok(self.end(next.is_none(), look.min(self.setting.last)));
+                return Ok(self.end(next.is_none(), look.min(self.setting.last_cycle)));
             };
             if next > look {
                 // Nothing happens from here to the cycle in which to look.
@@ -173,11 +173,11 @@ impl<O: Observer> Simulation<'_, O> {
         network.grant_outputs(events, live, *observer);
     }
 
-    fn end(&self, quiet: bool, cycle: Cycles) -> Ending {
+    fn end(&self, is_drained: bool, cycle: Cycles) -> Ending {
         match self.network.deadlock(&self.live, cycle) {
             Some(deadlock) => Ending::Deadlocked(deadlock),
-            None if quiet => Ending::Quiet,
-            None => Ending::Last,
+            None if is_drained => Ending::Drained,
+            None => Ending::CycleLimit,
         }
     }
 }

@@ -120,7 +120,7 @@ impl LoadRun<'_> {
             placement,
             parameters: self.parameters,
             seed: self.seed,
-            last: self.cycles - Cycles(1),
+            last_cycle: self.cycles - Cycles(1),
             in_flight_max: self.in_flight_max(),
         };
         let window = self.warmup..self.cycles;
@@ -129,9 +129,9 @@ impl LoadRun<'_> {
         let multicasts = self.multicasts(placement)?;
         let (ending, events) = simulate(self.simulator, &setting, multicasts, &mut observer)?;
         let (end, deadlock) = match ending {
-            Ending::Backlog(cycle) => (cycle, None),
+            Ending::BacklogLimit(cycle) => (cycle, None),
             Ending::Deadlocked(deadlock) => (deadlock.cycle.min(self.cycles), Some(deadlock)),
-            Ending::Quiet | Ending::Last => (self.cycles, None),
+            Ending::Drained | Ending::CycleLimit => (self.cycles, None),
         };
         let (figures, backlog_grows) = observer.0.finish(topology, end);
         let status = if deadlock.is_some() {
