@@ -118,7 +118,7 @@ impl Case {
     }
 
     /// The most multicasts that were under way at once.
-    pub fn most_under_way(&self, stage: &Stage, record: &Record) -> usize {
+    pub fn in_flight_peak(&self, stage: &Stage, record: &Record) -> usize {
         let mut left: BTreeMap<u64, u32> = BTreeMap::new();
         let sizes: Vec<u32> = self.multicasts(stage).iter().map(Multicast::destination_count).collect();
         let mut delivered = record.delivered.iter().peekable();

@@ -46,7 +46,7 @@ proptest! {
     fn both_simulators_tell_the_same(case in cases()) {
         let stage = case.stage();
         let told = by_event(&case, &stage);
-        prop_assert!(case.most_under_way(&stage, &told.0) <= case.in_flight_max);
+        prop_assert!(case.in_flight_peak(&stage, &told.0) <= case.in_flight_max);
         expect_same(told, by_cycle(&case, &stage))?;
     }
 

@@ -251,7 +251,7 @@ impl<'a> Hosts<'a> {
             participant..participant + 1
         };
         for receiver in receivers {
-            if multicasts.holds_one_more(number, receiver) {
+            if multicasts.store_packet(number, receiver) {
                 let multicast = &multicasts[&number].multicast;
                 self.queue(now, multicast, Work::HostReceive, worm, 0, receiver);
             }

@@ -1,6 +1,6 @@
 //! The reference simulator: every flit in every cycle, with any switching and any buffers.
 //!
-//! It is written to be held against docs/simulation.md line by line, and shares no scheduling with the event-driven
+//! It is written to be stored against docs/simulation.md line by line, and shares no scheduling with the event-driven
 //! simulator.
 
 mod deadlock;
@@ -36,20 +36,20 @@ struct PacketId {
 
 /// A multicast under path.
 #[derive(Debug)]
-struct Underway {
+struct InFlightMulticast {
     multicast: Multicast,
     /// Packets in memory, by participant.
-    held: Vec<u32>,
+    stored: Vec<u32>,
     /// Destinations that have not received.
-    left: u32,
+    destinations_left: u32,
 }
 
 /// The multicasts under way, by number.
 #[derive(Debug, Default)]
-struct Multicasts(BTreeMap<u64, Underway>);
+struct Multicasts(BTreeMap<u64, InFlightMulticast>);
 
 impl Deref for Multicasts {
-    type Target = BTreeMap<u64, Underway>;
+    type Target = BTreeMap<u64, InFlightMulticast>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -58,31 +58,34 @@ impl Deref for Multicasts {
 
 impl Multicasts {
     fn begin(&mut self, multicast: Multicast) -> &Multicast {
-        let (held, left) = (vec![0; multicast.participant_count() as usize], multicast.destination_count());
-        let underway = Underway { multicast, held, left };
-        &self.0.entry(underway.multicast.parameters.number).or_insert(underway).multicast
+        let in_flight = InFlightMulticast {
+            stored: vec![0; multicast.participant_count() as usize],
+            destinations_left: multicast.destination_count(),
+            multicast,
+        };
+        &self.0.entry(in_flight.multicast.parameters.number).or_insert(in_flight).multicast
     }
 
-    fn underway(&mut self, number: u64) -> &mut Underway {
+    fn in_flight(&mut self, number: u64) -> &mut InFlightMulticast {
         self.0.get_mut(&number).expect("the multicast is under way")
     }
 
     fn path(&mut self, id: PacketId) -> &mut WormPath {
-        &mut self.underway(id.multicast).multicast.worms[id.worm as usize].path
+        &mut self.in_flight(id.multicast).multicast.worms[id.worm as usize].path
     }
 
     /// A packet lies in a participant's memory; whether that was the last one.
-    fn holds_one_more(&mut self, number: u64, participant: u32) -> bool {
-        let Underway { multicast, held, .. } = self.underway(number);
-        held[participant as usize] += 1;
-        held[participant as usize] == multicast.packets
+    fn store_packet(&mut self, number: u64, participant: u32) -> bool {
+        let InFlightMulticast { multicast, stored, .. } = self.in_flight(number);
+        stored[participant as usize] += 1;
+        stored[participant as usize] == multicast.packets
     }
 
     /// A destination has the message.
     fn delivered(&mut self, number: u64) {
-        let underway = self.underway(number);
-        underway.left -= 1;
-        if underway.left == 0 {
+        let in_flight = self.in_flight(number);
+        in_flight.destinations_left -= 1;
+        if in_flight.destinations_left == 0 {
             self.0.remove(&number);
         }
     }
@@ -106,7 +109,7 @@ pub(crate) fn simulate<O: Observer>(
 struct Simulation<'a, O> {
     setting: &'a Setting<'a>,
     /// How often it looks for packets that will never go on.
-    look_every: Cycles,
+    deadlock_interval: Cycles,
     now: Cycles,
     hosts: Hosts<'a>,
     network: Network<'a>,
@@ -118,7 +121,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn new(setting: &'a Setting<'a>, observer: &'a mut O) -> Self {
         Self {
             setting,
-            look_every: DEADLOCK_INTERVAL,
+            deadlock_interval: DEADLOCK_INTERVAL,
             now: Cycles::ZERO,
             hosts: Hosts::new(setting),
             network: Network::new(setting),
@@ -151,7 +154,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             if is_drained {
                 return Ok(Ending::Drained);
             }
-            let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.look_every.0);
+            let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.deadlock_interval.0);
             let is_last = self.now == self.setting.last_cycle;
             let deadlock = if looks || is_last { self.network.deadlock(self.now) } else { None };
             if is_last || deadlock.is_some() {
@@ -173,7 +176,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         if has_changed {
             return self.now + Cycles(1);
         }
-        let look = Cycles((self.now.0 + 1).next_multiple_of(self.look_every.0));
+        let look = Cycles((self.now.0 + 1).next_multiple_of(self.deadlock_interval.0));
         end.unwrap_or(look).min(look).min(self.setting.last_cycle)
     }
 

@@ -252,10 +252,10 @@ proptest! {
             stage.parameters.buffer_flits = Flits(buffer);
         }
         stage.parameters.cycles_max = Cycles(1_000_000);
-        let simulate = |stage: &_, look_every: u64| {
+        let simulate = |stage: &_, deadlock_interval: u64| {
             let (setting, mut record) = (case.setting(stage), Record::default());
             let mut simulation = Simulation::new(&setting, &mut record);
-            simulation.look_every = Cycles(look_every);
+            simulation.deadlock_interval = Cycles(deadlock_interval);
             let multicasts = case.multicasts(stage).into_iter().map(Ok);
             let ending = simulation.run(multicasts.peekable());
             (record.sorted(), ending)

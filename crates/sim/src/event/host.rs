@@ -10,7 +10,7 @@ use treecast_fabric::HostId;
 use treecast_plan::{MemberId, WormKind};
 use treecast_terms::Cycles;
 
-use super::live::{Live, Slot};
+use super::in_flight::{InFlight, Slot};
 use super::{Event, EventQueue};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
@@ -151,18 +151,23 @@ impl<'a> Hosts<'a> {
     }
 
     /// Starts the next job on everything that is idle.
-    pub fn start_work(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
+    pub fn start_work(
+        &mut self,
+        events: &mut EventQueue,
+        in_flight: &InFlight,
+        observer: &mut impl Observer,
+    ) {
         while let Some(member) = self.woken_members.pop() {
             if let Some(job) = self.cpus[member.index()].start() {
-                let time = self.cpu_time(&live[job.slot], job.work);
+                let time = self.cpu_time(&in_flight[job.slot], job.work);
                 tell(observer, Track::Cpu(member), &job, events.now, time);
                 events.schedule_after(time, Event::CpuDone(member));
             }
         }
         while let Some(host) = self.woken_hosts.pop() {
             if let Some(job) = self.buses[host.index()].start() {
-                self.queue_next_packet(&live[job.slot], host, job);
-                let time = self.parameters().bus_time(live[job.slot].payload(job.turn.packet));
+                self.queue_next_packet(&in_flight[job.slot], host, job);
+                let time = self.parameters().bus_time(in_flight[job.slot].payload(job.turn.packet));
                 tell(observer, Track::Bus(host), &job, events.now, time);
                 events.schedule_after(time, Event::BusDone(host));
             }
@@ -199,11 +204,11 @@ impl<'a> Hosts<'a> {
     }
 
     /// A CPU ends its job; the answer says who has received the message by it, if somebody has.
-    pub fn cpu_done(&mut self, now: Cycles, live: &Live, member: MemberId) -> Option<(Slot, u32)> {
+    pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
         let job = self.cpus[member.index()].done();
         self.woken_members.push(member);
         let Job { turn: Turn { worm, .. }, slot, participant, .. } = job;
-        let multicast = &live[slot];
+        let multicast = &in_flight[slot];
         match job.work {
             Work::HostSend => {
                 let turn = turn(now, multicast, worm, 0, true);
@@ -227,12 +232,12 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    pub fn bus_done(&mut self, now: Cycles, live: &mut Live, host: HostId) {
+    pub fn bus_done(&mut self, now: Cycles, in_flight: &mut InFlight, host: HostId) {
         let job = self.buses[host.index()].done();
         self.woken_hosts.push(host);
         let Job { turn: Turn { packet, worm, .. }, slot, participant, for_all, .. } = job;
         if job.work == Work::BusToNic {
-            let multicast = &live[slot];
+            let multicast = &in_flight[slot];
             if for_all {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             } else {
@@ -242,10 +247,10 @@ impl<'a> Hosts<'a> {
             return;
         }
         let receivers =
-            if for_all { live[slot].receivers_on(worm, host) } else { participant..participant + 1 };
+            if for_all { in_flight[slot].receivers_on(worm, host) } else { participant..participant + 1 };
         for receiver in receivers {
-            if live.takes_packet(slot, receiver) {
-                let multicast = &live[slot];
+            if in_flight.store_packet(slot, receiver) {
+                let multicast = &in_flight[slot];
                 let turn = turn(now, multicast, worm, 0, false);
                 let (work, participant) = (Work::HostReceive, receiver);
                 self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
@@ -254,8 +259,8 @@ impl<'a> Hosts<'a> {
     }
 
     /// The last flit of a packet has arrived at a network interface.
-    pub fn packet_arrived(&mut self, now: Cycles, live: &Live, host: HostId, copy: PacketCopy) {
-        let multicast = &live[copy.slot];
+    pub fn packet_arrived(&mut self, now: Cycles, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
+        let multicast = &in_flight[copy.slot];
         let turn = turn(now, multicast, copy.worm, copy.packet, false);
         let participant = multicast.receivers_on(copy.worm, host).start;
         let job = Job { turn, work: Work::NicReceive, slot: copy.slot, participant, for_all: true };
@@ -263,14 +268,14 @@ impl<'a> Hosts<'a> {
     }
 
     /// The network interface ends its job; the answer is the copy that is ready for the link.
-    pub fn nic_done(&mut self, now: Cycles, live: &Live, host: HostId) -> Option<PacketCopy> {
+    pub fn nic_done(&mut self, now: Cycles, in_flight: &InFlight, host: HostId) -> Option<PacketCopy> {
         let job = self.nics[host.index()].done();
         self.woken_hosts.push(host);
         let Job { turn: Turn { packet, worm, .. }, slot, .. } = job;
         if job.work == Work::NicSend {
             return Some(PacketCopy { slot, worm, packet });
         }
-        let multicast = &live[slot];
+        let multicast = &in_flight[slot];
         let here = multicast.receivers_on(worm, host);
         // The interface moves the packet to one attached process after another, or once for all.
         let for_all = multicast.shared_delivery;

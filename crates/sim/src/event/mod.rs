@@ -5,7 +5,7 @@
 
 mod event_queue;
 mod host;
-mod live;
+mod in_flight;
 mod network;
 
 use std::iter::Peekable;
@@ -22,7 +22,7 @@ use crate::parameters::Switching;
 use crate::setting::{Ending, Setting};
 use event_queue::EventQueue;
 use host::{Hosts, PacketCopy};
-use live::Live;
+use in_flight::InFlight;
 use network::Network;
 
 /// What happens at a point in time.
@@ -62,7 +62,7 @@ pub(crate) fn simulate<O: Observer>(
         events: EventQueue::new(),
         hosts: Hosts::new(setting),
         network: Network::new(setting),
-        live: Live::default(),
+        in_flight: InFlight::default(),
         observer,
     };
     let ending = simulation.run(multicasts.peekable())?;
@@ -74,7 +74,7 @@ struct Simulation<'a, O> {
     events: EventQueue,
     hosts: Hosts<'a>,
     network: Network<'a>,
-    live: Live,
+    in_flight: InFlight,
     observer: &'a mut O,
 }
 
@@ -93,10 +93,10 @@ impl<O: Observer> Simulation<'_, O> {
             let now = self.events.now;
             if next_start == Some(now) {
                 let multicast = multicasts.next().expect("peeked")?;
-                if self.live.count() >= self.setting.in_flight_max {
+                if self.in_flight.count() >= self.setting.in_flight_max {
                     return Ok(self
                         .network
-                        .deadlock(&self.live, now)
+                        .deadlock(&self.in_flight, now)
                         .map_or(Ending::BacklogLimit(now), Ending::Deadlocked));
                 }
                 self.start(multicast)?;
@@ -110,7 +110,7 @@ impl<O: Observer> Simulation<'_, O> {
             };
             if next > look {
                 // Nothing happens from here to the cycle in which to look.
-                if let Some(deadlock) = self.network.deadlock(&self.live, look) {
+                if let Some(deadlock) = self.network.deadlock(&self.in_flight, look) {
                     return Ok(Ending::Deadlocked(deadlock));
                 }
                 look = Cycles(next.0.next_multiple_of(DEADLOCK_INTERVAL.0));
@@ -130,51 +130,51 @@ impl<O: Observer> Simulation<'_, O> {
             });
         }
         self.observer.started(multicast.parameters.number, self.events.now);
-        let slot = self.live.insert(multicast);
-        self.hosts.send(self.events.now, &self.live[slot], slot, Multicast::ROOT, false);
+        let slot = self.in_flight.insert(multicast);
+        self.hosts.send(self.events.now, &self.in_flight[slot], slot, Multicast::ROOT, false);
         Ok(())
     }
 
     /// All that happens in the current cycle.
     fn step(&mut self) {
-        let Self { events, hosts, network, live, observer, .. } = self;
+        let Self { events, hosts, network, in_flight, observer, .. } = self;
         let now = events.now;
         loop {
             while let Some(event) = events.next_now() {
                 match event {
                     Event::CpuDone(member) => {
-                        if let Some((slot, participant)) = hosts.cpu_done(now, live, member) {
-                            let multicast = &live[slot];
+                        if let Some((slot, participant)) = hosts.cpu_done(now, in_flight, member) {
+                            let multicast = &in_flight[slot];
                             let host = multicast.host(participant);
                             observer.delivered(multicast.parameters.number, member, host, now);
-                            live.delivered(slot);
+                            in_flight.delivered(slot);
                         }
                     }
-                    Event::BusDone(host) => hosts.bus_done(now, live, host),
+                    Event::BusDone(host) => hosts.bus_done(now, in_flight, host),
                     Event::NicDone(host) => {
-                        if let Some(copy) = hosts.nic_done(now, live, host) {
-                            network.inject(live, host, copy);
+                        if let Some(copy) = hosts.nic_done(now, in_flight, host) {
+                            network.inject(in_flight, host, copy);
                         }
                     }
-                    Event::PacketArrived { host, copy } => hosts.packet_arrived(now, live, host, copy),
-                    Event::Routed(input) => network.routed(now, live, input),
+                    Event::PacketArrived { host, copy } => hosts.packet_arrived(now, in_flight, host, copy),
+                    Event::Routed(input) => network.routed(now, in_flight, input),
                     Event::OutputWake(link) => network.wake_output(link),
                     Event::InjectionWake(host) => network.wake_injection(host),
                 }
             }
-            hosts.start_work(events, live, *observer);
+            hosts.start_work(events, in_flight, *observer);
             if !events.is_due() {
-                network.grant_injections(events, live, *observer);
+                network.grant_injections(events, in_flight, *observer);
             }
             if !events.is_due() {
                 break;
             }
         }
-        network.grant_outputs(events, live, *observer);
+        network.grant_outputs(events, in_flight, *observer);
     }
 
     fn end(&self, is_drained: bool, cycle: Cycles) -> Ending {
-        match self.network.deadlock(&self.live, cycle) {
+        match self.network.deadlock(&self.in_flight, cycle) {
             Some(deadlock) => Ending::Deadlocked(deadlock),
             None if is_drained => Ending::Drained,
             None => Ending::CycleLimit,

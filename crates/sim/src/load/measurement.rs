@@ -58,10 +58,10 @@ pub struct LinkUtilization {
 
 /// A multicast under path.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct InFlight {
     start: Cycles,
     first: Option<Cycles>,
-    left: u32,
+    destinations_left: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,7 +80,7 @@ pub(crate) struct Measurement {
     degree: u32,
     message: Flits,
     /// By number.
-    under_way: BTreeMap<u64, UnderWay>,
+    in_flight: BTreeMap<u64, InFlight>,
     /// Until when the backlog has been added up.
     counted: Cycles,
     batches: [Batch; BATCHES],
@@ -106,7 +106,7 @@ impl Measurement {
             window,
             degree,
             message,
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             batches: [Batch::default(); BATCHES],
             begun: 0,
             deliveries: 0,
@@ -130,7 +130,7 @@ impl Measurement {
             let batch = self.batch_of(self.counted);
             let until = self.edges[batch + 1].min(end);
             self.batches[batch].backlog +=
-                self.under_way.len() as u128 * u128::from((until - self.counted).0);
+                self.in_flight.len() as u128 * u128::from((until - self.counted).0);
             self.counted = until;
         }
     }
@@ -154,7 +154,7 @@ impl Measurement {
     }
 
     /// Takes back what links were told to carry beyond the end of a run that ended early.
-    fn take_back(&mut self, end: Cycles) {
+    fn subtract_beyond(&mut self, end: Cycles) {
         let end = end.clamp(self.window.start, self.window.end);
         for (carried, &until) in self.carried.iter_mut().zip(&self.busy_until) {
             let beyond = until.min(self.window.end).0.saturating_sub(end.0);
@@ -166,7 +166,7 @@ impl Measurement {
     /// more and more multicasts were under way, as docs/load.md decides it.
     pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, bool) {
         self.count_backlog(end);
-        self.take_back(end);
+        self.subtract_beyond(end);
         let cycles = self.window.end.min(end).0.saturating_sub(self.window.start.0) as f64;
         let measured: u64 = self.batches.iter().map(|batch| batch.measured).sum();
         let latencies: u64 = self.batches.iter().map(|batch| batch.latencies).sum();
@@ -218,18 +218,19 @@ impl Observer for Measurement {
     fn started(&mut self, multicast: u64, cycle: Cycles) {
         self.count_backlog(cycle);
         self.begun += u64::from(self.is_in_window(cycle));
-        self.under_way.insert(multicast, UnderWay { start: cycle, first: None, left: self.degree });
+        self.in_flight
+            .insert(multicast, InFlight { start: cycle, first: None, destinations_left: self.degree });
     }
 
     fn delivered(&mut self, multicast: u64, _: MemberId, _: HostId, cycle: Cycles) {
         self.deliveries += u64::from(self.is_in_window(cycle));
-        let state = self.under_way.get_mut(&multicast).expect("the multicast is under way");
+        let state = self.in_flight.get_mut(&multicast).expect("the multicast is under way");
         let first = *state.first.get_or_insert(cycle);
-        state.left -= 1;
-        if state.left == 0 {
+        state.destinations_left -= 1;
+        if state.destinations_left == 0 {
             let start = state.start;
             self.count_backlog(cycle);
-            self.under_way.remove(&multicast);
+            self.in_flight.remove(&multicast);
             self.complete(start, first, cycle);
         }
     }

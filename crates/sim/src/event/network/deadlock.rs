@@ -9,19 +9,19 @@ use fixedbitset::FixedBitSet;
 use treecast_fabric::{Channel, LinkId};
 use treecast_terms::{Cycles, Flits};
 
-use super::{Copy, HELD, Input, InputId, Live, Network, Packet};
+use super::{Copy, HELD, InFlight, Input, InputId, Network, Packet};
 use crate::deadlock::{Deadlock, Stuck, Wait};
 
 impl Network<'_> {
     /// Packets that will never go on, if there are any.
-    pub fn deadlock(&self, live: &Live, cycle: Cycles) -> Option<Deadlock> {
+    pub fn deadlock(&self, in_flight: &InFlight, cycle: Cycles) -> Option<Deadlock> {
         let stuck = self.stuck();
         let show = |input: usize| {
             let state = &self.inputs[input];
             let mut obstacles = state.copies.iter().filter_map(|copy| self.obstacle(&stuck, state, copy));
             let (wants, behind) = obstacles.next().expect("a stuck packet waits for a stuck packet");
             let Packet { slot, worm, packet, .. } = state.queue[0];
-            let (multicast, at) = (live[slot].parameters.number, self.channel_of(InputId(input as u32)));
+            let (multicast, at) = (in_flight[slot].parameters.number, self.channel_of(InputId(input as u32)));
             let shown = Some(Wait { multicast, worm, packet, at, wants });
             Stuck { at, behind: self.channel_of(behind), shown }
         };

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use treecast_fabric::{Channel, HostId, LinkId};
 use treecast_terms::Cycles;
 
-use super::{Copy, EventQueue, HELD, Live, Network, Output, Packet, Place};
+use super::{Copy, EventQueue, HELD, InFlight, Network, Output, Packet, Place};
 use crate::event::Event;
 use crate::observer::Observer;
 use crate::parameters::{Adaptive, Arbitration, Replication};
@@ -45,21 +45,26 @@ impl Network<'_> {
     }
 
     /// Grants injection links to whoever waits for them and can go now.
-    pub fn grant_injections(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
+    pub fn grant_injections(
+        &mut self,
+        events: &mut EventQueue,
+        in_flight: &InFlight,
+        observer: &mut impl Observer,
+    ) {
         while let Some(host) = self.woken_injections.pop() {
-            self.grant_injection(events, live, observer, host);
+            self.grant_injection(events, in_flight, observer, host);
         }
     }
 
     fn grant_injection(
         &mut self,
         events: &mut EventQueue,
-        live: &Live,
+        in_flight: &InFlight,
         observer: &mut impl Observer,
         host: HostId,
     ) {
         let Some(&packet) = self.injections[host.index()].queue.front() else { return };
-        let path = &live[packet.slot].worms[packet.worm as usize].path;
+        let path = &in_flight[packet.slot].worms[packet.worm as usize].path;
         let outputs = self.router.injection_channels(path, host);
         let times = outputs.iter().map(|&output| (self.available(events.now, output, packet.length), output));
         // Of the channels that come free first the lowest.
@@ -68,7 +73,7 @@ impl Network<'_> {
             Some((time, output)) if time == events.now => {
                 self.injections[host.index()].queue.pop_front();
                 // A host has no crossbar: the first flit goes onto the link at once.
-                self.send(events, live, observer, output, packet, Cycles::ZERO);
+                self.send(events, in_flight, observer, output, packet, Cycles::ZERO);
                 if !self.injections[host.index()].queue.is_empty() {
                     self.plan_injection(events, host, self.outputs[output.link.index()].free_at);
                 }
@@ -81,14 +86,19 @@ impl Network<'_> {
 
     /// Grants outputs of switches to whoever waits for them and can go now. Outputs of different switches have nothing to do
     /// with one another, so all are served in one go.
-    pub fn grant_outputs(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
+    pub fn grant_outputs(
+        &mut self,
+        events: &mut EventQueue,
+        in_flight: &InFlight,
+        observer: &mut impl Observer,
+    ) {
         if self.arrived.is_empty() && self.woken.is_empty() {
             return;
         }
         if self.parameters.arbitration == Arbitration::RoundRobin {
-            self.serve_by_turns(events, live, observer);
+            self.serve_by_turns(events, in_flight, observer);
         } else {
-            self.serve_in_order(events, live, observer);
+            self.serve_in_order(events, in_flight, observer);
         }
         let mut arrived = std::mem::take(&mut self.arrived);
         for place in arrived.drain(..) {
@@ -103,14 +113,19 @@ impl Network<'_> {
     }
 
     /// Serves copies in the order of their places.
-    fn serve_in_order(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
+    fn serve_in_order(
+        &mut self,
+        events: &mut EventQueue,
+        in_flight: &InFlight,
+        observer: &mut impl Observer,
+    ) {
         let mut contenders = std::mem::take(&mut self.contenders);
         contenders.extend(self.arrived.iter().map(|&place| Reverse((place, None))));
         let first = |link: LinkId| self.first_waiting(events.now, link, None);
         contenders.extend(self.woken.iter().filter_map(|&link| Some(Reverse((first(link)?, Some(link))))));
         while let Some(Reverse((place, link))) = contenders.pop() {
             if let Some(output) = self.choose(events.now, place) {
-                self.grant(events, live, observer, place, output);
+                self.grant(events, in_flight, observer, place, output);
             }
             if let Some(link) = link {
                 let next = self.first_waiting(events.now, link, Some(place));
@@ -129,7 +144,12 @@ impl Network<'_> {
 
     /// Serves copies in rounds: each asks for one output, and each output takes the input next after the one that it has
     /// served last; until nobody can go.
-    fn serve_by_turns(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
+    fn serve_by_turns(
+        &mut self,
+        events: &mut EventQueue,
+        in_flight: &InFlight,
+        observer: &mut impl Observer,
+    ) {
         let mut waiting: BTreeSet<Place> = self.arrived.iter().copied().collect();
         waiting.extend(self.woken.iter().flat_map(|link| &self.outputs[link.index()].waiting));
         loop {
@@ -148,7 +168,7 @@ impl Network<'_> {
             asks.dedup_by_key(|ask| ask.0);
             for (link, _, place, output) in asks {
                 self.outputs[link.index()].served = Some(place.input);
-                self.grant(events, live, observer, place, output);
+                self.grant(events, in_flight, observer, place, output);
             }
         }
     }
@@ -183,7 +203,7 @@ impl Network<'_> {
     fn grant(
         &mut self,
         events: &mut EventQueue,
-        live: &Live,
+        in_flight: &InFlight,
         observer: &mut impl Observer,
         place: Place,
         output: Channel,
@@ -200,16 +220,22 @@ impl Network<'_> {
         }
         if !is_last {
             let progress = self.inputs[place.input.index()].copies[place.copy as usize].branch.progress;
-            self.send_onward(events, live, observer, Packet { length, progress, ..packet }, output);
+            self.send_onward(events, in_flight, observer, Packet { length, progress, ..packet }, output);
             return;
         }
-        self.leave(events, live, place.input, packet.length - length);
+        self.leave(events, in_flight, place.input, packet.length - length);
         let mut copies = std::mem::take(&mut self.inputs[place.input.index()].copies);
         let going =
             if is_synchronous { 0..copies.len() } else { place.copy as usize..place.copy as usize + 1 };
         for copy in &copies[going] {
             let packet = Packet { length, progress: copy.branch.progress, ..packet };
-            self.send_onward(events, live, observer, packet, copy.output.expect("all copies have outputs"));
+            self.send_onward(
+                events,
+                in_flight,
+                observer,
+                packet,
+                copy.output.expect("all copies have outputs"),
+            );
         }
         copies.clear();
         self.inputs[place.input.index()].copies = copies;
@@ -219,14 +245,14 @@ impl Network<'_> {
     fn send_onward(
         &mut self,
         events: &mut EventQueue,
-        live: &Live,
+        in_flight: &InFlight,
         observer: &mut impl Observer,
         packet: Packet,
         output: Channel,
     ) {
         let progress = self.router.onward(packet.progress, output.link);
         let packet = Packet { progress, ..packet };
-        self.send(events, live, observer, output, packet, self.parameters.crossbar_delay);
+        self.send(events, in_flight, observer, output, packet, self.parameters.crossbar_delay);
         // It was woken long ago, if it was held.
         self.woken.push(output.link);
     }

@@ -16,7 +16,7 @@ use treecast_fabric::{Channel, HostId, LinkId, SwitchId, Topology, Vertex};
 use treecast_terms::{Cycles, Flits};
 
 use super::host::PacketCopy;
-use super::live::{Live, Slot};
+use super::in_flight::{InFlight, Slot};
 use super::{Event, EventQueue};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::{Adaptive, Arbitration, Parameters};
@@ -168,9 +168,9 @@ impl<'a> Network<'a> {
 
     /// Puts a packet of a worm into a host's injection queue. The queue is bounded by the packets of the multicasts under
     /// way times the worms of its host.
-    pub fn inject(&mut self, live: &Live, host: HostId, copy: PacketCopy) {
+    pub fn inject(&mut self, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
         let PacketCopy { slot, worm, packet } = copy;
-        let multicast = &live[slot];
+        let multicast = &in_flight[slot];
         let path = &multicast.worms[worm as usize].path;
         let length = multicast.payload(packet) + path.header;
         let progress = path.initial_progress();
@@ -186,11 +186,11 @@ impl<'a> Network<'a> {
     }
 
     /// The packet at the head of a buffer is routed: its copies ask for outputs.
-    pub fn routed(&mut self, now: Cycles, live: &mut Live, input: InputId) {
+    pub fn routed(&mut self, now: Cycles, in_flight: &mut InFlight, input: InputId) {
         let at = self.switch_of(input);
         let state = &mut self.inputs[input.index()];
         let packet = state.queue[0];
-        let path = &mut live.get_mut(packet.slot).worms[packet.worm as usize].path;
+        let path = &mut in_flight.get_mut(packet.slot).worms[packet.worm as usize].path;
         state.length_onward = packet.length - self.router.stripped(path, packet.progress);
         self.router.branches(path, at, packet.progress, &mut self.branches);
         debug_assert!(!self.branches.is_empty(), "a worm goes on from every switch that it comes to");
@@ -206,7 +206,7 @@ impl<'a> Network<'a> {
     }
 
     /// The packet at the head of a buffer begins to leave it.
-    fn leave(&mut self, events: &mut EventQueue, live: &Live, input: InputId, stripped: Flits) {
+    fn leave(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId, stripped: Flits) {
         let now = events.now;
         let state = &mut self.inputs[input.index()];
         let packet = state.queue.pop_front().expect("a packet that leaves was at the head");
@@ -215,7 +215,7 @@ impl<'a> Network<'a> {
             state.taken = state.taken - before.length;
         }
         if !state.queue.is_empty() {
-            self.plan_routing(events, live, input);
+            self.plan_routing(events, in_flight, input);
         }
         // Whoever waits for room looks again a cycle later; who waits for the link, when it comes free.
         let link = self.link_of(input);
@@ -234,11 +234,11 @@ impl<'a> Network<'a> {
 
     /// Plans when the packet at the head of a buffer will be routed: when the one before it is gone and its header is
     /// there; and what the switch takes off must have come before what follows it can leave.
-    fn plan_routing(&mut self, events: &mut EventQueue, live: &Live, input: InputId) {
+    fn plan_routing(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId) {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
         let gone = state.leaving.map_or(Cycles::ZERO, |leaving| leaving.gone());
-        let path = &live[slot].worms[worm as usize].path;
+        let path = &in_flight[slot].worms[worm as usize].path;
         let read = arrival + Cycles(self.router.flits_to_route(path, progress).0 - 1);
         let stripped = arrival + Cycles(self.router.stripped(path, progress).0);
         events.schedule((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
@@ -248,7 +248,7 @@ impl<'a> Network<'a> {
     fn send(
         &mut self,
         events: &mut EventQueue,
-        live: &Live,
+        in_flight: &InFlight,
         observer: &mut impl Observer,
         channel: Channel,
         packet: Packet,
@@ -257,7 +257,7 @@ impl<'a> Network<'a> {
         let Packet { slot, worm, packet: number, length, .. } = packet;
         let (from, to) = (events.now, events.now + Cycles(length.0));
         self.outputs[channel.link.index()].free_at = to;
-        let multicast = live[slot].parameters.number;
+        let multicast = in_flight[slot].parameters.number;
         let track = Track::Link(channel);
         observer.carried(
             &Slice { track, from, to, work: Work::Transfer, multicast, worm, packet: number },
@@ -276,7 +276,7 @@ impl<'a> Network<'a> {
                 state.taken += length;
                 state.queue.push_back(Packet { arrival, ..packet });
                 if state.queue.len() == 1 {
-                    self.plan_routing(events, live, input);
+                    self.plan_routing(events, in_flight, input);
                 }
             }
         }

@@ -12,26 +12,26 @@ pub(super) struct Slot(u32);
 struct Entry {
     multicast: Multicast,
     /// Packets in memory, by participant.
-    held: Vec<u32>,
+    stored: Vec<u32>,
     /// Destinations that have not received.
-    left: u32,
+    destinations_left: u32,
 }
 
 /// The multicasts under path: memory in proportion to the most that there have been at once.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct InFlight {
     entries: Vec<Option<Entry>>,
     free: Vec<Slot>,
 }
 
-impl Live {
+impl InFlight {
     pub fn count(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
     pub fn insert(&mut self, multicast: Multicast) -> Slot {
-        let held = vec![0; multicast.participant_count() as usize];
-        let entry = Some(Entry { left: multicast.destination_count(), multicast, held });
+        let stored = vec![0; multicast.participant_count() as usize];
+        let entry = Some(Entry { destinations_left: multicast.destination_count(), multicast, stored });
         if let Some(slot) = self.free.pop() {
             self.entries[slot.0 as usize] = entry;
             return slot;
@@ -49,27 +49,27 @@ impl Live {
     }
 
     /// A packet lies in a participant's memory now; whether that was the last one.
-    pub fn takes_packet(&mut self, slot: Slot, participant: u32) -> bool {
+    pub fn store_packet(&mut self, slot: Slot, participant: u32) -> bool {
         let entry = self.entry(slot);
-        let held = &mut entry.held[participant as usize];
-        *held += 1;
-        assert!(*held <= entry.multicast.packets, "nobody receives a packet twice");
-        *held == entry.multicast.packets
+        let stored = &mut entry.stored[participant as usize];
+        *stored += 1;
+        assert!(*stored <= entry.multicast.packets, "nobody receives a packet twice");
+        *stored == entry.multicast.packets
     }
 
     /// A destination has the message. When the last one has, nothing of the multicast is under way any more: every copy
     /// of every packet ends at a destination, and leaves the switches before it has arrived there.
     pub fn delivered(&mut self, slot: Slot) {
         let entry = self.entry(slot);
-        entry.left -= 1;
-        if entry.left == 0 {
+        entry.destinations_left -= 1;
+        if entry.destinations_left == 0 {
             self.entries[slot.0 as usize] = None;
             self.free.push(slot);
         }
     }
 }
 
-impl Index<Slot> for Live {
+impl Index<Slot> for InFlight {
     type Output = Multicast;
 
     fn index(&self, slot: Slot) -> &Multicast {
