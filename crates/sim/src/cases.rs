@@ -117,7 +117,7 @@ impl Case {
         self.multicasts.iter().any(|drawn| of_paths.iter().any(|scheme| drawn.scheme.starts_with(scheme)))
     }
 
-    /// The most multicasts that were under way at once.
+    /// The most multicasts that were in flight at once.
     pub fn in_flight_peak(&self, stage: &Stage, record: &Record) -> usize {
         let mut left: BTreeMap<u64, u32> = BTreeMap::new();
         let sizes: Vec<u32> = self.multicasts(stage).iter().map(Multicast::destination_count).collect();

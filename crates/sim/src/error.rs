@@ -45,9 +45,9 @@ pub enum SimError {
         /// The applied load.
         load: f64,
     },
-    /// Bursts that alone go beyond the bound of multicasts under path.
+    /// Bursts that alone go beyond the bound of multicasts in flight.
     #[error(
-        "bursts of {size} multicasts do not fit a bound of {most} under path: give smaller ones, or a higher backlog_max"
+        "bursts of {size} multicasts do not fit a bound of {most} in flight: give smaller ones, or a higher backlog_max"
     )]
     Burst {
         /// Multicasts at once.
@@ -75,8 +75,8 @@ pub enum SimError {
         /// Cycles of the run.
         cycles: Cycles,
     },
-    /// A bound of no multicasts under path.
-    #[error("at least one multicast must be allowed to be under way (backlog_max)")]
+    /// A bound of no multicasts in flight.
+    #[error("at least one multicast must be allowed to be in flight (backlog_max)")]
     NoBacklog,
     /// A precision out of range.
     #[error("a precision of {0} is not possible: give a share from 0.001 to 0.5")]

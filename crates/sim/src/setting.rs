@@ -16,7 +16,7 @@ pub(crate) struct Setting<'a> {
     pub seed: u64,
     /// The last cycle.
     pub last_cycle: Cycles,
-    /// The most multicasts under way at once; one more ends the run.
+    /// The most multicasts in flight at once; one more ends the run.
     pub in_flight_max: usize,
 }
 
@@ -29,6 +29,6 @@ pub(crate) enum Ending {
     CycleLimit,
     /// Some packets will never go on.
     Deadlocked(Deadlock),
-    /// There would have been too many multicasts under way in this cycle.
+    /// There would have been too many multicasts in flight in this cycle.
     BacklogLimit(Cycles),
 }

@@ -146,7 +146,7 @@ fn a_saturated_run_ends_when_its_bound_is_reached() {
     let heavy = LoadRun { load: 0.3, degree: 3, ..run(&fabric, &scheme, &parameters) };
     let outcome = heavy.simulate().unwrap();
     assert_eq!(outcome.status, Status::Saturated);
-    assert!(outcome.end < Cycles(200_000), "64 multicasts a host are soon under way");
+    assert!(outcome.end < Cycles(200_000), "64 multicasts a host are soon in flight");
     let bounded = LoadRun { backlog_max: Some(40), ..heavy }.simulate().unwrap();
     assert!(bounded.end < outcome.end);
     assert_eq!(bounded.figures.multicasts_measured, 0);

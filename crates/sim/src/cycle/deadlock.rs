@@ -100,7 +100,7 @@ impl Network<'_> {
         let Some(Sender::Copy { buffer: behind, copy }) = self.senders[buffer] else { return None };
         let sent = self.head(behind).copies[copy].sent;
         // All that has been sent is of this packet, if nothing of another has come after it.
-        let come = head.left + self.buffers[buffer].flits.len() as u64 + self.flying_on(buffer);
+        let come = head.left + self.buffers[buffer].flits.len() as u64 + self.in_transit_on(buffer);
         (sent == come).then_some((behind, copy))
     }
 

@@ -4,7 +4,7 @@ use rand::RngExt;
 use treecast_fabric::{Channel, LinkId, SwitchId};
 use treecast_terms::Cycles;
 
-use super::network::{Buffer, Flit, Head, Network, Packet, Sender, tell};
+use super::network::{Buffer, Flit, Head, Network, Packet, Sender, report_transfer};
 use crate::observer::Observer;
 use crate::parameters::{Adaptive, Arbitration, Replication};
 
@@ -21,19 +21,19 @@ impl Network<'_> {
         let mut any = false;
         for switch in self.topology.switches() {
             let granted = match self.setting.parameters.arbitration {
-                Arbitration::RoundRobin => self.grant_in_rounds(now, switch),
-                _ => self.grant_in_order(now, switch),
+                Arbitration::RoundRobin => self.arbitrate_round_robin(now, switch),
+                _ => self.arbitrate_in_order(now, switch),
             };
             any |= !granted.is_empty();
-            for id in self.going(granted) {
-                self.begin_to_go(now, id, observer);
+            for id in self.ready_to_start(granted) {
+                self.start_transfer(now, id, observer);
             }
         }
         any
     }
 
     /// Of copies that have been granted in this cycle those that go; copies that go together go with the last of them.
-    fn going(&self, granted: Vec<CopyId>) -> Vec<CopyId> {
+    fn ready_to_start(&self, granted: Vec<CopyId>) -> Vec<CopyId> {
         if self.setting.parameters.replication == Replication::Asynchronous {
             return granted;
         }
@@ -58,45 +58,45 @@ impl Network<'_> {
         waiting
     }
 
-    fn grant_in_order(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
+    fn arbitrate_in_order(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
         let mut waiting = self.waiting(switch);
         if self.setting.parameters.arbitration == Arbitration::OldestFirst {
             waiting.sort_by_key(|id| self.head(id.buffer).routed);
         }
         let mut granted = Vec::new();
         for id in waiting {
-            if let Some(channel) = self.choose(switch, id) {
-                self.give(now, id, channel);
+            if let Some(channel) = self.select_output(switch, id) {
+                self.assign(now, id, channel);
                 granted.push(id);
             }
         }
         granted
     }
 
-    fn grant_in_rounds(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
+    fn arbitrate_round_robin(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
         let mut granted = Vec::new();
         loop {
-            let mut asks = Vec::new();
+            let mut requests = Vec::new();
             for id in self.waiting(switch) {
-                if let Some(channel) = self.choose(switch, id) {
-                    asks.push((channel, id));
+                if let Some(channel) = self.select_output(switch, id) {
+                    requests.push((channel, id));
                 }
             }
-            if asks.is_empty() {
+            if requests.is_empty() {
                 return granted;
             }
-            let mut outputs: Vec<usize> = asks.iter().map(|&(channel, _)| self.output(channel)).collect();
+            let mut outputs: Vec<usize> = requests.iter().map(|&(channel, _)| self.output(channel)).collect();
             outputs.sort_unstable();
             outputs.dedup();
             for output in outputs {
-                let askers = asks.iter().filter(|&&(channel, _)| self.output(channel) == output);
-                let last = self.last_taken[output];
+                let requesters = requests.iter().filter(|&&(channel, _)| self.output(channel) == output);
+                let last = self.last_served[output];
                 // Those behind the one taken last come first, then round from the lowest.
                 let taken =
-                    askers.min_by_key(|(_, id)| (last.is_some_and(|last| id.buffer <= last), id.buffer));
+                    requesters.min_by_key(|(_, id)| (last.is_some_and(|last| id.buffer <= last), id.buffer));
                 let &(channel, id) = taken.expect("an output that somebody asked for");
-                self.last_taken[output] = Some(id.buffer);
-                self.give(now, id, channel);
+                self.last_served[output] = Some(id.buffer);
+                self.assign(now, id, channel);
                 granted.push(id);
             }
         }
@@ -108,7 +108,7 @@ impl Network<'_> {
     }
 
     /// Which output a copy takes of those that are free for it now.
-    fn choose(&mut self, switch: SwitchId, CopyId { buffer, copy }: CopyId) -> Option<Channel> {
+    fn select_output(&mut self, switch: SwitchId, CopyId { buffer, copy }: CopyId) -> Option<Channel> {
         let head = self.head(buffer);
         let length = head.length_onward();
         let outputs = head.copies[copy].branch.outputs.iter().copied();
@@ -126,21 +126,21 @@ impl Network<'_> {
         self.senders_on(channel.link).next().is_none() && self.room(channel) >= length
     }
 
-    fn give(&mut self, now: Cycles, CopyId { buffer, copy }: CopyId, channel: Channel) {
+    fn assign(&mut self, now: Cycles, CopyId { buffer, copy }: CopyId, channel: Channel) {
         let head = self.head_mut(buffer);
         head.copies[copy].output = Some((channel, now));
         let length = head.length_onward();
         self.hold(channel, Sender::Copy { buffer, copy }, length);
     }
 
-    fn begin_to_go(&mut self, now: Cycles, id: CopyId, observer: &mut impl Observer) {
+    fn start_transfer(&mut self, now: Cycles, id: CopyId, observer: &mut impl Observer) {
         let is_wormhole = self.is_wormhole();
         let head = self.head_mut(id.buffer);
         let packet = Packet { length: head.length_onward(), ..head.packet };
         let (channel, since) = head.copies[id.copy].output.as_mut().expect("it has been granted");
         *since = now;
         if !is_wormhole {
-            tell(*channel, (now, now + Cycles(packet.length)), packet, observer);
+            report_transfer(*channel, (now, now + Cycles(packet.length)), packet, observer);
         }
     }
 
@@ -157,9 +157,9 @@ impl Network<'_> {
     pub fn forward(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         let mut any = false;
         for switch in self.topology.switches() {
-            let mut groups = self.ready_to_go(switch);
+            let mut groups = self.ready_copies(switch);
             // Where several could go over one link, the channel goes first that has sent least recently.
-            groups.sort_by_key(|group| group.iter().map(|&id| self.turn(id)).min());
+            groups.sort_by_key(|group| group.iter().map(|&id| self.channel_priority(id)).min());
             let mut busy: Vec<LinkId> = Vec::new();
             for group in groups {
                 let links: Vec<LinkId> = group.iter().map(|&id| self.granted(id).link).collect();
@@ -175,7 +175,7 @@ impl Network<'_> {
         }
         for switch in self.topology.switches() {
             for place in 0..self.inputs[switch.index()].len() {
-                self.leave(self.inputs[switch.index()][place]);
+                self.release_flits(self.inputs[switch.index()][place]);
             }
         }
         any
@@ -187,27 +187,27 @@ impl Network<'_> {
         head.copies[copy].output.expect("it has been granted").0
     }
 
-    fn turn(&self, id: CopyId) -> (Option<Cycles>, usize) {
+    fn channel_priority(&self, id: CopyId) -> (Option<Cycles>, usize) {
         let channel = self.index(self.granted(id));
         (self.last_sent[channel], channel)
     }
 
     /// The copies of a switch that have a flit to send and room for it; those that go together in a group.
-    fn ready_to_go(&self, switch: SwitchId) -> Vec<Vec<CopyId>> {
+    fn ready_copies(&self, switch: SwitchId) -> Vec<Vec<CopyId>> {
         let mut groups = Vec::new();
         for &buffer in &self.inputs[switch.index()] {
             let Some(head) = &self.buffers[buffer].head else { continue };
             let copies = (0..head.copies.len()).map(|copy| CopyId { buffer, copy });
             if self.setting.parameters.replication == Replication::Asynchronous {
-                groups.extend(copies.filter(|&id| self.can_go(id)).map(|id| vec![id]));
-            } else if !head.copies.is_empty() && copies.clone().all(|id| self.can_go(id)) {
+                groups.extend(copies.filter(|&id| self.can_send(id)).map(|id| vec![id]));
+            } else if !head.copies.is_empty() && copies.clone().all(|id| self.can_send(id)) {
                 groups.push(copies.collect());
             }
         }
         groups
     }
 
-    fn can_go(&self, CopyId { buffer, copy }: CopyId) -> bool {
+    fn can_send(&self, CopyId { buffer, copy }: CopyId) -> bool {
         let head = self.head(buffer);
         let copy = &head.copies[copy];
         let Some((channel, _)) = copy.output else { return false };
@@ -226,12 +226,12 @@ impl Network<'_> {
         self.head_mut(id.buffer).copies[id.copy].sent += 1;
         self.send(now, channel, flit);
         if self.is_wormhole() && flit.is_last() {
-            tell(channel, (since, now + Cycles(1)), packet, observer);
+            report_transfer(channel, (since, now + Cycles(1)), packet, observer);
         }
     }
 
     /// Flits that every copy has sent leave their buffer, and what is stripped off leaves when every copy has its output.
-    fn leave(&mut self, buffer: usize) {
+    fn release_flits(&mut self, buffer: usize) {
         let Buffer { flits, head, leaving, .. } = &mut self.buffers[buffer];
         let Some(present) = head.as_mut().filter(|head| head.is_granted()) else { return };
         let gone = present.stripped + present.sent_by_all() - present.left;

@@ -14,8 +14,8 @@ use treecast_terms::Offload;
 
 /// In which order jobs are served: first come, first served; the rest decides between those that came in one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    came: Cycles,
+struct Priority {
+    arrived: Cycles,
     packet: u32,
     /// Receiving comes before sending.
     sends: bool,
@@ -39,7 +39,7 @@ struct Job {
 #[derive(Debug)]
 struct Server {
     track: Track,
-    waiting: Vec<(Rank, Job)>,
+    waiting: Vec<(Priority, Job)>,
     current: Option<(Job, Cycles)>,
 }
 
@@ -59,8 +59,8 @@ impl Server {
         if self.current.is_some() {
             return false;
         }
-        let ranks = self.waiting.iter().enumerate().map(|(place, &(rank, _))| (rank, place));
-        let Some((_, place)) = ranks.min() else { return false };
+        let priorities = self.waiting.iter().enumerate().map(|(place, &(priority, _))| (priority, place));
+        let Some((_, place)) = priorities.min() else { return false };
         let (_, job) = self.waiting.remove(place);
         let end = now + job.time;
         self.current = Some((job, end));
@@ -155,9 +155,9 @@ impl<'a> Hosts<'a> {
             Work::Transfer => unreachable!("links are not servers"),
         };
         let multicast = multicast.parameters.number;
-        let rank = Rank { came: now, packet, sends, multicast, worm, process };
+        let priority = Priority { arrived: now, packet, sends, multicast, worm, process };
         let packet = PacketId { multicast, worm, packet };
-        server.waiting.push((rank, Job { work, packet, participant, time }));
+        server.waiting.push((priority, Job { work, packet, participant, time }));
     }
 
     /// Ends all jobs that end in this cycle; whether there was one.

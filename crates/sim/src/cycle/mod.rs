@@ -1,6 +1,6 @@
 //! The reference simulator: every flit in every cycle, with any switching and any buffers.
 //!
-//! It is written to be stored against docs/simulation.md line by line, and shares no scheduling with the event-driven
+//! It is written to be compared with docs/simulation.md line by line, and shares no scheduling with the event-driven
 //! simulator.
 
 mod deadlock;
@@ -34,7 +34,7 @@ struct PacketId {
     packet: u32,
 }
 
-/// A multicast under path.
+/// A multicast in flight.
 #[derive(Debug)]
 struct InFlightMulticast {
     multicast: Multicast,
@@ -44,7 +44,7 @@ struct InFlightMulticast {
     destinations_left: u32,
 }
 
-/// The multicasts under way, by number.
+/// The multicasts in flight, by number.
 #[derive(Debug, Default)]
 struct Multicasts(BTreeMap<u64, InFlightMulticast>);
 
@@ -67,7 +67,7 @@ impl Multicasts {
     }
 
     fn in_flight(&mut self, number: u64) -> &mut InFlightMulticast {
-        self.0.get_mut(&number).expect("the multicast is under way")
+        self.0.get_mut(&number).expect("the multicast is in flight")
     }
 
     fn path(&mut self, id: PacketId) -> &mut WormPath {
@@ -139,7 +139,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 if self.multicasts.len() >= self.setting.in_flight_max {
                     next?;
                     let deadlock = self.network.deadlock(self.now);
-                    self.network.tell_unfinished(self.now, self.observer);
+                    self.network.report_unfinished(self.now, self.observer);
                     return Ok(deadlock.map_or(Ending::BacklogLimit(self.now), Ending::Deadlocked));
                 }
                 self.begin(next?)?;
@@ -158,7 +158,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             let is_last = self.now == self.setting.last_cycle;
             let deadlock = if looks || is_last { self.network.deadlock(self.now) } else { None };
             if is_last || deadlock.is_some() {
-                self.network.tell_unfinished(self.now + Cycles(1), self.observer);
+                self.network.report_unfinished(self.now + Cycles(1), self.observer);
                 return Ok(deadlock.map_or(Ending::CycleLimit, Ending::Deadlocked));
             }
             let end = [next_start, self.hosts.next_end(), self.network.next_end(self.now)]

@@ -101,11 +101,11 @@ pub(super) enum Sender {
 
 /// A link.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct LinkPipeline {
     /// How long a flit is on its path.
     delay: Cycles,
     /// Flits on their way, each with its virtual channel and when it arrives.
-    flying: VecDeque<(Cycles, u8, Flit)>,
+    in_transit: VecDeque<(Cycles, u8, Flit)>,
 }
 
 /// A packet that a network interface sends.
@@ -124,7 +124,7 @@ pub(super) struct Network<'a> {
     pub topology: &'a Topology,
     pub router: Router<'a>,
     channels: usize,
-    pub wires: Vec<Wire>,
+    pub pipelines: Vec<LinkPipeline>,
     /// By channel. Channels into hosts have none in fact: theirs stay empty.
     pub buffers: Vec<Buffer>,
     /// Who holds each channel.
@@ -137,7 +137,7 @@ pub(super) struct Network<'a> {
     /// The random choices of each switch.
     pub random: Vec<Pcg64>,
     /// For each link the input buffer that it has taken a packet from last, for `arbitration=round-robin`.
-    pub last_taken: Vec<Option<usize>>,
+    pub last_served: Vec<Option<usize>>,
 }
 
 impl<'a> Network<'a> {
@@ -145,7 +145,8 @@ impl<'a> Network<'a> {
         let topology = setting.fabric.topology();
         let channels = usize::from(setting.fabric.routing().virtual_channel_count());
         let count = topology.link_count() as usize * channels;
-        let wire = |link| Wire { delay: delay(setting, topology, link), flying: VecDeque::new() };
+        let pipeline =
+            |link| LinkPipeline { delay: delay(setting, topology, link), in_transit: VecDeque::new() };
         let inputs = |switch| {
             let mut links: Vec<LinkId> = topology.links_into(switch).to_vec();
             links.sort_unstable();
@@ -157,14 +158,14 @@ impl<'a> Network<'a> {
             topology,
             router: Router::new(setting.fabric, setting.parameters),
             channels,
-            wires: topology.links().map(wire).collect(),
+            pipelines: topology.links().map(pipeline).collect(),
             buffers: (0..count).map(|_| Buffer::default()).collect(),
             senders: vec![None; count],
             last_sent: vec![None; count],
             injections: topology.hosts().map(|_| None).collect(),
             inputs: topology.switches().map(inputs).collect(),
             random: topology.switches().map(|switch| random_stream(setting.seed, switch)).collect(),
-            last_taken: vec![None; count],
+            last_served: vec![None; count],
         }
     }
 
@@ -198,10 +199,10 @@ impl<'a> Network<'a> {
     }
 
     /// How many flits are on their way into a buffer.
-    pub fn flying_on(&self, buffer: usize) -> u64 {
+    pub fn in_transit_on(&self, buffer: usize) -> u64 {
         let Channel { link, virtual_channel } = self.channel(buffer);
-        let flying = self.wires[link.index()].flying.iter();
-        flying.filter(|&&(_, on, _)| on == virtual_channel).count() as u64
+        let in_transit = self.pipelines[link.index()].in_transit.iter();
+        in_transit.filter(|&&(_, on, _)| on == virtual_channel).count() as u64
     }
 
     /// Somebody begins to send a packet on a channel.
@@ -220,8 +221,8 @@ impl<'a> Network<'a> {
             self.buffers[index].taken += 1;
         }
         self.last_sent[index] = Some(now);
-        let wire = &mut self.wires[channel.link.index()];
-        wire.flying.push_back((now + wire.delay, channel.virtual_channel, flit));
+        let pipeline = &mut self.pipelines[channel.link.index()];
+        pipeline.in_transit.push_back((now + pipeline.delay, channel.virtual_channel, flit));
         if flit.is_last() {
             self.senders[index] = None;
         }
@@ -229,7 +230,10 @@ impl<'a> Network<'a> {
 
     /// The next cycle in which a flit arrives, or a packet has been routed.
     pub fn next_end(&self, now: Cycles) -> Option<Cycles> {
-        let arrivals = self.wires.iter().filter_map(|wire| wire.flying.front().map(|&(cycle, ..)| cycle));
+        let arrivals = self
+            .pipelines
+            .iter()
+            .filter_map(|pipeline| pipeline.in_transit.front().map(|&(cycle, ..)| cycle));
         let heads = self.buffers.iter().filter_map(|buffer| buffer.head.as_ref()?.decided);
         arrivals.chain(heads.filter(|&cycle| cycle > now)).min()
     }
@@ -239,8 +243,9 @@ impl<'a> Network<'a> {
     pub fn arrive(&mut self, now: Cycles, arrived: &mut Vec<(HostId, PacketId)>) -> bool {
         let mut any = false;
         for link in self.topology.links() {
-            let flying = &mut self.wires[link.index()].flying;
-            while let Some((_, virtual_channel, flit)) = flying.pop_front_if(|&mut (cycle, ..)| cycle <= now)
+            let in_transit = &mut self.pipelines[link.index()].in_transit;
+            while let Some((_, virtual_channel, flit)) =
+                in_transit.pop_front_if(|&mut (cycle, ..)| cycle <= now)
             {
                 any = true;
                 match self.topology.link(link).to {
@@ -343,7 +348,7 @@ impl<'a> Network<'a> {
         let channel = entries.into_iter().find(|&channel| self.room(channel) >= needed)?;
         self.hold(channel, Sender::Interface, packet.length);
         if !self.is_wormhole() {
-            tell(channel, (now, now + Cycles(packet.length)), packet, observer);
+            report_transfer(channel, (now, now + Cycles(packet.length)), packet, observer);
         }
         Some(Injection { packet, channel, since: now, sent: 0, has_sent_now: false })
     }
@@ -357,7 +362,7 @@ impl<'a> Network<'a> {
         let flit = Flit { packet, place: sent };
         self.send(now, channel, flit);
         if self.is_wormhole() && flit.is_last() {
-            tell(channel, (since, now + Cycles(1)), packet, observer);
+            report_transfer(channel, (since, now + Cycles(1)), packet, observer);
         }
         self.injections[host.index()] =
             Some(Injection { packet, channel, since, sent: sent + 1, has_sent_now: true });
@@ -366,17 +371,22 @@ impl<'a> Network<'a> {
 
     /// Tells of packets that are still going over a link when a run ends. With wormhole switching others are told when they
     /// have gone; with virtual cut-through it is known from the beginning when they will have.
-    pub fn tell_unfinished(&self, end: Cycles, observer: &mut impl Observer) {
+    pub fn report_unfinished(&self, end: Cycles, observer: &mut impl Observer) {
         if !self.is_wormhole() {
             return;
         }
         for &Injection { packet, channel, since, sent, .. } in self.injections.iter().flatten() {
-            tell(channel, (since, end), Packet { length: sent, ..packet }, observer);
+            report_transfer(channel, (since, end), Packet { length: sent, ..packet }, observer);
         }
         for head in self.buffers.iter().filter_map(|buffer| buffer.head.as_ref()) {
             for copy in head.copies.iter().filter(|copy| copy.sent < head.length_onward()) {
                 if let Some((channel, since)) = copy.output {
-                    tell(channel, (since, end), Packet { length: copy.sent, ..head.packet }, observer);
+                    report_transfer(
+                        channel,
+                        (since, end),
+                        Packet { length: copy.sent, ..head.packet },
+                        observer,
+                    );
                 }
             }
         }
@@ -398,7 +408,7 @@ impl<'a> Network<'a> {
 }
 
 /// A packet goes over a channel between two cycles.
-pub(super) fn tell(
+pub(super) fn report_transfer(
     channel: Channel,
     (from, to): (Cycles, Cycles),
     packet: Packet,

@@ -42,7 +42,7 @@ impl World {
 
     fn setting(&self) -> Setting<'_> {
         let (fabric, placement, parameters) = (&self.fabric, self.placement(), &self.parameters);
-        Setting { fabric, placement, parameters, seed: 1, last: Cycles(100_000), in_flight_max: 9 }
+        Setting { fabric, placement, parameters, seed: 1, last_cycle: Cycles(100_000), in_flight_max: 9 }
     }
 
     fn multicasts(&self, sent: &[Sent]) -> Vec<Result<Multicast, SimError>> {

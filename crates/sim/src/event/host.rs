@@ -18,10 +18,10 @@ use crate::parameters::Parameters;
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
-/// When a piece of work gets its turn: the order of the fields is the order of service.
+/// When a piece of work gets its priority: the order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    asked: Cycles,
+struct Priority {
+    requested: Cycles,
     packet: u32,
     sending: bool,
     multicast: u64,
@@ -33,7 +33,7 @@ struct Turn {
 /// A piece of work for a CPU, a bus or a network interface, done for a participant of a multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Job {
-    turn: Turn,
+    priority: Priority,
     work: Work,
     slot: Slot,
     participant: u32,
@@ -99,19 +99,19 @@ impl<'a> Hosts<'a> {
         self.setting.parameters
     }
 
-    fn ask_cpu(&mut self, multicast: &Multicast, job: Job) {
+    fn request_cpu(&mut self, multicast: &Multicast, job: Job) {
         let member = multicast.member(job.participant);
         self.cpus[member.index()].waiting.push(Reverse(job));
         self.woken_members.push(member);
     }
 
-    fn ask_bus(&mut self, multicast: &Multicast, job: Job) {
+    fn request_bus(&mut self, multicast: &Multicast, job: Job) {
         let host = multicast.host(job.participant);
         self.buses[host.index()].waiting.push(Reverse(job));
         self.woken_hosts.push(host);
     }
 
-    fn ask_nic(&mut self, host: HostId, job: Job) {
+    fn request_nic(&mut self, host: HostId, job: Job) {
         self.nics[host.index()].waiting.push(Reverse(job));
         self.woken_hosts.push(host);
     }
@@ -125,17 +125,17 @@ impl<'a> Hosts<'a> {
         participant: u32,
         local_only: bool,
     ) {
-        let mut asked = false;
+        let mut has_requested = false;
         for &worm in multicast.sends_of(participant) {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
             let for_all = !local && multicast.parameters.offload != Offload::Host;
-            if !local && (local_only || (for_all && asked)) {
+            if !local && (local_only || (for_all && has_requested)) {
                 continue;
             }
-            asked |= for_all;
+            has_requested |= for_all;
             let work = if local { Work::LocalSend } else { Work::HostSend };
-            let turn = turn(now, multicast, worm, 0, true);
-            self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all });
+            let priority = priority(now, multicast, worm, 0, true);
+            self.request_cpu(multicast, Job { priority, work, slot, participant, for_all });
         }
     }
 
@@ -143,9 +143,9 @@ impl<'a> Hosts<'a> {
     fn copy_at_nic(&mut self, now: Cycles, multicast: &Multicast, slot: Slot, participant: u32, packet: u32) {
         for &worm in multicast.sends_of(participant) {
             if multicast.worms[worm as usize].kind != WormKind::Local {
-                let turn = turn(now, multicast, worm, packet, true);
-                let job = Job { turn, work: Work::NicSend, slot, participant, for_all: false };
-                self.ask_nic(multicast.host(participant), job);
+                let priority = priority(now, multicast, worm, packet, true);
+                let job = Job { priority, work: Work::NicSend, slot, participant, for_all: false };
+                self.request_nic(multicast.host(participant), job);
             }
         }
     }
@@ -160,15 +160,15 @@ impl<'a> Hosts<'a> {
         while let Some(member) = self.woken_members.pop() {
             if let Some(job) = self.cpus[member.index()].start() {
                 let time = self.cpu_time(&in_flight[job.slot], job.work);
-                tell(observer, Track::Cpu(member), &job, events.now, time);
+                report(observer, Track::Cpu(member), &job, events.now, time);
                 events.schedule_after(time, Event::CpuDone(member));
             }
         }
         while let Some(host) = self.woken_hosts.pop() {
             if let Some(job) = self.buses[host.index()].start() {
                 self.queue_next_packet(&in_flight[job.slot], host, job);
-                let time = self.parameters().bus_time(in_flight[job.slot].payload(job.turn.packet));
-                tell(observer, Track::Bus(host), &job, events.now, time);
+                let time = self.parameters().bus_time(in_flight[job.slot].payload(job.priority.packet));
+                report(observer, Track::Bus(host), &job, events.now, time);
                 events.schedule_after(time, Event::BusDone(host));
             }
             if let Some(job) = self.nics[host.index()].start() {
@@ -176,19 +176,19 @@ impl<'a> Hosts<'a> {
                     Work::NicReceive => self.parameters().nic_receive_overhead,
                     _ => self.parameters().nic_send_overhead,
                 };
-                tell(observer, Track::Nic(host), &job, events.now, time);
+                report(observer, Track::Nic(host), &job, events.now, time);
                 events.schedule_after(time, Event::NicDone(host));
             }
         }
     }
 
     /// All packets of a message wait for the bus from when the message does, and before another packet of it none has its
-    /// turn: so only the next one need be in the queue.
+    /// priority: so only the next one need be in the queue.
     fn queue_next_packet(&mut self, multicast: &Multicast, host: HostId, job: Job) {
-        let packet = job.turn.packet + 1;
+        let packet = job.priority.packet + 1;
         if job.work == Work::BusToNic && packet < multicast.packets {
-            let turn = Turn { packet, ..job.turn };
-            self.buses[host.index()].waiting.push(Reverse(Job { turn, ..job }));
+            let priority = Priority { packet, ..job.priority };
+            self.buses[host.index()].waiting.push(Reverse(Job { priority, ..job }));
         }
     }
 
@@ -207,19 +207,19 @@ impl<'a> Hosts<'a> {
     pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
         let job = self.cpus[member.index()].done();
         self.woken_members.push(member);
-        let Job { turn: Turn { worm, .. }, slot, participant, .. } = job;
+        let Job { priority: Priority { worm, .. }, slot, participant, .. } = job;
         let multicast = &in_flight[slot];
         match job.work {
             Work::HostSend => {
-                let turn = turn(now, multicast, worm, 0, true);
-                self.ask_bus(multicast, Job { turn, work: Work::BusToNic, ..job });
+                let priority = priority(now, multicast, worm, 0, true);
+                self.request_bus(multicast, Job { priority, work: Work::BusToNic, ..job });
                 None
             }
             Work::LocalSend => {
                 for receiver in multicast.worms[worm as usize].receivers.clone() {
-                    let turn = turn(now, multicast, worm, 0, false);
+                    let priority = priority(now, multicast, worm, 0, false);
                     let (work, participant) = (Work::LocalReceive, receiver);
-                    self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
+                    self.request_cpu(multicast, Job { priority, work, slot, participant, for_all: false });
                 }
                 None
             }
@@ -235,14 +235,14 @@ impl<'a> Hosts<'a> {
     pub fn bus_done(&mut self, now: Cycles, in_flight: &mut InFlight, host: HostId) {
         let job = self.buses[host.index()].done();
         self.woken_hosts.push(host);
-        let Job { turn: Turn { packet, worm, .. }, slot, participant, for_all, .. } = job;
+        let Job { priority: Priority { packet, worm, .. }, slot, participant, for_all, .. } = job;
         if job.work == Work::BusToNic {
             let multicast = &in_flight[slot];
             if for_all {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             } else {
-                let turn = turn(now, multicast, worm, packet, true);
-                self.ask_nic(host, Job { turn, work: Work::NicSend, ..job });
+                let priority = priority(now, multicast, worm, packet, true);
+                self.request_nic(host, Job { priority, work: Work::NicSend, ..job });
             }
             return;
         }
@@ -251,9 +251,9 @@ impl<'a> Hosts<'a> {
         for receiver in receivers {
             if in_flight.store_packet(slot, receiver) {
                 let multicast = &in_flight[slot];
-                let turn = turn(now, multicast, worm, 0, false);
+                let priority = priority(now, multicast, worm, 0, false);
                 let (work, participant) = (Work::HostReceive, receiver);
-                self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
+                self.request_cpu(multicast, Job { priority, work, slot, participant, for_all: false });
             }
         }
     }
@@ -261,17 +261,17 @@ impl<'a> Hosts<'a> {
     /// The last flit of a packet has arrived at a network interface.
     pub fn packet_arrived(&mut self, now: Cycles, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
         let multicast = &in_flight[copy.slot];
-        let turn = turn(now, multicast, copy.worm, copy.packet, false);
+        let priority = priority(now, multicast, copy.worm, copy.packet, false);
         let participant = multicast.receivers_on(copy.worm, host).start;
-        let job = Job { turn, work: Work::NicReceive, slot: copy.slot, participant, for_all: true };
-        self.ask_nic(host, job);
+        let job = Job { priority, work: Work::NicReceive, slot: copy.slot, participant, for_all: true };
+        self.request_nic(host, job);
     }
 
     /// The network interface ends its job; the answer is the copy that is ready for the link.
     pub fn nic_done(&mut self, now: Cycles, in_flight: &InFlight, host: HostId) -> Option<PacketCopy> {
         let job = self.nics[host.index()].done();
         self.woken_hosts.push(host);
-        let Job { turn: Turn { packet, worm, .. }, slot, .. } = job;
+        let Job { priority: Priority { packet, worm, .. }, slot, .. } = job;
         if job.work == Work::NicSend {
             return Some(PacketCopy { slot, worm, packet });
         }
@@ -281,8 +281,11 @@ impl<'a> Hosts<'a> {
         let for_all = multicast.shared_delivery;
         let moved = if for_all { here.start..here.start + 1 } else { here.clone() };
         for (participant, nth) in moved.zip(0..) {
-            let turn = Turn { nth, ..turn(now, multicast, worm, packet, false) };
-            self.ask_bus(multicast, Job { turn, work: Work::BusToMemory, slot, participant, for_all });
+            let priority = Priority { nth, ..priority(now, multicast, worm, packet, false) };
+            self.request_bus(
+                multicast,
+                Job { priority, work: Work::BusToMemory, slot, participant, for_all },
+            );
         }
         if multicast.parameters.offload == Offload::Nic {
             for participant in here {
@@ -293,14 +296,14 @@ impl<'a> Hosts<'a> {
     }
 }
 
-fn turn(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending: bool) -> Turn {
-    Turn { asked: now, packet, sending, multicast: multicast.parameters.number, worm, nth: 0 }
+fn priority(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending: bool) -> Priority {
+    Priority { requested: now, packet, sending, multicast: multicast.parameters.number, worm, nth: 0 }
 }
 
 /// Tells of a job that begins now, if it takes any time.
-fn tell(observer: &mut impl Observer, track: Track, job: &Job, now: Cycles, time: Cycles) {
+fn report(observer: &mut impl Observer, track: Track, job: &Job, now: Cycles, time: Cycles) {
     if time > Cycles::ZERO {
-        let Turn { multicast, worm, packet, .. } = job.turn;
+        let Priority { multicast, worm, packet, .. } = job.priority;
         observer.worked(&Slice { track, from: now, to: now + time, work: job.work, multicast, worm, packet });
     }
 }

@@ -1,10 +1,10 @@
-//! The multicasts under path.
+//! The multicasts in flight.
 
 use std::ops::Index;
 
 use crate::multicast::Multicast;
 
-/// The place of a multicast among those under way; free again when it is complete.
+/// The place of a multicast among those in flight; free again when it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
 
@@ -17,7 +17,7 @@ struct Entry {
     destinations_left: u32,
 }
 
-/// The multicasts under path: memory in proportion to the most that there have been at once.
+/// The multicasts in flight: memory in proportion to the most that there have been at once.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     entries: Vec<Option<Entry>>,
@@ -45,7 +45,7 @@ impl InFlight {
     }
 
     fn entry(&mut self, slot: Slot) -> &mut Entry {
-        self.entries[slot.0 as usize].as_mut().expect("the multicast is under way")
+        self.entries[slot.0 as usize].as_mut().expect("the multicast is in flight")
     }
 
     /// A packet lies in a participant's memory now; whether that was the last one.
@@ -57,7 +57,7 @@ impl InFlight {
         *stored == entry.multicast.packets
     }
 
-    /// A destination has the message. When the last one has, nothing of the multicast is under way any more: every copy
+    /// A destination has the message. When the last one has, nothing of the multicast is in flight any more: every copy
     /// of every packet ends at a destination, and leaves the switches before it has arrived there.
     pub fn delivered(&mut self, slot: Slot) {
         let entry = self.entry(slot);
@@ -73,6 +73,6 @@ impl Index<Slot> for InFlight {
     type Output = Multicast;
 
     fn index(&self, slot: Slot) -> &Multicast {
-        &self.entries[slot.0 as usize].as_ref().expect("the multicast is under way").multicast
+        &self.entries[slot.0 as usize].as_ref().expect("the multicast is in flight").multicast
     }
 }

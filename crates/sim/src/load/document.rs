@@ -40,7 +40,7 @@ pub struct LoadSetup {
     pub cycles: u64,
     /// How many of them passed before the measurement.
     pub warmup_cycles: u64,
-    /// The most multicasts under way at once.
+    /// The most multicasts in flight at once.
     pub backlog_max: u64,
     /// Who simulated: `event`, `cycle`.
     pub simulator: String,

@@ -56,7 +56,7 @@ pub struct LinkUtilization {
     pub link: Option<String>,
 }
 
-/// A multicast under path.
+/// A multicast in flight.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     start: Cycles,
@@ -68,11 +68,11 @@ struct InFlight {
 struct Batch {
     measured: u64,
     latencies: u64,
-    /// Multicasts under way, added up over the cycles.
+    /// Multicasts in flight, added up over the cycles.
     backlog: u128,
 }
 
-/// Takes down what happens in the cycles of a window. Memory is in proportion to links and to what is under path.
+/// Takes down what happens in the cycles of a window. Memory is in proportion to links and to what is in flight.
 pub(crate) struct Measurement {
     window: Range<Cycles>,
     /// Where batches begin, and the end of the last.
@@ -163,7 +163,7 @@ impl Measurement {
     }
 
     /// What it comes to, the run having ended before the cycle `end`: at the end of the window, or earlier; and whether
-    /// more and more multicasts were under way, as docs/load.md decides it.
+    /// more and more multicasts were in flight, as docs/load.md decides it.
     pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, bool) {
         self.count_backlog(end);
         self.subtract_beyond(end);
@@ -224,7 +224,7 @@ impl Observer for Measurement {
 
     fn delivered(&mut self, multicast: u64, _: MemberId, _: HostId, cycle: Cycles) {
         self.deliveries += u64::from(self.is_in_window(cycle));
-        let state = self.in_flight.get_mut(&multicast).expect("the multicast is under way");
+        let state = self.in_flight.get_mut(&multicast).expect("the multicast is in flight");
         let first = *state.first.get_or_insert(cycle);
         state.destinations_left -= 1;
         if state.destinations_left == 0 {

@@ -45,7 +45,7 @@ pub struct LoadRun<'a> {
     pub cycles: Cycles,
     /// How many of them pass before the measurement begins.
     pub warmup: Cycles,
-    /// The most multicasts under way at once, beyond which the run ends as saturated; `None` for
+    /// The most multicasts in flight at once, beyond which the run ends as saturated; `None` for
     /// [`BACKLOG_PER_HOST`] a host.
     pub backlog_max: Option<usize>,
     /// How fast everything is.
@@ -56,7 +56,7 @@ pub struct LoadRun<'a> {
     pub simulator: Simulator,
 }
 
-/// How many multicasts may be under way at once for each host, unless a run says otherwise.
+/// How many multicasts may be in flight at once for each host, unless a run says otherwise.
 pub const BACKLOG_PER_HOST: usize = 64;
 
 /// What a run under load gives.
@@ -80,7 +80,7 @@ impl LoadRun<'_> {
         f64::from(self.degree) * self.load
     }
 
-    /// The most multicasts that may be under way at once.
+    /// The most multicasts that may be in flight at once.
     pub fn in_flight_max(&self) -> usize {
         let hosts = self.fabric.topology().host_count() as usize;
         self.backlog_max.unwrap_or(BACKLOG_PER_HOST * hosts)

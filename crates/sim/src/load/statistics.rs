@@ -26,7 +26,7 @@ pub(super) fn confidence_95(means: &[f64; BATCHES]) -> f64 {
 
 /// Whether a backlog grows, from its mean in each batch and how many multicasts have begun in all of them.
 ///
-/// A fabric that keeps up has as many multicasts under way at the end as at the beginning, but for chance. So a straight
+/// A fabric that keeps up has as many multicasts in flight at the end as at the beginning, but for chance. So a straight
 /// line is laid through the batches. The backlog grows if the line rises by more than 2 % of what has begun (and by more
 /// than one multicast), and more steeply than chance would let it in one of a thousand runs: its slope is more than 3.61
 /// standard errors. Where multicasts last longer than a batch, a batch lies off the line to the side to which the one before

@@ -8,9 +8,9 @@
 //! what refers to it first.
 
 mod messages;
-mod place;
 #[cfg(test)]
 mod tests;
+mod track_tree;
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ use messages::{
     ChildTracksOrdering, DebugAnnotation, EventType, INCREMENTAL_STATE_CLEARED, InternedData, InternedName,
     InternedString, NEEDS_INCREMENTAL_STATE, Packets, TracePacket, TrackDescriptor, TrackEvent,
 };
-use place::Place;
+use track_tree::TrackNode;
 
 /// The one sequence of packets that a trace is.
 const SEQUENCE: u32 = 1;
 
-/// The names of debug annotations; the id of each is its place, from 1.
+/// The names of debug annotations; the id of each is its node, from 1.
 const ANNOTATIONS: [&str; 4] = ["multicast", "worm", "packet", "work"];
 
 /// The greatest timestamp that trace processor takes, in nanoseconds: it counts in signed integers.
@@ -66,7 +66,7 @@ pub struct Trace<'a> {
     cycle: Picoseconds,
     bytes_max: usize,
     bytes: Vec<u8>,
-    tracks: BTreeMap<Place, TrackState>,
+    tracks: BTreeMap<TrackNode, TrackState>,
     names: BTreeMap<NameKey, u64>,
     dropped: u64,
     /// When the first slice that is missing begins.
@@ -119,8 +119,8 @@ impl<'a> Trace<'a> {
             return;
         }
         let mut packet = Vec::with_capacity(2);
-        let uuid = self.describe(Place::Track(slice.track), &mut packet);
-        self.occupy(slice);
+        let uuid = self.describe(TrackNode::Track(slice.track), &mut packet);
+        self.check_overlap(slice);
         packet.extend(self.ends(slice, uuid));
         let packets = Packets { packet };
         if self.bytes.len() + packets.encoded_len() + NOTICE_BYTES > self.bytes_max {
@@ -141,7 +141,7 @@ impl<'a> Trace<'a> {
     pub fn finish(mut self) -> Vec<u8> {
         if self.dropped > 0 {
             let mut packet = Vec::with_capacity(2);
-            let uuid = self.describe(Place::Notice, &mut packet);
+            let uuid = self.describe(TrackNode::Notice, &mut packet);
             let name = format!("trace is full: {} slices are missing", self.dropped);
             let instant = TrackEvent { name: Some(name), ..event(EventType::Instant, uuid) };
             packet.push(event_packet(self.full_at, instant));
@@ -151,29 +151,29 @@ impl<'a> Trace<'a> {
     }
 
     /// The id of a track, after packets that describe it and its parents if none has yet.
-    fn describe(&mut self, place: Place, packets: &mut Vec<TracePacket>) -> u64 {
-        if let Some(state) = self.tracks.get(&place) {
+    fn describe(&mut self, node: TrackNode, packets: &mut Vec<TracePacket>) -> u64 {
+        if let Some(state) = self.tracks.get(&node) {
             return state.uuid;
         }
-        let parent = place.parent(self.topology, &self.placement);
+        let parent = node.parent(self.topology, &self.placement);
         let parent_uuid = parent.map(|parent| self.describe(parent, packets));
         // 0 is the track of the whole trace.
         let uuid = self.tracks.len() as u64 + 1;
-        self.tracks.insert(place, TrackState { uuid, until: Cycles::ZERO });
+        self.tracks.insert(node, TrackState { uuid, until: Cycles::ZERO });
         let descriptor = TrackDescriptor {
             uuid: Some(uuid),
-            name: Some(place.name(self.topology, &self.placement)),
+            name: Some(node.name(self.topology, &self.placement)),
             parent_uuid,
-            child_ordering: place.has_children().then_some(ChildTracksOrdering::Explicit.into()),
-            sibling_order_rank: parent.map(|_| place.rank(self.topology)),
+            child_ordering: node.has_children().then_some(ChildTracksOrdering::Explicit.into()),
+            sibling_order_rank: parent.map(|_| node.rank(self.topology)),
         };
         packets.push(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() });
         uuid
     }
 
     /// Holds that work on a track does not overlap: trace processor would nest it.
-    fn occupy(&mut self, slice: &Slice) {
-        let state = self.tracks.get_mut(&Place::Track(slice.track)).expect("it was just described");
+    fn check_overlap(&mut self, slice: &Slice) {
+        let state = self.tracks.get_mut(&TrackNode::Track(slice.track)).expect("it was just described");
         assert!(state.until <= slice.from, "it works since before {}: {slice:?}", state.until);
         state.until = slice.to;
     }

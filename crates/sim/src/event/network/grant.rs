@@ -1,6 +1,6 @@
 //! Who gets an output, and when it is looked at again.
 //!
-//! A link is looked at when it comes free, when a buffer behind it gets room, and when somebody new asks for it. At any
+//! A link is looked at when it comes free, when a buffer behind it gets room, and when somebody new requests for it. At any
 //! other time nobody who waits for it could go, so a copy costs a look at its outputs when it comes, and one when it goes.
 
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use treecast_fabric::{Channel, HostId, LinkId};
 use treecast_terms::Cycles;
 
-use super::{Copy, EventQueue, HELD, InFlight, Network, Output, Packet, Place};
+use super::{Copy, EventQueue, HELD, InFlight, Network, Output, Packet, Request};
 use crate::event::Event;
 use crate::observer::Observer;
 use crate::parameters::{Adaptive, Arbitration, Replication};
@@ -28,7 +28,7 @@ impl Network<'_> {
         self.woken_injections.push(host);
     }
 
-    pub(super) fn plan_output(&mut self, events: &mut EventQueue, link: LinkId, time: Cycles) {
+    pub(super) fn schedule_output(&mut self, events: &mut EventQueue, link: LinkId, time: Cycles) {
         let wake = &mut self.outputs[link.index()].wake;
         if wake.is_none_or(|planned| planned > time) {
             *wake = Some(time);
@@ -36,7 +36,7 @@ impl Network<'_> {
         }
     }
 
-    pub(super) fn plan_injection(&mut self, events: &mut EventQueue, host: HostId, time: Cycles) {
+    pub(super) fn schedule_injection(&mut self, events: &mut EventQueue, host: HostId, time: Cycles) {
         let wake = &mut self.injections[host.index()].wake;
         if wake.is_none_or(|planned| planned > time) {
             *wake = Some(time);
@@ -66,7 +66,8 @@ impl Network<'_> {
         let Some(&packet) = self.injections[host.index()].queue.front() else { return };
         let path = &in_flight[packet.slot].worms[packet.worm as usize].path;
         let outputs = self.router.injection_channels(path, host);
-        let times = outputs.iter().map(|&output| (self.available(events.now, output, packet.length), output));
+        let times =
+            outputs.iter().map(|&output| (self.available_at(events.now, output, packet.length), output));
         // Of the channels that come free first the lowest.
         let first = times.filter_map(|(time, output)| Some((time?, output))).min_by_key(|&(time, _)| time);
         match first {
@@ -75,10 +76,10 @@ impl Network<'_> {
                 // A host has no crossbar: the first flit goes onto the link at once.
                 self.send(events, in_flight, observer, output, packet, Cycles::ZERO);
                 if !self.injections[host.index()].queue.is_empty() {
-                    self.plan_injection(events, host, self.outputs[output.link.index()].free_at);
+                    self.schedule_injection(events, host, self.outputs[output.link.index()].free_at);
                 }
             }
-            Some((time, _)) => self.plan_injection(events, host, time),
+            Some((time, _)) => self.schedule_injection(events, host, time),
             // Woken when a buffer behind the link begins to empty.
             None => {}
         }
@@ -92,43 +93,43 @@ impl Network<'_> {
         in_flight: &InFlight,
         observer: &mut impl Observer,
     ) {
-        if self.arrived.is_empty() && self.woken.is_empty() {
+        if self.new_requests.is_empty() && self.woken.is_empty() {
             return;
         }
         if self.parameters.arbitration == Arbitration::RoundRobin {
-            self.serve_by_turns(events, in_flight, observer);
+            self.arbitrate_round_robin(events, in_flight, observer);
         } else {
-            self.serve_in_order(events, in_flight, observer);
+            self.arbitrate_in_order(events, in_flight, observer);
         }
-        let mut arrived = std::mem::take(&mut self.arrived);
-        for place in arrived.drain(..) {
-            self.list(place);
+        let mut new_requests = std::mem::take(&mut self.new_requests);
+        for request in new_requests.drain(..) {
+            self.enqueue(request);
         }
-        self.arrived = arrived;
+        self.new_requests = new_requests;
         while let Some(link) = self.woken.pop() {
-            if let Some(time) = self.time_to_look(events.now, link) {
-                self.plan_output(events, link, time);
+            if let Some(time) = self.next_check(events.now, link) {
+                self.schedule_output(events, link, time);
             }
         }
     }
 
-    /// Serves copies in the order of their places.
-    fn serve_in_order(
+    /// Serves copies in the order of their requests.
+    fn arbitrate_in_order(
         &mut self,
         events: &mut EventQueue,
         in_flight: &InFlight,
         observer: &mut impl Observer,
     ) {
         let mut contenders = std::mem::take(&mut self.contenders);
-        contenders.extend(self.arrived.iter().map(|&place| Reverse((place, None))));
+        contenders.extend(self.new_requests.iter().map(|&request| Reverse((request, None))));
         let first = |link: LinkId| self.first_waiting(events.now, link, None);
         contenders.extend(self.woken.iter().filter_map(|&link| Some(Reverse((first(link)?, Some(link))))));
-        while let Some(Reverse((place, link))) = contenders.pop() {
-            if let Some(output) = self.choose(events.now, place) {
-                self.grant(events, in_flight, observer, place, output);
+        while let Some(Reverse((request, link))) = contenders.pop() {
+            if let Some(output) = self.select_output(events.now, request) {
+                self.grant(events, in_flight, observer, request, output);
             }
             if let Some(link) = link {
-                let next = self.first_waiting(events.now, link, Some(place));
+                let next = self.first_waiting(events.now, link, Some(request));
                 contenders.extend(next.map(|next| Reverse((next, Some(link)))));
             }
         }
@@ -136,48 +137,48 @@ impl Network<'_> {
     }
 
     /// Who waits first for a link that is free, or first behind another.
-    fn first_waiting(&self, now: Cycles, link: LinkId, behind: Option<Place>) -> Option<Place> {
+    fn first_waiting(&self, now: Cycles, link: LinkId, behind: Option<Request>) -> Option<Request> {
         let output = &self.outputs[link.index()];
-        let index = output.waiting.partition_point(|&place| Some(place) <= behind);
+        let index = output.waiting.partition_point(|&request| Some(request) <= behind);
         output.waiting.get(index).filter(|_| output.free_at <= now).copied()
     }
 
-    /// Serves copies in rounds: each asks for one output, and each output takes the input next after the one that it has
+    /// Serves copies in rounds: each requests for one output, and each output takes the input next after the one that it has
     /// served last; until nobody can go.
-    fn serve_by_turns(
+    fn arbitrate_round_robin(
         &mut self,
         events: &mut EventQueue,
         in_flight: &InFlight,
         observer: &mut impl Observer,
     ) {
-        let mut waiting: BTreeSet<Place> = self.arrived.iter().copied().collect();
+        let mut waiting: BTreeSet<Request> = self.new_requests.iter().copied().collect();
         waiting.extend(self.woken.iter().flat_map(|link| &self.outputs[link.index()].waiting));
         loop {
-            let mut asks = Vec::new();
-            for &place in &waiting {
-                if let Some(output) = self.choose(events.now, place) {
-                    let served = self.outputs[output.link.index()].served;
-                    let is_behind = served.is_some_and(|served| place.input <= served);
-                    asks.push((output.link, is_behind, place, output));
+            let mut requests = Vec::new();
+            for &request in &waiting {
+                if let Some(output) = self.select_output(events.now, request) {
+                    let last_served = self.outputs[output.link.index()].last_served;
+                    let is_behind = last_served.is_some_and(|last_served| request.input <= last_served);
+                    requests.push((output.link, is_behind, request, output));
                 }
             }
-            if asks.is_empty() {
+            if requests.is_empty() {
                 break;
             }
-            asks.sort_unstable();
-            asks.dedup_by_key(|ask| ask.0);
-            for (link, _, place, output) in asks {
-                self.outputs[link.index()].served = Some(place.input);
-                self.grant(events, in_flight, observer, place, output);
+            requests.sort_unstable();
+            requests.dedup_by_key(|request| request.0);
+            for (link, _, request, output) in requests {
+                self.outputs[link.index()].last_served = Some(request.input);
+                self.grant(events, in_flight, observer, request, output);
             }
         }
     }
 
     /// The output that a copy takes now, if it has none and can go.
-    fn choose(&mut self, now: Cycles, place: Place) -> Option<Channel> {
-        let copy = self.copy(place).filter(|copy| copy.output.is_none())?;
-        let length = self.inputs[place.input.index()].length_onward;
-        let is_free = |&&output: &&Channel| self.available(now, output, length) == Some(now);
+    fn select_output(&mut self, now: Cycles, request: Request) -> Option<Channel> {
+        let copy = self.copy(request).filter(|copy| copy.output.is_none())?;
+        let length = self.inputs[request.input.index()].length_onward;
+        let is_free = |&&output: &&Channel| self.available_at(now, output, length) == Some(now);
         let outputs = &copy.branch.outputs;
         if self.parameters.adaptive != Adaptive::Random {
             return outputs.iter().find(is_free).copied();
@@ -187,15 +188,15 @@ impl Network<'_> {
             0 => None,
             1 => Some(free[0]),
             count => {
-                let switch = self.switch_of(place.input);
+                let switch = self.switch_of(request.input);
                 Some(free[self.random[switch.index()].random_range(0..count)])
             }
         }
     }
 
-    /// The copy that has a place, unless its packet has gone.
-    fn copy(&self, place: Place) -> Option<&Copy> {
-        self.inputs[place.input.index()].copies.get(place.copy as usize)
+    /// The copy that has a request, unless its packet has gone.
+    fn copy(&self, request: Request) -> Option<&Copy> {
+        self.inputs[request.input.index()].copies.get(request.copy as usize)
     }
 
     /// Grants an output to a copy. It goes at once; with synchronous replication, when all copies of its packet have
@@ -205,13 +206,13 @@ impl Network<'_> {
         events: &mut EventQueue,
         in_flight: &InFlight,
         observer: &mut impl Observer,
-        place: Place,
+        request: Request,
         output: Channel,
     ) {
-        self.unlist(place);
+        self.dequeue(request);
         let is_synchronous = self.parameters.replication == Replication::Synchronous;
-        let input = &mut self.inputs[place.input.index()];
-        input.copies[place.copy as usize].output = Some(output);
+        let input = &mut self.inputs[request.input.index()];
+        input.copies[request.copy as usize].output = Some(output);
         input.waiting -= 1;
         let (packet, length, is_last) = (input.queue[0], input.length_onward, input.waiting == 0);
         if is_synchronous && !is_last {
@@ -219,14 +220,14 @@ impl Network<'_> {
             return;
         }
         if !is_last {
-            let progress = self.inputs[place.input.index()].copies[place.copy as usize].branch.progress;
+            let progress = self.inputs[request.input.index()].copies[request.copy as usize].branch.progress;
             self.send_onward(events, in_flight, observer, Packet { length, progress, ..packet }, output);
             return;
         }
-        self.leave(events, in_flight, place.input, packet.length - length);
-        let mut copies = std::mem::take(&mut self.inputs[place.input.index()].copies);
+        self.leave(events, in_flight, request.input, packet.length - length);
+        let mut copies = std::mem::take(&mut self.inputs[request.input.index()].copies);
         let going =
-            if is_synchronous { 0..copies.len() } else { place.copy as usize..place.copy as usize + 1 };
+            if is_synchronous { 0..copies.len() } else { request.copy as usize..request.copy as usize + 1 };
         for copy in &copies[going] {
             let packet = Packet { length, progress: copy.branch.progress, ..packet };
             self.send_onward(
@@ -238,7 +239,7 @@ impl Network<'_> {
             );
         }
         copies.clear();
-        self.inputs[place.input.index()].copies = copies;
+        self.inputs[request.input.index()].copies = copies;
     }
 
     /// Sends a copy through a switch.
@@ -258,41 +259,43 @@ impl Network<'_> {
     }
 
     /// Lets a copy without an output wait at all that would do.
-    fn list(&mut self, place: Place) {
-        let Some(copy) = self.inputs[place.input.index()].copies.get_mut(place.copy as usize) else { return };
+    fn enqueue(&mut self, request: Request) {
+        let Some(copy) = self.inputs[request.input.index()].copies.get_mut(request.copy as usize) else {
+            return;
+        };
         if copy.output.is_some() {
             return;
         }
-        copy.is_listed = true;
+        copy.is_queued = true;
         for link in links(&copy.branch.outputs) {
             let waiting = &mut self.outputs[link.index()].waiting;
-            let index = waiting.partition_point(|&other| other < place);
-            waiting.insert(index, place);
+            let index = waiting.partition_point(|&other| other < request);
+            waiting.insert(index, request);
             self.woken.push(link);
         }
     }
 
-    fn unlist(&mut self, place: Place) {
-        let copy = &mut self.inputs[place.input.index()].copies[place.copy as usize];
-        if !std::mem::take(&mut copy.is_listed) {
+    fn dequeue(&mut self, request: Request) {
+        let copy = &mut self.inputs[request.input.index()].copies[request.copy as usize];
+        if !std::mem::take(&mut copy.is_queued) {
             return;
         }
         for link in links(&copy.branch.outputs) {
             let waiting = &mut self.outputs[link.index()].waiting;
-            let index = waiting.binary_search(&place).expect("it waits at all its outputs");
+            let index = waiting.binary_search(&request).expect("it waits at all its outputs");
             waiting.remove(index);
         }
     }
 
     /// When it is worth while to look at a link: when it comes free, or when there is room behind it for one who waits.
     /// `None` where that depends on packets that wait themselves.
-    fn time_to_look(&self, now: Cycles, link: LinkId) -> Option<Cycles> {
+    fn next_check(&self, now: Cycles, link: LinkId) -> Option<Cycles> {
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
-        let times = waiting.iter().flat_map(|place| {
-            let input = &self.inputs[place.input.index()];
-            let outputs = input.copies[place.copy as usize].branch.outputs.iter();
+        let times = waiting.iter().flat_map(|request| {
+            let input = &self.inputs[request.input.index()];
+            let outputs = input.copies[request.copy as usize].branch.outputs.iter();
             let channels = outputs.filter(|output| output.link == link);
-            channels.filter_map(|&channel| self.available(now, channel, input.length_onward))
+            channels.filter_map(|&channel| self.available_at(now, channel, input.length_onward))
         });
         // While a link is busy it does not matter who waits.
         if *free_at > now { times.take(1).min() } else { times.min() }

@@ -48,21 +48,21 @@ struct Packet {
 
 /// The packet that began to leave a buffer last.
 #[derive(Debug, Clone, Copy)]
-struct Leaving {
+struct Departure {
     since: Cycles,
     length: Flits,
     /// What the switch takes off goes with the first flit.
     stripped: Flits,
 }
 
-impl Leaving {
+impl Departure {
     /// From when on it is gone whole.
-    fn gone(&self) -> Cycles {
+    fn ends_at(&self) -> Cycles {
         self.since + Cycles(self.length.0 - self.stripped.0)
     }
 
     /// From when on so many of its flits, at most all, have left.
-    fn left(&self, flits: Flits) -> Cycles {
+    fn left_at(&self, flits: Flits) -> Cycles {
         self.since + Cycles(flits.0.saturating_sub(self.stripped.0).max(1))
     }
 }
@@ -72,7 +72,7 @@ impl Leaving {
 struct Copy {
     branch: Branch,
     /// Whether it waits at its outputs: a new copy has not been looked at.
-    is_listed: bool,
+    is_queued: bool,
     /// The output that is its own. With synchronous replication it is held until the other copies have theirs.
     output: Option<Channel>,
 }
@@ -87,14 +87,14 @@ struct Input {
     waiting: u32,
     /// How long they are.
     length_onward: Flits,
-    leaving: Option<Leaving>,
+    departure: Option<Departure>,
     /// Room taken by those in the queue and by the one that leaves, the flits that have left still counted.
     taken: Flits,
 }
 
-/// A place in the order of service: who waits since when, where that counts, and as which of a packet's copies.
+/// A request in the order of service: who waits since when, where that counts, and as which of a packet's copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Request {
     since: Cycles,
     input: InputId,
     copy: u32,
@@ -106,11 +106,11 @@ struct Output {
     /// When it is free again; [`HELD`] while it waits for a copy.
     free_at: Cycles,
     /// Who waits for it, in the order of service.
-    waiting: Vec<Place>,
+    waiting: Vec<Request>,
     /// When it is looked at next anyway.
     wake: Option<Cycles>,
     /// The input that it has served last, for round-robin arbitration.
-    served: Option<InputId>,
+    last_served: Option<InputId>,
 }
 
 #[derive(Debug, Default)]
@@ -132,14 +132,14 @@ pub(super) struct Network<'a> {
     outputs: Vec<Output>,
     injections: Vec<Injection>,
     /// What is to be looked at in this cycle: copies that have come to wait, outputs of switches, and injection links.
-    arrived: Vec<Place>,
+    new_requests: Vec<Request>,
     woken: Vec<LinkId>,
     woken_injections: Vec<HostId>,
     /// The stream of each switch that makes its random choices, where it makes any.
     random: Vec<Pcg64>,
     /// Kept to be used again.
     branches: Vec<Branch>,
-    contenders: BinaryHeap<Reverse<(Place, Option<LinkId>)>>,
+    contenders: BinaryHeap<Reverse<(Request, Option<LinkId>)>>,
 }
 
 impl<'a> Network<'a> {
@@ -157,7 +157,7 @@ impl<'a> Network<'a> {
             inputs: vec![Input::default(); links * virtual_channels as usize],
             outputs: vec![Output::default(); links],
             injections: topology.hosts().map(|_| Injection::default()).collect(),
-            arrived: Vec::new(),
+            new_requests: Vec::new(),
             woken: Vec::new(),
             woken_injections: Vec::new(),
             random: if chooses { topology.switches().map(stream).collect() } else { Vec::new() },
@@ -194,7 +194,7 @@ impl<'a> Network<'a> {
         state.length_onward = packet.length - self.router.stripped(path, packet.progress);
         self.router.branches(path, at, packet.progress, &mut self.branches);
         debug_assert!(!self.branches.is_empty(), "a worm goes on from every switch that it comes to");
-        let copy = |branch| Copy { branch, is_listed: false, output: None };
+        let copy = |branch| Copy { branch, is_queued: false, output: None };
         state.copies.extend(self.branches.drain(..).map(copy));
         state.waiting = state.copies.len() as u32;
         // Where it does not count who came first, all came at once.
@@ -202,7 +202,7 @@ impl<'a> Network<'a> {
             Arbitration::OldestFirst => now,
             Arbitration::LowestLink | Arbitration::RoundRobin => Cycles::ZERO,
         };
-        self.arrived.extend((0..state.waiting).map(|copy| Place { since, input, copy }));
+        self.new_requests.extend((0..state.waiting).map(|copy| Request { since, input, copy }));
     }
 
     /// The packet at the head of a buffer begins to leave it.
@@ -210,12 +210,14 @@ impl<'a> Network<'a> {
         let now = events.now;
         let state = &mut self.inputs[input.index()];
         let packet = state.queue.pop_front().expect("a packet that leaves was at the head");
-        if let Some(before) = state.leaving.replace(Leaving { since: now, length: packet.length, stripped }) {
-            debug_assert!(before.gone() <= now, "a packet is routed when the one before it is gone");
+        if let Some(before) =
+            state.departure.replace(Departure { since: now, length: packet.length, stripped })
+        {
+            debug_assert!(before.ends_at() <= now, "a packet is routed when the one before it is gone");
             state.taken = state.taken - before.length;
         }
         if !state.queue.is_empty() {
-            self.plan_routing(events, in_flight, input);
+            self.schedule_routing(events, in_flight, input);
         }
         // Whoever waits for room looks again a cycle later; who waits for the link, when it comes free.
         let link = self.link_of(input);
@@ -225,19 +227,19 @@ impl<'a> Network<'a> {
         }
         match self.topology.link(link).from {
             Vertex::Host(host) if !self.injections[host.index()].queue.is_empty() => {
-                self.plan_injection(events, host, now + Cycles(1));
+                self.schedule_injection(events, host, now + Cycles(1));
             }
-            Vertex::Switch(_) if !waiting.is_empty() => self.plan_output(events, link, now + Cycles(1)),
+            Vertex::Switch(_) if !waiting.is_empty() => self.schedule_output(events, link, now + Cycles(1)),
             _ => {}
         }
     }
 
     /// Plans when the packet at the head of a buffer will be routed: when the one before it is gone and its header is
     /// there; and what the switch takes off must have come before what follows it can leave.
-    fn plan_routing(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId) {
+    fn schedule_routing(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId) {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
-        let gone = state.leaving.map_or(Cycles::ZERO, |leaving| leaving.gone());
+        let gone = state.departure.map_or(Cycles::ZERO, |departure| departure.ends_at());
         let path = &in_flight[slot].worms[worm as usize].path;
         let read = arrival + Cycles(self.router.flits_to_route(path, progress).0 - 1);
         let stripped = arrival + Cycles(self.router.stripped(path, progress).0);
@@ -276,7 +278,7 @@ impl<'a> Network<'a> {
                 state.taken += length;
                 state.queue.push_back(Packet { arrival, ..packet });
                 if state.queue.len() == 1 {
-                    self.plan_routing(events, in_flight, input);
+                    self.schedule_routing(events, in_flight, input);
                 }
             }
         }
@@ -284,7 +286,7 @@ impl<'a> Network<'a> {
 
     /// When it is worth while to look whether a packet can go over a channel: now only if it can. `None` where that depends
     /// on packets that wait themselves.
-    fn available(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
+    fn available_at(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
         match self.outputs[channel.link.index()].free_at {
             HELD => None,
             free_at if free_at > now => Some(free_at),
@@ -300,8 +302,8 @@ impl<'a> Network<'a> {
         if missing == Flits::ZERO {
             return Some(Cycles::ZERO);
         }
-        let leaving = state.leaving.filter(|leaving| missing <= leaving.length)?;
-        Some(leaving.left(missing))
+        let departure = state.departure.filter(|departure| missing <= departure.length)?;
+        Some(departure.left_at(missing))
     }
 
     fn input_at(&self, channel: Channel) -> InputId {
