@@ -147,8 +147,8 @@ impl FigureSpec {
         }
         match self.measure {
             Measure::Of(measure) => return measure.label.into(),
-            Measure::AcceptedLoad => return "accepted load (flits a host and cycle)".into(),
-            Measure::Saturation => return "effective load at saturation (flits a host and cycle)".into(),
+            Measure::AcceptedLoad => return "accepted load (flits/host/cycle)".into(),
+            Measure::Saturation => return "effective load at saturation (flits/host/cycle)".into(),
             Measure::Latency | Measure::Winner => {}
         }
         let is_load = rows.iter().any(|row| is_under_load(row.spec.kind()));

@@ -33,7 +33,7 @@ pub enum Quantities {
     Load(LoadFigures),
     /// Of a search for saturation.
     Saturation {
-        /// The highest applied load that was sustained, in flits a host and cycle; `None` if none was.
+        /// The highest applied load that was sustained, in flits/host/cycle; `None` if none was.
         applied_load: Option<f64>,
         /// How many of the loads tried ended in a deadlock.
         deadlocks: u32,

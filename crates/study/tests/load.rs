@@ -332,7 +332,7 @@ fn what_does_not_fit_is_named() {
     );
     assert_eq!(
         error("0.01, 0.03", "0, 0.03"),
-        "load.toml:8: invalid value effective_load=0: expected flits a host and cycle, above 0"
+        "load.toml:8: invalid value effective_load=0: expected flits/host/cycle, above 0"
     );
     assert_eq!(
         error("nic_overhead = 200", "sets = \"randm\""),

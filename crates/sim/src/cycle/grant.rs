@@ -1,4 +1,4 @@
-//! What switches do at the end of a cycle: they grant outputs, then flits go.
+//! The end of a cycle in switches: outputs are granted, then flits are forwarded.
 
 use rand::RngExt;
 use treecast_fabric::{Channel, LinkId, SwitchId};
@@ -16,7 +16,7 @@ struct CopyId {
 }
 
 impl Network<'_> {
-    /// Grants the outputs of all switches; whether any was.
+    /// Grants the outputs of all switches; returns whether any was granted.
     pub fn grant(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         let mut any = false;
         for switch in self.topology.switches() {
@@ -32,7 +32,7 @@ impl Network<'_> {
         any
     }
 
-    /// Of copies that have been granted in this cycle those that go; copies that go together go with the last of them.
+    /// The granted copies that start. With synchronous replication, the copies of a packet start when the last one is granted.
     fn ready_to_start(&self, granted: Vec<CopyId>) -> Vec<CopyId> {
         if self.setting.parameters.replication == Replication::Asynchronous {
             return granted;
@@ -47,7 +47,7 @@ impl Network<'_> {
             .collect()
     }
 
-    /// The copies that wait for an output, by input buffer, then in the order of their branches.
+    /// The copies without an output, by input buffer, then in the order of their branches.
     fn waiting(&self, switch: SwitchId) -> Vec<CopyId> {
         let mut waiting = Vec::new();
         for &buffer in &self.inputs[switch.index()] {
@@ -91,10 +91,10 @@ impl Network<'_> {
             for output in outputs {
                 let requesters = requests.iter().filter(|&&(channel, _)| self.output(channel) == output);
                 let last = self.last_served[output];
-                // Those behind the one taken last come first, then round from the lowest.
+                // Inputs after the one served last come first, then those from the lowest on.
                 let taken =
                     requesters.min_by_key(|(_, id)| (last.is_some_and(|last| id.buffer <= last), id.buffer));
-                let &(channel, id) = taken.expect("an output that somebody asked for");
+                let &(channel, id) = taken.expect("every output here has a request");
                 self.last_served[output] = Some(id.buffer);
                 self.assign(now, id, channel);
                 granted.push(id);
@@ -102,12 +102,12 @@ impl Network<'_> {
         }
     }
 
-    /// What is granted: with virtual cut-through a link, with wormhole switching a channel.
+    /// The resource that is granted: a link with virtual cut-through, a channel with wormhole switching.
     fn output(&self, channel: Channel) -> usize {
         if self.is_wormhole() { self.index(channel) } else { channel.link.index() }
     }
 
-    /// Which output a copy takes of those that are free for it now.
+    /// Selects one of the outputs that are free for a copy now.
     fn select_output(&mut self, switch: SwitchId, CopyId { buffer, copy }: CopyId) -> Option<Channel> {
         let head = self.head(buffer);
         let length = head.length_onward();
@@ -137,14 +137,14 @@ impl Network<'_> {
         let is_wormhole = self.is_wormhole();
         let head = self.head_mut(id.buffer);
         let packet = Packet { length: head.length_onward(), ..head.packet };
-        let (channel, since) = head.copies[id.copy].output.as_mut().expect("it has been granted");
+        let (channel, since) = head.copies[id.copy].output.as_mut().expect("the copy has an output");
         *since = now;
         if !is_wormhole {
             report_transfer(*channel, (now, now + Cycles(packet.length)), packet, observer);
         }
     }
 
-    /// The packet at the head of a buffer that has one.
+    /// The packet at the head of a buffer, which must have one.
     pub fn head(&self, buffer: usize) -> &Head {
         self.buffers[buffer].head.as_ref().expect("the buffer has a head")
     }
@@ -153,12 +153,12 @@ impl Network<'_> {
         self.buffers[buffer].head.as_mut().expect("the buffer has a head")
     }
 
-    /// Every link sends a flit; whether any has.
+    /// Every link forwards a flit; returns whether any was forwarded.
     pub fn forward(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         let mut any = false;
         for switch in self.topology.switches() {
             let mut groups = self.ready_copies(switch);
-            // Where several could go over one link, the channel goes first that has sent least recently.
+            // Of several channels of a link, the one that sent least recently goes first.
             groups.sort_by_key(|group| group.iter().map(|&id| self.channel_priority(id)).min());
             let mut busy: Vec<LinkId> = Vec::new();
             for group in groups {
@@ -184,7 +184,7 @@ impl Network<'_> {
     /// The output that a copy holds.
     fn granted(&self, CopyId { buffer, copy }: CopyId) -> Channel {
         let head = self.head(buffer);
-        head.copies[copy].output.expect("it has been granted").0
+        head.copies[copy].output.expect("the copy has an output").0
     }
 
     fn channel_priority(&self, id: CopyId) -> (Option<Cycles>, usize) {
@@ -192,7 +192,7 @@ impl Network<'_> {
         (self.last_sent[channel], channel)
     }
 
-    /// The copies of a switch that have a flit to send and room for it; those that go together in a group.
+    /// The copies of a switch that have a flit to send and room for it. Copies that proceed together form a group.
     fn ready_copies(&self, switch: SwitchId) -> Vec<Vec<CopyId>> {
         let mut groups = Vec::new();
         for &buffer in &self.inputs[switch.index()] {
@@ -219,7 +219,7 @@ impl Network<'_> {
     fn forward_flit(&mut self, now: Cycles, id: CopyId, observer: &mut impl Observer) {
         let head = self.head(id.buffer);
         let copy = &head.copies[id.copy];
-        let (channel, since) = copy.output.expect("it has been granted");
+        let (channel, since) = copy.output.expect("the copy has an output");
         let progress = self.router.onward(copy.branch.progress, channel.link);
         let packet = Packet { id: head.packet.id, progress, length: head.length_onward() };
         let flit = Flit { packet, place: copy.sent };
@@ -230,7 +230,7 @@ impl Network<'_> {
         }
     }
 
-    /// Flits that every copy has sent leave their buffer, and what is stripped off leaves when every copy has its output.
+    /// Releases the flits that every copy has sent. Stripped flits are released when every copy has an output.
     fn release_flits(&mut self, buffer: usize) {
         let Buffer { flits, head, leaving, .. } = &mut self.buffers[buffer];
         let Some(present) = head.as_mut().filter(|head| head.is_granted()) else { return };

@@ -1,7 +1,6 @@
-//! The reference simulator: every flit in every cycle, with any switching and any buffers.
+//! The reference simulator: every flit in every cycle, with any switching technique and any buffer size.
 //!
-//! It is written to be compared with docs/simulation.md line by line, and shares no scheduling with the event-driven
-//! simulator.
+//! It follows docs/simulation.md line by line, and shares no scheduling with the event-driven simulator.
 
 mod deadlock;
 mod grant;
@@ -74,14 +73,14 @@ impl Multicasts {
         &mut self.in_flight(id.multicast).multicast.worms[id.worm as usize].path
     }
 
-    /// A packet lies in a participant's memory; whether that was the last one.
+    /// Counts a packet in a participant's memory; returns whether it was the last of the message.
     fn store_packet(&mut self, number: u64, participant: u32) -> bool {
         let InFlightMulticast { multicast, stored, .. } = self.in_flight(number);
         stored[participant as usize] += 1;
         stored[participant as usize] == multicast.packets
     }
 
-    /// A destination has the message.
+    /// Counts a delivery.
     fn delivered(&mut self, number: u64) {
         let in_flight = self.in_flight(number);
         in_flight.destinations_left -= 1;
@@ -91,11 +90,11 @@ impl Multicasts {
     }
 }
 
-/// Simulates multicasts, given in the order of their starts, until nothing is left to happen or the setting says so. The
-/// answer holds how many cycles that took.
+/// Simulates multicasts, given in the order of their starts, until all are delivered or a limit of the setting is reached.
+/// Returns how the run ended, and the number of cycles.
 ///
 /// # Errors
-/// What the multicasts give, [`SimError::PacketExceedsBuffer`], and [`SimError::HeaderExceedsBuffer`].
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], and [`SimError::HeaderExceedsBuffer`].
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
     multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
@@ -108,7 +107,7 @@ pub(crate) fn simulate<O: Observer>(
 
 struct Simulation<'a, O> {
     setting: &'a Setting<'a>,
-    /// How often it looks for packets that will never go on.
+    /// The interval of deadlock detection.
     deadlock_interval: Cycles,
     now: Cycles,
     hosts: Hosts<'a>,
@@ -165,13 +164,16 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 .into_iter()
                 .flatten()
                 .min();
-            assert!(has_changed || end.is_some() || !looks, "what waits for ever is deadlocked");
+            assert!(
+                has_changed || end.is_some() || !looks,
+                "a run without further events is drained or deadlocked"
+            );
             self.now = self.next(has_changed, end);
         }
     }
 
-    /// The next cycle in which something may happen. A cycle in which nothing has changed is followed by its like, until a
-    /// multicast begins, a piece of work ends, a flit arrives, or a packet has been routed.
+    /// The next cycle in which something may change. After a cycle without a change, nothing changes until a multicast starts, a
+    /// job completes, a flit arrives, or a packet is routed.
     fn next(&self, has_changed: bool, end: Option<Cycles>) -> Cycles {
         if has_changed {
             return self.now + Cycles(1);
@@ -205,7 +207,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         Ok(())
     }
 
-    /// All that happens in a cycle after multicasts have begun; whether anything has changed.
+    /// Simulates a cycle after its multicasts have started; returns whether anything has changed.
     fn cycle(&mut self) -> bool {
         let Self { now, hosts, network, multicasts, observer, .. } = self;
         let now = *now;

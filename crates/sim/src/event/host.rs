@@ -1,7 +1,7 @@
 //! Hosts: processes on CPUs, the I/O bus, and the network interface with its processor.
 //!
 //! Every process has a CPU of its own; the processes of a host share its bus and its network interface. Each of these
-//! does one piece of work at a time. docs/simulation.md says in which order what waits is served.
+//! resources does one job at a time. docs/simulation.md states the order of service.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ use crate::parameters::Parameters;
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
-/// When a piece of work gets its priority: the order of the fields is the order of service.
+/// The priority of a job. The order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Priority {
     requested: Cycles,
@@ -26,22 +26,22 @@ struct Priority {
     sending: bool,
     multicast: u64,
     worm: u32,
-    /// For the bus: which of the processes that a worm reaches on this host.
+    /// For the bus: which of the worm's receivers on this host.
     nth: u32,
 }
 
-/// A piece of work for a CPU, a bus or a network interface, done for a participant of a multicast.
+/// A job of a CPU, a bus or a network interface for a participant of a multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Job {
     priority: Priority,
     work: Work,
     slot: Slot,
     participant: u32,
-    /// Whether it serves all worms of the participant, or all receivers on the host, at once.
+    /// Whether it serves all worms of the participant, or all receivers on the host.
     for_all: bool,
 }
 
-/// Something that does one job at a time.
+/// A resource that does one job at a time.
 #[derive(Debug, Clone, Default)]
 struct Resource {
     waiting: BinaryHeap<Reverse<Job>>,
@@ -49,7 +49,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// The job that begins now, if there is one.
+    /// Starts the next job, if the resource is idle and a job waits.
     fn start(&mut self) -> Option<Job> {
         if self.current.is_some() {
             return None;
@@ -59,11 +59,11 @@ impl Resource {
     }
 
     fn done(&mut self) -> Job {
-        self.current.take().expect("what ends has begun")
+        self.current.take().expect("a job that completes has started")
     }
 }
 
-/// A copy of a packet, at a network interface.
+/// A copy of a packet at a network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PacketCopy {
     pub slot: Slot,
@@ -76,7 +76,7 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Resource>,
     buses: Vec<Resource>,
     nics: Vec<Resource>,
-    /// Resources to look at in this cycle.
+    /// Members and hosts whose resources may start a job in this cycle.
     woken_members: Vec<MemberId>,
     woken_hosts: Vec<HostId>,
 }
@@ -116,7 +116,7 @@ impl<'a> Hosts<'a> {
         self.woken_hosts.push(host);
     }
 
-    /// A participant that holds the message sends all its worms, or those inside its host only.
+    /// A participant that has the message sends all its worms, or the local ones only.
     pub fn send(
         &mut self,
         now: Cycles,
@@ -139,7 +139,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// The copies that a network interface makes of a packet for a participant.
+    /// Requests the copies of a packet that a network interface makes for a participant.
     fn copy_at_nic(&mut self, now: Cycles, multicast: &Multicast, slot: Slot, participant: u32, packet: u32) {
         for &worm in multicast.sends_of(participant) {
             if multicast.worms[worm as usize].kind != WormKind::Local {
@@ -150,7 +150,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// Starts the next job on everything that is idle.
+    /// Starts the next job on every idle resource.
     pub fn start_work(
         &mut self,
         events: &mut EventQueue,
@@ -182,8 +182,8 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// All packets of a message wait for the bus from when the message does, and before another packet of it none has its
-    /// priority: so only the next one need be in the queue.
+    /// All packets of a message request the bus when the message does, and are served in order. So only the next one needs to be
+    /// in the queue.
     fn queue_next_packet(&mut self, multicast: &Multicast, host: HostId, job: Job) {
         let packet = job.priority.packet + 1;
         if job.work == Work::BusToNic && packet < multicast.packets {
@@ -197,13 +197,13 @@ impl<'a> Hosts<'a> {
         match work {
             Work::HostReceive => parameters.host_receive_overhead,
             Work::HostSend => parameters.host_send_overhead,
-            // Shared memory is read where it lies if it is delivered to all at once, else copied out.
+            // With shared delivery the receivers read the message in place; otherwise each copies it out.
             Work::LocalReceive if multicast.shared_delivery => parameters.local_overhead,
             _ => parameters.local_overhead + parameters.local_copy_time(multicast.parameters.message),
         }
     }
 
-    /// A CPU ends its job; the answer says who has received the message by it, if somebody has.
+    /// A CPU completes its job. Returns the participant that has received the message by it, if any.
     pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
         let job = self.cpus[member.index()].done();
         self.woken_members.push(member);
@@ -224,7 +224,7 @@ impl<'a> Hosts<'a> {
                 None
             }
             work => {
-                // Where the network interface forwards, it has sent its copies already.
+                // A network interface that forwards has sent the copies already.
                 let local_only = multicast.parameters.offload == Offload::Nic && work == Work::HostReceive;
                 self.send(now, multicast, slot, participant, local_only);
                 Some((slot, participant))
@@ -267,7 +267,7 @@ impl<'a> Hosts<'a> {
         self.request_nic(host, job);
     }
 
-    /// The network interface ends its job; the answer is the copy that is ready for the link.
+    /// A network interface completes its job. Returns the copy that is ready for injection, if any.
     pub fn nic_done(&mut self, now: Cycles, in_flight: &InFlight, host: HostId) -> Option<PacketCopy> {
         let job = self.nics[host.index()].done();
         self.woken_hosts.push(host);
@@ -277,7 +277,7 @@ impl<'a> Hosts<'a> {
         }
         let multicast = &in_flight[slot];
         let here = multicast.receivers_on(worm, host);
-        // The interface moves the packet to one attached process after another, or once for all.
+        // The packet is transferred to each receiver on the host in turn, or once for all.
         let for_all = multicast.shared_delivery;
         let moved = if for_all { here.start..here.start + 1 } else { here.clone() };
         for (participant, nth) in moved.zip(0..) {
@@ -300,7 +300,7 @@ fn priority(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending:
     Priority { requested: now, packet, sending, multicast: multicast.parameters.number, worm, nth: 0 }
 }
 
-/// Tells of a job that begins now, if it takes any time.
+/// Reports a job that starts now, if it takes any time.
 fn report(observer: &mut impl Observer, track: Track, job: &Job, now: Cycles, time: Cycles) {
     if time > Cycles::ZERO {
         let Priority { multicast, worm, packet, .. } = job.priority;

@@ -4,7 +4,7 @@ use std::ops::Index;
 
 use crate::multicast::Multicast;
 
-/// The place of a multicast among those in flight; free again when it is complete.
+/// The index of a multicast in flight. It is reused when the multicast is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
 
@@ -17,7 +17,7 @@ struct Entry {
     destinations_left: u32,
 }
 
-/// The multicasts in flight: memory in proportion to the most that there have been at once.
+/// The multicasts in flight. Memory is proportional to the largest number that were in flight at once.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     entries: Vec<Option<Entry>>,
@@ -48,17 +48,17 @@ impl InFlight {
         self.entries[slot.0 as usize].as_mut().expect("the multicast is in flight")
     }
 
-    /// A packet lies in a participant's memory now; whether that was the last one.
+    /// Counts a packet in a participant's memory; returns whether it was the last of the message.
     pub fn store_packet(&mut self, slot: Slot, participant: u32) -> bool {
         let entry = self.entry(slot);
         let stored = &mut entry.stored[participant as usize];
         *stored += 1;
-        assert!(*stored <= entry.multicast.packets, "nobody receives a packet twice");
+        assert!(*stored <= entry.multicast.packets, "a participant receives each packet once");
         *stored == entry.multicast.packets
     }
 
-    /// A destination has the message. When the last one has, nothing of the multicast is in flight any more: every copy
-    /// of every packet ends at a destination, and leaves the switches before it has arrived there.
+    /// Counts a delivery. After the last one, no packet of the multicast is in the fabric: every copy ends at a destination, and
+    /// has left the switches before it arrives there.
     pub fn delivered(&mut self, slot: Slot) {
         let entry = self.entry(slot);
         entry.destinations_left -= 1;

@@ -1,7 +1,7 @@
 //! The event-driven simulator: exact to the cycle where an input buffer holds a whole packet.
 //!
-//! Time advances from one cycle in which something happens to the next; docs/simulation.md says what happens in a cycle,
-//! and in which order. A grant of a switch takes effect in a later cycle, so the order of switches changes nothing.
+//! Time advances from one cycle with events to the next. docs/simulation.md states the order of events within a cycle. A
+//! grant takes effect elsewhere in a later cycle, so the order in which switches are served makes no difference.
 
 mod event_queue;
 mod host;
@@ -25,30 +25,30 @@ use host::{Hosts, PacketCopy};
 use in_flight::InFlight;
 use network::Network;
 
-/// What happens at a point in time.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A process ends its piece of work.
+    /// A CPU completes its job.
     CpuDone(MemberId),
-    /// A bus ends its transfer.
+    /// A bus completes its transfer.
     BusDone(HostId),
-    /// A network interface ends its piece of work.
+    /// A network interface completes its job.
     NicDone(HostId),
     /// The last flit of a packet has arrived at a network interface.
     PacketArrived { host: HostId, copy: PacketCopy },
-    /// The packet at the head of an input buffer knows where it wants to go.
+    /// The packet at the head of an input buffer is routed.
     Routed(network::InputId),
-    /// A link out of a switch that somebody waits for may be free, or have room behind it.
+    /// An output link with waiting requests may be free, or have room in the buffer at its end.
     OutputWake(LinkId),
     /// The injection link of a host may be free.
     InjectionWake(HostId),
 }
 
-/// Simulates multicasts, given in the order of their starts, until nothing is left to happen or the setting says so. The
-/// answer holds how many events that took.
+/// Simulates multicasts, given in the order of their starts, until no event is left or a limit of the setting is reached.
+/// Returns how the run ended, and the number of events.
 ///
 /// # Errors
-/// What the multicasts give, [`SimError::PacketExceedsBuffer`], and [`SimError::NeedsCycle`] with wormhole switching.
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], and [`SimError::NeedsCycle`] with wormhole switching.
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
     multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
@@ -105,11 +105,11 @@ impl<O: Observer> Simulation<'_, O> {
             self.step();
             let next = self.events.next().into_iter().chain(next_start).min();
             let Some(next) = next.filter(|&next| next <= self.setting.last_cycle) else {
-                // Nothing changes any more until it is looked for.
+                // No event is left before the deadlock check.
                 return Ok(self.end(next.is_none(), look.min(self.setting.last_cycle)));
             };
             if next > look {
-                // Nothing happens from here to the cycle in which to look.
+                // There is no event between now and the deadlock check.
                 if let Some(deadlock) = self.network.deadlock(&self.in_flight, look) {
                     return Ok(Ending::Deadlocked(deadlock));
                 }
@@ -135,7 +135,7 @@ impl<O: Observer> Simulation<'_, O> {
         Ok(())
     }
 
-    /// All that happens in the current cycle.
+    /// Simulates the current cycle.
     fn step(&mut self) {
         let Self { events, hosts, network, in_flight, observer, .. } = self;
         let now = events.now;

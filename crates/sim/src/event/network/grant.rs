@@ -1,7 +1,8 @@
-//! Who gets an output, and when it is looked at again.
+//! Switch and virtual channel allocation, and when outputs are checked.
 //!
-//! A link is looked at when it comes free, when a buffer behind it gets room, and when somebody new requests for it. At any
-//! other time nobody who waits for it could go, so a copy costs a look at its outputs when it comes, and one when it goes.
+//! A link is checked when it becomes free, when the buffer at its end gets room, and when a new request arrives. At any other
+//! time no waiting request could be granted, so a copy costs one check of its outputs when it requests them, and one when it is
+//! granted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -44,7 +45,7 @@ impl Network<'_> {
         }
     }
 
-    /// Grants injection links to whoever waits for them and can go now.
+    /// Grants injection links to packets that can be sent now.
     pub fn grant_injections(
         &mut self,
         events: &mut EventQueue,
@@ -68,25 +69,25 @@ impl Network<'_> {
         let outputs = self.router.injection_channels(path, host);
         let times =
             outputs.iter().map(|&output| (self.available_at(events.now, output, packet.length), output));
-        // Of the channels that come free first the lowest.
+        // The lowest of the channels that become free first.
         let first = times.filter_map(|(time, output)| Some((time?, output))).min_by_key(|&(time, _)| time);
         match first {
             Some((time, output)) if time == events.now => {
                 self.injections[host.index()].queue.pop_front();
-                // A host has no crossbar: the first flit goes onto the link at once.
+                // A host has no crossbar: the head flit is on the link at once.
                 self.send(events, in_flight, observer, output, packet, Cycles::ZERO);
                 if !self.injections[host.index()].queue.is_empty() {
                     self.schedule_injection(events, host, self.outputs[output.link.index()].free_at);
                 }
             }
             Some((time, _)) => self.schedule_injection(events, host, time),
-            // Woken when a buffer behind the link begins to empty.
+            // The link is woken when the buffer at its end starts to empty.
             None => {}
         }
     }
 
-    /// Grants outputs of switches to whoever waits for them and can go now. Outputs of different switches have nothing to do
-    /// with one another, so all are served in one go.
+    /// Grants outputs of switches to requests that can be served now. Outputs of different switches are independent, so all are
+    /// served together.
     pub fn grant_outputs(
         &mut self,
         events: &mut EventQueue,
@@ -113,7 +114,7 @@ impl Network<'_> {
         }
     }
 
-    /// Serves copies in the order of their requests.
+    /// Serves requests in their order.
     fn arbitrate_in_order(
         &mut self,
         events: &mut EventQueue,
@@ -136,15 +137,15 @@ impl Network<'_> {
         self.contenders = contenders;
     }
 
-    /// Who waits first for a link that is free, or first behind another.
+    /// The first request for a link that is free, or the first after another request.
     fn first_waiting(&self, now: Cycles, link: LinkId, behind: Option<Request>) -> Option<Request> {
         let output = &self.outputs[link.index()];
         let index = output.waiting.partition_point(|&request| Some(request) <= behind);
         output.waiting.get(index).filter(|_| output.free_at <= now).copied()
     }
 
-    /// Serves copies in rounds: each requests for one output, and each output takes the input next after the one that it has
-    /// served last; until nobody can go.
+    /// Serves requests in rounds: each copy requests one output, and each output grants the input after the one that it served
+    /// last. Ends when no request can be granted.
     fn arbitrate_round_robin(
         &mut self,
         events: &mut EventQueue,
@@ -174,7 +175,7 @@ impl Network<'_> {
         }
     }
 
-    /// The output that a copy takes now, if it has none and can go.
+    /// The output that a copy would be granted now, if it has none.
     fn select_output(&mut self, now: Cycles, request: Request) -> Option<Channel> {
         let copy = self.copy(request).filter(|copy| copy.output.is_none())?;
         let length = self.inputs[request.input.index()].length_onward;
@@ -194,12 +195,12 @@ impl Network<'_> {
         }
     }
 
-    /// The copy that has a request, unless its packet has gone.
+    /// The copy of a request, unless its packet has left.
     fn copy(&self, request: Request) -> Option<&Copy> {
         self.inputs[request.input.index()].copies.get(request.copy as usize)
     }
 
-    /// Grants an output to a copy. It goes at once; with synchronous replication, when all copies of its packet have
+    /// Grants an output to a copy. The copy is sent at once; with synchronous replication, when all copies of its packet have
     /// outputs.
     fn grant(
         &mut self,
@@ -254,11 +255,11 @@ impl Network<'_> {
         let progress = self.router.onward(packet.progress, output.link);
         let packet = Packet { progress, ..packet };
         self.send(events, in_flight, observer, output, packet, self.parameters.crossbar_delay);
-        // It was woken long ago, if it was held.
+        // A link that was held may have missed its wake-up.
         self.woken.push(output.link);
     }
 
-    /// Lets a copy without an output wait at all that would do.
+    /// Queues a copy without an output at all its candidates.
     fn enqueue(&mut self, request: Request) {
         let Some(copy) = self.inputs[request.input.index()].copies.get_mut(request.copy as usize) else {
             return;
@@ -282,13 +283,13 @@ impl Network<'_> {
         }
         for link in links(&copy.branch.outputs) {
             let waiting = &mut self.outputs[link.index()].waiting;
-            let index = waiting.binary_search(&request).expect("it waits at all its outputs");
+            let index = waiting.binary_search(&request).expect("a queued copy waits at all its candidates");
             waiting.remove(index);
         }
     }
 
-    /// When it is worth while to look at a link: when it comes free, or when there is room behind it for one who waits.
-    /// `None` where that depends on packets that wait themselves.
+    /// When to check a link next: when it becomes free, or when there is room at its end for a waiting request. `None` where that
+    /// depends on packets that wait themselves.
     fn next_check(&self, now: Cycles, link: LinkId) -> Option<Cycles> {
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
         let times = waiting.iter().flat_map(|request| {
@@ -297,12 +298,12 @@ impl Network<'_> {
             let channels = outputs.filter(|output| output.link == link);
             channels.filter_map(|&channel| self.available_at(now, channel, input.length_onward))
         });
-        // While a link is busy it does not matter who waits.
+        // While a link is busy, all requests wait for the same cycle.
         if *free_at > now { times.take(1).min() } else { times.min() }
     }
 }
 
-/// The links of channels: those of one link stand together.
+/// The links of channels. Channels of one link are adjacent.
 fn links(outputs: &[Channel]) -> SmallVec<[LinkId; 4]> {
     let mut links: SmallVec<[LinkId; 4]> = outputs.iter().map(|output| output.link).collect();
     links.dedup();

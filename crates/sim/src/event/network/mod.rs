@@ -1,9 +1,9 @@
-//! Switches and links: input buffers, outputs, and who gets them.
+//! Switches and links: input buffers, outputs and arbitration.
 //!
-//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer at its other end has
-//! room for the whole packet. From then on the packet leaves at one flit a cycle without a pause, so one number says
-//! when each of its flits is where, and nothing need be scheduled for them: a packet costs a switch one event, when it is
-//! routed. What is asked of a buffer later (how much room, from when) is computed from these numbers.
+//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer at the link's end has room
+//! for the whole packet. From then on the packet leaves at one flit per cycle without a pause, so one number gives the position
+//! of each of its flits, and no events are scheduled for them: a packet costs one event per switch, when it is routed. The room
+//! of a buffer at a later time is computed from these numbers.
 
 mod deadlock;
 mod grant;
@@ -39,29 +39,29 @@ struct Packet {
     slot: Slot,
     worm: u32,
     packet: u32,
-    /// With what is left of its header.
+    /// With the rest of its header.
     length: Flits,
     progress: Progress,
-    /// When its first flit arrives in the buffer that it is in or on its way to.
+    /// When its head flit arrives, or arrived, in its next or current buffer.
     arrival: Cycles,
 }
 
-/// The packet that began to leave a buffer last.
+/// The packet that started last to leave a buffer.
 #[derive(Debug, Clone, Copy)]
 struct Departure {
     since: Cycles,
     length: Flits,
-    /// What the switch takes off goes with the first flit.
+    /// Stripped flits leave with the first flit that is forwarded.
     stripped: Flits,
 }
 
 impl Departure {
-    /// From when on it is gone whole.
+    /// The cycle from which the whole packet has left.
     fn ends_at(&self) -> Cycles {
         self.since + Cycles(self.length.0 - self.stripped.0)
     }
 
-    /// From when on so many of its flits, at most all, have left.
+    /// The cycle from which `flits` of its flits have left.
     fn left_at(&self, flits: Flits) -> Cycles {
         self.since + Cycles(flits.0.saturating_sub(self.stripped.0).max(1))
     }
@@ -71,28 +71,29 @@ impl Departure {
 #[derive(Debug, Clone)]
 struct Copy {
     branch: Branch,
-    /// Whether it waits at its outputs: a new copy has not been looked at.
+    /// Whether it is queued at its candidate outputs. A new copy is not.
     is_queued: bool,
-    /// The output that is its own. With synchronous replication it is held until the other copies have theirs.
+    /// The granted output. With synchronous replication it is held until the other copies have theirs.
     output: Option<Channel>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Input {
-    /// Packets that were granted room and have not begun to leave, in their order.
+    /// Packets that have reserved room and have not started to leave, in their order.
     queue: VecDeque<Packet>,
-    /// The copies of the first of them, once it is routed.
+    /// The copies of the first packet, once it is routed.
     copies: Vec<Copy>,
-    /// How many of them have no output.
+    /// The number of copies without an output.
     waiting: u32,
-    /// How long they are.
+    /// The length of each copy.
     length_onward: Flits,
     departure: Option<Departure>,
-    /// Room taken by those in the queue and by the one that leaves, the flits that have left still counted.
+    /// Room taken by the queued packets and by the departing one, including its flits that have left.
     taken: Flits,
 }
 
-/// A request in the order of service: who waits since when, where that counts, and as which of a packet's copies.
+/// The request of a copy for an output. The order of the fields is the order of service; `since` is zero where the arbitration
+/// ignores age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     since: Cycles,
@@ -100,16 +101,16 @@ struct Request {
     copy: u32,
 }
 
-/// A link, as those see it that want to go over it.
+/// The output side of a link.
 #[derive(Debug, Clone, Default)]
 struct Output {
-    /// When it is free again; [`HELD`] while it waits for a copy.
+    /// When it is free again; [`HELD`] while a copy holds it.
     free_at: Cycles,
-    /// Who waits for it, in the order of service.
+    /// Its waiting requests, in the order of service.
     waiting: Vec<Request>,
-    /// When it is looked at next anyway.
+    /// When its next check is scheduled.
     wake: Option<Cycles>,
-    /// The input that it has served last, for round-robin arbitration.
+    /// The input that it served last, for round-robin arbitration.
     last_served: Option<InputId>,
 }
 
@@ -119,7 +120,7 @@ struct Injection {
     wake: Option<Cycles>,
 }
 
-/// When a link is free again; that of a link that is held for a copy is not known.
+/// `free_at` of a link that a copy holds under synchronous replication: not known.
 const HELD: Cycles = Cycles(u64::MAX);
 
 pub(super) struct Network<'a> {
@@ -131,13 +132,13 @@ pub(super) struct Network<'a> {
     /// By link.
     outputs: Vec<Output>,
     injections: Vec<Injection>,
-    /// What is to be looked at in this cycle: copies that have come to wait, outputs of switches, and injection links.
+    /// To be checked in this cycle: new requests, output links and injection links.
     new_requests: Vec<Request>,
     woken: Vec<LinkId>,
     woken_injections: Vec<HostId>,
-    /// The stream of each switch that makes its random choices, where it makes any.
+    /// The generator of each switch, where routing is `adaptive=random`.
     random: Vec<Pcg64>,
-    /// Kept to be used again.
+    /// Scratch space, kept to avoid allocation.
     branches: Vec<Branch>,
     contenders: BinaryHeap<Reverse<(Request, Option<LinkId>)>>,
 }
@@ -166,8 +167,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Puts a packet of a worm into a host's injection queue. The queue is bounded by the packets of the multicasts under
-    /// way times the worms of its host.
+    /// Queues a packet for injection. The queue is bounded by the packets of the multicasts in flight times the worms of the host.
     pub fn inject(&mut self, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
         let PacketCopy { slot, worm, packet } = copy;
         let multicast = &in_flight[slot];
@@ -185,7 +185,7 @@ impl<'a> Network<'a> {
         self.woken_injections.push(host);
     }
 
-    /// The packet at the head of a buffer is routed: its copies ask for outputs.
+    /// The packet at the head of a buffer is routed: its copies request outputs.
     pub fn routed(&mut self, now: Cycles, in_flight: &mut InFlight, input: InputId) {
         let at = self.switch_of(input);
         let state = &mut self.inputs[input.index()];
@@ -193,11 +193,11 @@ impl<'a> Network<'a> {
         let path = &mut in_flight.get_mut(packet.slot).worms[packet.worm as usize].path;
         state.length_onward = packet.length - self.router.stripped(path, packet.progress);
         self.router.branches(path, at, packet.progress, &mut self.branches);
-        debug_assert!(!self.branches.is_empty(), "a worm goes on from every switch that it comes to");
+        debug_assert!(!self.branches.is_empty(), "a worm leaves every switch that it reaches");
         let copy = |branch| Copy { branch, is_queued: false, output: None };
         state.copies.extend(self.branches.drain(..).map(copy));
         state.waiting = state.copies.len() as u32;
-        // Where it does not count who came first, all came at once.
+        // Where the arbitration ignores age, all requests are of the same age.
         let since = match self.parameters.arbitration {
             Arbitration::OldestFirst => now,
             Arbitration::LowestLink | Arbitration::RoundRobin => Cycles::ZERO,
@@ -205,21 +205,21 @@ impl<'a> Network<'a> {
         self.new_requests.extend((0..state.waiting).map(|copy| Request { since, input, copy }));
     }
 
-    /// The packet at the head of a buffer begins to leave it.
+    /// The packet at the head of a buffer starts to leave.
     fn leave(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId, stripped: Flits) {
         let now = events.now;
         let state = &mut self.inputs[input.index()];
-        let packet = state.queue.pop_front().expect("a packet that leaves was at the head");
+        let packet = state.queue.pop_front().expect("a packet that leaves is at the head");
         if let Some(before) =
             state.departure.replace(Departure { since: now, length: packet.length, stripped })
         {
-            debug_assert!(before.ends_at() <= now, "a packet is routed when the one before it is gone");
+            debug_assert!(before.ends_at() <= now, "a packet is routed after the previous one has left");
             state.taken = state.taken - before.length;
         }
         if !state.queue.is_empty() {
             self.schedule_routing(events, in_flight, input);
         }
-        // Whoever waits for room looks again a cycle later; who waits for the link, when it comes free.
+        // Room is visible one cycle later. Requests that wait for the link itself are checked when it becomes free.
         let link = self.link_of(input);
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
         if *free_at > now + Cycles(1) {
@@ -234,8 +234,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Plans when the packet at the head of a buffer will be routed: when the one before it is gone and its header is
-    /// there; and what the switch takes off must have come before what follows it can leave.
+    /// Schedules the routing of the packet at the head of a buffer: after the previous packet has left and its header has arrived.
+    /// The flits that the switch strips off must have arrived before the next one can leave.
     fn schedule_routing(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId) {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
@@ -246,7 +246,7 @@ impl<'a> Network<'a> {
         events.schedule((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
     }
 
-    /// Sends a packet over a channel: it holds the link until its tail has gone, and takes room at the far end.
+    /// Sends a packet over a channel: it occupies the link until its tail has left, and reserves room at the link's end.
     fn send(
         &mut self,
         events: &mut EventQueue,
@@ -284,7 +284,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// When it is worth while to look whether a packet can go over a channel: now only if it can. `None` where that depends
+    /// The earliest cycle in which a packet can be sent over a channel; now only if it can be sent now. `None` where that depends
     /// on packets that wait themselves.
     fn available_at(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
         match self.outputs[channel.link.index()].free_at {
@@ -294,7 +294,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// From when on the buffer behind a channel has room for a packet; `None` where that depends on packets that wait.
+    /// The cycle from which the buffer at the end of a channel has room for a packet; `None` where that depends on packets that
+    /// wait.
     fn room_at(&self, channel: Channel, length: Flits) -> Option<Cycles> {
         let Vertex::Switch(_) = self.topology.link(channel.link).to else { return Some(Cycles::ZERO) };
         let state = &self.inputs[self.input_at(channel).index()];
