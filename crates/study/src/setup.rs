@@ -1,4 +1,4 @@
-//! What a run depends on besides its scheme and its group, put together from settings.
+//! The inputs of a run besides its scheme and its group, from settings.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ const PRECISION: &str = "a share from 0.001 to 0.5";
 /// The share by which a sensitivity analysis moves each guessed parameter, down and up.
 pub const GUESS_SHIFT: f64 = 0.2;
 
-/// What can be set besides parameters and the fabric's options.
+/// The settings besides parameters and the fabric's options.
 const KEYS: [&str; 16] = [
     "fabric",
     "routing",
@@ -116,15 +116,15 @@ impl Hardware {
     }
 }
 
-/// What is drawn of a group: nothing is left where everybody is in it and the root is given.
+/// The random part of a group: none if all hosts are members and the root is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Drawn {
     /// Runs differ in other random choices, if at all.
     #[default]
     Nothing,
-    /// Who sends to all others.
+    /// The root, where all others are destinations.
     Root,
-    /// Who is in it.
+    /// The members.
     Group,
 }
 
@@ -304,7 +304,7 @@ impl Draft {
         match &mut self.hardware {
             Hardware::Cycles(parameters) => parameters.set(key, value),
             Hardware::Testbed(testbed) => {
-                // Whoever sets it otherwise does not rest on the testbed's guess.
+                // A value that is set explicitly does not depend on the testbed's guess.
                 testbed.guessed.retain(|guess| guess != key);
                 testbed.model.set(key, value)
             }

@@ -305,7 +305,7 @@ fn a_map_says_who_wins_each_cell() {
     let text = table(&figure, 100, Rows::All);
     let first = text.lines().find(|line| line.trim_start().starts_with("4000")).unwrap();
     assert!(first.contains("tree"), "{text}");
-    // Beyond what anybody sustains nobody wins.
+    // Beyond the saturation of all curves there is no winner.
     assert!(first.trim_end().ends_with('-'), "{text}");
     let drawn = chart::terminal(&figure, 100, 18, chart::Ink::Plain);
     assert!(drawn.contains("■■■") && drawn.contains("NIC overhead \\ effective load"), "{drawn}");
