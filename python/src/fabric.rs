@@ -18,7 +18,7 @@ use crate::table::{Table, numbers, optional_numbers, texts};
 /// on tori and meshes, up*/down* elsewhere), `up-down`, `up-down:root=3`, `dimension-order` or
 /// `dimension-order:channels=none`. `Fabric.read` reads a file, `Fabric.from_networkx` a graph.
 ///
-/// A fabric is immutable. Two are equal if everything is plugged in and named alike, and the same routing was asked for.
+/// A fabric is immutable. Two are equal if they have the same links, ports and names, and the same requested routing.
 ///
 /// Raises TreecastError for an invalid spec, and for a routing that the fabric does not support.
 ///
@@ -31,9 +31,9 @@ use crate::table::{Table, numbers, optional_numbers, texts};
 #[pyclass(frozen, module = "treecast")]
 pub struct Fabric {
     pub fabric: treecast_fabric::Fabric,
-    /// The line that describes it, the path of its file, or what else it was made from.
+    /// Its spec, the path of its file, or another description of its origin.
     pub source: String,
-    /// Whether `source` alone makes it again.
+    /// Whether `source` alone reproduces it.
     is_generated: bool,
     pub policy: RoutingPolicy,
     notes: Vec<String>,
@@ -47,7 +47,7 @@ impl Fabric {
         Self::generated(py, spec, routing)
     }
 
-    /// Reads a file: TOML, GraphML, or what `ibnetdiscover` prints on an InfiniBand cluster.
+    /// Reads a file: TOML, GraphML, or the output of `ibnetdiscover` on an InfiniBand cluster.
     ///
     /// The format is known by the extension, or else detected. `notes` lists what was ignored.
     ///
@@ -64,17 +64,17 @@ impl Fabric {
 
     /// The fabric that a networkx graph describes.
     ///
-    /// A node is a host or a switch as its attribute `kind` says; without one it is a host if it has one link, else a
-    /// switch. It is called by its attribute `name` or `label`, else by itself. A switch may have `ports`, how many, and
-    /// `rank`, 0 at the top. Hosts and switches are numbered in the order of their nodes.
+    /// The attribute `kind` of a node is `host` or `switch`; without it a node is a host if it has one link, else a
+    /// switch. Its name is its attribute `name` or `label`, else the node itself. A switch may have `ports`, their number,
+    /// and `rank`, 0 at the top. Hosts and switches are numbered in the order of their nodes.
     ///
-    /// Edges of undirected graphs are links both ways. Those of directed graphs go one way; two opposite ones that claim
-    /// the same ports, or none, are one link both ways. `sourceport` and `targetport` of a directed edge say where it is
-    /// plugged in; without them it takes the lowest free ports. Links are numbered in the order of the edges, or, where all
-    /// edges have a whole number `link`, in the order of that.
+    /// Edges of undirected graphs are bidirectional links. Those of directed graphs are one-way links; two opposite ones that
+    /// claim the same ports, or none, are one bidirectional link. `sourceport` and `targetport` of a directed edge are its
+    /// ports; without them it takes the lowest free ones. Links are numbered in the order of the edges, or, if all
+    /// edges have a whole number `link`, in the order of these numbers.
     ///
     /// The graph itself may have `grid`, such as `torus:k=4,n=2`, which is checked, and `routing`, which the argument
-    /// overrules.
+    /// overrides.
     ///
     /// Raises TreecastError if the graph is not a fabric. Needs networkx.
     ///
@@ -91,7 +91,7 @@ impl Fabric {
         class.py().import("treecast._networkx")?.call_method1("from_networkx", (graph, routing))
     }
 
-    /// A networkx `MultiDiGraph`, of which `Fabric.from_networkx` makes an equal fabric.
+    /// A networkx `MultiDiGraph`, from which `Fabric.from_networkx` builds an equal fabric.
     ///
     /// Nodes are `h0`, `h1`, ... with `kind="host"` and `s0`, `s1`, ... with `kind="switch"`, `ports` and, in fat trees,
     /// `rank`; all have `name`. Each directed link is an edge with its number `link`, its `name`, `sourceport` and
@@ -108,12 +108,12 @@ impl Fabric {
         slf.py().import("treecast._networkx")?.call_method1("to_networkx", (slf,))
     }
 
-    /// The whole fabric but for its routing as the text of a TOML file.
+    /// The fabric without its routing, as the text of a TOML file.
     fn to_toml(&self, py: Python<'_>) -> String {
         py.detach(|| self.topology().to_toml())
     }
 
-    /// The whole fabric but for its routing as the text of a GraphML file.
+    /// The fabric without its routing, as the text of a GraphML file.
     fn to_graphml(&self, py: Python<'_>) -> String {
         py.detach(|| self.topology().to_graphml())
     }
@@ -172,7 +172,7 @@ impl Fabric {
         })
     }
 
-    /// One row per switch, by number: its `name`; `ports`, their number; `rank`, 0 at the top, null but in fat trees.
+    /// One row per switch, by number: its `name`; `ports`, their number; `rank`, 0 at the top, null if the fabric has no ranks.
     #[getter]
     fn switches(&self, py: Python<'_>) -> Table {
         py.detach(|| {
@@ -189,8 +189,8 @@ impl Fabric {
     }
 
     /// One row per directed link, by number: its `name`, such as `h0>s1:4` or `s1:3>s2:0`; its ends `source` and `target`, such
-    /// as `h0` and `s1`, with `sourceport` and `targetport`; and `reverse`, the number of the same link the other way, null
-    /// where it goes one way only.
+    /// as `h0` and `s1`, with `sourceport` and `targetport`; and `reverse`, the number of the link in the opposite direction, null
+    /// for a one-way link.
     ///
     /// >>> Fabric("star:2").links.column("name")
     /// ['h0>s0:0', 's0:0>h0', 'h1>s0:1', 's0:1>h1']
@@ -245,8 +245,8 @@ impl Fabric {
         Ok((class.getattr("_from_text")?, arguments.into_pyobject(py)?))
     }
 
-    /// The fabric of a text that the package wrote, under the name of what it was made from. An error has two arguments:
-    /// the sentence, and the line of the text, which users do not know.
+    /// The fabric of a text that the package wrote, with the name of its origin. An error has two arguments: the sentence,
+    /// and the line of the text, which users do not see.
     #[staticmethod]
     fn _from_text(py: Python<'_>, text: &str, format: &str, source: String, routing: &str) -> PyResult<Self> {
         let reader = if format == "toml" { read::toml } else { read::graphml };

@@ -10,9 +10,9 @@ use crate::number::Whole;
 
 /// The members of a multicast: a root that sends, and the destinations.
 ///
-/// `on` is the fabric, or just its number of hosts. Members are processes: with one a host, member and host have the same
-/// number; with `processes` a host they are numbered over all hosts, one host after another with `placement="block"`,
-/// or in turn with `"cyclic"`.
+/// `on` is the fabric, or just its number of hosts. Members are processes: with one per host, member and host have the same
+/// number; with `processes` per host they are numbered host by host with `placement="block"`, or round robin over the
+/// hosts with `"cyclic"`.
 ///
 /// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which `seed` draws as the
 /// `treecast` command does. A group is immutable; two are equal if they have the same members in the same order.

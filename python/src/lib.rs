@@ -34,6 +34,10 @@ mod trace;
 #[pyo3::pymodule(gil_used = true)]
 mod _treecast {
     #[pymodule_export]
+    const LOAD_CYCLES: u64 = treecast_sim::LoadRun::CYCLES_DEFAULT.0;
+    #[pymodule_export]
+    const SATURATION_PRECISION: f64 = treecast_sim::LoadRun::PRECISION_DEFAULT;
+    #[pymodule_export]
     use crate::error::{GroupEnded, TreecastError};
     #[pymodule_export]
     use crate::fabric::Fabric;

@@ -16,7 +16,7 @@ use crate::parameters::{self, Parameters};
 use crate::table::{Table, optional_reals, reals, texts};
 use crate::trace::traced;
 
-/// A run under load but for how much. `treecast.load` and `treecast.find_saturation` say what it is made of.
+/// A run under load, except for its load. `treecast.load` and `treecast.find_saturation` describe the arguments.
 #[pyclass(frozen, module = "treecast._treecast")]
 pub struct LoadRun {
     fabric: Py<Fabric>,
@@ -38,7 +38,7 @@ pub struct LoadRun {
 #[pymethods]
 impl LoadRun {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "a run is made of so many things")]
+    #[expect(clippy::too_many_arguments, reason = "a run has that many arguments")]
     fn new(
         fabric: Py<Fabric>,
         scheme: &str,
@@ -66,7 +66,10 @@ impl LoadRun {
             arrivals: arrivals.parse().map_err(refused)?,
             sets: destination_sets.parse().map_err(refused)?,
             cycles: Cycles(cycles.0),
-            warmup: Cycles(warmup.map_or(cycles.0 / 2, |Whole(cycles)| cycles)),
+            warmup: warmup
+                .map_or(treecast_sim::LoadRun::default_warmup(Cycles(cycles.0)), |Whole(cycles)| {
+                    Cycles(cycles)
+                }),
             backlog_max: backlog_max.map(|Whole(multicasts)| multicasts as usize),
             parameters,
             seed: seed.0,
@@ -89,13 +92,13 @@ impl LoadRun {
         LoadResult::of(py, LoadDocument::new(&run, &outcome, self.context()))
     }
 
-    /// Searches for the load that is just sustained.
+    /// Searches for the highest sustained load.
     fn find_saturation<'py>(
         &self,
         py: Python<'py>,
         precision: f64,
     ) -> PyResult<Bound<'py, SaturationResult>> {
-        // The load of a search is not looked at.
+        // A search ignores the load.
         let run = self.with(0.0);
         let saturation = py.detach(|| run.find_saturation(precision)).map_err(refused)?;
         SaturationResult::of(py, SaturationDocument::new(&run, precision, &saturation, self.context()))
@@ -159,7 +162,7 @@ impl Setup {
         self.0.order.as_deref()
     }
 
-    /// Who forwards: `host`, `assisted`, `nic`.
+    /// Which part of a host forwards: `host`, `assisted`, `nic`.
     #[getter]
     fn offload(&self) -> &str {
         &self.0.offload
@@ -251,14 +254,14 @@ impl LoadResult {
         self.0.applied_load
     }
 
-    /// The degree times the applied load.
+    /// The effective load: the degree times the applied load.
     #[getter]
     fn effective_load(&self) -> f64 {
         self.0.effective_load
     }
 
-    /// Flits of messages that a host received in a cycle of the measurement: the effective load if it is sustained. None
-    /// if the run ended before the measurement began.
+    /// The accepted load (accepted throughput) in flits/host/cycle: the effective load if that is sustained. None if the run
+    /// ended before the measurement window started.
     #[getter]
     fn accepted_load(&self) -> Option<f64> {
         self.0.figures.accepted_load
@@ -324,6 +327,12 @@ impl LoadResult {
     #[getter]
     fn deadlock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.0.deadlock)
+    }
+
+    /// A sentence if the window is too short for the measured latencies, so that the status is uncertain; else None.
+    #[getter]
+    fn warning(&self) -> Option<String> {
+        self.0.warning().map(|warning| warning.to_string())
     }
 
     /// The run as JSON, as `treecast sim --load` writes it, with everything needed to repeat it; docs/schema/load.schema.json is
@@ -407,6 +416,12 @@ impl SaturationResult {
         ])
     }
 
+    /// A sentence if the window is too short for the latencies at the load found, so that the status is uncertain; else None.
+    #[getter]
+    fn warning(&self) -> Option<String> {
+        self.0.warning().map(|warning| warning.to_string())
+    }
+
     /// The search as JSON, as `treecast sim --find-saturation` writes it; docs/schema/saturation.schema.json is its schema.
     fn to_json(&self) -> String {
         self.0.to_json()
@@ -424,7 +439,7 @@ impl SaturationResult {
         let LoadSetup { scheme, offload, degree, .. } = &self.0.setup;
         let found = match self.0.saturation_applied_load {
             Some(load) => format!("sustains an applied load of {load}"),
-            None => "sustains no load that was tried".into(),
+            None => "sustains no load tried".into(),
         };
         let runs = treecast_plan::render::counted(self.0.points.len(), "run");
         format!("<SaturationResult {scheme}, offload {offload}, degree {degree}: {found} after {runs}>")

@@ -15,7 +15,7 @@ use crate::table::{Table, texts};
 ///
 /// Keys are those of `treecast sim --set`; `Parameters.known()` lists them, docs/simulation.md describes them. The
 /// defaults are those of the ICPP'98 study. `host_overhead` and `nic_overhead` set both ends. Times are in cycles, lengths
-/// in flits, which are bytes; keys that end in `_ns` are in nanoseconds, in `_mb_per_s` in millions of bytes a second.
+/// in flits, which are bytes; keys that end in `_ns` are in nanoseconds, in `_mb_per_s` in MB/s (10^6 bytes per second).
 ///
 /// Parameters are immutable, compare, and are a mapping: `dict(parameters)` has every key. A dict can be passed wherever they are
 /// expected.
@@ -91,7 +91,7 @@ impl Parameters {
 }
 
 impl Parameters {
-    /// The parameters that stand in a document.
+    /// The parameters in a document.
     pub fn of(values: &BTreeMap<String, serde_json::Value>) -> PyResult<Self> {
         let mut parameters = treecast_sim::Parameters::default();
         for (key, value) in values {

@@ -19,9 +19,9 @@ use crate::table::{Table, numbers, text_lists, texts};
 ///
 /// `scheme` is one of `separate`, `serial`, `binary`, `binomial`, `k-binomial`, `postal`, `u-torus`, `s-torus`,
 /// `md-torus`, `mu-torus`, `path`, `tree-worm`, `leader`, with keys as in `k-binomial:k=2`. `order` is the order that a
-/// tree is built on: `id`, `given`, `random:seed=3`, `switch`, `cco`; None is `id`, and fits the schemes that take none.
+/// tree is built on: `id`, `given`, `random:seed=3`, `switch`, `cco`; None is `id`, and is required for schemes that take no order.
 /// `packets` is the number of packets of the message, 1 to 2**20: steps count them, and k-binomial trees depend on them.
-/// docs/plans.md describes every scheme and order, and says where it comes from.
+/// docs/plans.md describes every scheme and order, and names its source.
 ///
 /// Raises TreecastError if the fabric does not support the scheme, or the group is not on this fabric.
 ///
@@ -58,8 +58,8 @@ pub fn plan(
 /// Who sends which copy to whom, in which order.
 ///
 /// `plan` makes it, and `Plan.from_json` reads it. A plan is immutable and sound: every destination receives exactly once,
-/// and only who has the message sends. It prints as the `treecast` command prints it, and shows as a picture in a notebook.
-/// Two are equal if they are for equal fabrics and numbers of packets, and have the same worms.
+/// and a member sends only after it has received. It prints as in the `treecast` command, and as a picture in a notebook.
+/// Two are equal if they have equal fabrics, numbers of packets and worms.
 ///
 /// >>> fabric = Fabric("star:4")
 /// >>> print(plan(fabric, Group(fabric), "binomial"))
@@ -78,7 +78,7 @@ pub struct Plan {
     pub fabric: Py<Fabric>,
     pub order: Option<Order>,
     pub packets: u32,
-    /// The destinations in the notation of a run; `None` where the plan was read.
+    /// The destinations in the notation of a run; `None` if the plan was read.
     pub destinations: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl Plan {
         self.plan.scheme().to_string()
     }
 
-    /// Where the algorithm comes from: `published`, `reconstructed` (a paper names it, this is our reading) or `ours`.
+    /// Where the algorithm comes from: `published`, `reconstructed` (a paper names it, this is our interpretation) or `ours`.
     #[getter]
     fn label(&self) -> String {
         self.plan.label().to_string()
@@ -140,10 +140,10 @@ impl Plan {
     }
 
     /// One row per copy; a member receives before it sends: the members `sender` and `receiver`; `worm`, the number of the
-    /// worm that carries it (a worm of switches or to shared memory carries several); `order`, the place of that among the
+    /// worm that carries it (a worm of switches or to shared memory carries several); `order`, its position among the
     /// sender's worms, from 0; its `kind`, `unicast`, `path`, `tree` or `local`; `step`, as for nodes; and `route`, the
-    /// names of the links that the worm crosses, with `/1` behind for virtual channel 1. The route is empty inside a host,
-    /// and where the fabric decides as the worm goes.
+    /// names of the links that the worm crosses, with the suffix `/1` for virtual channel 1. The route is empty inside a
+    /// host, and where the fabric routes adaptively.
     ///
     /// >>> fabric = Fabric("star:2")
     /// >>> plan(fabric, Group(fabric), "binomial").edges.to_pylist()
@@ -158,18 +158,19 @@ impl Plan {
         py.detach(|| self.edge_table(name))
     }
 
-    /// What can be said of the plan without simulating it, as a dict: `steps` until the last destination has all packets;
-    /// `depth`, the most worms one behind the other; `phases`, steps until the last has the first packet; `worms`;
-    /// `max_fan_out`, the most worms of one sender; `link_visits`, how often a link is crossed; `links_used`, how many
-    /// different ones are; `link_concentration`, visits over links used; `link_concurrency`, the most worms in transit in
-    /// one step; `contending_pairs` of worms that may meet on a link; `id_rule`, whether every child's number is greater
-    /// than its parent's but for the root. docs/plans.md defines them. Each use computes them anew.
+    /// The static analysis of the plan, as a dict: `steps` until the last destination has all packets;
+    /// `depth`, the number of worms on the longest path of the tree; `phases`, steps until the last has the first packet;
+    /// `worms`; `max_fan_out`, the most worms of one sender; `link_visits`, the number of link crossings; `links_used`, the
+    /// number of distinct links crossed; `link_concentration`, visits divided by links used; `link_concurrency`, the most
+    /// worms in transit in one step; `contending_pairs` of worms that may meet on a link; `id_rule`, whether every child's
+    /// number is greater than its parent's, unless the parent is the root. docs/plans.md defines them. Each access
+    /// recomputes them.
     #[getter]
     fn analysis<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.analyse(py)?)
     }
 
-    /// The plan as a tree of texts, of at most so many worms.
+    /// The plan as a tree for a terminal, with at most `limit` worms.
     #[pyo3(signature = (limit = WORMS_SHOWN))]
     #[pyo3(text_signature = "($self, limit=200)")]
     fn tree(&self, limit: usize) -> PyResult<String> {
@@ -181,7 +182,7 @@ impl Plan {
         render::dot(&self.plan, &self.fabric.get().fabric).map_err(refused)
     }
 
-    /// A picture of the plan in SVG: time runs downwards, a row a step, and each member has a column.
+    /// A picture of the plan in SVG: time runs downwards, one row per step, and each member has a column.
     ///
     /// Raises TreecastError beyond 2,000 members.
     fn svg(&self, py: Python<'_>) -> PyResult<String> {
@@ -189,7 +190,7 @@ impl Plan {
         render::svg(&self.plan, &self.fabric.get().fabric, &analysis).map_err(refused)
     }
 
-    /// The picture for a notebook; None, and then the notebook prints a line, of a plan of more than 200 destinations.
+    /// The picture for a notebook; None beyond 200 destinations, for which the notebook prints a line.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         if self.plan.destination_count() > WORMS_SHOWN { Ok(None) } else { self.svg(py).map(Some) }
     }
@@ -200,9 +201,9 @@ impl Plan {
     }
 
     /// Reads a plan from JSON, and checks it: it is sound, and every route leads over links of the fabric. Without `fabric`
-    /// it is the one that the JSON names, which must then be a line that names a generator.
+    /// it is the one that the JSON names, which must then be the spec of a generated fabric.
     ///
-    /// Raises TreecastError naming the worm and what is wrong with it.
+    /// Raises TreecastError naming the worm and the error.
     #[staticmethod]
     #[pyo3(signature = (text, fabric = None))]
     fn from_json(py: Python<'_>, text: &str, fabric: Option<Bound<'_, Fabric>>) -> PyResult<Self> {
@@ -302,6 +303,6 @@ impl Plan {
 fn named_fabric(py: Python<'_>, document: &PlanDocument) -> PyResult<Fabric> {
     Fabric::generated(py, &document.fabric, &document.routing).map_err(|error| {
         let reason = error.value(py);
-        TreecastError::new_err(format!("the plan's fabric is to be given as an argument: {reason}"))
+        TreecastError::new_err(format!("pass the plan's fabric as an argument: {reason}"))
     })
 }

@@ -89,18 +89,18 @@ def test_the_search_ends_between_a_load_that_is_sustained_and_one_that_is_not(fa
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"load": 0.0}, "a load of 0 flits"),
-        ({"load": float("nan")}, "a load of NaN"),
+        ({"load": 0.0}, "invalid load of 0 flits/host/cycle"),
+        ({"load": float("nan")}, "invalid load of NaN"),
         (
             {"degree": 32},
-            "a degree of 32 is not possible among 32 hosts: it takes at least 1, and fewer than there are hosts",
+            "invalid degree 32: expected at least 1 and less than the number of hosts, 32",
         ),
         ({"degree": -1}, "invalid value -1: expected"),
         ({"scheme": "binomal"}, "unknown scheme 'binomal': did you mean binomial"),
         ({"arrivals": "burst:size=0"}, "invalid value size=0"),
         ({"destination_sets": "near"}, "unknown destination sets 'near'"),
-        ({"cycles": 0}, "of 0 cycles the first 0 cycles are not measured"),
-        ({"backlog_max": 0}, "at least one multicast"),
+        ({"cycles": 0}, "invalid window: 0 cycles with a warm-up of 0 cycles"),
+        ({"backlog_max": 0}, "invalid backlog_max: at least one multicast"),
         ({"simulator": "events"}, "unknown simulator 'events': did you mean event"),
     ],
 )
@@ -111,5 +111,5 @@ def test_invalid_runs_are_rejected(fabric, arguments, sentence):
 
 
 def test_a_precision_out_of_range_is_rejected(fabric):
-    with pytest.raises(TreecastError, match="a precision of 0 is not possible: give a share from 0.001 to 0.5"):
+    with pytest.raises(TreecastError, match="invalid precision 0: expected a share from 0.001 to 0.5"):
         find_saturation(fabric, "binomial", degree=3, precision=0)

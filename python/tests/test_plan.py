@@ -111,7 +111,7 @@ def test_a_plan_for_a_fabric_without_a_line_needs_it(fabric):
     drawn = Fabric.from_networkx(fabric.to_networkx())
     made = plan(drawn, Group(drawn), "binomial")
     with pytest.raises(
-        TreecastError, match="the plan's fabric is to be given as an argument: unknown fabric 'networkx'"
+        TreecastError, match="pass the plan's fabric as an argument: unknown fabric 'networkx'"
     ):
         Plan.from_json(made.to_json())
     assert Plan.from_json(made.to_json(), drawn) == made

@@ -6,7 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import SupportsIndex
 
-from treecast._treecast import Fabric, LoadResult, LoadRun, Parameters, SaturationResult
+from treecast._treecast import (
+    LOAD_CYCLES,
+    SATURATION_PRECISION,
+    Fabric,
+    LoadResult,
+    LoadRun,
+    Parameters,
+    SaturationResult,
+)
 
 
 def load(
@@ -20,7 +28,7 @@ def load(
     message: SupportsIndex | None = None,
     arrivals: str = "exponential",
     destination_sets: str = "random",
-    cycles: SupportsIndex = 1_000_000,
+    cycles: SupportsIndex = LOAD_CYCLES,
     warmup: SupportsIndex | None = None,
     backlog_max: SupportsIndex | None = None,
     parameters: Parameters | Mapping[str, int | float | str] | None = None,
@@ -75,13 +83,13 @@ def find_saturation(
     scheme: str,
     *,
     degree: SupportsIndex,
-    precision: float = 0.02,
+    precision: float = SATURATION_PRECISION,
     order: str | None = None,
     offload: str = "host",
     message: SupportsIndex | None = None,
     arrivals: str = "exponential",
     destination_sets: str = "random",
-    cycles: SupportsIndex = 1_000_000,
+    cycles: SupportsIndex = LOAD_CYCLES,
     warmup: SupportsIndex | None = None,
     backlog_max: SupportsIndex | None = None,
     parameters: Parameters | Mapping[str, int | float | str] | None = None,

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, SupportsIndex, Unpack, final
+from typing import Any, Final, SupportsIndex, Unpack, final
 
 import networkx
 from typing_extensions import Buffer, CapsuleType, disjoint_base
@@ -9,6 +9,8 @@ from typing_extensions import Buffer, CapsuleType, disjoint_base
 from treecast._types import Analysis, Deadlock, GroupSettings, LinkUtilization
 
 __all__ = [
+    "LOAD_CYCLES",
+    "SATURATION_PRECISION",
     "Fabric",
     "Figure",
     "Group",
@@ -31,6 +33,9 @@ __all__ = [
     "read_members",
     "simulate",
 ]
+
+LOAD_CYCLES: Final[int]
+SATURATION_PRECISION: Final[float]
 
 class TreecastError(ValueError): ...
 class GroupEnded(TreecastError): ...
@@ -195,6 +200,8 @@ class LoadResult(LoadSetup):
     def end_cycle(self) -> int: ...
     @property
     def deadlock(self) -> Deadlock | None: ...
+    @property
+    def warning(self) -> str | None: ...
     def to_json(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> LoadResult: ...
@@ -209,6 +216,8 @@ class SaturationResult(LoadSetup):
     def precision(self) -> float: ...
     @property
     def points(self) -> Table: ...
+    @property
+    def warning(self) -> str | None: ...
     def to_json(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> SaturationResult: ...

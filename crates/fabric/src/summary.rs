@@ -31,18 +31,23 @@ impl Topology {
     /// ```
     pub fn summary(&self) -> Summary {
         let mut joined = BTreeSet::new();
-        let (mut switch_links, mut one_way_links, mut parallel_links) = (0, 0, 0);
+        let mut summary = Summary {
+            hosts: self.host_count(),
+            switches: self.switch_count(),
+            switch_links: 0,
+            one_way_links: 0,
+            parallel_links: 0,
+        };
         for link in self.physical_links() {
             let ends = self.link(link);
             let (Some(from), Some(to)) = (ends.from.switch(), ends.to.switch()) else { continue };
             let one_way = self.reverse(link).is_none();
             let pair = if one_way { (from, to) } else { (from.min(to), from.max(to)) };
-            switch_links += 1;
-            one_way_links += u32::from(one_way);
-            parallel_links += u32::from(!joined.insert((pair, one_way)));
+            summary.switch_links += 1;
+            summary.one_way_links += u32::from(one_way);
+            summary.parallel_links += u32::from(!joined.insert((pair, one_way)));
         }
-        let (hosts, switches) = (self.host_count(), self.switch_count());
-        Summary { hosts, switches, switch_links, one_way_links, parallel_links }
+        summary
     }
 }
 

@@ -1,10 +1,10 @@
-//! Models of published hardware: what its parts do, how long each takes, and what they wait for.
+//! Models of published hardware.
 //!
-//! A plan says who sends which copy to whom; a model carries it out with the mechanisms of one kind of hardware, over the same
-//! fabrics. The parts are built from a [`kernel`]; what a testbed's parts cost are its parameters, known by keys. Nothing is
-//! computed by a formula that the run could show.
+//! A model carries out a plan with the mechanisms of one kind of hardware, over the same fabrics as the simulators. Its parts are
+//! built from a [`kernel`]; their costs are the parameters of a testbed, each with a key. Every result comes out of the run, none
+//! from a formula.
 //!
-//! The crate is pure: no clock, no environment, no file, no entropy. One seed makes one run.
+//! The crate is pure: no clock, no environment, no file, no entropy. A run depends on its inputs and its seed only.
 
 pub mod kernel;
 mod keys;

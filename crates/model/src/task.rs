@@ -1,4 +1,4 @@
-//! What a model is given, and what it gives.
+//! The input and the output of a model.
 
 use thiserror::Error;
 use treecast_fabric::{Fabric, FabricError};
@@ -6,53 +6,53 @@ use treecast_plan::{Group, Order, PlanError, Scheme};
 use treecast_sim::Status;
 use treecast_terms::{Bytes, Offload, Picoseconds, SpecError};
 
-/// What a model carries out: one operation of a group on a fabric.
+/// The input of a model: one operation of a group on a fabric.
 #[derive(Debug, Clone, Copy)]
 pub struct Task<'a> {
-    /// Where.
+    /// The fabric.
     pub fabric: &'a Fabric,
-    /// Who.
+    /// The group.
     pub group: &'a Group,
-    /// By which plan.
+    /// The scheme that makes the plan.
     pub scheme: &'a Scheme,
-    /// Over which order of the destinations, where the scheme takes one.
+    /// The order of the destinations, if the scheme takes one.
     pub order: Option<Order>,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub offload: Offload,
-    /// How much.
+    /// The length of the message.
     pub message: Bytes,
-    /// What random choices come from.
+    /// The seed of random choices.
     pub seed: u64,
 }
 
-/// What came out.
+/// The outcome of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
-    /// How long the operation took, as the study defines it; `None` unless complete.
+    /// The time of the operation as the study defines it; `None` unless complete.
     pub latency: Option<Picoseconds>,
-    /// What else the model measured: a name of its list of [`Measure`]s, and the value.
+    /// Further measurements: the name of a [`Measure`] of the model, and the value.
     pub measured: Vec<(&'static str, f64)>,
-    /// Who waits for whom, where it ended deadlocked: a line each.
+    /// The wait-for cycle if the run ended deadlocked: one line per edge.
     pub deadlock: Vec<String>,
 }
 
-/// Something that a model measures.
+/// A quantity that a model measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
     /// Its name, with its unit at the end.
     pub name: &'static str,
-    /// What stands beside an axis of it: a few words, with the unit.
+    /// The label of an axis, with the unit.
     pub label: &'static str,
-    /// What it is.
+    /// Its definition.
     pub about: &'static str,
 }
 
-/// The most deliveries of packets that a run may have.
+/// The maximum number of packet deliveries of a run.
 pub const DELIVERIES_MAX: u64 = 1 << 26;
 
-/// Whether the deliveries of a run, the product of these numbers, are not too many; else `shorten` says how there are fewer.
+/// Checks the number of packet deliveries of a run, the product of `factors`. `shorten` tells the user how to reduce it.
 pub(crate) fn check_deliveries(factors: &[u64], shorten: &str) -> Result<(), ModelError> {
     let deliveries = factors.iter().copied().fold(1, u64::saturating_mul);
     if deliveries <= DELIVERIES_MAX {
@@ -63,19 +63,19 @@ pub(crate) fn check_deliveries(factors: &[u64], shorten: &str) -> Result<(), Mod
     )))
 }
 
-/// Why a task could not be carried out.
+/// Why a task was rejected.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ModelError {
-    /// A parameter does not fit.
+    /// An invalid parameter.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The fabric cannot be made.
+    /// An invalid fabric.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The plan cannot be made.
+    /// An invalid plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The model does not do that, with what it does.
+    /// A task that the model does not support. The text says what it supports.
     #[error("{0}")]
     Unsupported(String),
 }

@@ -254,11 +254,11 @@ mod tests {
     #[test]
     fn a_full_k_binomial_tree_is_the_halving_tree() {
         for power in 1..=7 {
-            let mut doubled = k_binomial(1 << power, 7).0;
+            let mut doubling = k_binomial(1 << power, 7).0;
             let mut halved = halving(1 << power).0;
-            doubled.sort_unstable();
+            doubling.sort_unstable();
             halved.sort_unstable();
-            assert_eq!(doubled, halved);
+            assert_eq!(doubling, halved);
         }
     }
 

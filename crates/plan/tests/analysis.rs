@@ -137,7 +137,8 @@ proptest! {
             most_at_once = most_at_once.max(at_once);
             holders.extend(reached);
         }
-        prop_assert_eq!((analysis.phases, analysis.depth), (phases, depth));
+        prop_assert_eq!(analysis.phases, phases);
+        prop_assert_eq!(analysis.depth, depth);
         prop_assert_eq!(analysis.link_concurrency, most_at_once);
         let fan_out = holders.values().map(|&(_, sent)| sent).max().unwrap();
         prop_assert_eq!(analysis.max_fan_out as usize, fan_out);

@@ -1,4 +1,4 @@
-//! The hot loops: one load point, one broadcast, and what a plan and a step cost. `cargo bench -p treecast-sim`.
+//! The hot loops: one load point, one broadcast, a plan and a step. `cargo bench -p treecast-sim`.
 
 use std::hint::black_box;
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Counts the instructions of three short runs under callgrind, whatever else the machine does, and holds them to those in
-# instructions.tsv: 5 % more is a regression, 5 % less is to be written down. `--renew` writes them anew.
+# Counts the instructions of three short runs under callgrind, independent of the load of the machine, and compares them with
+# those in instructions.tsv: 5 % more is a regression, 5 % less must be recorded. `--renew` records them.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 counts=crates/sim/benches/instructions.tsv
-command -v valgrind >/dev/null || { echo "skipped: no valgrind, so nobody counts instructions"; exit 0; }
+command -v valgrind >/dev/null || { echo "skipped: no valgrind, so instructions are not counted"; exit 0; }
 # The whole workspace, as its tests: so nothing is built for this alone.
 cargo build --quiet --workspace --example instructions
 scratch=$(mktemp -d)
@@ -25,7 +25,7 @@ while read -r case kept; do
     now=$(count "$case")
     awk -v case="$case" -v kept="$kept" -v now="$now" 'BEGIN {
         change = 100 * (now / kept - 1)
-        printf "%-10s %12d instructions, %+.2f %% of what was kept\n", case, now, change
+        printf "%-10s %12d instructions, %+.2f %% of what is recorded\n", case, now, change
         exit (change > 5 || change < -5)
     }' || failed=1
 done <"$counts"

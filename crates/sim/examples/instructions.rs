@@ -1,7 +1,7 @@
 //! Short runs whose instructions are counted: `cargo run -p treecast-sim --example instructions CASE`.
 //!
-//! `make instructions` runs three of them under callgrind and holds the counts to those kept in benches/instructions.tsv. The
-//! others tell how the cost of a run grows with the hosts: `fat-tree-16-tree` is three-way multicasts by tree worms on
+//! `make instructions` runs three of them under callgrind and compares the counts with those in benches/instructions.tsv. The
+//! others show how the cost of a run grows with the number of hosts: `fat-tree-16-tree` is three-way multicasts by tree worms on
 //! `fat-tree:k=16`, `fat-tree-16-ni` by network interfaces.
 
 #![expect(clippy::disallowed_methods, reason = "a case is named on the command line")]
@@ -37,7 +37,7 @@ const NI: Load = Load {
     settings: "",
 };
 
-/// Unicasts with nothing in the way but the wire.
+/// Unicasts without overheads.
 const WIRE: Load = Load {
     scheme: "separate",
     degree: 1,
@@ -69,7 +69,7 @@ fn load(case: &Load) -> Result<Status, Box<dyn Error>> {
     Ok(run.simulate()?.status)
 }
 
-/// The same load a host on fat trees of any size.
+/// The same load per host on fat trees of any size.
 fn growth(case: &str) -> Option<Result<Status, Box<dyn Error>>> {
     let (k, way) = case.strip_prefix("fat-tree-")?.split_once('-')?;
     let fabric = format!("fat-tree:k={k}");

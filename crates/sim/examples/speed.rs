@@ -1,4 +1,4 @@
-//! How fast the simulators are: simulated cycles and events a second for a fixed set of cases.
+//! The speed of the simulators: simulated cycles and events per second for a fixed set of cases.
 //!
 //! `make bench`, or `cargo run --release -p treecast-sim --example speed [CASE]`: the median of five runs of each case
 //! (whose name contains CASE). Runs under load are at half the load at which the scheme saturates.
@@ -61,7 +61,7 @@ const LOAD_CASES: [LoadCase; 10] = [
         degree: 3,
         ..DEFAULT
     },
-    LoadCase { name: "default: tree, 3-way, wire only", scheme: "tree-worm", degree: 3, ..UNICAST },
+    LoadCase { name: "default: tree, 3-path, wire only", scheme: "tree-worm", degree: 3, ..UNICAST },
     LoadCase { name: "default: unicast, wire only", ..UNICAST },
     LoadCase { name: "torus k=8: unicast, wire only", fabric: "torus:k=8,n=2", cycles: 100_000, ..UNICAST },
     LoadCase {
@@ -78,13 +78,13 @@ const LOAD_CASES: [LoadCase; 10] = [
     },
 ];
 
-/// One broadcast to 65,536 hosts, the fabric and the plan made anew.
+/// One broadcast to 65,536 hosts, including the construction of fabric and plan.
 const BROADCASTS: [(&str, &str, Offload, &str); 2] = [
     ("fat-tree k=64: ni, 65,535-way", "k-binomial", Offload::Nic, ""),
     ("fat-tree k=64: tree, 65,535-way", "tree-worm", Offload::Host, "buffer_flits=8320"),
 ];
 
-/// The median time of some runs, and what the last one gave.
+/// The median time of some runs, and the result of the last one.
 fn timed<T>(mut run: impl FnMut() -> Result<T, Box<dyn Error>>) -> Result<(f64, T), Box<dyn Error>> {
     let mut times: Vec<Duration> = Vec::new();
     loop {
@@ -151,7 +151,7 @@ fn broadcast(name: &str, scheme: &str, offload: Offload, settings: &str) -> Resu
     Ok(())
 }
 
-/// How the cost of a run grows with the hosts, the load a host and the cycles being the same.
+/// The growth of the cost with the number of hosts, at the same load per host and the same number of cycles.
 fn growth(scheme: &str, offload: Offload, settings: &str) -> Result<(), Box<dyn Error>> {
     println!(
         "\n{:<42} {:>8} {:>9} {:>14}",
@@ -198,7 +198,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if "growth".contains(&wanted) {
         growth("k-binomial", Offload::Nic, "")?;
-        // With their headers, of a bit a host, the packets would grow as well.
+        // Headers of one bit per host would make the packets grow as well.
         growth("tree-worm", Offload::Host, "headers=free")?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Random cases for the tests of both simulators: a fabric, parameters, policies, and multicasts that meet.
+//! Random cases for the tests of both simulators: a fabric, parameters, policies, and multicasts that contend.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use treecast_fabric::{Fabric, FabricSpec, HostId, RoutingPolicy, VirtualChannels
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_terms::{Cycles, Flits};
 
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice};
 use crate::parameters::Parameters;
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
-/// All that a simulation tells.
+/// All events that a simulation reports.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub started: Vec<(u64, Cycles)>,
@@ -51,7 +51,7 @@ impl Record {
     }
 }
 
-/// A multicast of a case: what its root and group are depends on the fabric.
+/// A multicast of a case. Its root and group depend on the fabric.
 #[derive(Debug, Clone)]
 pub(crate) struct Drawn {
     scheme: &'static str,
@@ -59,26 +59,26 @@ pub(crate) struct Drawn {
     root: Index,
     size: Index,
     start: u64,
-    /// In packets and flits besides.
+    /// In whole packets, and further flits.
     message: (u64, Index),
     seed: u64,
 }
 
-/// What both simulate.
+/// What both simulators are given.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub fabric: String,
     pub routing: String,
     processes: u32,
     arrangement: Arrangement,
-    /// A buffer has room for the longest packet, and for `buffer_flits` less one besides.
+    /// A buffer has room for the longest packet, and for `buffer_flits` - 1 more flits.
     parameters: String,
     multicasts: Vec<Drawn>,
     pub in_flight_max: usize,
     seed: u64,
 }
 
-/// Where the multicasts of a case meet.
+/// The fabric and the parameters of a case.
 pub(crate) struct Stage {
     pub fabric: Fabric,
     pub placement: Placement,
@@ -86,7 +86,7 @@ pub(crate) struct Stage {
 }
 
 impl Case {
-    /// The fabric and the parameters.
+    /// Builds the fabric and the parameters.
     pub fn stage(&self) -> Stage {
         let spec: FabricSpec = self.fabric.parse().unwrap();
         let routing: RoutingPolicy = self.routing.parse().unwrap();
@@ -100,7 +100,7 @@ impl Case {
         stage
     }
 
-    /// The same with one virtual channel a link.
+    /// The same case with one virtual channel per link.
     pub fn on_one_channel(mut self) -> Self {
         let policy = match self.routing.parse().unwrap() {
             RoutingPolicy::UpDown { root, .. } => RoutingPolicy::UpDown { root, channels: 1 },
@@ -111,14 +111,14 @@ impl Case {
         self
     }
 
-    /// Whether switches take fields off headers.
+    /// Whether switches strip fields off headers.
     pub fn has_path_worms(&self) -> bool {
         let of_paths = ["path", "s-torus", "md-torus", "mu-torus"];
         self.multicasts.iter().any(|drawn| of_paths.iter().any(|scheme| drawn.scheme.starts_with(scheme)))
     }
 
-    /// The most multicasts that were under way at once.
-    pub fn most_under_way(&self, stage: &Stage, record: &Record) -> usize {
+    /// The maximum number of multicasts in flight.
+    pub fn in_flight_peak(&self, stage: &Stage, record: &Record) -> usize {
         let mut left: BTreeMap<u64, u32> = BTreeMap::new();
         let sizes: Vec<u32> = self.multicasts(stage).iter().map(Multicast::destination_count).collect();
         let mut delivered = record.delivered.iter().peekable();
@@ -136,11 +136,17 @@ impl Case {
 
     pub fn setting<'a>(&self, stage: &'a Stage) -> Setting<'a> {
         let Stage { fabric, placement, parameters } = stage;
-        let (seed, last, in_flight_max) = (self.seed, parameters.cycles_max, self.in_flight_max);
-        Setting { fabric, placement: *placement, parameters, seed, last, in_flight_max }
+        Setting {
+            fabric,
+            placement: *placement,
+            parameters,
+            seed: self.seed,
+            last_cycle: parameters.cycles_max,
+            in_flight_max: self.in_flight_max,
+        }
     }
 
-    /// The multicasts that the fabric allows, in the order of their starts.
+    /// The multicasts whose schemes fit the fabric, in the order of their starts.
     pub fn multicasts(&self, stage: &Stage) -> Vec<Multicast> {
         let Stage { placement, .. } = stage;
         let members = placement.member_count() as usize;
@@ -160,7 +166,7 @@ impl Case {
 }
 
 impl Drawn {
-    /// The multicast, if its scheme fits the fabric and it has anybody to go to.
+    /// The multicast, if its scheme fits the fabric and there are destinations.
     fn multicast(&self, stage: &Stage, root: MemberId, number: u64) -> Option<Multicast> {
         let Stage { fabric, placement, parameters } = stage;
         let others = placement.member_count().checked_sub(1).filter(|&others| others > 0)?;
@@ -172,8 +178,9 @@ impl Drawn {
         let message = Flits(packets * packet + 1 + rest.index(packet as usize) as u64);
         let options = PlanOptions { packets: packets as u32 + 1, ..PlanOptions::default() };
         let plan = plan(fabric, &group, &self.scheme.parse().unwrap(), &options).ok()?;
-        let occasion = Occasion { number, start: Cycles(self.start), offload: self.offload, message };
-        Some(Multicast::new(fabric, parameters, &plan, occasion).unwrap())
+        let multicast =
+            MulticastParameters { number, start: Cycles(self.start), offload: self.offload, message };
+        Some(Multicast::new(fabric, parameters, &plan, multicast).unwrap())
     }
 }
 
@@ -217,7 +224,7 @@ fn fabrics() -> impl Strategy<Value = (String, String)> {
 }
 
 fn parameters() -> impl Strategy<Value = String> {
-    // Now and then something takes long enough to be planned far ahead.
+    // Some overheads are long enough to be scheduled beyond the timing wheel.
     let overhead = || prop_oneof![60 => 0_u64..60, 1 => 4_000_u64..9_000];
     let bus = select(vec![0_u64, 0, 100, 266, 900]);
     let hosts = (overhead(), overhead(), overhead(), overhead(), bus);
@@ -277,7 +284,7 @@ const SCHEMES: [&str; 22] = [
 
 fn multicast() -> impl Strategy<Value = Drawn> {
     let offload = select(Offload::NAMES.map(|(_, offload)| offload).to_vec());
-    // Some begin about when a run looks for a deadlock.
+    // Some start close to a deadlock check.
     let starts = prop_oneof![6 => 0_u64..200, 1 => 9_900_u64..10_100];
     let drawn = (select(&SCHEMES[..]), offload, any::<Index>(), any::<Index>(), starts);
     (drawn, (0_u64..4, any::<Index>()), any::<u64>()).prop_map(

@@ -1,11 +1,11 @@
-//! A deadlock, shown: packets that wait for one another in a cycle.
+//! The description of a deadlock: packets that wait for one another in a cycle.
 
 use std::fmt::Write as _;
 
 use treecast_fabric::{Channel, Fabric};
 use treecast_terms::Cycles;
 
-/// How often a run looks for worms that wait for one another, in cycles; and once more when it ends.
+/// The interval of deadlock detection, in cycles. A run also checks for deadlock when it ends.
 pub const DEADLOCK_INTERVAL: Cycles = Cycles(10_000);
 
 /// One packet of a deadlock.
@@ -13,30 +13,29 @@ pub const DEADLOCK_INTERVAL: Cycles = Cycles(10_000);
 pub struct Wait {
     /// The number of its multicast.
     pub multicast: u64,
-    /// Its worm's place in the plan.
+    /// The index of its worm in the plan.
     pub worm: u32,
-    /// Its place in the message.
+    /// Its number in the message, from 0.
     pub packet: u32,
-    /// Where its first flit lies: the input buffer at the end of this channel.
+    /// The channel at whose end its head flit is buffered.
     pub at: Channel,
-    /// What it waits for: the next packet of the cycle lies behind that channel, or holds it.
+    /// The channel that it waits for. The next packet of the cycle holds that channel, or blocks the buffer at its end.
     pub wants: Channel,
 }
 
-/// Packets that wait for one another: each for the next, the last for the first. None of them will ever go on, whatever
-/// else happens.
+/// Packets that wait for one another in a cycle: each for the next, the last for the first. None of them can ever proceed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlock {
-    /// When it was found: a multiple of [`DEADLOCK_INTERVAL`], or the end of the run.
+    /// The cycle of detection: a multiple of [`DEADLOCK_INTERVAL`], or the end of the run.
     pub cycle: Cycles,
-    /// How many packets at the heads of their buffers will never go on.
+    /// The number of packets at the heads of input buffers that can never proceed.
     pub stuck: usize,
-    /// The cycle.
+    /// The wait-for cycle.
     pub waits: Vec<Wait>,
 }
 
 impl Deadlock {
-    /// The deadlock by name, a line a packet.
+    /// The deadlock as text: one line per packet.
     pub fn describe(&self, fabric: &Fabric) -> String {
         let name = |channel| channel_name(fabric, channel);
         let mut text = format!(
@@ -49,7 +48,7 @@ impl Deadlock {
             let Wait { multicast, worm, packet, at, wants } = *wait;
             let _ = writeln!(
                 text,
-                "  multicast {multicast} worm {worm} packet {packet} came over {} and waits for {}",
+                "  multicast {multicast} worm {worm} packet {packet} arrived over {} and waits for {}",
                 name(at),
                 name(wants)
             );
@@ -57,8 +56,8 @@ impl Deadlock {
         text
     }
 
-    /// The deadlock that stuck packets are in, if there are any. What is shown is the cycle that the packet in the lowest
-    /// channel is on, or waits for.
+    /// The deadlock among stuck packets, if there are any. It describes the cycle that contains the packet in the lowest channel,
+    /// or that this packet waits for.
     pub(crate) fn among(cycle: Cycles, mut stuck: Vec<Stuck>) -> Option<Self> {
         if stuck.is_empty() {
             return None;
@@ -74,20 +73,20 @@ impl Deadlock {
     }
 }
 
-/// A packet at the head of its buffer that will never go on.
+/// A packet at the head of its buffer that can never proceed.
 #[derive(Debug)]
 pub(crate) struct Stuck {
     /// Its buffer.
     pub at: Channel,
-    /// The buffer of a stuck packet that it waits for.
+    /// The buffer of the stuck packet that it waits for.
     pub behind: Channel,
-    /// How it is shown; not at all where it waits for itself, in another buffer that its first flits have come to.
+    /// Its description; `None` where it waits for itself, in another buffer that its first flits have reached.
     pub shown: Option<Wait>,
 }
 
-/// The cycle that the first packet is on or waits for: `next[i]` is the packet that packet i waits for.
+/// The cycle that contains the first packet, or that it waits for: packet i waits for packet `next[i]`.
 fn cycle_among(next: &[usize]) -> Vec<usize> {
-    // After as many steps as there are packets the walk is on a cycle.
+    // After as many steps as there are packets, the walk has reached a cycle.
     let first = (0..next.len()).fold(0, |at, _| next[at]);
     let mut cycle = vec![first];
     while let Some(&at) = cycle.last().filter(|&&at| next[at] != first) {
@@ -96,7 +95,7 @@ fn cycle_among(next: &[usize]) -> Vec<usize> {
     cycle
 }
 
-/// A channel's name: the link's, and where links have several virtual channels its number.
+/// A channel's name: that of the link, and the number of the virtual channel where links have several.
 pub(crate) fn channel_name(fabric: &Fabric, channel: Channel) -> String {
     let link = fabric.topology().link_name(channel.link);
     match fabric.routing().virtual_channel_count() {
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_is_found_behind_those_that_only_wait_for_it() {
+    fn a_cycle_is_found_without_the_packets_that_only_wait_for_it() {
         let cycle = cycle_among(&[1, 2, 3, 1]);
         assert_eq!(cycle.len(), 3);
         assert!([1, 2, 3].iter().all(|packet| cycle.contains(packet)));

@@ -1,4 +1,4 @@
-//! A run and what it gave, for other programs: JSON.
+//! A run and its outcome as JSON.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::outcome::{Outcome, Status};
 use crate::parameters::Parameters;
 use crate::run::Run;
 
-/// The format that [`RunDocument`] has.
+/// The format of [`RunDocument`].
 pub const FORMAT: &str = "treecast-run/1";
 
-/// A run and what it gave; what it was made with stands beside it and gives the same again.
+/// A run and its outcome, with the inputs that reproduce it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunDocument {
@@ -26,70 +26,69 @@ pub struct RunDocument {
     pub format: String,
     /// How the run ended.
     pub status: Status,
-    /// From the start of the send at the root until the last destination has the message, in cycles; null unless
-    /// complete.
+    /// From the start of the send at the root to the last delivery, in cycles; null unless complete.
     pub latency_cycles: Option<u64>,
     /// The same in nanoseconds.
     pub latency_ns: Option<f64>,
-    /// Who has received, by member.
+    /// All deliveries, in the order of members.
     pub deliveries: Vec<DeliveryDocument>,
-    /// What the run found to be deadlocked; null unless it ended so.
+    /// The deadlock; null unless the run ended in one.
     pub deadlock: Option<DeadlockDocument>,
-    /// How many worms were put into the fabric; those inside a host are not counted.
+    /// The number of injected worms. Local worms are not injected.
     pub worms: u32,
-    /// How many cycles the processes of each host spent on sending and receiving, by the host's number; hosts that spent
-    /// none are left out.
+    /// CPU cycles that the processes of each host spent on sending and receiving, by the host's number. Hosts with none are left
+    /// out.
     pub cpu_busy_cycles: BTreeMap<u32, u64>,
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
-    /// The routing asked for.
+    /// The routing as given.
     pub routing: String,
-    /// The file that the plan was read from; null where its scheme made it.
+    /// The file that the plan was read from; null if a scheme made it.
     pub plan: Option<String>,
     /// The scheme that made the plan.
     pub scheme: String,
-    /// The order asked for.
+    /// The order as given.
     pub order: Option<String>,
     /// Which member runs on which host.
     pub placement: PlacementDocument,
     /// The root.
     pub root: MemberId,
-    /// The destinations as they were asked for: `all`, `1-31`, `3,5,9`, or `random:15`, which the seed draws; null where
-    /// the plan was read from a file.
+    /// The destinations as given: `all`, `1-31`, `3,5,9`, or `random:15`, which the seed draws; null if the plan was read from a
+    /// file.
     pub destinations: Option<String>,
-    /// Who forwards: `host`, `assisted`, `nic`.
+    /// Which part of a host forwards: `host`, `assisted`, `nic`.
     pub offload: String,
     /// The length of the message in flits.
     pub message_flits: u64,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Who decided what happens when: `event`, `cycle`.
+    /// The simulator: `event`, `cycle`.
     pub simulator: String,
     /// Every parameter by its key, as `--set` takes it: numbers as numbers, policies by name.
     pub parameters: BTreeMap<String, serde_json::Value>,
 }
 
-/// A destination has the whole message.
+/// The delivery of the whole message to one destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryDocument {
-    /// Who.
+    /// The destination.
     pub member: MemberId,
-    /// On which host.
+    /// Its host.
     pub host: u32,
     /// The cycle in which its process has it.
     pub cycle: u64,
 }
 
-/// Packets that wait for one another, so that none of them will ever go on.
+/// Packets that wait for one another in a cycle, so that none of them can ever proceed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeadlockDocument {
-    /// When it was found.
+    /// The cycle of detection.
     pub cycle: u64,
-    /// How many packets at the heads of input buffers will never go on.
+    /// The number of packets at the heads of input buffers that can never proceed.
     pub stuck: usize,
-    /// Some of them that form a cycle: each waits for the next, the last for the first.
+    /// A wait-for cycle among them: each waits for the next, the last for the first.
     pub waits: Vec<WaitDocument>,
 }
 
@@ -99,13 +98,13 @@ pub struct DeadlockDocument {
 pub struct WaitDocument {
     /// The number of its multicast.
     pub multicast: u64,
-    /// Its worm's place in the plan.
+    /// The index of its worm in the plan.
     pub worm: u32,
-    /// Its place in the message.
+    /// Its number in the message, from 0.
     pub packet: u32,
-    /// The link that it came over.
+    /// The link over which it arrived.
     pub at: String,
-    /// The link that it waits for: the next packet lies behind it, or holds it.
+    /// The link that it waits for. The next packet holds it, or blocks the buffer at its end.
     pub wants: String,
 }
 
@@ -123,18 +122,18 @@ impl DeadlockDocument {
     }
 }
 
-/// What a run was made with, as far as the run does not say it itself.
+/// The inputs of a run that [`Run`] does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunContext {
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
-    /// The routing asked for.
+    /// The routing as given.
     pub routing: String,
-    /// The file that the plan was read from, if it was.
+    /// The file that the plan was read from, if any.
     pub plan: Option<String>,
-    /// The order asked for.
+    /// The order as given.
     pub order: Option<String>,
-    /// The destinations as they were asked for; `None` where the plan was read from a file.
+    /// The destinations as given; `None` if the plan was read from a file.
     pub destinations: Option<String>,
 }
 

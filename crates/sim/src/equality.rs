@@ -1,4 +1,4 @@
-//! Both simulators do the same, to the cycle, wherever both apply: everything that hosts and links do, with many
+//! Both simulators report the same work of hosts and links, to the cycle, wherever both apply: property tests with many
 //! multicasts at once, over random fabrics, schemes, parameters and policies.
 
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn expect_same((event, event_ending): Told, (cycle, cycle_ending): Told) -> Resu
     Ok(())
 }
 
-/// As many cases as are asked for, but at least so many.
+/// The number of cases that the environment sets, but at least `cases`.
 fn at_least(cases: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
     ProptestConfig { failure_persistence: None, cases: config.cases.max(cases), ..config }
@@ -43,30 +43,30 @@ proptest! {
     #![proptest_config(at_least(400))]
 
     #[test]
-    fn both_simulators_tell_the_same(case in cases()) {
+    fn both_simulators_report_the_same(case in cases()) {
         let stage = case.stage();
         let told = by_event(&case, &stage);
-        prop_assert!(case.most_under_way(&stage, &told.0) <= case.in_flight_max);
+        prop_assert!(case.in_flight_peak(&stage, &told.0) <= case.in_flight_max);
         expect_same(told, by_cycle(&case, &stage))?;
     }
 
-    /// Where every buffer has room for everything that there is, and each link has one channel, flits never wait for one
-    /// another on the way.
+    /// Where every buffer has room for all packets, and each link has one channel, flits never wait for one another in the
+    /// network.
     #[test]
     fn with_room_for_everything_wormhole_switching_is_virtual_cut_through(case in cases()) {
         let case = case.on_one_channel();
         let mut stage = case.stage();
         stage.parameters.buffer_flits = Flits(1 << 30);
         if case.has_path_worms() {
-            // Their fields may be read before the flit behind them has come: here alone it makes a difference.
+            // A switch may read their fields before the next flit has arrived. Only here does that make a difference.
             stage.parameters.routing_delay += Cycles(1);
         }
         stage.parameters.cycles_max = Cycles(1_000_000);
         let mut event = by_event(&case, &stage);
         stage.parameters.switching = Switching::Wormhole;
         let mut cycle = by_cycle(&case, &stage);
-        if event.1 != Ok(Ending::Quiet) {
-            // A run that ends before its packets have arrived tells of them what there is so far.
+        if event.1 != Ok(Ending::Drained) {
+            // A run that ends before its packets have arrived reports the transfers so far.
             event.0.carried.clear();
             cycle.0.carried.clear();
         }

@@ -1,13 +1,13 @@
-//! Why a run is not possible.
+//! Errors of simulations.
 
 use thiserror::Error;
 use treecast_plan::PlanError;
 use treecast_terms::{Cycles, Flits, SpecError};
 
-/// Why a run is not possible. Each names the value that offends.
+/// Why a run was rejected. Each error names the offending value.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SimError {
-    /// A parameter that is malformed.
+    /// An invalid parameter.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A plan that does not fit the fabric.
@@ -16,7 +16,7 @@ pub enum SimError {
     /// A message of no flits.
     #[error("the message has 0 flits: it needs at least 1")]
     EmptyMessage,
-    /// A message that is too long.
+    /// A message longer than [`MESSAGE_MAX`](crate::MESSAGE_MAX).
     #[error("a message of {message} is too long: it has at most {message_max}")]
     MessageTooLong {
         /// Its length.
@@ -25,66 +25,64 @@ pub enum SimError {
         message_max: Flits,
     },
     /// A message of too many packets.
-    #[error("the message has {packets} packets, at most {packets_max} are possible")]
+    #[error("the message has {packets} packets: at most {packets_max} are allowed")]
     TooManyPackets {
         /// How many it would have.
         packets: u64,
         /// The bound.
         packets_max: u32,
     },
-    /// A load that no host can apply.
-    #[error(
-        "a load of {0} flits a host and cycle is not possible: give a number above 0 and at most 1, such as 0.02"
-    )]
+    /// An offered load out of range.
+    #[error("invalid load of {0} flits/host/cycle: expected a number above 0 and at most 1, such as 0.02")]
     Load(f64),
-    /// A load so low that next to nothing is sent.
-    #[error("{message} at a load of {load:?} are sent once in more than 10^15 cycles: give a higher load")]
+    /// A load so low that a host would send less than once in 10^15 cycles.
+    #[error(
+        "messages of {message} at a load of {load:?} are sent less than once in 10^15 cycles: give a higher load"
+    )]
     Gap {
         /// The length of each message.
         message: Flits,
         /// The applied load.
         load: f64,
     },
-    /// Bursts that alone go beyond the bound of multicasts under way.
+    /// Bursts larger than the bound of multicasts in flight.
     #[error(
-        "bursts of {size} multicasts do not fit a bound of {most} under way: give smaller ones, or a higher backlog_max"
+        "bursts of {size} multicasts exceed the bound of {most} in flight: give smaller bursts, or a higher backlog_max"
     )]
     Burst {
-        /// Multicasts at once.
+        /// Multicasts in one burst.
         size: u32,
         /// The bound.
         most: usize,
     },
-    /// A multicast to nobody, or to more hosts than there are others.
-    #[error(
-        "a degree of {degree} is not possible among {hosts} hosts: it takes at least 1, and fewer than there are hosts"
-    )]
+    /// A number of destinations out of range.
+    #[error("invalid degree {degree}: expected at least 1 and less than the number of hosts, {hosts}")]
     Degree {
-        /// How many destinations each multicast would have.
+        /// Destinations per multicast.
         degree: u32,
-        /// How many hosts there are.
+        /// The number of hosts.
         hosts: u32,
     },
-    /// A measurement of no cycles, or of too many.
+    /// A measurement window that is too short, or a run that is too long.
     #[error(
-        "of {cycles} the first {warmup} are not measured: at least 20 must be left to measure, and there are at most 2^48"
+        "invalid window: {cycles} with a warm-up of {warmup}; a run measures at least 20 cycles and has at most 2^48"
     )]
     Window {
-        /// Cycles that pass before the measurement.
+        /// Cycles before the measurement window.
         warmup: Cycles,
         /// Cycles of the run.
         cycles: Cycles,
     },
-    /// A bound of no multicasts under way.
-    #[error("at least one multicast must be allowed to be under way (backlog_max)")]
+    /// A bound of zero multicasts in flight.
+    #[error("invalid backlog_max: at least one multicast must be allowed in flight")]
     NoBacklog,
     /// A precision out of range.
-    #[error("a precision of {0} is not possible: give a share from 0.001 to 0.5")]
+    #[error("invalid precision {0}: expected a share from 0.001 to 0.5")]
     Precision(f64),
-    /// A packet that does not fit an input buffer.
+    /// A packet larger than an input buffer.
     #[error(
-        "{packet} flits of payload and {header} of header are a packet that does not fit an input buffer of {buffer} \
-         (set buffer_flits or packet_flits)"
+        "a packet of {packet} payload flits and {header} header flits does not fit an input buffer of {buffer} flits (set \
+         buffer_flits or packet_flits)"
     )]
     PacketExceedsBuffer {
         /// Payload.
@@ -94,18 +92,20 @@ pub enum SimError {
         /// The buffer.
         buffer: u64,
     },
-    /// A header that does not fit an input buffer, where that need not hold a whole packet.
+    /// With wormhole switching, a header larger than an input buffer.
     #[error(
-        "a switch must read {header} header flits at once, which do not fit an input buffer of {buffer} (set buffer_flits \
-         to at least {header}, or headers=free)"
+        "a switch must read {header} header flits at once, which do not fit an input buffer of {buffer} flits (set \
+         buffer_flits to at least {header}, or headers=free)"
     )]
     HeaderExceedsBuffer {
-        /// The most that a switch must read of one of the worms.
+        /// The most header flits that a switch must read at once.
         header: u64,
         /// The buffer.
         buffer: u64,
     },
-    /// A switching that a simulator does not know.
-    #[error("the simulator event has virtual cut-through alone: switching=wormhole needs --simulator cycle")]
+    /// Wormhole switching with the event-driven simulator.
+    #[error(
+        "the simulator event supports virtual cut-through only: switching=wormhole needs --simulator cycle"
+    )]
     NeedsCycle,
 }

@@ -1,9 +1,9 @@
 //! Simulation of plans on fabrics.
 //!
-//! [`Run`] says what is simulated: a plan on a fabric, who forwards ([`Offload`]), how long the message is, and the
-//! [`Parameters`] of hosts, network interfaces and switches. Two simulators ([`Simulator`]) do the same: one goes from
-//! event to event, exact to the cycle where an input buffer holds a whole packet; the other looks at every flit in every
-//! cycle. docs/simulation.md states the model and derives its closed forms.
+//! A [`Run`] is one multicast: a plan on a fabric, what forwards ([`Offload`]), the length of the message, and the
+//! [`Parameters`] of hosts, network interfaces and switches. A [`LoadRun`] is many multicasts under load. Two simulators
+//! ([`Simulator`]) give the same outcome: one is event-driven, exact to the cycle where an input buffer holds a whole packet;
+//! the other simulates every flit in every cycle. docs/simulation.md states the model and derives its closed forms.
 //!
 //! ```
 //! use treecast_fabric::{Fabric, FabricSpec};
@@ -18,12 +18,12 @@
 //! let run = Run { fabric: &fabric, plan: &plan, offload: Offload::Host, message: Flits(128), parameters: &parameters, seed: 1, simulator: Simulator::Event };
 //! let outcome = run.simulate()?;
 //! assert_eq!(outcome.status, Status::Complete);
-//! // Four overheads of 1,000 cycles, two bus transfers of 97, 129 flits over one switch.
+//! // Four overheads of 1,000 cycles, two bus transfers of 97, 129 flits through one switch.
 //! assert_eq!(outcome.latency.unwrap().0, 4 * 1_000 + 2 * 97 + (1 + 3 + 129 - 1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate is pure: one seed makes one run, byte for byte.
+//! The crate is pure: a run depends on its inputs and its seed only, byte for byte.
 
 #[cfg(test)]
 mod cases;
@@ -39,19 +39,19 @@ mod multicast;
 mod observer;
 mod outcome;
 mod parameters;
+mod path;
 mod run;
 mod setting;
 mod simulator;
 mod trace;
-mod way;
 
 pub use deadlock::{DEADLOCK_INTERVAL, Deadlock, Wait};
 pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDocument, WaitDocument};
 pub use error::SimError;
 pub use load::{
-    Arrivals, BACKLOG_PER_HOST, DestinationSets, LOAD_FORMAT, LinkUtilization, LoadContext, LoadDocument,
-    LoadFigures, LoadOutcome, LoadRun, LoadSetup, SATURATION_FORMAT, Saturation, SaturationDocument,
-    SaturationPoint, SaturationPointDocument,
+    Arrivals, DestinationSets, LOAD_FORMAT, LinkUtilization, LoadContext, LoadDocument, LoadFigures,
+    LoadOutcome, LoadRun, LoadSetup, SATURATION_FORMAT, Saturation, SaturationDocument, SaturationPoint,
+    SaturationPointDocument, ShortWindow,
 };
 pub use multicast::{MESSAGE_MAX, packet_count};
 pub use observer::{Slice, Track, Work};

@@ -1,4 +1,4 @@
-//! One multicast made ready to run: its plan with the ways of its worms, in memory in proportion to its group.
+//! A multicast prepared for simulation: its plan with the paths of its worms. Memory is proportional to its group.
 
 use std::ops::Range;
 
@@ -8,15 +8,15 @@ use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::parameters::Parameters;
-use crate::way::{Way, WayFinder};
+use crate::path::{PathFinder, WormPath};
 use treecast_terms::Offload;
 
-/// What sets a multicast apart from others in the same run.
+/// What distinguishes a multicast from others in the same run, besides its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Occasion {
+pub(crate) struct MulticastParameters {
     /// Counted from 0 in the order of the starts.
     pub number: u64,
-    /// The cycle in which the root's process wants to send.
+    /// The cycle in which the root's process wants to send: the arrival of the multicast.
     pub start: Cycles,
     pub offload: Offload,
     pub message: Flits,
@@ -26,25 +26,25 @@ pub(crate) struct Occasion {
 #[derive(Debug)]
 pub(crate) struct RunningWorm {
     pub kind: WormKind,
-    /// Its receivers among the participants, those on one host together.
+    /// Its receivers among the participants. Receivers on the same host are adjacent.
     pub receivers: Range<u32>,
-    pub way: Way,
+    pub path: WormPath,
 }
 
-/// A member that takes part.
+/// A member that takes part in a multicast.
 #[derive(Debug, Clone)]
 struct Participant {
     member: MemberId,
-    /// Its worms, in the order in which it sends them: a stretch of `sends`.
+    /// Its worms, in the order in which it sends them: a range of `sends`.
     sends: Range<u32>,
 }
 
-/// One multicast made ready to run. Participant 0 is the root; then come the receivers of each worm.
+/// A multicast prepared for simulation. Participant 0 is the root; the receivers of each worm follow.
 #[derive(Debug)]
 pub(crate) struct Multicast {
-    pub occasion: Occasion,
+    pub parameters: MulticastParameters,
     pub packets: u32,
-    /// Whether what reaches a host is moved once for all its processes.
+    /// Whether a packet that arrives at a host is transferred once for all its processes.
     pub shared_delivery: bool,
     pub worms: Vec<RunningWorm>,
     participants: Vec<Participant>,
@@ -54,7 +54,7 @@ pub(crate) struct Multicast {
 }
 
 impl Multicast {
-    /// Makes a plan ready.
+    /// Prepares a plan.
     ///
     /// # Errors
     /// [`SimError`] for a message that cannot be cut into packets.
@@ -62,11 +62,11 @@ impl Multicast {
         fabric: &Fabric,
         parameters: &Parameters,
         plan: &Plan,
-        occasion: Occasion,
+        multicast: MulticastParameters,
     ) -> Result<Self, SimError> {
-        let packets = packet_count(occasion.message, parameters.packet_flits)?;
+        let packets = packet_count(multicast.message, parameters.packet_flits)?;
         let placement = *plan.placement();
-        let finder = WayFinder::new(fabric, plan, parameters);
+        let finder = PathFinder::new(fabric, plan, parameters);
         let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
         let mut worms = Vec::with_capacity(plan.worms().len());
         for worm in plan.worms() {
@@ -77,7 +77,7 @@ impl Multicast {
             worms.push(RunningWorm {
                 kind: worm.kind,
                 receivers: first as u32..participants.len() as u32,
-                way: finder.way(worm),
+                path: finder.path(worm),
             });
         }
         let mut by_member: Vec<(MemberId, u32)> =
@@ -98,7 +98,7 @@ impl Multicast {
             participants[stretch[0].0 as usize].sends = first..first + stretch.len() as u32;
         }
         Ok(Self {
-            occasion,
+            parameters: multicast,
             packets,
             shared_delivery: matches!(plan.scheme(), Scheme::Leader { local: Local::Direct, .. }),
             worms,
@@ -109,15 +109,15 @@ impl Multicast {
         })
     }
 
-    /// The root's place among the participants.
+    /// The root's index among the participants.
     pub const ROOT: u32 = 0;
 
-    /// How many members take part, the root included.
+    /// The number of members, the root included.
     pub fn participant_count(&self) -> u32 {
         self.participants.len() as u32
     }
 
-    /// How many receive.
+    /// The number of receivers.
     pub fn destination_count(&self) -> u32 {
         self.participant_count() - 1
     }
@@ -148,15 +148,15 @@ impl Multicast {
         start + first as u32..start + last as u32
     }
 
-    /// The payload of a packet: the last one of a message has what is left.
+    /// The payload of a packet. The last packet of a message may be shorter.
     pub fn payload(&self, packet: u32) -> Flits {
         let sent = u64::from(packet) * self.packet_flits.0;
-        Flits((self.occasion.message.0 - sent).min(self.packet_flits.0))
+        Flits((self.parameters.message.0 - sent).min(self.packet_flits.0))
     }
 
-    /// The longest packet with its header that any of the worms begins with: payload and header.
+    /// Payload and header of the longest packet at injection.
     pub fn longest_packet(&self) -> (Flits, Flits) {
-        let header = self.worms.iter().map(|worm| worm.way.header).max().unwrap_or_default();
+        let header = self.worms.iter().map(|worm| worm.path.header).max().unwrap_or_default();
         (self.payload(0), header)
     }
 }
@@ -164,7 +164,7 @@ impl Multicast {
 /// The longest message.
 pub const MESSAGE_MAX: Flits = Flits(1 << 40);
 
-/// How many packets a message is cut into.
+/// The number of packets that a message is segmented into.
 ///
 /// # Errors
 /// [`SimError::EmptyMessage`], [`SimError::MessageTooLong`] beyond [`MESSAGE_MAX`], [`SimError::TooManyPackets`] beyond

@@ -1,10 +1,10 @@
-//! What can be seen of a run: who worked on what, from when to when.
+//! The events of a run that observers receive: which resource worked on which packet, and when.
 
 use treecast_fabric::{Channel, HostId};
 use treecast_plan::MemberId;
 use treecast_terms::{Cycles, Flits};
 
-/// What works: it does one piece of work at a time.
+/// A resource that does one piece of work at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
     /// The CPU of a process.
@@ -17,7 +17,7 @@ pub enum Track {
     Link(Channel),
 }
 
-/// What is done.
+/// A kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Work {
     /// A CPU sends a message.
@@ -34,7 +34,7 @@ pub enum Work {
     BusToMemory,
     /// A network interface sends a copy of a packet.
     NicSend,
-    /// A network interface takes a packet in.
+    /// A network interface receives a packet.
     NicReceive,
     /// A link carries a packet.
     Transfer,
@@ -54,24 +54,24 @@ impl Work {
         ("transfer", Self::Transfer),
     ];
 
-    /// Whether it is done once a message, and not for each packet: what CPUs do.
+    /// Whether it is done once per message and not once per packet. This is the work of CPUs.
     pub const fn is_of_message(self) -> bool {
         matches!(self, Self::HostSend | Self::HostReceive | Self::LocalSend | Self::LocalReceive)
     }
 }
 
-/// One piece of work: in the cycles from `from` up to `to`, without `to`.
+/// One piece of work, in the cycles `from..to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
-    /// Who works.
+    /// The resource.
     pub track: Track,
-    /// What is done.
+    /// The kind of work.
     pub work: Work,
     /// Which multicast it belongs to, from 0.
     pub multicast: u64,
     /// Which worm of its plan, from 0. Where one piece of work serves several worms, the first of them.
     pub worm: u32,
-    /// Which packet, from 0. It says nothing where the work [is of the whole message](Work::is_of_message).
+    /// Which packet, from 0. Meaningless where the work [is of the whole message](Work::is_of_message).
     pub packet: u32,
     /// The first cycle.
     pub from: Cycles,
@@ -79,22 +79,22 @@ pub struct Slice {
     pub to: Cycles,
 }
 
-/// Who is told what happens in a simulation.
+/// Receives the events of a simulation.
 ///
-/// Work is told as it begins, in the order of the cycles; with wormhole switching what a link carries is told when the last
-/// flit has gone, or the run ends. Times of one track never lie before those told earlier of it.
+/// Work is reported when it starts, in the order of cycles. With wormhole switching, a transfer over a link is reported when
+/// the tail flit has left, or when the run ends. On one track, times never decrease.
 pub(crate) trait Observer {
     /// A process wants to send a multicast.
     fn started(&mut self, multicast: u64, cycle: Cycles);
     /// A process has received a multicast.
     fn delivered(&mut self, multicast: u64, member: MemberId, host: HostId, cycle: Cycles);
-    /// A piece of work begins on a CPU, a bus or a network interface; it takes at least a cycle.
+    /// A piece of work starts on a CPU, a bus or a network interface. It takes at least one cycle.
     fn worked(&mut self, slice: &Slice);
-    /// A packet goes over a link: so many flits between the ends of the slice.
+    /// A link carries `flits` flits of a packet during the slice.
     fn carried(&mut self, slice: &Slice, flits: Flits);
 }
 
-/// Two observers are both told.
+/// Both observers receive every event.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn started(&mut self, multicast: u64, cycle: Cycles) {
         self.0.started(multicast, cycle);

@@ -1,4 +1,4 @@
-//! What a run gives.
+//! The outcome of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::deadlock::Deadlock;
 pub enum Status {
     /// Every destination has the message.
     Complete,
-    /// More was sent than the fabric carries.
+    /// The offered load is more than the fabric sustains.
     Saturated,
     /// Worms wait for one another in a cycle.
     Deadlocked,
@@ -44,30 +44,30 @@ impl Status {
     }
 }
 
-/// A destination has the whole message.
+/// The delivery of the whole message to one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who.
+    /// The destination.
     pub member: MemberId,
-    /// On which host.
+    /// Its host.
     pub host: HostId,
-    /// When its process has it.
+    /// The cycle in which its process has the message.
     pub cycle: Cycles,
 }
 
-/// What a run gives.
+/// The outcome of a run of one multicast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
-    /// From the start of the send at the root until the last destination has the message; `None` unless complete.
+    /// From the start of the send at the root to the last delivery; `None` unless complete.
     pub latency: Option<Cycles>,
-    /// Who has received, by member.
+    /// All deliveries, in the order of members.
     pub deliveries: Vec<Delivery>,
-    /// How many worms were put into the fabric; local ones are not.
+    /// The number of injected worms. Local worms are not injected.
     pub worms: u32,
-    /// How many cycles the processes of each host spent on sending and receiving, by host.
+    /// CPU cycles that the processes of each host spent on sending and receiving, by host.
     pub cpu_busy: Vec<Cycles>,
-    /// What waits for what, where the run ended deadlocked.
+    /// The deadlock, if the run ended in one.
     pub deadlock: Option<Deadlock>,
 }

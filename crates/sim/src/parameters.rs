@@ -1,77 +1,76 @@
-//! The parameters of hosts, network interfaces and switches, each known by one key everywhere.
+//! The parameters of hosts, network interfaces and switches. Each has one key, the same everywhere.
 
 use std::str::FromStr;
 
 use treecast_fabric::Overlap;
 use treecast_terms::{Cycles, Flits, Keyed, Picoseconds, SpecError, parameter, positive_parameter};
 
-/// Which of several shortest legal next links a worm takes.
+/// The selection among several shortest legal next links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Adaptive {
-    /// The lowest port of those that are free; if none is, whichever becomes free first.
+    /// The lowest free port; if none is free, the first port that becomes free.
     #[default]
     FirstFree,
-    /// A random one of those that are free; if none is, whichever becomes free first.
+    /// A random free port; if none is free, the first port that becomes free.
     Random,
-    /// Always the lowest port: the worm waits for it. Routing is then deterministic.
+    /// Always the lowest port, which makes routing deterministic.
     Lowest,
 }
 
-/// Which of several waiting worms a free output serves.
+/// The arbitration among several worms that request an output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Arbitration {
-    /// The one that has waited longest; on ties the one that came in over the lower link.
+    /// The worm that has waited longest; on ties the one from the lower input link.
     #[default]
     OldestFirst,
-    /// The one that came in over the lowest link.
+    /// The worm from the lowest input link.
     LowestLink,
-    /// Each output takes the inputs in turn.
+    /// Each output serves the inputs in turn.
     RoundRobin,
 }
 
-/// How a packet flows through switches.
+/// The switching technique (flow control).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Switching {
     /// Virtual cut-through: an output is granted when the next input buffer has room for the whole packet.
     #[default]
     CutThrough,
-    /// Wormhole: flit by flit, each when the next input buffer has room for it; a packet holds the channels that it lies
-    /// on.
+    /// Wormhole: each flit proceeds when the next input buffer has room for it. A packet holds all channels that it occupies.
     Wormhole,
 }
 
-/// When the copies of a packet that a switch makes go on.
+/// The replication of worms in switches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Replication {
-    /// Each when it can.
+    /// Each copy proceeds on its own.
     #[default]
     Asynchronous,
-    /// All together: outputs are held as they come free, until all copies have theirs.
+    /// All copies proceed together: outputs are held as they become free, until every copy has one.
     Synchronous,
 }
 
-/// When a switch begins to route a worm.
+/// When a switch starts to route a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum RoutingStart {
-    /// When all header flits have arrived that the decision needs: 1 for a unicast and for a path worm that passes, both
-    /// fields for a path worm that drops, the whole bit string for a tree worm.
+    /// When all header flits that the decision needs have arrived: 1 for a unicast and for a path worm without drops here,
+    /// both fields for a path worm with drops here, the whole bit string for a tree worm.
     #[default]
     Fields,
-    /// When the first flit has arrived; a path worm still waits for the fields that it loses.
+    /// When the head flit has arrived. A path worm still waits for the fields that are stripped off.
     FirstFlit,
 }
 
-/// Whether headers take time on links.
+/// Whether headers take time on links and room in buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Headers {
-    /// Each header comes before its packet's payload, and is stripped as it goes.
+    /// Each packet starts with its header, parts of which switches strip off.
     #[default]
     Counted,
-    /// Packets are as long as their payload: what the headers cost is the difference.
+    /// Packets are as long as their payload. The difference to `counted` is the cost of headers.
     Free,
 }
 
-/// How fast everything is. The defaults are those of the ICPP'98 study.
+/// The parameters of hosts, network interfaces and switches. The defaults are those of the ICPP'98 study.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Parameters {
     /// CPU cycles to send a message.
@@ -82,41 +81,41 @@ pub struct Parameters {
     pub nic_send_overhead: Cycles,
     /// Cycles of the network interface's processor for each packet that it receives.
     pub nic_receive_overhead: Cycles,
-    /// Payload of a packet.
+    /// Maximum payload of a packet.
     pub packet_flits: Flits,
     /// Header of a unicast packet: the address of its host.
     pub unicast_header_flits: Flits,
-    /// Room in each input buffer of a switch, for each virtual channel.
+    /// Size of an input buffer of a switch. Every virtual channel of every input link has one.
     pub buffer_flits: Flits,
-    /// The I/O bus of a host, in millions of bytes a second, shared by both directions; 0: transfers take no time.
+    /// Bandwidth of a host's I/O bus in MB/s (10^6 bytes per second), shared by both directions; 0: transfers take no time.
     pub bus_mb_per_s: u64,
     /// The length of a cycle.
     pub cycle: Picoseconds,
-    /// Cycles from a header at the head of its buffer to a request for an output.
+    /// Route computation: cycles from a header at the head of its buffer to the request for an output.
     pub routing_delay: Cycles,
-    /// Cycles through the crossbar.
+    /// Crossbar traversal in cycles.
     pub crossbar_delay: Cycles,
-    /// Cycles over a link.
+    /// Link traversal in cycles.
     pub link_delay: Cycles,
-    /// CPU cycles at either end of a message inside a host, besides copying.
+    /// CPU cycles at each end of a message inside a host, besides copying.
     pub local_overhead: Cycles,
-    /// Copying into or out of shared memory, in millions of bytes a second; 0: it takes no time.
+    /// Rate of copying into or out of shared memory in MB/s; 0: copying takes no time.
     pub local_mb_per_s: u64,
-    /// Which of several next links.
+    /// Selection among next links.
     pub adaptive: Adaptive,
-    /// Which of several worms.
+    /// Arbitration of outputs.
     pub arbitration: Arbitration,
-    /// How packets flow.
+    /// Switching technique.
     pub switching: Switching,
-    /// When copies go on.
+    /// Replication in switches.
     pub replication: Replication,
-    /// Which port takes a destination that several reach.
+    /// Which port serves a destination that several ports reach.
     pub overlap: Overlap,
-    /// When routing begins.
+    /// When routing starts.
     pub routing_start: RoutingStart,
-    /// Whether headers take time.
+    /// Whether headers count.
     pub headers: Headers,
-    /// The cycle at which a run ends whatever is left.
+    /// The cycle limit of a run of one multicast.
     pub cycles_max: Cycles,
 }
 
@@ -149,7 +148,7 @@ impl Default for Parameters {
     }
 }
 
-/// A key that a parameter of a simulation is known by.
+/// The key of a parameter of simulations.
 pub type Key = treecast_terms::Key<Parameters>;
 
 const CYCLES: &str = "a number of cycles";
@@ -201,7 +200,7 @@ const KEYS: [Key; 22] = [
     ),
     number_key!(
         "nic_send_overhead",
-        "NIC time for each packet and copy sent",
+        "NIC time per packet and copy sent",
         CYCLES,
         parameter,
         nic_send_overhead,
@@ -209,7 +208,7 @@ const KEYS: [Key; 22] = [
     ),
     number_key!(
         "nic_receive_overhead",
-        "NIC time for each packet received",
+        "NIC time per packet received",
         CYCLES,
         parameter,
         nic_receive_overhead,
@@ -226,7 +225,7 @@ const KEYS: [Key; 22] = [
     ),
     number_key!(
         "buffer_flits",
-        "room in each input buffer of a switch",
+        "size of an input buffer of a switch",
         FLITS,
         positive_parameter,
         buffer_flits,
@@ -234,7 +233,7 @@ const KEYS: [Key; 22] = [
     ),
     Key {
         name: "bus_mb_per_s",
-        expected: "a number of MB/s; 0 for a bus that takes no time",
+        expected: "a number of MB/s; 0 for transfers in no time",
         about: "I/O bus of a host, shared by both directions",
         get: |parameters| parameters.bus_mb_per_s.to_string(),
         set: |parameters, text| parameter(text).map(|value| parameters.bus_mb_per_s = value),
@@ -252,7 +251,7 @@ const KEYS: [Key; 22] = [
     },
     number_key!(
         "routing_delay",
-        "from a header in place to a request for an output",
+        "route computation, to the request for an output",
         CYCLES,
         parameter,
         routing_delay,
@@ -260,16 +259,16 @@ const KEYS: [Key; 22] = [
     ),
     number_key!(
         "crossbar_delay",
-        "through the crossbar",
+        "crossbar traversal",
         "a number of cycles from 1",
         positive_parameter,
         crossbar_delay,
         Cycles
     ),
-    number_key!("link_delay", "over a link", CYCLES, parameter, link_delay, Cycles),
+    number_key!("link_delay", "link traversal", CYCLES, parameter, link_delay, Cycles),
     number_key!(
         "local_overhead",
-        "CPU time at either end of a message inside a host",
+        "CPU time at each end of a message inside a host",
         CYCLES,
         parameter,
         local_overhead,
@@ -277,29 +276,29 @@ const KEYS: [Key; 22] = [
     ),
     Key {
         name: "local_mb_per_s",
-        expected: "a number of MB/s; 0 for copies that take no time",
+        expected: "a number of MB/s; 0 for copies in no time",
         about: "copying into or out of shared memory",
         get: |parameters| parameters.local_mb_per_s.to_string(),
         set: |parameters, text| parameter(text).map(|value| parameters.local_mb_per_s = value),
     },
-    policy_key!("adaptive", "which of several shortest next links", "first-free, random or lowest", adaptive,
+    policy_key!("adaptive", "selection among several shortest next links", "first-free, random or lowest", adaptive,
         ["first-free" => Adaptive::FirstFree, "random" => Adaptive::Random, "lowest" => Adaptive::Lowest]),
-    policy_key!("arbitration", "which of several waiting worms", "oldest-first, lowest-link or round-robin",
+    policy_key!("arbitration", "which of several requesting worms gets an output", "oldest-first, lowest-link or round-robin",
         arbitration, ["oldest-first" => Arbitration::OldestFirst, "lowest-link" => Arbitration::LowestLink,
             "round-robin" => Arbitration::RoundRobin]),
-    policy_key!("switching", "how packets flow through switches", "cut-through or wormhole", switching,
+    policy_key!("switching", "switching technique", "cut-through or wormhole", switching,
         ["cut-through" => Switching::CutThrough, "wormhole" => Switching::Wormhole]),
-    policy_key!("replication", "when the copies that a switch makes go on", "asynchronous or synchronous", replication,
+    policy_key!("replication", "when the copies that a switch makes proceed", "asynchronous or synchronous", replication,
         ["asynchronous" => Replication::Asynchronous, "synchronous" => Replication::Synchronous]),
-    policy_key!("overlap", "which port takes a destination that several reach", "first-port or widest-first", overlap,
+    policy_key!("overlap", "which port serves a destination that several reach", "first-port or widest-first", overlap,
         ["first-port" => Overlap::FirstPort, "widest-first" => Overlap::WidestFirst]),
-    policy_key!("routing_start", "when a switch begins to route", "fields or first-flit", routing_start,
+    policy_key!("routing_start", "when a switch starts to route", "fields or first-flit", routing_start,
         ["fields" => RoutingStart::Fields, "first-flit" => RoutingStart::FirstFlit]),
     policy_key!("headers", "whether headers take time on links", "counted or free", headers,
         ["counted" => Headers::Counted, "free" => Headers::Free]),
     number_key!(
         "cycles_max",
-        "when a run ends whatever is left",
+        "cycle limit of a run",
         "a number of cycles from 1",
         positive_parameter,
         cycles_max,
@@ -363,12 +362,12 @@ impl Parameters {
         self.set(key.trim(), value.trim())
     }
 
-    /// How long the I/O bus takes for so many bytes, rounded up to whole cycles.
+    /// The time of a transfer over the I/O bus, rounded up to whole cycles.
     pub fn bus_time(&self, bytes: Flits) -> Cycles {
         self.transfer_time(bytes, self.bus_mb_per_s)
     }
 
-    /// How long a copy into or out of shared memory takes, rounded up to whole cycles.
+    /// The time of a copy into or out of shared memory, rounded up to whole cycles.
     pub fn local_copy_time(&self, bytes: Flits) -> Cycles {
         self.transfer_time(bytes, self.local_mb_per_s)
     }
@@ -377,12 +376,12 @@ impl Parameters {
         if mb_per_s == 0 {
             return Cycles::ZERO;
         }
-        // A byte takes 10^12 / (mb_per_s * 10^6) picoseconds.
+        // One byte takes 10^12 / (mb_per_s * 10^6) picoseconds.
         let picoseconds_1e6 = u128::from(bytes.0) * 1_000_000;
         Cycles(picoseconds_1e6.div_ceil(u128::from(mb_per_s) * u128::from(self.cycle.0)) as u64)
     }
 
-    /// What a span of cycles is in nanoseconds.
+    /// A number of cycles in nanoseconds.
     pub fn nanoseconds(&self, cycles: Cycles) -> f64 {
         cycles.0 as f64 * self.cycle.0 as f64 / 1000.0
     }
@@ -420,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_say_what_fits() {
+    fn an_invalid_value_is_rejected_with_what_is_expected() {
         let error = |setting: &str| Parameters::default().set_from(setting).unwrap_err().to_string();
         assert_eq!(error("host_overhead=-1"), "invalid value host_overhead=-1: expected a number of cycles");
         assert_eq!(

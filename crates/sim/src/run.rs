@@ -1,4 +1,4 @@
-//! One multicast on an idle fabric.
+//! One multicast on an otherwise idle fabric.
 
 use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{MemberId, Plan};
@@ -6,7 +6,7 @@ use treecast_terms::{Cycles, Flits};
 
 use crate::error::SimError;
 use crate::multicast::packet_count;
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice, Track};
 use crate::outcome::{Delivery, Outcome, Status};
 use crate::parameters::Parameters;
@@ -15,36 +15,36 @@ use crate::simulator::{Simulator, simulate};
 use crate::trace::Trace;
 use treecast_terms::Offload;
 
-/// One multicast to simulate. The root's process begins to send at cycle 0.
+/// The simulation of one multicast. The root's process starts to send at cycle 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
-    /// Where.
+    /// The fabric.
     pub fabric: &'a Fabric,
-    /// What.
+    /// The plan that is carried out.
     pub plan: &'a Plan,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub offload: Offload,
-    /// The length of the message; longer ones than a packet are cut into packets.
+    /// The length of the message. It is segmented into packets.
     pub message: Flits,
-    /// How fast everything is.
+    /// The parameters of hosts, network interfaces and switches.
     pub parameters: &'a Parameters,
-    /// The seed of all random choices; without random policies it changes nothing.
+    /// The seed of all random choices. Without a random policy it has no effect.
     pub seed: u64,
-    /// Who decides what happens when.
+    /// The simulator.
     pub simulator: Simulator,
 }
 
 impl Run<'_> {
-    /// Simulates it. Never hangs: it ends when nothing is left to happen, or at [`Parameters::cycles_max`].
+    /// Simulates the multicast. The run ends when no event is left, or at [`Parameters::cycles_max`].
     ///
     /// # Errors
-    /// [`SimError`] where the run is not possible: an empty message, one of too many packets, a packet that does not fit
-    /// an input buffer, a plan that does not fit the fabric, or wormhole switching with a simulator that does not know it.
+    /// [`SimError`] for an empty message, a message of too many packets, a packet larger than an input buffer, a plan that
+    /// does not fit the fabric, and wormhole switching with a simulator that does not support it.
     pub fn simulate(&self) -> Result<Outcome, SimError> {
         self.simulate_traced(None)
     }
 
-    /// Simulates it, and records what CPUs, buses, network interfaces and links do.
+    /// Simulates the multicast, and records the work of CPUs, buses, network interfaces and links.
     ///
     /// # Errors
     /// As [`Run::simulate`].
@@ -56,24 +56,28 @@ impl Run<'_> {
             placement: *self.plan.placement(),
             parameters: self.parameters,
             seed: self.seed,
-            last: self.parameters.cycles_max,
+            last_cycle: self.parameters.cycles_max,
             in_flight_max: 1,
         };
-        let occasion =
-            Occasion { number: 0, start: Cycles::ZERO, offload: self.offload, message: self.message };
-        let multicast = Multicast::new(self.fabric, self.parameters, self.plan, occasion);
+        let multicast = MulticastParameters {
+            number: 0,
+            start: Cycles::ZERO,
+            offload: self.offload,
+            message: self.message,
+        };
+        let multicast = Multicast::new(self.fabric, self.parameters, self.plan, multicast);
         let mut observer = (Record::new(self), trace);
         let (ending, _) = simulate(self.simulator, &setting, std::iter::once(multicast), &mut observer)?;
         Ok(observer.0.outcome(self, ending))
     }
 }
 
-/// What is kept of a run.
+/// The observer that collects the outcome of a run.
 struct Record<'a> {
     run: &'a Run<'a>,
     deliveries: Vec<Delivery>,
     cpu_busy: Vec<Cycles>,
-    /// Which worms have been put into the fabric.
+    /// Whether each worm has been injected.
     injected: Vec<bool>,
 }
 
@@ -117,7 +121,7 @@ impl Observer for Record<'_> {
     fn worked(&mut self, slice: &Slice) {
         if let Track::Cpu(member) = slice.track {
             let host = self.run.plan.placement().host_of(member);
-            // A run may end in the middle.
+            // The run may end before the work does.
             let end = slice.to.min(self.run.parameters.cycles_max);
             self.cpu_busy[host.index()] += end - slice.from;
         }

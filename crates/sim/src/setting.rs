@@ -7,7 +7,7 @@ use treecast_terms::Cycles;
 use crate::deadlock::Deadlock;
 use crate::parameters::Parameters;
 
-/// Where multicasts run, and until when: what both simulators are given.
+/// What both simulators are given: where multicasts run, and until when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub fabric: &'a Fabric,
@@ -15,20 +15,20 @@ pub(crate) struct Setting<'a> {
     pub parameters: &'a Parameters,
     pub seed: u64,
     /// The last cycle.
-    pub last: Cycles,
-    /// The most multicasts under way at once; one more ends the run.
+    pub last_cycle: Cycles,
+    /// The bound of multicasts in flight. One more ends the run.
     pub in_flight_max: usize,
 }
 
 /// How a simulation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nothing is left to happen.
-    Quiet,
-    /// The last cycle is over.
-    Last,
-    /// Some packets will never go on.
+    /// Every multicast is delivered and no event is left, or no event can follow.
+    Drained,
+    /// The run has reached its last cycle.
+    CycleLimit,
+    /// Some packets can never proceed.
     Deadlocked(Deadlock),
-    /// There would have been too many multicasts under way in this cycle.
-    Backlog(Cycles),
+    /// In this cycle a multicast arrived while [`Setting::in_flight_max`] were in flight.
+    BacklogLimit(Cycles),
 }

@@ -12,21 +12,21 @@ use crate::parameters::Switching;
 use crate::setting::{Ending, Setting};
 use crate::{cycle, event};
 
-/// Who decides what happens when.
+/// A simulator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Simulator {
-    /// From event to event: fast. Exact with virtual cut-through switching.
+    /// Event-driven: fast, and exact with virtual cut-through switching.
     #[default]
     Event,
-    /// Every flit in every cycle: slow, and obviously right. Any switching, any buffers.
+    /// Cycle-driven: every flit in every cycle. Slow, and written to be obviously right. Any switching, any buffers.
     Cycle,
 }
 
 impl Simulator {
-    /// All of them with their names.
+    /// All simulators with their names.
     pub const NAMES: [(&str, Self); 2] = [("event", Self::Event), ("cycle", Self::Cycle)];
 
-    /// The fastest that knows how packets flow.
+    /// The fastest simulator that supports a switching technique.
     pub const fn fastest_for(switching: Switching) -> Self {
         match switching {
             Switching::CutThrough => Self::Event,
@@ -57,8 +57,8 @@ impl fmt::Display for Simulator {
     }
 }
 
-/// Simulates multicasts, given in the order of their starts. The answer holds how many events that took, or cycles where
-/// every one is looked at.
+/// Simulates multicasts, given in the order of their starts. Returns how the run ended, and the number of simulated events
+/// ([`Simulator::Event`]) or cycles ([`Simulator::Cycle`]).
 pub(crate) fn simulate(
     simulator: Simulator,
     setting: &Setting,

@@ -6,7 +6,7 @@ use treecast_plan::{Arrangement, Group, MemberId, Placement, Plan, PlanOptions, 
 use treecast_sim::{Offload, Outcome, Parameters, Run, Simulator, Status};
 use treecast_terms::Flits;
 
-/// A row of switches, each with so many hosts.
+/// A row of switches, each with the same number of hosts.
 fn row(switches: u32, hosts: u32) -> Fabric {
     let mut builder = TopologyBuilder::new();
     for switch in 0..switches {
@@ -58,14 +58,14 @@ fn latency(fabric: &Fabric, plan: &Plan, offload: Offload, message: u64, paramet
     simulate(fabric, plan, offload, message, parameters).latency.unwrap().0
 }
 
-/// From the injection of its first flit until a packet of `wire` flits has arrived whole over so many switches, each of
-/// which reads `fields` flits before it routes.
+/// From the injection of the head flit to the arrival of the tail flit of a packet of `wire` flits, over switches that each read
+/// `fields` flits before they route.
 fn transit(parameters: &Parameters, switches: u64, fields: u64, wire: u64) -> u64 {
     let hop = fields - 1 + parameters.routing_delay.0 + parameters.crossbar_delay.0 + parameters.link_delay.0;
     parameters.link_delay.0 + switches * hop + wire - 1
 }
 
-/// Both overheads at both ends, and the bus at both ends.
+/// The overheads of host and NIC, and the bus, at both ends.
 fn ends(parameters: &Parameters, payload: u64) -> u64 {
     parameters.host_send_overhead.0
         + parameters.host_receive_overhead.0
@@ -114,7 +114,7 @@ proptest! {
         let plan = planned(&fabric, 0, [to], "separate");
         let header = parameters.unicast_header_flits.0;
         let routers = u64::from(to % 8 + to / 8) + 1;
-        // Host and router are one node: its inner links take no time.
+        // Host and router are one node: the links between them take no time.
         let wire = transit(&parameters, routers, header, payload + header) - 2 * parameters.link_delay.0;
         prop_assert_eq!(
             latency(&fabric, &plan, Offload::Host, payload, &parameters),
@@ -166,7 +166,7 @@ proptest! {
         let slowest = [
             parameters.bus_time(Flits(128)).0,
             parameters.nic_send_overhead.0,
-            // A switch routes a packet when the one before it has left the buffer.
+            // A switch routes a packet when the previous one has left the buffer.
             128 + header + parameters.routing_delay.0,
             parameters.nic_receive_overhead.0,
         ];
@@ -175,8 +175,8 @@ proptest! {
         prop_assert_eq!(latency(&fabric, &plan, Offload::Host, packets * 128, &parameters), expected);
     }
 
-    /// The NIC of a holder makes its copies one after another, and its link takes them one after another: this is how
-    /// the simulated binomial tree differs from ceil(log2 n) phases.
+    /// A NIC makes its copies back to back, and its link sends them back to back. In this the simulated binomial tree differs from
+    /// ceil(log2 n) phases.
     #[test]
     fn a_binomial_tree_of_nics_queues_its_copies(
         parameters in any_parameters(), hosts in 2_u32..40, payload in 1_u64..129
@@ -205,7 +205,7 @@ proptest! {
     }
 
     /// Four switches in a row of 3 ports, one destination on each of the last three: a header of 3 times 1 + 1 flits. A
-    /// switch that drops reads its two fields, and what follows them is what goes on, when it has come.
+    /// switch with drops reads its two fields, and forwards the flits after them when they have arrived.
     #[test]
     fn a_path_worm_loses_two_fields_a_stop(parameters in any_parameters(), payload in 1_u64..129) {
         let fabric = row(4, 1);
@@ -215,7 +215,7 @@ proptest! {
         let hop = parameters.crossbar_delay.0 + parameters.link_delay.0;
         let mut head = parameters.link_delay.0 + parameters.routing_delay.0 + hop;
         for (stop, delivery) in (1..4).zip(&outcome.deliveries) {
-            // The first flit that goes on is the third; it may not leave before it has come.
+            // The first flit that is forwarded is the third; it cannot leave before it has arrived.
             head += (1 + parameters.routing_delay.0).max(2) + hop;
             let arrived = head + payload + 2 * (3 - stop) - 1;
             prop_assert_eq!(delivery.cycle.0, ends(&parameters, payload) + arrived);
@@ -224,8 +224,8 @@ proptest! {
 }
 
 #[test]
-fn without_queues_the_binomial_tree_takes_its_logarithm_of_phases() {
-    // With an overhead a copy as long as a whole phase, no copy waits for another: 2 t_h + ceil(log2 n) (2 t_n + w).
+fn without_queueing_a_binomial_tree_takes_a_logarithmic_number_of_phases() {
+    // With an overhead per copy as long as a whole phase, no copy waits for another: 2 t_h + ceil(log2 n) (2 t_n + w).
     let parameters: Parameters =
         "nic_receive_overhead=0,nic_send_overhead=10000,bus_mb_per_s=0".parse().unwrap();
     let fabric = spec("star:16");
@@ -249,7 +249,7 @@ fn free_headers_leave_the_payload_alone_on_the_wire() {
 }
 
 #[test]
-fn offloads_differ_in_who_is_busy() {
+fn offloads_differ_in_which_cpus_are_busy() {
     let fabric = spec("star:8");
     let plan = planned(&fabric, 0, 1..8, "binomial");
     let parameters = Parameters::default();
@@ -257,11 +257,11 @@ fn offloads_differ_in_who_is_busy() {
         let outcome = simulate(&fabric, &plan, offload, 128, &parameters);
         (outcome.cpu_busy[0].0, outcome.cpu_busy.iter().map(|cycles| cycles.0).sum::<u64>())
     };
-    // The root sends 3 copies; 7 hosts receive; 7 copies are sent in all, by 4 holders.
+    // The root sends 3 copies; 7 hosts receive; 4 hosts send 7 copies in all.
     assert_eq!(busy(Offload::Host), (3_000, 14_000));
     assert_eq!(busy(Offload::Assisted), (1_000, 11_000));
     assert_eq!(busy(Offload::Nic), (1_000, 8_000));
-    // Where the interface copies faster than the process sends, it helps to leave copying to it.
+    // Where the interface copies faster than the process sends, offloading the copies helps.
     let parameters: Parameters = "nic_overhead=200".parse().unwrap();
     let separate = planned(&fabric, 0, 1..8, "separate");
     let of = |plan, offload| latency(&fabric, plan, offload, 128, &parameters);

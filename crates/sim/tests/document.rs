@@ -1,4 +1,4 @@
-//! Runs as JSON: they hold to their schema and say all that they were made with.
+//! Runs as JSON: they match their schema and contain all inputs.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use treecast_sim::{
 };
 use treecast_terms::Flits;
 
-/// The schemas in the docs, by the names of their files, as they follow from the types.
+/// The schemas in the docs, by the names of their files, as generated from the types.
 fn schemas() -> [(&'static str, schemars::Schema); 3] {
     [
         ("run", schemars::schema_for!(RunDocument)),
@@ -18,7 +18,7 @@ fn schemas() -> [(&'static str, schemars::Schema); 3] {
     ]
 }
 
-/// `UPDATE_SCHEMA=1 cargo test -p treecast-sim --test document` writes them anew.
+/// `UPDATE_SCHEMA=1 cargo test -p treecast-sim --test document` renews them.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the schemas in the docs are files")]
 fn the_schemas_in_the_docs_are_up_to_date() {
@@ -121,7 +121,7 @@ fn parameters_read_back_as_they_were_set() {
 }
 
 #[test]
-fn a_deadlock_is_told_by_the_names_of_its_links() {
+fn a_deadlock_names_its_links() {
     let topology = "torus:k=4,n=1,uni".parse::<FabricSpec>().unwrap().topology().unwrap();
     let fabric = Fabric::new(topology, "dimension-order:channels=none".parse().unwrap()).unwrap();
     let placement = Placement::new(4, 3, Arrangement::Cyclic).unwrap();

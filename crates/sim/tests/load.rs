@@ -1,4 +1,4 @@
-//! Runs under load: what is measured agrees with queueing theory, and saturation and deadlock are told.
+//! Runs under load: measurements agree with queueing theory, and saturation and deadlock are detected.
 
 use proptest::option;
 use proptest::prelude::*;
@@ -35,12 +35,12 @@ fn run<'a>(fabric: &'a Fabric, scheme: &'a Scheme, parameters: &'a Parameters) -
     }
 }
 
-/// Two hosts that send to each other, with nothing in the way but a slow switch: it begins to route a packet of 128 flits
-/// when the one before it is gone. A queue with Poisson arrivals and a constant service time of 256 cycles.
+/// Two hosts that send to each other through one slow switch, which routes a packet of 128 flits when the previous one has
+/// left: a queue with Poisson arrivals and a constant service time of 256 cycles (M/D/1).
 const ONE_QUEUE: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,routing_delay=128,headers=free";
 const SERVICE: f64 = 256.0;
 
-/// One switch, then the last flit of 128.
+/// One switch, then the tail flit of 128.
 const UNLOADED: f64 = (1 + 130 + 127) as f64;
 
 fn one_queue(utilization: f64, seed: u64) -> LoadOutcome {
@@ -52,7 +52,7 @@ fn one_queue(utilization: f64, seed: u64) -> LoadOutcome {
 }
 
 #[test]
-fn one_queue_waits_as_pollaczek_and_khinchine_say() {
+fn the_mean_wait_agrees_with_the_pollaczek_khinchine_formula() {
     for utilization in [0.3, 0.5, 0.8] {
         let expected = UNLOADED + utilization * SERVICE / (2.0 * (1.0 - utilization));
         let figures: Vec<_> = (0..40).map(|seed| one_queue(utilization, seed).figures).collect();
@@ -67,8 +67,8 @@ fn one_queue_waits_as_pollaczek_and_khinchine_say() {
 }
 
 #[test]
-fn percentiles_lie_where_those_of_a_known_queue_do() {
-    // At constant gaps, long enough, nobody meets anybody: all latencies are the same.
+fn percentiles_agree_with_those_of_an_m_d_1_queue() {
+    // At constant, long interarrival times there is no contention: all latencies are equal.
     let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters: Parameters = ONE_QUEUE.parse().unwrap();
     let steady = LoadRun { load: 0.2, arrivals: Arrivals::Fixed, ..run(&fabric, &scheme, &parameters) };
@@ -78,7 +78,7 @@ fn percentiles_lie_where_those_of_a_known_queue_do() {
         (figures.latency_p50, figures.latency_p99, figures.latency_max),
         (Some(unloaded), Some(unloaded), Some(unloaded))
     );
-    // More than half of those that come to a queue at utilization 0.45 find it empty.
+    // More than half of the arrivals at a queue of utilization 0.45 find it empty.
     let figures = one_queue(0.45, 1).figures;
     assert_eq!(figures.latency_p50, Some(unloaded));
     assert!(figures.latency_p99.unwrap() < figures.latency_max.unwrap());
@@ -90,8 +90,7 @@ fn percentiles_lie_where_those_of_a_known_queue_do() {
     }
 }
 
-/// How long all but a part of those wait who come to a queue with Poisson arrivals and a constant service time (Erlang,
-/// 1909).
+/// The quantile of the waiting time in a queue with Poisson arrivals and a constant service time (Erlang, 1909).
 fn wait(utilization: f64, share: f64) -> f64 {
     let at_most = |wait: f64| {
         let mut sum = 0.0;
@@ -106,19 +105,19 @@ fn wait(utilization: f64, share: f64) -> f64 {
 }
 
 #[test]
-fn the_confidence_interval_covers_the_mean_about_as_often_as_it_says() {
+fn the_confidence_interval_covers_the_mean_about_as_often_as_stated() {
     let expected = UNLOADED + 0.5 * SERVICE / (2.0 * 0.5);
     let covered = (0..60).filter(|&seed| {
         let figures = one_queue(0.5, seed).figures;
         let mean = figures.latency_mean_cycles.unwrap();
         (mean - expected).abs() <= figures.latency_ci95_cycles.unwrap()
     });
-    // 57 of 60 in the mean; fewer than 50 would come about once in ten thousand times.
+    // 57 of 60 on average; fewer than 50 have a probability of about one in ten thousand.
     assert!(covered.count() >= 50);
 }
 
 #[test]
-fn saturation_is_told_beyond_what_a_queue_serves_and_not_below() {
+fn a_queue_is_saturated_above_its_capacity_and_not_below() {
     for seed in 0..6 {
         for utilization in [0.3, 0.6, 0.8, 0.9] {
             assert_eq!(one_queue(utilization, seed).status, Status::Complete, "{utilization}, seed {seed}");
@@ -130,7 +129,7 @@ fn saturation_is_told_beyond_what_a_queue_serves_and_not_below() {
 }
 
 #[test]
-fn the_search_finds_the_load_that_a_queue_serves() {
+fn the_search_finds_the_capacity_of_a_queue() {
     let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters: Parameters = ONE_QUEUE.parse().unwrap();
     let saturation = run(&fabric, &scheme, &parameters).find_saturation(0.02).unwrap();
@@ -140,20 +139,20 @@ fn the_search_finds_the_load_that_a_queue_serves() {
 }
 
 #[test]
-fn a_saturated_run_ends_when_its_bound_is_reached() {
+fn a_saturated_run_ends_at_its_backlog_limit() {
     let (fabric, scheme) = (fabric("icpp98", "auto"), Scheme::tree(TreeScheme::Binomial));
     let parameters = Parameters::default();
     let heavy = LoadRun { load: 0.3, degree: 3, ..run(&fabric, &scheme, &parameters) };
     let outcome = heavy.simulate().unwrap();
     assert_eq!(outcome.status, Status::Saturated);
-    assert!(outcome.end < Cycles(200_000), "64 multicasts a host are soon under way");
+    assert!(outcome.end < Cycles(200_000), "64 multicasts a host are soon in flight");
     let bounded = LoadRun { backlog_max: Some(40), ..heavy }.simulate().unwrap();
     assert!(bounded.end < outcome.end);
     assert_eq!(bounded.figures.multicasts_measured, 0);
 }
 
 #[test]
-fn shortest_paths_deadlock_under_load_and_the_cycle_is_shown() {
+fn shortest_paths_deadlock_under_load_and_the_cycle_is_reported() {
     let parameters: Parameters =
         "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,buffer_flits=129".parse().unwrap();
     let scheme = Scheme::tree(TreeScheme::Separate);
@@ -167,7 +166,7 @@ fn shortest_paths_deadlock_under_load_and_the_cycle_is_shown() {
             deadlocks += 1;
             assert_eq!(outcome.status, Status::Deadlocked);
             assert!(deadlock.waits.len() >= 2 && deadlock.stuck >= deadlock.waits.len());
-            // Each waits for the link that the next one came over.
+            // Each waits for the link over which the next one arrived.
             for (wait, next) in deadlock.waits.iter().zip(deadlock.waits.iter().cycle().skip(1)) {
                 assert_eq!(wait.wants, next.at);
             }
@@ -181,7 +180,7 @@ fn shortest_paths_deadlock_under_load_and_the_cycle_is_shown() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
-    /// Where a buffer holds a packet, however little besides, worms of all kinds go on; with less room unicasts do.
+    /// Where a buffer holds a whole packet, worms of all kinds proceed; with smaller buffers unicasts do.
     #[test]
     fn up_down_routing_never_deadlocks_at_any_load(
         (switches, connectivity, seed) in (2_u32..12, 0.2..1.0, 0_u64..1_000),
@@ -195,7 +194,7 @@ proptest! {
         let hosts = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=16";
         let (scheme, buffer) = match wormhole_buffer {
             Some(buffer) => ("separate", format!("switching=wormhole,buffer_flits={buffer}")),
-            // What the longest header takes besides: a path worm has two fields a switch.
+            // The longest header: a path worm has two fields per switch.
             None => (scheme, format!("buffer_flits={}", 16 + 2 * switches + 1)),
         };
         let (scheme, parameters) = (scheme.parse().unwrap(), format!("{hosts},{buffer},adaptive={policies}").parse().unwrap());
@@ -229,7 +228,7 @@ fn both_simulators_measure_the_same() {
 }
 
 #[test]
-fn one_seed_makes_one_run() {
+fn a_seed_determines_the_run() {
     let (fabric, scheme) = (fabric("icpp98", "auto"), "k-binomial".parse().unwrap());
     let parameters: Parameters = "adaptive=random".parse().unwrap();
     let of = |seed| {
@@ -241,31 +240,30 @@ fn one_seed_makes_one_run() {
 }
 
 #[test]
-fn impossible_loads_say_why() {
+fn invalid_loads_are_rejected_with_a_reason() {
     let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters = Parameters::default();
     let base = run(&fabric, &scheme, &parameters);
     let error = |run: LoadRun| run.simulate().unwrap_err().to_string();
     assert_eq!(
         error(LoadRun { degree: 4, ..base }),
-        "a degree of 4 is not possible among 4 hosts: it takes at least 1, and fewer than there are hosts"
+        "invalid degree 4: expected at least 1 and less than the number of hosts, 4"
     );
     for load in [0.0, -1.0, 1.01, f64::NAN, f64::INFINITY] {
         assert!(matches!(LoadRun { load, ..base }.simulate(), Err(SimError::Load(_))), "{load}");
     }
     assert_eq!(
         error(LoadRun { warmup: Cycles(1_000_000), ..base }),
-        "of 1000000 cycles the first 1000000 cycles are not measured: at least 20 must be left to measure, and there are at most \
-         2^48"
+        "invalid window: 1000000 cycles with a warm-up of 1000000 cycles; a run measures at least 20 cycles and has at most 2^48"
     );
     assert!(matches!(LoadRun { load: 1e-300, ..base }.simulate(), Err(SimError::Gap { .. })));
     assert!(matches!(base.find_saturation(0.0), Err(SimError::Precision(_))));
     let few = LoadRun { load: 1e-6, cycles: Cycles(2000), warmup: Cycles(1000), ..base };
-    assert_eq!(few.simulate().unwrap().status, Status::Incomplete, "nothing was complete");
+    assert_eq!(few.simulate().unwrap().status, Status::Incomplete, "no multicast was completed");
 }
 
 #[test]
-fn windows_of_any_length_end_and_shorter_ones_than_there_are_batches_are_refused() {
+fn windows_of_fewer_cycles_than_batches_are_rejected() {
     let (fabric, scheme) = (fabric("star:8", "auto"), Scheme::tree(TreeScheme::Binomial));
     let parameters = Parameters::default();
     for length in 1..60 {
@@ -279,7 +277,7 @@ fn windows_of_any_length_end_and_shorter_ones_than_there_are_batches_are_refused
 }
 
 #[test]
-fn a_deadlock_is_told_also_where_the_backlog_ends_the_run_first() {
+fn a_deadlock_is_reported_also_if_the_backlog_limit_ends_the_run_first() {
     let cyclic = fabric("irregular:switches=16,ports=8,hosts=32,connectivity=0.5,seed=1", "shortest-path");
     let short = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=32,buffer_flits=33";
     let (scheme, parameters) = (Scheme::tree(TreeScheme::Separate), short.parse::<Parameters>().unwrap());
@@ -288,12 +286,12 @@ fn a_deadlock_is_told_also_where_the_backlog_ends_the_run_first() {
         let heavy = LoadRun { load: 0.6, message: Flits(32), simulator, ..base };
         let outcome = heavy.simulate().unwrap();
         assert_eq!(outcome.status, Status::Deadlocked);
-        assert!(outcome.end < Cycles(10_000), "the backlog ended it");
+        assert!(outcome.end < Cycles(10_000), "the backlog limit ended the run");
     }
 }
 
 #[test]
-fn no_link_is_busy_for_longer_than_there_is_time() {
+fn no_link_is_busy_longer_than_the_run() {
     let (fabric, scheme) = (fabric("star:4", "auto"), Scheme::tree(TreeScheme::Separate));
     let long = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=100000,buffer_flits=200000";
     let parameters: Parameters = long.parse().unwrap();
@@ -302,7 +300,7 @@ fn no_link_is_busy_for_longer_than_there_is_time() {
     for backlog_max in [1, 3, 5] {
         let run = LoadRun { load: 1.0, message, warmup: Cycles(0), backlog_max: Some(backlog_max), ..base };
         let outcome = run.simulate().unwrap();
-        assert!(outcome.end < Cycles(1_000_000), "the backlog ended it");
+        assert!(outcome.end < Cycles(1_000_000), "the backlog limit ended the run");
         assert!(outcome.figures.link_utilization.max <= 1.0, "{:?}", outcome.figures.link_utilization);
     }
 }

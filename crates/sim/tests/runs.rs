@@ -130,7 +130,7 @@ fn broadcast(spec: &str, scheme: &str) -> (Fabric, Plan) {
 }
 
 #[test]
-fn one_seed_makes_one_run() {
+fn a_seed_determines_the_run() {
     let (fabric, plan) =
         broadcast("irregular:switches=12,ports=8,hosts=48,seed=2,connectivity=1", "binomial");
     let parameters: Parameters =
@@ -162,7 +162,7 @@ fn a_run_that_reaches_its_last_cycle_is_incomplete() {
 }
 
 #[test]
-fn impossible_runs_say_why() {
+fn invalid_runs_are_rejected_with_a_reason() {
     let (fabric, plan) = broadcast("icpp98", "tree-worm");
     let error = |message, parameters: &str| {
         let parameters: Parameters = parameters.parse().unwrap();
@@ -180,7 +180,7 @@ fn impossible_runs_say_why() {
     assert_eq!(error(0, ""), "the message has 0 flits: it needs at least 1");
     assert_eq!(
         error(128, "buffer_flits=131"),
-        "128 flits of payload and 4 of header are a packet that does not fit an input buffer of 131 (set buffer_flits or \
+        "a packet of 128 payload flits and 4 header flits does not fit an input buffer of 131 flits (set buffer_flits or \
          packet_flits)"
     );
     assert_eq!(
@@ -207,7 +207,7 @@ fn worms_that_several_ports_could_serve_deliver_every_packet_once() {
             overlaps += usize::from(all > union.count_ones(..));
         }
         for policy in ["overlap=first-port", "overlap=widest-first"] {
-            // The simulator itself asserts that nobody gets a packet twice.
+            // The simulator itself asserts that each participant receives each packet once.
             let outcome = simulate(&fabric, &plan, Offload::Host, 300, &policy.parse().unwrap());
             assert_eq!((outcome.status, outcome.deliveries.len()), (Status::Complete, 29));
         }
@@ -216,8 +216,8 @@ fn worms_that_several_ports_could_serve_deliver_every_packet_once() {
 }
 
 #[test]
-fn full_buffers_hold_worms_back_and_are_emptied_again() {
-    // Sixteen packets to each of 31 hosts through buffers of one packet, nothing but the wire in the way.
+fn full_buffers_block_worms_and_drain() {
+    // Sixteen packets to each of 31 hosts through buffers of one packet, without overheads.
     let (fabric, plan) = broadcast("icpp98", "separate");
     let wide: Parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0".parse().unwrap();
     let narrow: Parameters =
@@ -232,7 +232,7 @@ fn full_buffers_hold_worms_back_and_are_emptied_again() {
 }
 
 #[test]
-fn a_ring_without_virtual_channels_deadlocks_and_says_so() {
+fn a_ring_without_virtual_channels_deadlocks() {
     let topology = "torus:k=4,n=1,uni".parse::<FabricSpec>().unwrap().topology().unwrap();
     let with = |routing: &str| Fabric::new(topology.clone(), routing.parse().unwrap()).unwrap();
     // The root starts three others at once by one packet each; then all four stream round the ring, two or three hops

@@ -10,11 +10,11 @@ use crate::measure::{Measure, Unit};
 use crate::run::{Kind, Row};
 use crate::spec::FigureSpec;
 
-/// Under load one run in so many may be left out of a point: the test for saturation takes chance for growth now and then.
+/// Under load, one run in this number may be left out of a point: the test for saturation has false positives.
 const LEFT_OUT_PARTS: usize = 10;
 
 impl FigureSpec {
-    /// The figure that rows of it make.
+    /// The figure of a set of rows.
     ///
     /// A point is the mean over all its runs that are complete; its spread goes from the lowest to the highest mean of
     /// a topology. Runs that are not complete are counted in the caption. Under load there is a latency only where at
@@ -75,12 +75,12 @@ impl FigureSpec {
         panels
     }
 
-    /// Adds what the runs at one x make: a point, or the reason that there is none.
+    /// Adds the point of the runs at one x, or the reason why there is none.
     fn add(&self, curve: &mut Curve, rows: &[&Row]) {
         let x = rows[0].spec.x();
         let over_load = matches!(self.x.varies.as_str(), "load" | "effective_load");
         let over_load = over_load && self.measure == Measure::Latency;
-        // A run that was too short to measure anything says nothing of higher loads.
+        // A run that was too short to measure a multicast does not end the curve.
         let end = curve.missing.iter().find(|missing| over_load && missing.why != Status::Incomplete.name());
         let missing = self.missing(rows).map(String::from).or(end.map(|missing| missing.why.clone()));
         match missing {
@@ -89,7 +89,7 @@ impl FigureSpec {
         }
     }
 
-    /// Why runs make no point, if they make none.
+    /// The reason why runs give no point, if they give none.
     fn missing(&self, rows: &[&Row]) -> Option<&'static str> {
         let count = |status| rows.iter().filter(|row| row.measured.status == status).count();
         let is_load = rows.iter().any(|row| is_under_load(row.spec.kind()));
@@ -100,12 +100,12 @@ impl FigureSpec {
         } else {
             rows.iter().any(|row| self.value(row).is_some())
         };
-        // The worst comes first.
+        // The most severe reason comes first.
         let reasons = [Status::Deadlocked, Status::Saturated, Status::Incomplete];
         reasons.into_iter().find(|&status| !enough && count(status) > 0).map(Status::name)
     }
 
-    /// What a row adds to its point.
+    /// The value of a row.
     fn value(&self, row: &Row) -> Option<f64> {
         match self.measure {
             Measure::Latency | Measure::Winner => {
@@ -140,15 +140,15 @@ impl FigureSpec {
         Some(Point { x, mean: mean(by_topology.values().flatten()), low, high, runs })
     }
 
-    /// What is measured, and for latencies how long a cycle is where all runs agree.
+    /// The label of the y axis, for latencies with the length of a cycle if all runs agree on it.
     fn y_label(&self, rows: &[&Row]) -> String {
         if let Some(base) = self.relative_to {
             return format!("improvement factor over {}", self.series[base].name);
         }
         match self.measure {
             Measure::Of(measure) => return measure.label.into(),
-            Measure::AcceptedLoad => return "accepted load (flits a host and cycle)".into(),
-            Measure::Saturation => return "effective load at saturation (flits a host and cycle)".into(),
+            Measure::AcceptedLoad => return "accepted load (flits/host/cycle)".into(),
+            Measure::Saturation => return "effective load at saturation (flits/host/cycle)".into(),
             Measure::Latency | Measure::Winner => {}
         }
         let is_load = rows.iter().any(|row| is_under_load(row.spec.kind()));
@@ -171,7 +171,7 @@ fn is_under_load(kind: Kind) -> bool {
     matches!(kind, Kind::Load { .. } | Kind::Saturation)
 }
 
-/// Makes factors of a panel's curves: how many times as much one of them takes, which is left out itself.
+/// Converts a panel's curves to improvement factors over one of them, which is left out.
 fn relate(curves: &mut Vec<Curve>, base: &str) {
     let Some(place) = curves.iter().position(|curve| curve.name == base) else { return };
     let base = curves.remove(place);
@@ -191,7 +191,7 @@ fn mean<'a>(values: impl Iterator<Item = &'a f64> + Clone) -> f64 {
     values.sum::<f64>() / count as f64
 }
 
-/// What was averaged, in a few sentences.
+/// A description of the averaging, in a few sentences.
 fn averaging(rows: &[&Row], measure: Measure) -> String {
     let of_kind = |is_kind: fn(Kind) -> bool| rows.iter().any(|row| is_kind(row.spec.kind()));
     let topologies: BTreeSet<Option<u64>> = rows.iter().map(|row| row.spec.topology_seed()).collect();
@@ -226,7 +226,7 @@ fn averaging(rows: &[&Row], measure: Measure) -> String {
     if measure != Measure::AcceptedLoad && of_kind(|kind| matches!(kind, Kind::Load { .. })) {
         text += match measure {
             Measure::Winner => {
-                " Who saturates in more than one run in ten is left out; in a cell without a name all do."
+                " Curves that saturate in more than one run in ten are left out; in a cell without a name all do."
             }
             _ => " Where more than one run in ten saturates there is no latency.",
         };

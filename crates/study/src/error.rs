@@ -1,36 +1,36 @@
-//! What can be wrong with a study.
+//! Errors of studies.
 
 use thiserror::Error;
 use treecast_terms::SpecError;
 
-/// Why a study could not be read, run or written.
+/// An error in reading, running or writing a study.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StudyError {
     /// No `study.toml` among the files.
     #[error("the study has no file study.toml")]
     NoStudyFile,
-    /// A file that is malformed.
+    /// A malformed file.
     #[error("{file}:{line}: {reason}")]
     Malformed {
         /// The file's name as the caller gave it.
         file: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error at that line.
         reason: String,
     },
-    /// A name that is not known.
+    /// An unknown name.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// A run that is not possible.
+    /// An invalid run.
     #[error("{run}: {reason}")]
     Run {
-        /// Which run.
+        /// The run.
         run: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A figure that compares nothing with anything.
+    /// A figure without improvement factors, where factors are needed.
     #[error("{figure} shows no factors: 'relative_to' in its file names the series to compare with")]
     NoFactors {
         /// Its name.
@@ -41,7 +41,7 @@ pub enum StudyError {
     Rows {
         /// The format.
         format: &'static str,
-        /// What the library says.
+        /// The message of the library.
         reason: String,
     },
 }

@@ -1,9 +1,8 @@
-//! What is done of a figure, line by line, so that an interrupted sweep goes on where it stopped.
+//! The journal of a figure: its finished runs, so that an interrupted sweep continues where it stopped.
 //!
-//! A journal is a text: a head that names the program, then one line a finished run, in the order in which they
-//! finished. A line is appended when its run is done. One that was cut short is no JSON, or has no end, and counts as not
-//! there. A run is known by a digest of all that determines it, so that a row is taken for just the run that gave it,
-//! whatever was changed in the figure meanwhile.
+//! A journal is a text: a header that names the program, then one line per finished run, in the order of completion. A truncated
+//! line is not valid JSON, or has no line end, and is ignored. A run is identified by a digest of all that determines it, so a
+//! row is reused only for the same run, even if the figure has changed meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +11,10 @@ use crate::measured::Measured;
 use crate::run::{Row, RunSpec};
 use serde::{Deserialize, Serialize};
 
-/// What the first line of a journal begins with; the number is that of the format.
+/// The start of the first line of a journal, with the number of the format.
 const HEAD: &str = "treecast journal 1, program ";
 
-/// The finished runs that a journal names.
+/// The finished runs in a journal.
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     runs: BTreeMap<u128, Measured>,
@@ -31,8 +30,8 @@ struct Line<M> {
 }
 
 impl Journal {
-    /// Reads what there is of a journal. One that another program wrote, or that is none, is empty: its rows may not be
-    /// those that this program would give.
+    /// Reads a journal. One that another program wrote, or that is malformed, counts as empty: this program might give other
+    /// rows.
     ///
     /// ```
     /// use treecast_study::journal::Journal;
@@ -63,25 +62,25 @@ impl Journal {
     /// The line of a finished run, with its end.
     pub fn line(row: &Row) -> String {
         let line = Line { run: format!("{:032x}", row.spec.digest()), gave: &row.measured };
-        serde_json::to_string(&line).expect("what was measured is plain data") + "\n"
+        serde_json::to_string(&line).expect("measurements are plain data") + "\n"
     }
 
-    /// Takes up rows: the same runs in another figure need not be made again.
+    /// Adds rows, so that the same runs in another figure are not repeated.
     pub fn learn(&mut self, rows: &[Row]) {
         self.runs.extend(rows.iter().map(|row| (row.spec.digest(), row.measured.clone())));
     }
 
-    /// Takes up what another journal names.
+    /// Adds the runs of another journal.
     pub fn extend(&mut self, other: &Self) {
         self.runs.extend(other.runs.iter().map(|(&run, gave)| (run, gave.clone())));
     }
 
-    /// How many bytes of the journal are whole lines: the next line belongs there. 0: the head is missing.
+    /// The length of the whole lines in bytes, where the next line is to be written. 0: the header is missing.
     pub fn whole(&self) -> usize {
         self.whole
     }
 
-    /// Sets the runs that are done apart from those that are left.
+    /// Separates finished runs from the remaining ones.
     pub fn recall<'a>(&self, runs: &[RunSpec<'a>]) -> Recalled<'a> {
         let row = |run: &RunSpec<'a>| {
             let measured = self.runs.get(&run.digest())?.clone();
@@ -94,7 +93,7 @@ impl Journal {
     }
 }
 
-/// Runs of which some are done.
+/// Runs of which some are finished.
 #[derive(Debug)]
 pub struct Recalled<'a> {
     done: Vec<Option<Row<'a>>>,
@@ -102,12 +101,12 @@ pub struct Recalled<'a> {
 }
 
 impl<'a> Recalled<'a> {
-    /// The runs that are left, in their order.
+    /// The remaining runs, in their order.
     pub fn left(&self) -> &[RunSpec<'a>] {
         &self.left
     }
 
-    /// All rows in the order of the runs, once the rows of those that were [left](Self::left) are there, in their order.
+    /// All rows in the order of the runs, given the rows of the [remaining](Self::left) ones in their order.
     pub fn joined(self, rows: Vec<Row<'a>>) -> Vec<Row<'a>> {
         let mut rows = rows.into_iter();
         self.done.into_iter().filter_map(|row| row.or_else(|| rows.next())).collect()

@@ -1,4 +1,4 @@
-//! What runs give.
+//! The results of runs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use treecast_plan::{Label, MemberId};
 use treecast_sim::{LoadFigures, Status};
 use treecast_terms::{Cycles, Picoseconds};
 
-/// What one run gave.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
@@ -17,11 +17,11 @@ pub struct Measured {
     pub label: Label,
     /// How the run ended. A search for saturation is complete if it has found a load that is sustained.
     pub status: Status,
-    /// What there is besides, by the kind of the run.
+    /// The quantities, by the kind of the run.
     pub quantities: Quantities,
 }
 
-/// What was measured, by the kind of the run.
+/// The measured quantities, by the kind of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Quantities {
@@ -33,7 +33,7 @@ pub enum Quantities {
     Load(LoadFigures),
     /// Of a search for saturation.
     Saturation {
-        /// The highest applied load that was sustained, in flits a host and cycle; `None` if none was.
+        /// The highest applied load that was sustained, in flits/host/cycle; `None` if none was.
         applied_load: Option<f64>,
         /// How many of the loads tried ended in a deadlock.
         deadlocks: u32,
@@ -50,11 +50,11 @@ pub struct Multicast {
     pub root: MemberId,
     /// The destinations in the order drawn.
     pub destinations: Vec<MemberId>,
-    /// From the start of the send until the last destination has the message; `None` unless complete.
+    /// From the start of the send to the last delivery; `None` unless complete.
     pub latency: Option<Cycles>,
-    /// How many worms were put into the fabric.
+    /// The number of injected worms.
     pub worms: u32,
-    /// What all CPUs together spent on sending and receiving.
+    /// CPU cycles of all hosts on sending and receiving.
     pub cpu_busy: Cycles,
 }
 
@@ -66,11 +66,11 @@ pub struct Modelled {
     pub root: MemberId,
     /// The destinations in the order drawn.
     pub destinations: Vec<MemberId>,
-    /// How long it took; `None` unless complete.
+    /// Its time; `None` unless complete.
     pub latency: Option<Picoseconds>,
-    /// What the model measured besides.
+    /// Further measurements of the model.
     pub measured: BTreeMap<String, f64>,
-    /// Who waits for whom, where it ended deadlocked.
+    /// The wait-for cycle if it ended deadlocked.
     pub deadlock: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Measured {
         latency.filter(|_| self.status == Status::Complete)
     }
 
-    /// What one multicast gave; `None` of a run of another kind.
+    /// The result of one multicast; `None` for a run of another kind.
     pub fn multicast(&self) -> Option<&Multicast> {
         match &self.quantities {
             Quantities::Multicast(multicast) => Some(multicast),
@@ -95,7 +95,7 @@ impl Measured {
         }
     }
 
-    /// What an operation of a model gave; `None` of a run of another kind.
+    /// The result of a model; `None` for a run of another kind.
     pub fn modelled(&self) -> Option<&Modelled> {
         match &self.quantities {
             Quantities::Modelled(modelled) => Some(modelled),
@@ -103,7 +103,7 @@ impl Measured {
         }
     }
 
-    /// What a run under load gave; `None` of a run of another kind.
+    /// The result of a run under load; `None` for a run of another kind.
     pub fn load(&self) -> Option<&LoadFigures> {
         match &self.quantities {
             Quantities::Load(load) => Some(load),
@@ -111,7 +111,7 @@ impl Measured {
         }
     }
 
-    /// The highest applied load that was sustained; `None` of a run of another kind too.
+    /// The highest applied load that was sustained; `None` also for a run of another kind.
     pub fn saturation_applied_load(&self) -> Option<f64> {
         match self.quantities {
             Quantities::Saturation { applied_load, .. } => applied_load,

@@ -21,24 +21,24 @@ use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec};
 /// The stream of a seed that draws groups.
 const GROUP_STREAM: u128 = 0x6772_6f75;
 
-/// How many loads a search for saturation tries, about, and where it finds it, in flits that a host receives in a cycle:
-/// for guesses at what runs cost.
+/// The approximate number of loads that a search for saturation tries, and the effective load that it finds: for estimates of the
+/// cost of runs.
 const PROBES: u64 = 10;
 const SATURATION_GUESS: f64 = 0.05;
-/// About what models send in a packet, likewise.
+/// The approximate payload of a packet in models, likewise.
 const MODEL_PACKET: Flits = Flits(2048);
 
-/// What a run simulates.
+/// The kind of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// One multicast on an idle fabric.
     Multicast,
-    /// Many at once.
+    /// A run under load.
     Load {
-        /// The load that every host applies, in flits of messages a cycle.
+        /// The applied load in flits/host/cycle.
         applied_load: f64,
     },
-    /// Many at once, at one load after the other, in search of the highest that is sustained.
+    /// A search for the highest sustained load.
     Saturation,
     /// One operation of a model.
     Model,
@@ -55,7 +55,7 @@ pub struct RunSpec<'a> {
 }
 
 impl<'a> RunSpec<'a> {
-    /// The figure that it belongs to.
+    /// Its figure.
     pub fn figure(&self) -> &'a FigureSpec {
         self.figure
     }
@@ -80,17 +80,17 @@ impl<'a> RunSpec<'a> {
         self.point.y
     }
 
-    /// What it depends on besides its scheme and its group.
+    /// Its inputs besides its scheme and its group.
     pub fn setup(&self) -> &'a Setup {
         &self.point.setup
     }
 
-    /// Which of the groups on its topology it has.
+    /// The index of its group on its topology.
     pub fn group_index(&self) -> u32 {
         self.group_index
     }
 
-    /// The seed of its topology, if that is drawn.
+    /// The seed of its topology, if the topology is drawn.
     pub fn topology_seed(&self) -> Option<u64> {
         self.setup().fabrics[self.topology_index].0
     }
@@ -127,7 +127,7 @@ impl<'a> RunSpec<'a> {
         }
     }
 
-    /// About how long it takes beside other runs: the packets that it brings to hosts.
+    /// Its approximate relative cost: the number of packet deliveries.
     pub fn cost(&self) -> u64 {
         let Setup { message, destinations, traffic, .. } = self.setup();
         let packet = self.setup().parameters().map_or(MODEL_PACKET, |parameters| parameters.packet_flits);
@@ -145,7 +145,7 @@ impl<'a> RunSpec<'a> {
     /// Runs it.
     ///
     /// # Errors
-    /// [`StudyError::Run`] where the fabric, the plan or the run is not possible.
+    /// [`StudyError::Run`] for an invalid fabric, plan or run.
     pub fn run(&self) -> Result<Row<'a>, StudyError> {
         self.run_on(&self.build()?)
     }
@@ -267,7 +267,7 @@ impl<'a> RunSpec<'a> {
         Ok((status, quantities))
     }
 
-    /// Its run under load, but for the load.
+    /// Its run under load, except for the load.
     fn load_run<'b>(&self, parameters: &'b Parameters, fabric: &'b Fabric, seed: u64) -> LoadRun<'b>
     where
         'a: 'b,
@@ -293,9 +293,9 @@ impl<'a> RunSpec<'a> {
         }
     }
 
-    /// A digest of all that determines what it gives: the same for the same run, in whatever figure it stands.
+    /// A digest of all that determines its result. The same run has the same digest in every figure.
     pub(crate) fn digest(&self) -> u128 {
-        // What the runs of a point share is put together once.
+        // The part that the runs of a point share is computed once.
         let of_point = self.point.digest.get_or_init(|| {
             let Setup { fabrics: _, routing, message, destinations, root, processes, arrangement, .. } =
                 self.setup();
@@ -358,11 +358,11 @@ impl FigureSpec {
     }
 }
 
-/// A run and what it gave: all that is needed to run it again.
+/// A run and its result, with all inputs that reproduce it.
 #[derive(Debug, Clone)]
 pub struct Row<'a> {
     /// The run.
     pub spec: RunSpec<'a>,
-    /// What it gave.
+    /// The result.
     pub measured: Measured,
 }

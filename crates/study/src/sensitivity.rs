@@ -1,4 +1,4 @@
-//! How far results rest on guesses: each guessed parameter is moved, and the headline factors are looked at again.
+//! Sensitivity analysis: each guessed parameter is moved, and the headline factors are computed again.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use crate::setup::{GUESS_SHIFT, Hardware, Testbed};
 use crate::spec::FigureSpec;
 use crate::sweep::run_all;
 
-/// The best improvement factor of one curve: what a study would quote.
+/// The best improvement factor of one curve, as a study would quote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Headline {
     /// Its panel; empty where there is one only.
@@ -25,10 +25,10 @@ pub struct Headline {
     pub x: f64,
 }
 
-/// The headlines of a figure, and what becomes of them when a guess is wrong.
+/// The headlines of a figure, and their values when a guess moves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sensitivity {
-    /// As the testbeds have it.
+    /// The values with the testbeds' parameters.
     pub headlines: Vec<Headline>,
     /// For each guessed parameter, by its key, the factors in the order of the headlines with a fifth less of it and with a
     /// fifth more; `None` where a curve has no point any more.
@@ -43,8 +43,7 @@ impl FigureSpec {
         keys.into_iter().cloned().collect()
     }
 
-    /// Runs the figure as it is, and with each guess a fifth lower and higher; `done` is told each time that one of these
-    /// `1 + 2 * guesses` sweeps is done. `quick` takes the smaller sweep of the file's `[quick]` table.
+    /// Runs the figure as it is, and with each guess a fifth lower and higher; `done` is called after each of the `1 + 2 * guesses` sweeps. `quick` takes the smaller sweep of the file's `[quick]` table.
     ///
     /// # Errors
     /// [`StudyError::NoFactors`] where the figure shows no factors; [`StudyError::Run`] where a run is not possible.
@@ -57,7 +56,7 @@ impl FigureSpec {
         known.learn(&rows);
         let headlines = headlines(&self.figure(&rows));
         done();
-        // Runs that do not rest on what is moved need not be made again.
+        // Runs that do not depend on the moved parameter are not repeated.
         let figure = |spec: &Self| -> Result<Figure, StudyError> {
             let recalled = known.recall(&spec.runs(quick));
             let rows = run_all(recalled.left(), &|_| ())?;

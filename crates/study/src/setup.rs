@@ -1,4 +1,4 @@
-//! What a run depends on besides its scheme and its group, put together from settings.
+//! The inputs of a run besides its scheme and its group, from settings.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use treecast_fabric::generate::Irregular;
 use treecast_fabric::{FabricSpec, RoutingPolicy};
 use treecast_model::Model;
 use treecast_plan::{Arrangement, MemberId, Placement};
-use treecast_sim::{Arrivals, DestinationSets, Parameters};
+use treecast_sim::{Arrivals, DestinationSets, LoadRun, Parameters};
 use treecast_terms::{Cycles, Flits, NameAndOptions, SpecError};
 
 const FABRIC: &str = "a fabric such as irregular:switches=8,hosts=32";
@@ -16,13 +16,13 @@ const DESTINATIONS: &str = "a whole number from 1, or all";
 const FROM_1: &str = "a whole number from 1";
 const MESSAGE: &str = "a whole number from 1: flits, or bytes on a testbed";
 const CYCLES: &str = "a number of cycles";
-const LOAD: &str = "flits a host and cycle, above 0";
+const LOAD: &str = "flits/host/cycle, above 0";
 const PRECISION: &str = "a share from 0.001 to 0.5";
 
 /// The share by which a sensitivity analysis moves each guessed parameter, down and up.
 pub const GUESS_SHIFT: f64 = 0.2;
 
-/// What can be set besides parameters and the fabric's options.
+/// The settings besides parameters and the fabric's options.
 const KEYS: [&str; 16] = [
     "fabric",
     "routing",
@@ -116,15 +116,15 @@ impl Hardware {
     }
 }
 
-/// What is drawn of a group: nothing is left where everybody is in it and the root is given.
+/// The random part of a group: none if all hosts are members and the root is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Drawn {
     /// Runs differ in other random choices, if at all.
     #[default]
     Nothing,
-    /// Who sends to all others.
+    /// The root, where all others are destinations.
     Root,
-    /// Who is in it.
+    /// The members.
     Group,
 }
 
@@ -162,15 +162,15 @@ pub struct Testbed {
 /// What a run under load depends on besides its load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Traffic {
-    /// When hosts send.
+    /// The arrival process of each host.
     pub arrivals: Arrivals,
-    /// To whom.
+    /// The choice of destinations.
     pub sets: DestinationSets,
-    /// How many cycles are simulated.
+    /// The number of simulated cycles.
     pub cycles: Cycles,
-    /// How many of them pass before the measurement.
+    /// The warm-up: cycles before the measurement window.
     pub warmup: Cycles,
-    /// The most multicasts under way at once; `None` for the simulator's own bound.
+    /// The bound of multicasts in flight; `None` for the simulator's default.
     pub backlog_max: Option<usize>,
     /// The relative precision of a search for saturation.
     pub precision: f64,
@@ -182,10 +182,10 @@ impl Default for Traffic {
         Self {
             arrivals: Arrivals::default(),
             sets: DestinationSets::default(),
-            cycles: Cycles(1_000_000),
-            warmup: Cycles(500_000),
+            cycles: LoadRun::CYCLES_DEFAULT,
+            warmup: LoadRun::default_warmup(LoadRun::CYCLES_DEFAULT),
             backlog_max: None,
-            precision: 0.02,
+            precision: LoadRun::PRECISION_DEFAULT,
         }
     }
 }
@@ -289,7 +289,8 @@ impl Draft {
                 self.traffic.backlog_max = Some(read(key, value, FROM_1, |number| *number > 0)?);
             }
             "precision" => {
-                self.traffic.precision = read(key, value, PRECISION, |share| (0.001..=0.5).contains(share))?;
+                self.traffic.precision =
+                    read(key, value, PRECISION, |share| LoadRun::PRECISIONS.contains(share))?;
             }
             _ => match self.set_parameter(key, value) {
                 Err(SpecError::UnknownKey { known, .. }) => self.set_fabric_option(key, value, known)?,
@@ -303,7 +304,7 @@ impl Draft {
         match &mut self.hardware {
             Hardware::Cycles(parameters) => parameters.set(key, value),
             Hardware::Testbed(testbed) => {
-                // Whoever sets it otherwise does not rest on the testbed's guess.
+                // A value that is set explicitly does not depend on the testbed's guess.
                 testbed.guessed.retain(|guess| guess != key);
                 testbed.model.set(key, value)
             }

@@ -1,4 +1,4 @@
-//! A study as it was read: its figures, and the runs that each is made of.
+//! A study: its figures, and the cross-product of each.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use crate::figure::{Best, Scale};
 use crate::measure::{Measure, Unit};
 use crate::setup::Setup;
 
-/// Keys with their values, as the file gives them.
+/// Keys with their values, as in the file.
 pub type Settings = Vec<(String, String)>;
 
 /// Settings that go with another, each with its factor.
@@ -194,7 +194,7 @@ pub struct SeriesSpec {
     pub scheme: Scheme,
     /// The order on which its tree is built; `None` is [`Order::Id`], and fits schemes that take no order.
     pub order: Option<Order>,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub offload: Offload,
     /// Where it comes from, if that is farther from a publication than its scheme: what it sets may be ours.
     pub label: Option<Label>,
@@ -357,7 +357,7 @@ impl FigureSpec {
     }
 }
 
-/// What the labels of series mean.
+/// The meanings of the labels of series.
 const LABELS: &str = "Published: the algorithm is in a publication. Reconstructed: a publication names it, and \
                       this is our reading. Ours: it is new here.";
 /// Columns of the texts.

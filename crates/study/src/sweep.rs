@@ -10,11 +10,11 @@ use treecast_fabric::Fabric;
 use crate::error::StudyError;
 use crate::run::{Row, RunSpec};
 
-/// Runs all of them on the threads of the current rayon pool, each fabric built once; `done` is told each row when it is
-/// there, in any order. The rows are in the order of the runs, the same on any number of threads.
+/// Runs all of them on the threads of the current rayon pool, each fabric built once. `done` is called with each row when it is
+/// complete, in any order. The rows are in the order of the runs, the same on any number of threads.
 ///
 /// # Errors
-/// The first that [`RunSpec::run`] gives, in the order of the runs.
+/// The first error of [`RunSpec::run`], in the order of the runs.
 pub fn run_all<'a>(
     runs: &[RunSpec<'a>],
     done: &(dyn Fn(&Row<'a>) + Sync),
@@ -23,11 +23,11 @@ pub fn run_all<'a>(
     let order = mixed(runs.len());
     let next = AtomicUsize::new(0);
     let failed = AtomicUsize::new(usize::MAX);
-    // Each thread takes the next run when it has done one, so that all end together whatever the runs cost.
+    // Each thread takes the next run when it has finished one, which balances runs of different cost.
     let work = |_: BroadcastContext| {
         let mut rows = Vec::new();
         while let Some(&place) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // Behind a run that failed none is needed any more.
+            // Runs after a failed one are not needed.
             if place > failed.load(Ordering::Relaxed) {
                 continue;
             }
@@ -45,7 +45,7 @@ pub fn run_all<'a>(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// The fabrics of the runs, each once, and which of them each run has.
+/// The distinct fabrics of the runs, and the index of each run's fabric.
 fn built(runs: &[RunSpec]) -> Result<(Vec<Fabric>, Vec<usize>), StudyError> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut firsts = Vec::new();
@@ -61,10 +61,10 @@ fn built(runs: &[RunSpec]) -> Result<(Vec<Fabric>, Vec<usize>), StudyError> {
     Ok((fabrics.into_iter().collect::<Result<_, _>>()?, fabric_of))
 }
 
-/// All places below `count` in an order in which near ones are far apart: runs that cost much and runs that cost little
-/// come in turn, and what is done tells how long the rest will take.
+/// A permutation of `0..count` that separates neighbours: expensive and cheap runs alternate, so the progress predicts the remaining
+/// time.
 fn mixed(count: usize) -> Vec<usize> {
-    // Steps of the golden section spread most evenly; one without a common divisor comes to every place.
+    // Steps of the golden section spread most evenly; a step coprime to `count` reaches every index.
     let mut step = (count as f64 * 0.618) as usize;
     while gcd(step.max(1), count) > 1 {
         step += 1;

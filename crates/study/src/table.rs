@@ -9,15 +9,15 @@ use crate::figure::{Best, Curve, Figure, Panel, Point};
 use crate::number::exact;
 use crate::run::Row;
 
-/// What stands where a curve has no point.
+/// The text of a cell without a point.
 const MISSING: &str = "-";
 
-/// How many rows a table shows.
+/// The rows that a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     /// Every x.
     All,
-    /// At most so many, spread evenly over all x, with the first and the last.
+    /// At most this number, spread evenly over all x, with the first and the last.
     AtMost(usize),
 }
 
@@ -50,11 +50,10 @@ pub fn table(figure: &Figure, width: u16, rows: Rows) -> String {
     text + &legend(&figure)
 }
 
-/// How many runs that deadlocked are told of.
+/// The number of deadlocked runs that are described.
 const DEADLOCKS_SHOWN: usize = 3;
 
-/// Who waits for whom in the runs of a model that ended deadlocked: a paragraph a run, of the first that did; nothing where
-/// none did.
+/// The wait-for cycles of the first runs of a model that ended deadlocked, one paragraph per run; empty if there are none.
 pub fn deadlocks(rows: &[Row]) -> String {
     let cycle = |row: &Row| row.measured.modelled().map(|modelled| modelled.deadlock.join(";\n  "));
     let deadlocked =

@@ -305,7 +305,7 @@ fn a_map_says_who_wins_each_cell() {
     let text = table(&figure, 100, Rows::All);
     let first = text.lines().find(|line| line.trim_start().starts_with("4000")).unwrap();
     assert!(first.contains("tree"), "{text}");
-    // Beyond what anybody sustains nobody wins.
+    // Beyond the saturation of all curves there is no winner.
     assert!(first.trim_end().ends_with('-'), "{text}");
     let drawn = chart::terminal(&figure, 100, 18, chart::Ink::Plain);
     assert!(drawn.contains("■■■") && drawn.contains("NIC overhead \\ effective load"), "{drawn}");
@@ -332,7 +332,7 @@ fn what_does_not_fit_is_named() {
     );
     assert_eq!(
         error("0.01, 0.03", "0, 0.03"),
-        "load.toml:8: invalid value effective_load=0: expected flits a host and cycle, above 0"
+        "load.toml:8: invalid value effective_load=0: expected flits/host/cycle, above 0"
     );
     assert_eq!(
         error("nic_overhead = 200", "sets = \"randm\""),

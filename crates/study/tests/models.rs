@@ -40,7 +40,7 @@ values = [3, 15]
 
 [[series]]
 name = "separate"
-description = "the root writes to everybody"
+description = "the root writes to all destinations"
 scheme = "separate"
 
 [[series]]

@@ -17,10 +17,10 @@ use crate::scenario::{GroupScenario, Scenario};
 #[derive(Debug)]
 pub struct Host {
     pub number: usize,
-    /// How often it has been started again.
+    /// The number of restarts.
     pub life: u32,
     pub wake_at: Option<Nanoseconds>,
-    /// Events since somebody looked.
+    /// Events that have not been reported.
     pub told: Vec<String>,
     is_up: bool,
     protocol: Protocol,
@@ -28,11 +28,11 @@ pub struct Host {
     random: Pcg64,
     paused_until: Nanoseconds,
     reads_from: Nanoseconds,
-    /// Datagrams that wait for the end of a pause.
+    /// Datagrams in the socket during a pause.
     waiting: u32,
-    /// Its clock is so much ahead.
+    /// The offset of its clock.
     clock: Nanoseconds,
-    /// What was done to it in each of its lives, if that is written down.
+    /// The recorded inputs of each of its lives, if requested.
     pub traces: Option<Vec<Trace>>,
 }
 
@@ -54,28 +54,28 @@ struct Application {
     is_root: bool,
     has_left: bool,
     ended: Option<Ending>,
-    /// Whether it has asked to be a member, after the beginning.
+    /// Whether it asked to join after the group had been created.
     has_asked: bool,
-    /// At the root, what is to be queued next.
+    /// At the root, the next piece to queue.
     message: u32,
     offset: u64,
-    /// All before it has been queued, or read.
+    /// The next packet to queue, or to read.
     queued: Sequence,
-    /// How long it last waited before it looked again.
+    /// Its last pause between checks.
     idle: Nanoseconds,
     rest_until: Nanoseconds,
-    /// With offload `host` or `assisted`, packets read before this one have been sent on.
+    /// With offload `host` or `assisted`, all packets before this one have been forwarded.
     forwarded: Sequence,
 }
 
-/// As many datagrams wait in the socket of a host that pauses.
+/// The size of the socket buffer of a paused host, in datagrams.
 const WAITING_MAX: u32 = 200;
 
 fn address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1)), 7_000)
 }
 
-/// How a group is called.
+/// The id and the cookie of a group.
 fn name(scenario: &Scenario, group: u32) -> (GroupId, Cookie) {
     (GroupId(group), Cookie(scenario.seed ^ u64::from(group) << 32))
 }
@@ -134,7 +134,7 @@ impl Host {
         self.has_paused(now).then_some(self.paused_until)
     }
 
-    /// Until when a datagram waits in the socket, if there is room for it.
+    /// Buffers a datagram in the socket of a paused host, if there is room; returns until when.
     pub fn wait_for_room(&mut self, now: Nanoseconds) -> Option<Nanoseconds> {
         let until = self.paused_until(now).filter(|_| self.is_up)?;
         self.waiting += 1;
@@ -166,13 +166,13 @@ impl Host {
         }
     }
 
-    /// Writes down from now on what is done to it, behind what was done in earlier lives.
+    /// Records its inputs from now on, after those of earlier lives.
     pub fn record(&mut self, mut traces: Vec<Trace>) {
         traces.push(Trace::new(address(self.number), settings()));
         self.traces = Some(traces);
     }
 
-    /// Asks the node for something, by its own clock; of a packet that is queued there is a payload.
+    /// Gives the node an input, at the time of its own clock; `payload` is that of a packet to queue.
     fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
         if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
             trace.request(now, &input, payload);
@@ -194,7 +194,7 @@ impl Host {
         now + self.clock
     }
 
-    /// Asks to be a member of a group that it has nothing to do with; says whether it does.
+    /// Asks to join a group; returns whether it was neither a member nor joining.
     pub fn join(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
         let setting = &scenario.groups[group as usize];
         if setting.hosts.contains(&self.number) || self.groups.contains_key(&group) {
@@ -208,13 +208,13 @@ impl Host {
         Ok(true)
     }
 
-    /// Takes part in a group, if it has to do with it; says whether it does.
+    /// Creates or joins a group at the start of a life, if it is an initial member; returns whether it is.
     pub fn enter(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
         let setting = &scenario.groups[group as usize];
         let root_host = scenario.root_host(group);
         let is_member = setting.hosts.contains(&self.number);
         let is_root = self.number == root_host;
-        // Who has been started again asks to be a member; a root has lost its group.
+        // A restarted member asks to join again; a restarted root has lost its group.
         if !is_member || (is_root && self.life > 0) {
             return Ok(false);
         }
@@ -344,7 +344,7 @@ impl Host {
         Ok(())
     }
 
-    /// No buffer is beyond its bound.
+    /// Checks the bounds of buffers.
     pub fn check(&self, scenario: &Scenario) -> Result<(), String> {
         for (&group, application) in &self.groups {
             let slots = scenario.groups[group as usize].slots;
@@ -363,7 +363,7 @@ impl Host {
         Ok(())
     }
 
-    /// The application does what it can; says after how long it looks again, or that it is done.
+    /// Runs the application; returns the pause before its next check, or `None` if it is done.
     pub fn work(
         &mut self,
         now: Nanoseconds,
@@ -385,14 +385,14 @@ impl Host {
         let pause_max = if is_root { 100_000 } else { setting.read_pause_max.0 };
         let pause = Nanoseconds(self.random.random_range(1_000..=pause_max));
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
-        // Whoever finds nothing to do looks again later and later.
+        // The pause grows while there is nothing to do.
         application.idle =
             if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
         application.idle = application.idle.max(pause).min(Nanoseconds::from_ms(5));
         Ok(Some(application.idle))
     }
 
-    /// The root queues as much as there is room for.
+    /// The root queues as many packets as there is room for.
     fn write(
         &mut self,
         now: Nanoseconds,
@@ -432,7 +432,7 @@ impl Host {
         Ok(())
     }
 
-    /// A reader takes some packets.
+    /// A reader reads some packets.
     fn read(
         &mut self,
         now: Nanoseconds,
@@ -460,7 +460,7 @@ impl Host {
         Ok(())
     }
 
-    /// With offload `host` or `assisted` a message is sent on when it is there, and a long one piece by piece.
+    /// With offload `host` or `assisted`, forwards complete messages, and parts of long ones.
     fn forward(
         &mut self,
         now: Nanoseconds,

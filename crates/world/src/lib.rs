@@ -1,8 +1,8 @@
-//! Nodes that run the protocol on a network which loses, doubles, changes and delays packets, while hosts crash, pause and
-//! come back, readers stop reading and members come and go: a whole cluster under one seed.
+//! Deterministic simulation of the protocol: a cluster of nodes on a network that loses, duplicates, corrupts, reorders and delays
+//! packets, while hosts crash, pause and restart, readers stop reading and members join and leave.
 //!
-//! A [`World`] is drawn from its seed and runs until nothing is left to happen. After every step it makes sure of what
-//! users rely on, and says which [`Violation`] it has found.
+//! A [`World`] is drawn from its seed and runs until no event is left. After every step it checks the guarantees to users against
+//! a reference, and reports the first [`Violation`].
 //!
 //! ```
 //! use treecast_world::World;
@@ -30,24 +30,24 @@ use network::Network;
 use oracle::Oracle;
 use scenario::{Fault, Scenario};
 
-/// A cluster with its network, its applications and its misfortunes.
+/// A cluster with its network, its applications and its faults.
 #[derive(Debug)]
 pub struct World {
     scenario: Scenario,
     hosts: Vec<Host>,
     network: Network,
     oracle: Oracle,
-    agenda: BinaryHeap<Reverse<Due>>,
-    made: u64,
+    events: BinaryHeap<Reverse<Due>>,
+    scheduled: u64,
     now: Nanoseconds,
     steps: u64,
 }
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Nanoseconds,
-    /// Of what happens at the same time, the first made goes first.
+    /// Events of the same time are ordered by the time of their scheduling.
     number: u64,
     what: What,
 }
@@ -60,7 +60,7 @@ enum What {
         bytes: Vec<u8>,
     },
     Wake(usize),
-    /// The application has a look at its group.
+    /// The application checks its group.
     Work {
         host: usize,
         group: u32,
@@ -69,23 +69,23 @@ enum What {
     Fault(usize),
 }
 
-/// What came out of a world.
+/// The totals of a run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Messages that a reader has read, over all members.
+    /// Messages delivered to readers, over all members.
     pub delivered_messages: u64,
-    /// Members that others went on without.
+    /// Members that were lost.
     pub lost_members: u64,
-    /// Datagrams that were sent.
+    /// Datagrams sent.
     pub datagrams: u64,
-    /// Steps that were taken.
+    /// Events processed.
     pub steps: u64,
-    /// When everything was over.
+    /// The time of the last event.
     pub ended_at: Nanoseconds,
 }
 
 impl AddAssign for Report {
-    /// Of both together; the end is the later one.
+    /// Adds the totals; the end is the later one.
     fn add_assign(&mut self, other: Self) {
         self.delivered_messages += other.delivered_messages;
         self.lost_members += other.lost_members;
@@ -95,7 +95,7 @@ impl AddAssign for Report {
     }
 }
 
-/// Something that must never happen.
+/// A violation of the guarantees to users.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "world {seed}, after {now}: {what}\n  again: cargo run --package treecast-world --example worlds -- {seed}"
@@ -103,16 +103,16 @@ impl AddAssign for Report {
 pub struct Violation {
     /// The world's seed.
     pub seed: u64,
-    /// When it was noticed.
+    /// When it was detected.
     pub now: Nanoseconds,
-    /// What has happened.
+    /// Its description.
     pub what: String,
 }
 
-/// A world that is not over by then hangs.
+/// The time limit of a world, beyond which it counts as hanging.
 const END: Nanoseconds = Nanoseconds::from_ms(120_000);
 
-/// As many steps are enough for every world.
+/// The limit of events of a world.
 const STEPS_MAX: u64 = 3_000_000;
 
 impl World {
@@ -127,11 +127,11 @@ impl World {
     /// Those of [`World::run`].
     pub fn check(seed: u64) -> Result<Report, Violation> {
         std::panic::catch_unwind(|| Self::random(seed).run()).unwrap_or_else(|_| {
-            Err(Violation { seed, now: Nanoseconds::ZERO, what: "it has panicked".to_owned() })
+            Err(Violation { seed, now: Nanoseconds::ZERO, what: "the node panicked".to_owned() })
         })
     }
 
-    /// What the world is made of, to be looked at.
+    /// The scenario of the world as text.
     pub fn describe(&self) -> String {
         format!("{:#?}", self.scenario)
     }
@@ -142,8 +142,8 @@ impl World {
             network: Network::new(&scenario),
             oracle: Oracle::new(&scenario),
             hosts,
-            agenda: BinaryHeap::new(),
-            made: 0,
+            events: BinaryHeap::new(),
+            scheduled: 0,
             now: Nanoseconds::ZERO,
             steps: 0,
             scenario,
@@ -155,11 +155,11 @@ impl World {
     }
 
     fn plan(&mut self, at: Nanoseconds, what: What) {
-        self.made += 1;
-        self.agenda.push(Reverse(Due { at, number: self.made, what }));
+        self.scheduled += 1;
+        self.events.push(Reverse(Due { at, number: self.scheduled, what }));
     }
 
-    /// Runs it to its end.
+    /// Runs the world to its end.
     ///
     /// # Errors
     /// The first [`Violation`]: a packet that readers get twice, out of turn or changed; a member that is lost without a reason
@@ -168,7 +168,7 @@ impl World {
         self.run_watched(&mut |_| {})
     }
 
-    /// Runs it to its end, and tells every datagram that arrives, every event and every fault, a line each.
+    /// Runs the world to its end, and reports every datagram that arrives, every event and every fault, one line each.
     ///
     /// # Errors
     /// Those of [`World::run`].
@@ -176,7 +176,7 @@ impl World {
         self.play(watch)
     }
 
-    /// Runs it to its end; what was done to each node, once for each of its lives.
+    /// Runs the world to its end; returns a trace of the inputs of each node, one per start of its host.
     ///
     /// # Errors
     /// Those of [`World::run`].
@@ -192,11 +192,11 @@ impl World {
         for host in 0..self.hosts.len() {
             self.begin(host).map_err(|what| self.violation(what))?;
         }
-        while let Some(Reverse(due)) = self.agenda.pop() {
+        while let Some(Reverse(due)) = self.events.pop() {
             self.now = due.at;
             self.steps += 1;
             if due.at > END || self.steps > STEPS_MAX {
-                let what = format!("it is not over after {} steps: {}", self.steps, self.unfinished());
+                let what = format!("not finished after {} steps: {}", self.steps, self.unfinished());
                 return Err(self.violation(what));
             }
             watch_step(self.now, &due.what, &self.scenario, watch);
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// The application of a group at a host does what it can, and looks again later.
+    /// Runs the application of a group at a host, and schedules its next check.
     fn work(&mut self, host: usize, group: u32, life: u32) -> Result<(), String> {
         if !self.hosts[host].is_up() || self.hosts[host].life != life {
             return Ok(());
@@ -299,7 +299,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a node say all it has to say.
+    /// Polls a node until it has no output.
     fn drain(&mut self, host: usize) -> Result<(), String> {
         let now = self.now;
         loop {
@@ -336,8 +336,8 @@ impl World {
             }
             Fault::Pause { host, span } => self.hosts[host].pause(self.now + span),
             Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
-            Fault::Deafen { from, to, span } => self.network.deafen(self.now, from, to, span),
-            Fault::Part { side, span } => self.network.part(self.now, side, span),
+            Fault::BreakPath { from, to, span } => self.network.break_path(self.now, from, to, span),
+            Fault::Partition { side, span } => self.network.partition(self.now, side, span),
             Fault::Join { host, group } => {
                 if self.hosts[host].is_up() && self.hosts[host].join(self.now, group, &self.scenario)? {
                     let life = self.hosts[host].life;

@@ -6,15 +6,15 @@ use treecast_proto::Nanoseconds;
 
 use crate::scenario::{Scenario, Weather};
 
-/// What carries datagrams, more or less.
+/// The unreliable network.
 #[derive(Debug)]
 pub struct Network {
     weather: Weather,
     random: Pcg64,
-    /// Breaks between the hosts of a side and the others, and until when.
-    breaks: Vec<(u64, Nanoseconds)>,
-    /// Ways from one host to another that are broken, and until when.
-    deaf: Vec<(usize, usize, Nanoseconds)>,
+    /// Partitions between the hosts of a side and the others, and until when.
+    partitions: Vec<(u64, Nanoseconds)>,
+    /// Broken paths from one host to another, and until when.
+    broken_paths: Vec<(usize, usize, Nanoseconds)>,
     pub datagrams: u64,
 }
 
@@ -22,20 +22,26 @@ impl Network {
     pub fn new(scenario: &Scenario) -> Self {
         // A stream of its own, so that what happens to packets does not change what is drawn elsewhere.
         let random = Pcg64::seed_from_u64(scenario.seed ^ 0x6e65_7477_6f72_6b00);
-        Self { weather: scenario.weather, random, breaks: Vec::new(), deaf: Vec::new(), datagrams: 0 }
+        Self {
+            weather: scenario.weather,
+            random,
+            partitions: Vec::new(),
+            broken_paths: Vec::new(),
+            datagrams: 0,
+        }
     }
 
-    /// The hosts of this side and the others hear nothing of each other for a while.
-    pub fn part(&mut self, now: Nanoseconds, side: u64, span: Nanoseconds) {
-        self.breaks.push((side, now + span));
+    /// Partitions the hosts of a side from the others for a while.
+    pub fn partition(&mut self, now: Nanoseconds, side: u64, span: Nanoseconds) {
+        self.partitions.push((side, now + span));
     }
 
-    /// One host hears nothing of another one for a while.
-    pub fn deafen(&mut self, now: Nanoseconds, from: usize, to: usize, span: Nanoseconds) {
-        self.deaf.push((from, to, now + span));
+    /// Breaks the path from one host to another for a while.
+    pub fn break_path(&mut self, now: Nanoseconds, from: usize, to: usize, span: Nanoseconds) {
+        self.broken_paths.push((from, to, now + span));
     }
 
-    /// Takes a datagram; says when which copies of it arrive.
+    /// Sends a datagram; returns its copies with the times of their arrival.
     pub fn send(
         &mut self,
         now: Nanoseconds,
@@ -44,18 +50,18 @@ impl Network {
         bytes: &[u8],
     ) -> impl Iterator<Item = (Nanoseconds, usize, Vec<u8>)> + use<> {
         self.datagrams += 1;
-        self.breaks.retain(|(_, until)| now < *until);
-        self.deaf.retain(|(.., until)| now < *until);
-        let is_apart = self.breaks.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1))
-            || self.deaf.iter().any(|&(speaker, listener, _)| (speaker, listener) == (from, to));
+        self.partitions.retain(|(_, until)| now < *until);
+        self.broken_paths.retain(|(.., until)| now < *until);
+        let is_apart = self.partitions.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1))
+            || self.broken_paths.iter().any(|&(speaker, listener, _)| (speaker, listener) == (from, to));
         let copies =
-            if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.doubled)) };
+            if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.duplicated)) };
         let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
         arrivals.into_iter().map(move |(at, bytes)| (at, to, bytes))
     }
 
     fn copy(&mut self, now: Nanoseconds, bytes: &[u8]) -> Option<(Nanoseconds, Vec<u8>)> {
-        let Weather { lost, changed, late, delay_min, delay_max, late_max, .. } = self.weather;
+        let Weather { lost, corrupted, late, delay_min, delay_max, late_max, .. } = self.weather;
         if self.random.random_bool(lost) {
             return None;
         }
@@ -64,14 +70,14 @@ impl Network {
             delay += self.random.random_range(0..=late_max.0);
         }
         let mut bytes = bytes.to_vec();
-        if self.random.random_bool(changed) {
-            self.spoil(&mut bytes);
+        if self.random.random_bool(corrupted) {
+            self.corrupt(&mut bytes);
         }
         Some((now + Nanoseconds(delay), bytes))
     }
 
-    /// Changes some bytes, or cuts the datagram off.
-    fn spoil(&mut self, bytes: &mut Vec<u8>) {
+    /// Corrupts some bytes, or truncates the datagram.
+    fn corrupt(&mut self, bytes: &mut Vec<u8>) {
         if self.random.random_bool(0.2) {
             let length = self.random.random_range(0..bytes.len());
             bytes.truncate(length);

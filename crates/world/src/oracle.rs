@@ -1,12 +1,11 @@
-//! The reference: what reliable multicast is, as its users see it, without a word on how it is done.
+//! The reference model: reliable multicast as its users observe it, independent of the protocol.
 //!
-//! - The root's messages are a list. A member reads it one message after the other, byte for byte: from the beginning, or,
-//!   if it has come later, from some message on.
-//! - A member is lost only if it has left, or if something has happened to it or to the root that takes longer than nodes
-//!   wait for one another.
-//! - A group that is closed ends so at every member that is not lost, and who ends so has read the list to its end.
+//! - The root's messages are a sequence. A member reads them in order, byte for byte: from the beginning, or, if it joined late,
+//!   from some message on.
+//! - A member is lost only if it has left, or if a fault at it or at the root lasts longer than the peer timeout.
+//! - A group that the root closes ends as closed at every member that is not lost, after the member has read all messages.
 //!
-//! The protocol is right if no world, whatever happens in it, shows anything else.
+//! The protocol is correct if every world agrees with this, whatever its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +13,16 @@ use treecast_proto::{Ending, MemberId, MemberLoss, Piece};
 
 use crate::scenario::Scenario;
 
-/// What all members have read, and what has become of them.
+/// What all members have read, and how they ended.
 #[derive(Debug)]
 pub struct Oracle {
     seed: u64,
     readers: BTreeMap<ReaderId, Reader>,
-    /// Who was given which number, beside those that are members from the beginning: by group and number, the host.
+    /// The hosts of members that joined late, by group and member number.
     newcomers: BTreeMap<(u32, MemberId), usize>,
-    /// Those that have had a place.
+    /// The readers whose node was a member.
     placed: BTreeSet<ReaderId>,
-    /// Those that a root has said to be no members any more.
+    /// The members that a root has reported as lost.
     lost: BTreeSet<(u32, usize)>,
     delivered_messages: u64,
 }
@@ -76,18 +75,18 @@ impl Oracle {
         self.lost.len() as u64
     }
 
-    /// What a byte of a message is.
+    /// The content of a byte of a message.
     pub fn byte(&self, group: u32, message: u32, offset: u64) -> u8 {
         byte(self.seed, group, message, offset)
     }
 
-    /// A member has its place.
+    /// A node has become a member.
     pub fn place(&mut self, reader: ReaderId, member: MemberId) {
         self.newcomers.insert((reader.group, member), reader.host);
         self.placed.insert(reader);
     }
 
-    /// A member reads a piece: the one that follows what it has read, with the bytes that the root has sent.
+    /// A member reads a piece. It must be the next piece, with the bytes that the root has sent.
     pub fn read(
         &mut self,
         scenario: &Scenario,
@@ -128,7 +127,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A root says that somebody is no longer a member: not without a reason.
+    /// A root reports a member as lost. There must be a reason.
     pub fn lose(
         &mut self,
         scenario: &Scenario,
@@ -139,7 +138,7 @@ impl Oracle {
         let members = &scenario.groups[group as usize].hosts;
         let newcomer = self.newcomers.get(&(group, member));
         let Some(&host) = members.get(member.0 as usize).or(newcomer) else {
-            // A newcomer that never had its place: it was gone before that, or the root was.
+            // A late member that never completed its join: it, or the root, had ended before.
             return Ok(());
         };
         self.lost.insert((group, host));
@@ -155,7 +154,7 @@ impl Oracle {
         }
     }
 
-    /// A group is over at a host: who ends it as closed has read everything.
+    /// A group has ended at a host. If it ended as closed, the host must have read everything.
     pub fn end(
         &mut self,
         scenario: &Scenario,
@@ -180,7 +179,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Nothing is left to happen: everybody has seen the end, and whoever has no excuse has seen the group closed.
+    /// The world has ended: every group has ended everywhere, and as closed at every host without a fault to excuse it.
     pub fn at_end(
         &self,
         scenario: &Scenario,
@@ -204,14 +203,14 @@ impl Oracle {
     }
 }
 
-/// What a byte of a message is: another one for each place, so that nothing can stand in for another.
+/// The content of a byte of a message. It depends on seed, group, message and offset, so that misplaced data is detected.
 fn byte(seed: u64, group: u32, message: u32, offset: u64) -> u8 {
     let place = seed ^ (u64::from(group) << 56) ^ (u64::from(message) << 32) ^ offset;
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
 impl Scenario {
-    /// Where the root of a group is.
+    /// The host of a group's root.
     pub fn root_host(&self, group: u32) -> usize {
         let group = &self.groups[group as usize];
         group.hosts[group.root.0 as usize]

@@ -1,10 +1,10 @@
-//! What a world is made of, drawn from its seed.
+//! The scenario of a world, drawn from its seed.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{MemberId, Nanoseconds, Offload, Sequence};
 
-/// A cluster, its traffic and its misfortunes.
+/// A cluster, its traffic and its faults.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     pub seed: u64,
@@ -14,10 +14,10 @@ pub struct Scenario {
     pub faults: Vec<(Nanoseconds, Fault)>,
 }
 
-/// A group and what is sent in it.
+/// A group and its traffic.
 #[derive(Debug, Clone)]
 pub struct GroupScenario {
-    /// The hosts of its members, in order; at first one a member.
+    /// The hosts of its initial members, in order.
     pub hosts: Vec<usize>,
     pub root: MemberId,
     pub children: Vec<Vec<MemberId>>,
@@ -29,48 +29,48 @@ pub struct GroupScenario {
     pub bytes_per_s_max: Option<u64>,
     /// The lengths of the messages, in bytes.
     pub messages: Vec<u64>,
-    /// The root waits as long at most between messages.
+    /// The maximum pause of the root between messages.
     pub pause_max: Nanoseconds,
-    /// A reader waits as long at most between looks, and reads as much at most at each.
+    /// The maximum pause of a reader between reads, and the maximum number of packets per read.
     pub read_pause_max: Nanoseconds,
     pub read_packets_max: u32,
 }
 
-/// What a network does to datagrams; shares from 0 to 1.
+/// The impairments of the network: probabilities from 0 to 1, and delays.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
     pub lost: f64,
-    pub doubled: f64,
-    pub changed: f64,
+    pub duplicated: f64,
+    pub corrupted: f64,
     pub late: f64,
     pub delay_min: Nanoseconds,
     pub delay_max: Nanoseconds,
     pub late_max: Nanoseconds,
 }
 
-/// Something that goes wrong, or that not every cluster sees.
+/// A fault, or a change of membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A host is gone, with all it knew.
+    /// A host crashes and loses its state.
     Crash(usize),
-    /// It is back, and knows nothing.
+    /// A host restarts without state.
     Restart(usize),
-    /// A host does nothing for a while.
+    /// A host pauses for a while.
     Pause { host: usize, span: Nanoseconds },
-    /// The readers of a host do nothing for a while.
+    /// The readers of a host pause for a while.
     StopReading { host: usize, span: Nanoseconds },
-    /// Hosts whose bit is set hear nothing of the others for a while, nor the others of them.
-    Part { side: u64, span: Nanoseconds },
-    /// One host hears nothing of another one for a while.
-    Deafen { from: usize, to: usize, span: Nanoseconds },
+    /// A partition for a while between the hosts whose bit is set and the others.
+    Partition { side: u64, span: Nanoseconds },
+    /// A broken path from one host to another for a while.
+    BreakPath { from: usize, to: usize, span: Nanoseconds },
     /// A member leaves.
     Leave { host: usize, group: u32 },
-    /// A host that is not among the members asks to be one.
+    /// A host that is not a member asks to join.
     Join { host: usize, group: u32 },
 }
 
 impl Fault {
-    /// How long it makes the host pause.
+    /// The duration for which it pauses a host.
     fn pause_of(self, host: usize) -> Nanoseconds {
         match self {
             Self::Pause { host: paused, span } if paused == host => span,
@@ -80,7 +80,7 @@ impl Fault {
 }
 
 impl Scenario {
-    /// The most hosts.
+    /// The maximum number of hosts.
     pub const HOSTS_MAX: usize = 12;
 
     pub fn random(seed: u64) -> Self {
@@ -114,24 +114,24 @@ impl Scenario {
             }
             1 => Fault::Pause { host, span },
             2 | 3 => Fault::StopReading { host, span },
-            4 => Fault::Part { side: random.random_range(0..1 << self.hosts), span },
+            4 => Fault::Partition { side: random.random_range(0..1 << self.hosts), span },
             5 => Fault::Leave { host, group },
-            6 | 7 => Fault::Deafen { from: host, to: random.random_range(0..self.hosts), span },
+            6 | 7 => Fault::BreakPath { from: host, to: random.random_range(0..self.hosts), span },
             _ => Fault::Join { host, group },
         };
         self.faults.push((at, fault));
     }
 
-    /// Whether others may go on without this host, or the host without others, because of what happens to it.
+    /// Whether this host may be lost to others, or others to it, because of its faults.
     pub fn may_lose(&self, host: usize) -> bool {
-        // A pause or a break of a quarter of the silence that nodes bear may, with losses, become one that they do not bear.
+        // With packet loss, a pause or partition of a quarter of the peer timeout may exceed it.
         let is_long = |span: Nanoseconds| span > Nanoseconds::from_ms(200);
         self.faults.iter().any(|(_, fault)| match *fault {
             Fault::Crash(crashed) => crashed == host,
             Fault::Pause { host: paused, span } => paused == host && is_long(span),
-            Fault::Part { span, .. } => is_long(span),
-            // The root makes up for a way between two others that is broken.
-            Fault::Deafen { from, to, span } => {
+            Fault::Partition { span, .. } => is_long(span),
+            // The root repairs a broken path between two other hosts.
+            Fault::BreakPath { from, to, span } => {
                 let is_root = |host| (0..self.groups.len() as u32).any(|group| self.root_host(group) == host);
                 is_long(span) && (is_root(from) || is_root(to)) && (from == host || to == host)
             }
@@ -139,8 +139,8 @@ impl Scenario {
         })
     }
 
-    /// Whether a root at this host may lose members to which nothing has happened. A pause shorter than others bear is none of
-    /// their concern, and a node that has paused itself knows it.
+    /// Whether a root at this host may lose members without a fault of their own. Pauses shorter than the peer timeout have no effect
+    /// on others, and a node detects its own pauses.
     pub fn may_mislead(&self, root: usize) -> bool {
         let paused_ns: u64 = self.faults.iter().map(|(_, fault)| fault.pause_of(root).0).sum();
         let others = Self {
@@ -150,7 +150,7 @@ impl Scenario {
         Nanoseconds(paused_ns) > Nanoseconds::from_ms(1_000) || others.may_lose(root)
     }
 
-    /// Whether the host asks to leave the group.
+    /// Whether the host leaves the group.
     pub fn leaves(&self, host: usize, group: u32) -> bool {
         self.faults.iter().any(|&(_, fault)| fault == Fault::Leave { host, group })
     }
@@ -196,7 +196,7 @@ impl GroupScenario {
     }
 }
 
-/// A tree over members that keeps the id rule.
+/// A random tree over members that satisfies the id rule.
 fn random_tree(random: &mut Pcg64, members: usize, root: MemberId) -> Vec<Vec<MemberId>> {
     let mut children = vec![Vec::new(); members];
     let fan_out_max = random.random_range(1..=members);
@@ -213,10 +213,13 @@ fn random_tree(random: &mut Pcg64, members: usize, root: MemberId) -> Vec<Vec<Me
 impl Weather {
     fn random(random: &mut Pcg64) -> Self {
         let mut share = |max: f64| if random.random_bool(0.5) { random.random_range(0.0..=max) } else { 0.0 };
-        let (lost, doubled, changed, late) = (share(0.3), share(0.1), share(0.05), share(0.2));
+        let lost = share(0.3);
+        let duplicated = share(0.1);
+        let corrupted = share(0.05);
+        let late = share(0.2);
         let delay_min = Nanoseconds(random.random_range(1_000..=200_000));
         let delay_max = delay_min + Nanoseconds(random.random_range(1..=300_000));
         let late_max = Nanoseconds(random.random_range(1_000..=5_000_000));
-        Self { lost, doubled, changed, late, delay_min, delay_max, late_max }
+        Self { lost, duplicated, corrupted, late, delay_min, delay_max, late_max }
     }
 }

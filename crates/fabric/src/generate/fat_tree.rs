@@ -23,8 +23,9 @@ pub fn fat_tree(k: u32) -> Result<Topology, FabricError> {
     let half = k / 2;
     let mut builder = TopologyBuilder::new();
     let mut tier = |count: u32| (0..count).map(|_| builder.switch(k)).collect::<Result<Vec<_>, _>>();
-    let (edge, aggregation, core) = (tier(k * half)?, tier(k * half)?, tier(half * half)?);
-    let (edges, aggregations, cores) = (edge.len(), aggregation.len(), core.len());
+    let edge = tier(k * half)?;
+    let aggregation = tier(k * half)?;
+    let core = tier(half * half)?;
     for &switch in &edge {
         for port in 0..half {
             builder.host(switch, PortNumber(port))?;
@@ -48,7 +49,7 @@ pub fn fat_tree(k: u32) -> Result<Topology, FabricError> {
             }
         }
     }
-    let ranks = [vec![2; edges], vec![1; aggregations], vec![0; cores]].concat();
+    let ranks = [vec![2; edge.len()], vec![1; aggregation.len()], vec![0; core.len()]].concat();
     builder.set_ranks(ranks);
     builder.build()
 }

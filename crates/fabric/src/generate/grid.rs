@@ -101,8 +101,8 @@ pub(crate) fn recognise(
                 return Err(differs(format!("it has link {is_name} in place of {due_name}")));
             }
             if topology.reverse(is).is_some() != model.reverse(due).is_some() {
-                let ways = if model.reverse(due).is_some() { "bidirectional" } else { "one-way" };
-                return Err(differs(format!("{due_name} should be {ways}")));
+                let direction = if model.reverse(due).is_some() { "bidirectional" } else { "one-way" };
+                return Err(differs(format!("{due_name} should be {direction}")));
             }
             place_of[due.index()] = is;
         }
@@ -140,7 +140,8 @@ mod tests {
                 GridShape::UnidirectionalTorus => 27 * 3,
                 GridShape::Mesh => 2 * 3 * 9 * 2,
             };
-            assert_eq!((seen, topology.switch_link_count()), (expected, expected));
+            assert_eq!(seen, expected);
+            assert_eq!(topology.switch_link_count(), expected);
         }
     }
 

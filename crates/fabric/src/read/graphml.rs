@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node as Element};
 
-use super::parts::{End, GridPart, Parts, Plug, SwitchPart};
+use super::parts::{Connection, End, GridPart, Parts, SwitchPart};
 use super::{Read, Source, without_mark};
 use crate::{FabricError, FabricSpec};
 
@@ -53,7 +53,7 @@ pub fn graphml(file: &str, text: &str) -> Result<Read, FabricError> {
         }
     }
     let mut parts = Parts { grid: grid(graph, &data)?, ..Parts::default() };
-    plug(&mut parts, nodes, &edges, &source)?;
+    connect(&mut parts, nodes, &edges, &source)?;
     Ok(Read { topology: parts.topology(&source)?, notes: Vec::new() })
 }
 
@@ -284,7 +284,7 @@ fn grid<'a>(graph: Element<'a, 'a>, data: &Data<'a>) -> Result<Option<GridPart>,
 }
 
 /// Adds the switches in the order of their nodes, and hosts and links in the order of the edges.
-fn plug(parts: &mut Parts, nodes: Vec<Node>, edges: &[Edge], source: &Source) -> Result<(), FabricError> {
+fn connect(parts: &mut Parts, nodes: Vec<Node>, edges: &[Edge], source: &Source) -> Result<(), FabricError> {
     let mut hosts = Vec::new();
     let mut switch_of_node = Vec::new();
     for (number, node) in nodes.into_iter().enumerate() {
@@ -303,16 +303,16 @@ fn plug(parts: &mut Parts, nodes: Vec<Node>, edges: &[Edge], source: &Source) ->
     }
     let mut ends = host_ends(edges, &switch_of_node, source)?;
     let hosts = hosts.into_iter().map(|(number, node)| match ends.remove(&number) {
-        Some(at) => Ok(Plug::Host { name: Some(node.name), at, line: node.line }),
+        Some(at) => Ok(Connection::Host { name: Some(node.name), at, line: node.line }),
         None => Err(source.error(node.line, format!("host '{}' has no link", node.name))),
     });
     let mut hosts = hosts.collect::<Result<Vec<_>, _>>()?.into_iter();
     for edge in edges {
         match (at_switch(edge.from, &switch_of_node), at_switch(edge.to, &switch_of_node)) {
             (Some(from), Some(to)) => {
-                parts.plugs.push(Plug::Link { from, to, one_way: edge.one_way, line: edge.line });
+                parts.connections.push(Connection::Link { from, to, one_way: edge.one_way, line: edge.line });
             }
-            _ => parts.plugs.extend(hosts.next()),
+            _ => parts.connections.extend(hosts.next()),
         }
     }
     Ok(())
@@ -406,7 +406,8 @@ mod tests {
              <edge source='b' target='y'/><edge source='a' target='b' targetport='6'/><edge source='a' target='x'/>",
         )
         .unwrap();
-        assert_eq!((topology.host_count(), topology.switch_count()), (2, 2));
+        assert_eq!(topology.host_count(), 2);
+        assert_eq!(topology.switch_count(), 2);
         assert_eq!(topology.host_name(HostId(0)), "x");
         let ports = [SwitchId(0), SwitchId(1)].map(|switch| topology.port_count(switch));
         assert_eq!(ports, [2, 7], "as many as the links and the given numbers require");
@@ -425,7 +426,8 @@ mod tests {
         let topology = read("edgedefault='directed'", &format!("{NODES}{there}{back}")).unwrap();
         assert_eq!(topology.reverse(LinkId(2)), Some(LinkId(3)));
         let topology = read("edgedefault='directed'", &format!("{NODES}{there}{elsewhere}")).unwrap();
-        assert_eq!((topology.switch_link_count(), topology.reverse(LinkId(2))), (2, None));
+        assert_eq!(topology.switch_link_count(), 2);
+        assert_eq!(topology.reverse(LinkId(2)), None);
         let portless = "<edge source='a' target='b'/><edge source='b' target='a'/>";
         let topology = read("edgedefault='directed'", &format!("{NODES}{portless}{portless}")).unwrap();
         assert_eq!(topology.switch_link_count(), 4);

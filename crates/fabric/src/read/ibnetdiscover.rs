@@ -7,7 +7,7 @@ use winnow::combinator::{alt, delimited, opt, preceded};
 use winnow::token::{rest, take_till};
 use winnow::{ModalResult, Parser};
 
-use super::parts::{End, Parts, Plug, SwitchPart};
+use super::parts::{Connection, End, Parts, SwitchPart};
 use super::{Read, Source, without_mark};
 use crate::FabricError;
 
@@ -25,8 +25,8 @@ pub fn ibnetdiscover(file: &str, text: &str) -> Result<Read, FabricError> {
     let text = without_mark(text);
     let source = Source::new(file, text);
     let nodes = nodes(text, &source)?;
-    let plugs = Plugs::new(&nodes, &source)?;
-    plugs.check()?;
+    let ports = PortsInUse::new(&nodes, &source)?;
+    ports.check()?;
 
     let mut made = Made { names: names(&nodes), switch_of_node: vec![0; nodes.len()], ..Made::default() };
     let is_switch = |&number: &usize| nodes[number].kind == Kind::Switch;
@@ -35,10 +35,10 @@ pub fn ibnetdiscover(file: &str, text: &str) -> Result<Read, FabricError> {
         made.add_switch(number, &nodes[number]);
     }
     for number in others {
-        made.add_host(number, nodes[number].line, &plugs);
+        made.add_host(number, nodes[number].line, &ports);
     }
     for number in switches {
-        made.add_links(number, &plugs);
+        made.add_links(number, &ports);
     }
     Ok(Read { topology: made.parts.topology(&source)?, notes: made.notes })
 }
@@ -63,41 +63,45 @@ impl Made {
         });
     }
 
-    fn add_host(&mut self, number: usize, line: usize, plugs: &Plugs) {
+    fn add_host(&mut self, number: usize, line: usize, ports: &PortsInUse) {
         let name = &self.names[number];
-        let mut connected = plugs.of(number);
+        let mut connected = ports.of(number);
         let Some((port, first)) = connected.next() else {
             self.notes.push(format!("'{name}' has no connected port; it is left out"));
             return;
         };
-        let (host, count) = (self.parts.plugs.len(), 1 + connected.count());
+        let (host, count) = (self.parts.connections.len(), 1 + connected.count());
         if count > 1 {
             self.notes
                 .push(format!("h{host} '{name}' has {count} connected ports; only port {port} is used"));
         }
-        self.parts.plugs.push(Plug::Host { name: Some(name.clone()), at: self.far_end(first), line });
+        self.parts.connections.push(Connection::Host {
+            name: Some(name.clone()),
+            at: self.far_end(first),
+            line,
+        });
     }
 
     /// Adds the links of a switch to later switches; its other links are added with the earlier switch.
-    fn add_links(&mut self, number: usize, plugs: &Plugs) {
-        for (port, plug) in plugs.of(number) {
-            if plugs.nodes[plug.peer].kind != Kind::Switch {
+    fn add_links(&mut self, number: usize, ports: &PortsInUse) {
+        for (port, far) in ports.of(number) {
+            if ports.nodes[far.node].kind != Kind::Switch {
                 continue;
             }
-            if number < plug.peer {
-                let from = End { switch: self.switch_of_node[number], port: Some(port), line: plug.line };
-                let link = Plug::Link { from, to: self.far_end(plug), one_way: false, line: plug.line };
-                self.parts.plugs.push(link);
-            } else if number == plug.peer && port <= plug.far_port {
-                let (name, other) = (&self.names[number], plug.far_port);
+            if number < far.node {
+                let from = End { switch: self.switch_of_node[number], port: Some(port), line: far.line };
+                let link = Connection::Link { from, to: self.far_end(far), one_way: false, line: far.line };
+                self.parts.connections.push(link);
+            } else if number == far.node && port <= far.port {
+                let (name, other) = (&self.names[number], far.port);
                 self.notes
                     .push(format!("port {port} of switch '{name}' is linked to its port {other}; left out"));
             }
         }
     }
 
-    fn far_end(&self, plug: &Plugged) -> End {
-        End { switch: self.switch_of_node[plug.peer], port: Some(plug.far_port), line: plug.line }
+    fn far_end(&self, far: &FarPort) -> End {
+        End { switch: self.switch_of_node[far.node], port: Some(far.port), line: far.line }
     }
 }
 
@@ -203,20 +207,20 @@ fn comment<'a>(input: &mut &'a str) -> ModalResult<Option<&'a str>> {
 }
 
 /// The far end of a port.
-struct Plugged {
-    peer: usize,
-    far_port: u32,
+struct FarPort {
+    node: usize,
+    port: u32,
     line: usize,
 }
 
 /// All ports in use, by node and port.
-struct Plugs<'a> {
+struct PortsInUse<'a> {
     nodes: &'a [Node<'a>],
     source: &'a Source<'a>,
-    plugged: BTreeMap<(usize, u32), Plugged>,
+    far_ports: BTreeMap<(usize, u32), FarPort>,
 }
 
-impl<'a> Plugs<'a> {
+impl<'a> PortsInUse<'a> {
     fn new(nodes: &'a [Node<'a>], source: &'a Source<'a>) -> Result<Self, FabricError> {
         let mut numbers = BTreeMap::new();
         for (number, node) in nodes.iter().enumerate() {
@@ -225,37 +229,36 @@ impl<'a> Plugs<'a> {
                 return Err(source.error(node.line, reason));
             }
         }
-        let mut plugged = BTreeMap::new();
+        let mut far_ports = BTreeMap::new();
         for (number, node) in nodes.iter().enumerate() {
             for port in &node.ports {
                 let Some(&peer) = numbers.get(port.far_id) else {
                     return Err(source.error(port.line, format!("{} has no block of its own", port.far_id)));
                 };
-                let plug = Plugged { peer, far_port: port.far_port, line: port.line };
-                if let Some(before) = plugged.insert((number, port.number), plug) {
+                let far = FarPort { node: peer, port: port.far_port, line: port.line };
+                if let Some(before) = far_ports.insert((number, port.number), far) {
                     let reason = format!("port {} is already defined on line {}", port.number, before.line);
                     return Err(source.error(port.line, reason));
                 }
             }
         }
-        Ok(Self { nodes, source, plugged })
+        Ok(Self { nodes, source, far_ports })
     }
 
     /// The ports of a node in use, lowest first.
-    fn of(&self, node: usize) -> impl Iterator<Item = (u32, &Plugged)> {
-        self.plugged.range((node, 0)..=(node, u32::MAX)).map(|(&(_, port), plug)| (port, plug))
+    fn of(&self, node: usize) -> impl Iterator<Item = (u32, &FarPort)> {
+        self.far_ports.range((node, 0)..=(node, u32::MAX)).map(|(&(_, port), far)| (port, far))
     }
 
     /// Checks that both sides of each link agree, and that one of them is a switch.
     fn check(&self) -> Result<(), FabricError> {
-        for (&(node, port), plug) in &self.plugged {
-            let (here, there) = (&self.nodes[node], &self.nodes[plug.peer]);
-            let claim =
-                format!("port {port} of {} is linked to port {} of {}", here.id, plug.far_port, there.id);
-            let reason = match self.plugged.get(&(plug.peer, plug.far_port)) {
+        for (&(node, port), far) in &self.far_ports {
+            let (here, there) = (&self.nodes[node], &self.nodes[far.node]);
+            let claim = format!("port {port} of {} is linked to port {} of {}", here.id, far.port, there.id);
+            let reason = match self.far_ports.get(&(far.node, far.port)) {
                 None => format!("{claim}, but the block on line {} does not list that link", there.line),
-                Some(back) if (back.peer, back.far_port) != (node, port) => {
-                    let (other, other_port) = (self.nodes[back.peer].id, back.far_port);
+                Some(back) if (back.node, back.port) != (node, port) => {
+                    let (other, other_port) = (self.nodes[back.node].id, back.port);
                     format!("{claim}, but line {} says: to port {other_port} of {other}", back.line)
                 }
                 Some(_) if here.kind != Kind::Switch && there.kind != Kind::Switch => {
@@ -263,7 +266,7 @@ impl<'a> Plugs<'a> {
                 }
                 Some(_) => continue,
             };
-            return Err(self.source.error(plug.line, reason));
+            return Err(self.source.error(far.line, reason));
         }
         Ok(())
     }

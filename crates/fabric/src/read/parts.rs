@@ -10,7 +10,7 @@ use crate::{FabricError, PortNumber, SwitchId, Topology, TopologyBuilder};
 #[derive(Default)]
 pub(super) struct Parts {
     pub switches: Vec<SwitchPart>,
-    pub plugs: Vec<Plug>,
+    pub connections: Vec<Connection>,
     pub grid: Option<GridPart>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct SwitchPart {
 }
 
 /// An item attached to ports.
-pub(super) enum Plug {
+pub(super) enum Connection {
     Host { name: Option<String>, at: End, line: usize },
     Link { from: End, to: End, one_way: bool, line: usize },
 }
@@ -48,13 +48,13 @@ impl Parts {
     /// The topology of these parts.
     pub fn topology(self, source: &Source) -> Result<Topology, FabricError> {
         let names = switch_names(&self.switches, source)?;
-        check_host_names(&self.plugs, source)?;
+        check_host_names(&self.connections, source)?;
         let ranks = ranks(&self.switches, &names, source)?;
-        let origin = self.plugs.iter().find_map(Plug::host_switch);
+        let origin = self.connections.iter().find_map(Connection::host_switch);
         let mut ports = Ports::new(&self.switches, &names, source)?;
-        for plug in &self.plugs {
-            for (end, way) in ends(plug) {
-                ports.claim(end, way)?;
+        for connection in &self.connections {
+            for (end, usage) in ends(connection) {
+                ports.claim(end, usage)?;
             }
         }
 
@@ -66,8 +66,8 @@ impl Parts {
                 builder.name_switch(id, name);
             }
         }
-        for plug in self.plugs {
-            add(&mut builder, &mut ports, plug, source)?;
+        for connection in self.connections {
+            add(&mut builder, &mut ports, connection, source)?;
         }
         if let Some(ranks) = ranks {
             builder.set_ranks(ranks);
@@ -93,7 +93,7 @@ impl Parts {
     }
 }
 
-impl Plug {
+impl Connection {
     fn host_switch(&self) -> Option<usize> {
         match self {
             Self::Host { at, .. } => Some(at.switch),
@@ -105,19 +105,19 @@ impl Plug {
 fn add(
     builder: &mut TopologyBuilder,
     ports: &mut Ports,
-    plug: Plug,
+    connection: Connection,
     source: &Source,
 ) -> Result<(), FabricError> {
-    match plug {
-        Plug::Host { name, at, line } => {
-            let (switch, port) = ports.place(at, Way::Both, line)?;
+    match connection {
+        Connection::Host { name, at, line } => {
+            let (switch, port) = ports.place(at, Use::Both, line)?;
             let host = builder.host(switch, port).map_err(|error| source.error(line, error))?;
             if let Some(name) = name {
                 builder.name_host(host, name);
             }
         }
-        Plug::Link { from, to, one_way, line } => {
-            let (out, into) = if one_way { (Way::Out, Way::In) } else { (Way::Both, Way::Both) };
+        Connection::Link { from, to, one_way, line } => {
+            let (out, into) = if one_way { (Use::Out, Use::In) } else { (Use::Both, Use::Both) };
             let ends = (ports.place(from, out, line)?, ports.place(to, into, line)?);
             let link =
                 if one_way { builder.one_way_link(ends.0, ends.1) } else { builder.link(ends.0, ends.1) };
@@ -127,19 +127,19 @@ fn add(
     Ok(())
 }
 
-/// The directions in which a plug uses its port.
+/// The directions in which a connection uses its port.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Use {
     Out,
     In,
     Both,
 }
 
-fn ends(plug: &Plug) -> impl Iterator<Item = (End, Way)> {
-    let (first, second) = match *plug {
-        Plug::Host { at, .. } => ((at, Way::Both), None),
-        Plug::Link { from, to, one_way: true, .. } => ((from, Way::Out), Some((to, Way::In))),
-        Plug::Link { from, to, one_way: false, .. } => ((from, Way::Both), Some((to, Way::Both))),
+fn ends(connection: &Connection) -> impl Iterator<Item = (End, Use)> {
+    let (first, second) = match *connection {
+        Connection::Host { at, .. } => ((at, Use::Both), None),
+        Connection::Link { from, to, one_way: true, .. } => ((from, Use::Out), Some((to, Use::In))),
+        Connection::Link { from, to, one_way: false, .. } => ((from, Use::Both), Some((to, Use::Both))),
     };
     std::iter::once(first).chain(second)
 }
@@ -175,7 +175,7 @@ impl<'a> Ports<'a> {
     }
 
     /// Claims the port that an end names, if it names one.
-    fn claim(&mut self, end: End, way: Way) -> Result<(), FabricError> {
+    fn claim(&mut self, end: End, usage: Use) -> Result<(), FabricError> {
         let Some(port) = end.port else { return Ok(()) };
         let name = &self.names[end.switch];
         let port_count = self.switches[end.switch].port_count;
@@ -187,8 +187,8 @@ impl<'a> Ports<'a> {
             return Err(self.source.error(end.line, reason));
         }
         let lines = self.taken.entry((end.switch, port)).or_default();
-        for (taken, unused) in lines.iter_mut().zip([Way::In, Way::Out]) {
-            if way == unused {
+        for (taken, unused) in lines.iter_mut().zip([Use::In, Use::Out]) {
+            if usage == unused {
                 continue;
             }
             if let Some(line) = taken {
@@ -201,7 +201,7 @@ impl<'a> Ports<'a> {
     }
 
     /// The port of an end: the one it claimed, or the lowest free one, claimed now.
-    fn place(&mut self, end: End, way: Way, line: usize) -> Result<(SwitchId, PortNumber), FabricError> {
+    fn place(&mut self, end: End, usage: Use, line: usize) -> Result<(SwitchId, PortNumber), FabricError> {
         let switch = SwitchId(end.switch as u32);
         if let Some(port) = end.port {
             return Ok((switch, PortNumber(port)));
@@ -218,7 +218,7 @@ impl<'a> Ports<'a> {
                 .error(line, format!("switch '{name}' has no free port: it has {port_count}")));
         }
         self.next[end.switch] = port + 1;
-        self.claim(End { port: Some(port), line, ..end }, way)?;
+        self.claim(End { port: Some(port), line, ..end }, usage)?;
         Ok((switch, PortNumber(port)))
     }
 }
@@ -234,10 +234,10 @@ fn switch_names(switches: &[SwitchPart], source: &Source) -> Result<Vec<String>,
     Ok(names)
 }
 
-fn check_host_names(plugs: &[Plug], source: &Source) -> Result<(), FabricError> {
-    let hosts = plugs.iter().filter_map(|plug| match plug {
-        Plug::Host { name, line, .. } => Some((name, *line)),
-        Plug::Link { .. } => None,
+fn check_host_names(connections: &[Connection], source: &Source) -> Result<(), FabricError> {
+    let hosts = connections.iter().filter_map(|connection| match connection {
+        Connection::Host { name, line, .. } => Some((name, *line)),
+        Connection::Link { .. } => None,
     });
     let names: Vec<(String, usize)> = hosts
         .enumerate()

@@ -6,7 +6,7 @@ use ::toml::Spanned;
 use serde::Deserialize;
 use treecast_terms::nearest;
 
-use super::parts::{End, GridPart, Parts, Plug, SwitchPart};
+use super::parts::{Connection, End, GridPart, Parts, SwitchPart};
 use super::{Read, Source, without_mark};
 use crate::generate::GridShape;
 use crate::{FabricError, FabricSpec, Topology};
@@ -172,7 +172,7 @@ fn explicit(parsed: File, source: &Source) -> Result<Topology, FabricError> {
         match entry {
             Entry::Host(host) => {
                 let at = names.end(&host.switch, host.port.as_ref(), line)?;
-                parts.plugs.push(Plug::Host { name: host.name, at, line });
+                parts.connections.push(Connection::Host { name: host.name, at, line });
             }
             Entry::Link(link) => add_links(&mut parts, &link, &names, line)?,
         }
@@ -208,7 +208,12 @@ fn add_links(parts: &mut Parts, link: &Link, names: &Names, line: usize) -> Resu
     }
     for further in 0..count {
         let shifted = |end: End| End { port: end.port.map(|port| port.saturating_add(further)), ..end };
-        parts.plugs.push(Plug::Link { from: shifted(from), to: shifted(to), one_way: link.one_way, line });
+        parts.connections.push(Connection::Link {
+            from: shifted(from),
+            to: shifted(to),
+            one_way: link.one_way,
+            line,
+        });
     }
     Ok(())
 }
@@ -278,8 +283,10 @@ mod tests {
         let topology = topology(&text);
         assert_eq!(topology.link_name(LinkId(0)), "s0:0>s1:0");
         assert_eq!(topology.link_name(topology.injection(HostId(1))), "h1>s1:1");
-        assert_eq!((topology.host_name(HostId(0)), topology.host_name(HostId(1))), ("x".into(), "h1".into()));
-        assert_eq!((topology.switch_name(SwitchId(0)), topology.port_count(SwitchId(0))), ("a".into(), 4));
+        assert_eq!(topology.host_name(HostId(0)), "x");
+        assert_eq!(topology.host_name(HostId(1)), "h1");
+        assert_eq!(topology.switch_name(SwitchId(0)), "a");
+        assert_eq!(topology.port_count(SwitchId(0)), 4);
     }
 
     #[test]
@@ -301,7 +308,8 @@ mod tests {
         let way = "[[link]]\nfrom = 'a'\nto = 's1'\nfrom_port = 1\nto_port = 1\none_way = true\n";
         let back = "[[link]]\nfrom = 's1'\nto = 'a'\nfrom_port = 1\nto_port = 1\none_way = true\n";
         let topology = topology(&format!("{two}{way}{back}"));
-        assert_eq!((topology.switch_link_count(), topology.reverse(LinkId(2))), (2, None));
+        assert_eq!(topology.switch_link_count(), 2);
+        assert_eq!(topology.reverse(LinkId(2)), None);
         assert_eq!(
             error(&format!("{two}{way}{way}")),
             "f.toml:17: port 1 of switch 'a' is already in use, on line 11"

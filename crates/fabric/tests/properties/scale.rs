@@ -8,7 +8,8 @@ fn ten_thousand_hosts_on_a_thousand_switches_are_routed() {
         "irregular:switches=1000,ports=24,hosts=10000,connectivity=0.75,seed=1".parse().unwrap();
     let fabric = Fabric::from_spec(&spec).unwrap();
     let topology = fabric.topology();
-    assert_eq!((topology.host_count(), topology.switch_count()), (10_000, 1_000));
+    assert_eq!(topology.host_count(), 10_000);
+    assert_eq!(topology.switch_count(), 1_000);
     let routing = fabric.routing().up_down().unwrap();
     for target in [0, 499, 999].map(SwitchId) {
         let distances = routing.distances(topology, target);

@@ -30,7 +30,11 @@ pub fn plain(topology: &Topology, keep: impl Fn(LinkId) -> bool) -> DiGraph<Swit
 
 /// Two copies of the switches: before and after going down. A link up stays in the first copy; a link down leads to the
 /// second from either. A further node is reached at no cost from both copies of the target.
-fn doubled(topology: &Topology, routing: &UpDown, target: SwitchId) -> BTreeMap<(SwitchId, bool), u32> {
+fn two_copy_distances(
+    topology: &Topology,
+    routing: &UpDown,
+    target: SwitchId,
+) -> BTreeMap<(SwitchId, bool), u32> {
     let mut graph: DiGraph<(SwitchId, bool), u32> = DiGraph::new();
     let mut nodes = BTreeMap::new();
     for switch in topology.switches() {
@@ -145,7 +149,7 @@ proptest! {
         let graph = plain(&topology, |_| true);
         for target in topology.switches() {
             let distances = routing.distances(&topology, target);
-            let expected = doubled(&topology, &routing, target);
+            let expected = two_copy_distances(&topology, &routing, target);
             let unrestricted = dijkstra(&graph, NodeIndex::new(target.index()), None, |_| 1_u32);
             for switch in topology.switches() {
                 for gone_down in [false, true] {

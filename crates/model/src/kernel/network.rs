@@ -1,4 +1,4 @@
-//! The links of a fabric, as packets see them that go through it without being stored.
+//! The links of a fabric with cut-through switches that store nothing.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::Server;
 
-/// A packet on its way.
+/// The times of a packet in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transit {
-    /// When its first byte leaves.
+    /// When its first byte leaves the sender.
     pub begins: Picoseconds,
     /// When its last byte has left its sender.
     pub leaves: Picoseconds,
@@ -22,10 +22,10 @@ pub struct Transit {
 
 /// The links of a fabric with cut-through switches that store nothing.
 ///
-/// The head of a packet takes `hop` a link and waits where a link is taken; behind it the packet keeps its links until its
-/// tail has passed them, so what waits in the middle holds up what is behind. Packets must be sent in the order of their
-/// times: one that is sent earlier has its links first. On a star that is exact. With several switches it is so but for
-/// packets whose heads would overtake one another on the way.
+/// The head of a packet takes `hop` per link and waits where a link is busy; the packet holds its links until its tail has passed
+/// them, so a blocked packet blocks those behind it. Packets must be sent in the order of their times: an earlier packet gets its
+/// links first. On a star this is exact. With several switches it is exact except for packets whose heads would overtake one
+/// another in the network.
 #[derive(Debug)]
 pub struct Network<'a> {
     fabric: &'a Fabric,
@@ -35,13 +35,13 @@ pub struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    /// A network whose links carry so much, and whose switches with their links delay a head by `hop`.
+    /// A network with links of `mb_per_s`, on which a head takes `hop` per link including its switch.
     pub fn new(fabric: &'a Fabric, mb_per_s: u64, hop: Picoseconds) -> Self {
         let links = vec![Server::default(); fabric.topology().link_count() as usize];
         Self { fabric, links, mb_per_s, hop }
     }
 
-    /// Sends a packet by the route that the fabric gives, where it chooses the one over the lowest links.
+    /// Sends a packet on the route of the fabric; of several routes on the one over the lowest links.
     pub fn send(&mut self, now: Picoseconds, from: HostId, to: HostId, length: Bytes) -> Transit {
         let route = RouteFinder::new(self.fabric.topology(), self.fabric.routing()).route(from, to);
         self.send_along(now, &route, length)
@@ -58,7 +58,7 @@ impl<'a> Network<'a> {
             head = start + self.hop;
         }
         let tail = head + wire;
-        // From the far end backwards: a link is free when the tail has passed it.
+        // From the last link backwards: a link is free when the tail has passed it.
         let mut passed = tail;
         for (channel, &start) in route.iter().zip(&starts).rev() {
             passed = passed - self.hop;
@@ -68,7 +68,7 @@ impl<'a> Network<'a> {
     }
 
     /// Sends a packet down a tree of links, in the order of a walk ([`UpDown::tree_route`](treecast_fabric::UpDown)):
-    /// switches copy it, and store a copy whose link is taken, so no branch holds up another. When each host gets it.
+    /// switches copy it, and store a copy whose link is busy, so no branch blocks another. Returns when each host receives it.
     pub fn send_tree(
         &mut self,
         now: Picoseconds,
@@ -77,7 +77,7 @@ impl<'a> Network<'a> {
     ) -> Vec<(HostId, Transit)> {
         let topology = self.fabric.topology();
         let wire = length.time_at(self.mb_per_s);
-        // When the head is at each end. A switch passed on the way up is come to again from above by the copy that goes on.
+        // When the head is at each vertex. A copy reaches a switch of the upward path a second time, from above.
         let mut heads: BTreeMap<Vertex, Picoseconds> = BTreeMap::new();
         let mut transits = Vec::new();
         for channel in route {
@@ -94,12 +94,12 @@ impl<'a> Network<'a> {
         transits
     }
 
-    /// How long a link has been taken.
+    /// The total busy time of a link.
     pub fn busy(&self, link: LinkId) -> Picoseconds {
         self.links[link.index()].busy()
     }
 
-    /// Its fabric.
+    /// The fabric.
     pub fn fabric(&self) -> &'a Fabric {
         self.fabric
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_meets_nobody_takes_its_wire_time_and_a_hop_a_link() {
+    fn without_contention_a_packet_takes_its_wire_time_and_one_hop_per_link() {
         let [transit] = sent("star:3", &[(100, 0, 1)])[..] else { unreachable!() };
         assert_eq!(transit.begins, Picoseconds(100));
         assert_eq!(transit.leaves, Picoseconds(100) + WIRE);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_down_a_tree_reaches_each_host_as_a_packet_by_itself_would() {
+    fn a_copy_down_a_tree_reaches_each_host_when_a_single_packet_would() {
         let fabric = Fabric::from_spec(&"fat-tree:k=4".parse().unwrap()).unwrap();
         let hosts = [1, 3, 9].map(HostId);
         let routing = fabric.routing().up_down().unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_link_holds_the_links_behind_it() {
+    fn a_packet_that_waits_for_a_link_holds_its_earlier_links() {
         // Host 1 waits for the link to host 2, and keeps its own link, which its packet to host 3 needs.
         let transits = sent("star:4", &[(0, 0, 2), (0, 1, 2), (0, 1, 3)]);
         assert_eq!(transits[1].tail, transits[0].tail + WIRE);

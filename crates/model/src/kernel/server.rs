@@ -1,8 +1,8 @@
-//! A part of the hardware that does one thing at a time.
+//! A resource that does one job at a time.
 
 use treecast_terms::Picoseconds;
 
-/// A processor, a DMA engine, a bus or a link: it does one piece of work at a time, first come, first served.
+/// A processor, a DMA engine, a bus or a link: it does one job at a time, first come, first served.
 ///
 /// ```
 /// use treecast_model::kernel::Server;
@@ -21,24 +21,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes a piece of work that comes now; when it will be done. Work must be brought in the order of its times.
+    /// Accepts a job that arrives now; returns when it will be done. Jobs must be given in the order of their arrivals.
     pub fn serve(&mut self, now: Picoseconds, work: Picoseconds) -> Picoseconds {
         self.free_at = self.free_at.max(now) + work;
         self.busy += work;
         self.free_at
     }
 
-    /// From when on it has nothing to do.
+    /// The time from which it is idle.
     pub fn free_at(&self) -> Picoseconds {
         self.free_at
     }
 
-    /// How long it has worked in all, with what it has taken on.
+    /// Its total busy time, including the jobs that it has accepted.
     pub fn busy(&self) -> Picoseconds {
         self.busy
     }
 
-    /// Keeps it busy until a time, with what it has begun.
+    /// Keeps it busy for a span that starts not before its last job.
     pub(super) fn hold(&mut self, from: Picoseconds, until: Picoseconds) {
         self.busy += until - from;
         self.free_at = self.free_at.max(until);

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! The wait-for graph of a run that has no events left.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,11 +6,11 @@ use std::collections::btree_map::Entry;
 use super::simulation::Simulation;
 use super::stream::Content;
 
-/// Edges from what waits to what it waits for, each with what is to be told of it.
+/// Edges from a waiting resource to the one that it waits for, each with a label.
 type Waits<K, L> = BTreeMap<K, Vec<(K, L)>>;
 
 impl Simulation<'_> {
-    /// The cycle in which nodes wait for one another, a line each; empty where there is none.
+    /// The cycle in which nodes wait for one another, one line per edge; empty if there is none.
     pub fn deadlock(&self) -> Vec<String> {
         if self.credits.is_some() { self.buffer_cycle() } else { self.token_cycle() }
     }
@@ -21,7 +21,7 @@ impl Simulation<'_> {
         let blocked = self.credits.iter().flat_map(|credits| &credits.blocked);
         for (&(node, to), jobs) in blocked {
             for job in jobs {
-                // What its own host sends takes no receive buffer.
+                // A packet that its own host sends takes no receive buffer.
                 if let Some(slot) = job.slot {
                     let from = self.nodes[node].slots[slot].from;
                     let group = self.streams[job.stream].group.expect("what is forwarded has a group");
@@ -39,7 +39,7 @@ impl Simulation<'_> {
         cycle(&waits).iter().map(line).collect()
     }
 
-    /// Without credits: a child has no receive token for a message, and that keeps those who cannot go on.
+    /// Without credits: a child has no receive token for a message, which blocks the senders of that message.
     fn token_cycle(&self) -> Vec<String> {
         let mut waits: Waits<usize, (Kept, u32)> = BTreeMap::new();
         for stream in self.streams.iter().filter(|stream| stream.outstanding() > 0) {
@@ -47,8 +47,8 @@ impl Simulation<'_> {
             for child in
                 stream.children.iter().filter(|child| child.acked < stream.next() && full(child.node))
             {
-                let parcel = stream.parcel(child.acked);
-                let Content::Data { group, .. } = parcel.content else { continue };
+                let queued_message = stream.queued_message(child.acked);
+                let Content::Data { group, .. } = queued_message.content else { continue };
                 let mut wait = |node, kept| waits.entry(node).or_default().push((child.node, (kept, group)));
                 // A root's own message is in no receive buffer.
                 if self.trees[group as usize].root != stream.from {
@@ -56,8 +56,8 @@ impl Simulation<'_> {
                 } else if !self.nodes[stream.from].unposted.is_empty() {
                     wait(stream.from, Kept::SendTokens);
                 }
-                // Others that have all that was sent, which is not all.
-                let part = parcel.first + 1..parcel.end;
+                // Other children that have all packets sent so far, but not the whole message.
+                let part = queued_message.first + 1..queued_message.end;
                 for other in &stream.children {
                     if part.contains(&other.expected) && other.expected == stream.next() {
                         wait(other.node, Kept::Part);
@@ -82,22 +82,22 @@ impl Simulation<'_> {
     }
 }
 
-/// What a node keeps while it waits.
+/// The resource that a node holds while it waits.
 #[derive(Debug, Clone, Copy)]
 enum Kept {
-    /// A message that it sends on.
+    /// A message that it forwards.
     ReceiveBuffers,
-    /// What it needs to send on what it has received.
+    /// The tokens that it needs to forward what it has received.
     SendTokens,
-    /// A message of which it has all that the window has let out.
+    /// A message of which it has all packets that the window has allowed.
     Part,
 }
 
-/// A cycle: each waits, with its label, for the next, the last for the first. Found by going as deep as possible.
+/// A cycle of the wait-for graph with its labels, found by depth-first search.
 fn cycle<K: Copy + Ord, L: Copy>(waits: &Waits<K, L>) -> Vec<(K, L, K)> {
     let mut done: BTreeMap<K, bool> = BTreeMap::new();
     for &start in waits.keys() {
-        // The way down: who waits, for which of its edges.
+        // The current path: each vertex with its next edge.
         let mut path: Vec<(K, usize)> = Vec::new();
         if let Entry::Vacant(new) = done.entry(start) {
             new.insert(false);
@@ -118,7 +118,7 @@ fn cycle<K: Copy + Ord, L: Copy>(waits: &Waits<K, L>) -> Vec<(K, L, K)> {
                     }
                     Some(true) => {}
                     Some(false) => {
-                        let first = path.iter().position(|(at, _)| at == to).expect("it is on the way");
+                        let first = path.iter().position(|(at, _)| at == to).expect("it is on the path");
                         let step = |&(at, edge): &(K, usize)| {
                             let (to, label) = waits[&at][edge - 1];
                             (at, label, to)
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_is_found_without_what_leads_to_it() {
+    fn a_cycle_is_found_without_the_path_that_leads_to_it() {
         let mut waits: Waits<u32, u32> = BTreeMap::new();
         for (from, to) in [(0, 1), (1, 2), (1, 4), (2, 3), (4, 5), (5, 1)] {
             waits.entry(from).or_default().push((to, from));

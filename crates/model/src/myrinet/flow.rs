@@ -40,7 +40,7 @@ impl Simulation<'_> {
         let manager = self.manager.as_mut().expect("a manager grants credits");
         if let Some((group, message)) = manager.grant() {
             let (node, root) = (manager.node, self.trees[group as usize].root);
-            self.tell(node, root, Content::CreditGrant { group, message });
+            self.send_control(node, root, Content::CreditGrant { group, message });
         }
     }
 

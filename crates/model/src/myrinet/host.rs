@@ -1,4 +1,4 @@
-//! The processes: what they post, what they are told, and when they return.
+//! The processes: what they post, the events that they handle, and when they return.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::policies::{EagerCopies, Layer, Operation};
 use super::simulation::{Event, Simulation};
 use super::stream::Content;
 
-/// A message between processes about messages.
+/// The length of a control message between processes.
 const CONTROL: Bytes = Bytes(16);
 
-/// What a leaf answers: the smallest message.
+/// The length of a leaf's reply: the smallest message.
 const ANSWER: Bytes = Bytes(1);
 
 impl Simulation<'_> {
-    /// A process enters the operation. A root sends; under a central manager it asks first.
+    /// A process enters the operation. A root sends; under a central manager it requests a credit first.
     pub fn entered(&mut self, node: usize) {
         if self.parameters.layer == Layer::Mpi {
             self.nodes[node].cpu.serve(self.events.now(), self.parameters.mpi_call);
@@ -26,7 +26,7 @@ impl Simulation<'_> {
         let group = group as u32;
         for message in 0..self.parameters.messages {
             if let Some(manager) = &self.manager {
-                self.tell(node, manager.node, Content::CreditRequest { group, message });
+                self.send_control(node, manager.node, Content::CreditRequest { group, message });
             } else {
                 self.send_own(node, group, message);
             }
@@ -39,7 +39,7 @@ impl Simulation<'_> {
         self.task_done(node);
     }
 
-    /// Sends a message to the children of a node: a send each by the host, or one that the NIC makes copies of.
+    /// Sends a message to the children of a node: one send per child by the host, or one send that the NIC replicates.
     fn send_on(&mut self, node: usize, group: u32, message: u32) {
         let content = Content::Data { group, message };
         let length = self.message;
@@ -47,7 +47,7 @@ impl Simulation<'_> {
         self.nodes[node].tasks += self.sends(children.len());
         if self.rendezvous {
             self.unserved.insert((node, group, message), children.into());
-            self.ask_next(node, group, message);
+            self.request_next(node, group, message);
         } else if self.forwarder == Offload::Host {
             for child in children {
                 let stream = self.connection(node, child);
@@ -59,21 +59,21 @@ impl Simulation<'_> {
         }
     }
 
-    /// How many sends serve so many children.
+    /// The number of sends for a number of children.
     fn sends(&self, children: usize) -> u32 {
         if self.forwarder == Offload::Host { children as u32 } else { 1 }
     }
 
-    /// Rendezvous: asks the next child whether it is ready; a send ends before the next begins.
-    fn ask_next(&mut self, node: usize, group: u32, message: u32) {
+    /// Rendezvous: sends a request to the next child. One send ends before the next starts.
+    fn request_next(&mut self, node: usize, group: u32, message: u32) {
         let unserved = self.unserved.get_mut(&(node, group, message));
         if let Some(child) = unserved.and_then(VecDeque::pop_front) {
-            self.tell(node, child, Content::Ready { group, message });
+            self.send_control(node, child, Content::Ready { group, message });
         }
     }
 
-    /// Has a process send a small message to another; what it tells itself takes no wire.
-    pub fn tell(&mut self, node: usize, to: usize, content: Content) {
+    /// Sends a control message to another process. One to itself does not use the network.
+    pub fn send_control(&mut self, node: usize, to: usize, content: Content) {
         let length = if matches!(content, Content::Answer { .. }) { ANSWER } else { CONTROL };
         if node == to {
             let notice = Notice::Received { from: node, content, length };
@@ -85,7 +85,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Has a process post a send, once it has a token.
+    /// Posts a send as soon as the process has a token.
     fn post(&mut self, node: usize, post: Post) {
         self.nodes[node].unposted.push_back(post);
         self.post_next(node);
@@ -112,14 +112,14 @@ impl Simulation<'_> {
         length.time_at(self.parameters.memcpy_mb_per_s)
     }
 
-    /// A process has posted a send: without a rendezvous it need not wait for more.
+    /// A process has posted a send: without a rendezvous it does not wait for completion.
     pub fn post_done(&mut self, node: usize, post: Post) {
         if matches!(post.content, Content::Data { .. }) && !self.rendezvous {
             self.task_done(node);
         }
     }
 
-    /// A notice is in host memory: the process finds it if it is there, or when it comes.
+    /// An event is in host memory: the process finds it at once, or when it enters the operation.
     pub fn noticed(&mut self, node: usize, notice: Notice) {
         let enters = self.nodes[node].enters;
         if self.events.now() < enters {
@@ -136,7 +136,7 @@ impl Simulation<'_> {
         self.cpu(node, work, Event::Handled { node, notice });
     }
 
-    /// A process has handled a notice.
+    /// A process has handled an event.
     pub fn handled(&mut self, node: usize, notice: Notice) {
         match notice {
             Notice::Sent { content } => {
@@ -148,9 +148,9 @@ impl Simulation<'_> {
             }
             Notice::Received { from, content, .. } => match content {
                 Content::Data { group, message } => self.delivered_to(node, group, message),
-                Content::Answer { .. } => self.arrived_at_end(),
+                Content::Answer { .. } => self.count_down(),
                 Content::Ready { group, message } => {
-                    self.tell(node, from, Content::Clear { group, message });
+                    self.send_control(node, from, Content::Clear { group, message });
                 }
                 Content::Clear { group, message } => {
                     let (stream, length) = (self.connection(node, from), self.message);
@@ -163,7 +163,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A process learns that a message that it has sent is with everybody whom it was sent to.
+    /// A process learns that all receivers have a message that it has sent.
     fn sent(&mut self, node: usize, group: u32, message: u32) {
         let is_root = self.trees[group as usize].root == node;
         if !is_root && !self.is_eager() {
@@ -171,20 +171,20 @@ impl Simulation<'_> {
         }
         if self.rendezvous {
             self.task_done(node);
-            self.ask_next(node, group, message);
+            self.request_next(node, group, message);
         }
         if self.parameters.operation == Operation::Multisend && is_root {
-            self.arrived_at_end();
+            self.count_down();
         }
     }
 
-    /// A process has a message: where hosts forward it sends it on.
+    /// A process has received a message: where hosts forward, it sends it to its children.
     fn delivered_to(&mut self, node: usize, group: u32, message: u32) {
         self.delivered = self.events.now();
         let tree = &self.trees[group as usize];
         let (root, children) = (tree.root, tree.children[node].len());
         if self.forwarder != Offload::Nic && children > 0 {
-            // What is not copied is sent from where it was received.
+            // A message that is not copied is forwarded from its receive buffer.
             if !self.is_eager() {
                 let sends = self.sends(children);
                 *self.holds.get_mut(&(node, group, message)).expect("it has just been received") += sends;
@@ -193,12 +193,12 @@ impl Simulation<'_> {
         }
         self.release_message(node, group, message);
         if let Some(manager) = &self.manager {
-            self.tell(node, manager.node, Content::CreditReturn { group, message });
+            self.send_control(node, manager.node, Content::CreditReturn { group, message });
         }
         if children == 0 {
             self.missing[group as usize] -= 1;
             if self.missing[group as usize] == 0 && self.parameters.operation == Operation::Multicast {
-                self.tell(node, root, Content::Answer { group });
+                self.send_control(node, root, Content::Answer { group });
             }
         }
         self.task_done(node);
@@ -223,7 +223,7 @@ impl Simulation<'_> {
         let busy = self.nodes[node].cpu_busy(now);
         self.nodes[node].returned = Some((now, busy));
         if matches!(self.parameters.operation, Operation::Broadcast | Operation::Skew) {
-            self.arrived_at_end();
+            self.count_down();
         }
     }
 }

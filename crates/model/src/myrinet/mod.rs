@@ -7,16 +7,15 @@
 //! A node is a process on a CPU, a bus with a DMA engine, a NIC's processor, a DMA engine to the wire, and what is bounded:
 //! tokens and packet buffers. A message goes: post, send event, token, and packet by packet transfer to the NIC, header and
 //! record, wire; at the other end buffer, check, receive token, transfer to the host, acknowledgment, and after the last
-//! packet the event that the process finds. What is not acknowledged in time is sent again, with all behind it, to whom it
-//! is missing.
+//! packet the event that the process finds. Packets that are not acknowledged in time are retransmitted, with all later ones
+//! (go-back-N), to the children that have not acknowledged.
 //!
 //! Readings, where the source is silent:
-//! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not hold
-//!   up others behind it. Acknowledgments and credits need no packet buffer, leave in turns with data, and tell of all that
-//!   is there when they leave.
-//! - The NIC's processor takes requests in the order in which they come; giving tokens back is housekeeping, which lets others
-//!   have their turn after each microsecond. A packet that has reached the host is first passed on, then acknowledged, then
-//!   its event is raised.
+//! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not
+//!   block others behind it. Acknowledgments and credits need no packet buffer, alternate with data, and acknowledge all that
+//!   has arrived when they leave.
+//! - The NIC's processor takes requests in the order in which they come; returning tokens is housekeeping, in time slices of
+//!   one microsecond. A packet that has reached the host is first forwarded, then acknowledged, then its event is raised.
 //! - A process handles every event that is raised for it, also that of a message being sent.
 //! - The answer of [`Operation::Multicast`] is a message from process to process. One leaf answers: the last, which the most
 //!   of one leaf after another would find too.
@@ -60,7 +59,7 @@ use crate::task::{ModelError, Outcome, Task, check_deliveries};
 use credits::{BufferCredits, Manager};
 use simulation::Simulation;
 
-/// Carries a task out.
+/// Carries out a task.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec};
@@ -105,7 +104,7 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     Ok(Outcome { status, latency: simulation.completed, measured, deadlock })
 }
 
-/// Everything in its place for a task.
+/// Prepares the simulation of a task.
 fn prepare<'a>(
     parameters: &'a Parameters,
     task: &'a Task,
@@ -117,7 +116,7 @@ fn prepare<'a>(
     let is_broadcast = matches!(parameters.operation, Operation::Broadcast | Operation::Skew);
     let is_first =
         parameters.first_broadcast == FirstBroadcast::Yes && is_broadcast && task.offload == Offload::Nic;
-    // Long messages of the MPI layer, and the first of a group, go by the hosts as before.
+    // Long messages of the MPI layer, and the first message of a group, are forwarded by the hosts.
     let by_hosts = (rendezvous || is_first) && task.offload != Offload::Host;
     let (forwarder, scheme) = match parameters.operation {
         Operation::Multisend => (task.offload, &Scheme::tree(TreeScheme::Separate)),
@@ -157,7 +156,7 @@ fn prepare<'a>(
     Ok(simulation)
 }
 
-/// How many packets a message has.
+/// The number of packets of a message.
 fn packets(message: Bytes, payload: u64) -> u64 {
     message.0.div_ceil(payload).max(1)
 }
@@ -228,8 +227,7 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             ..*task
         };
         let latency = run(&parameters, &task)?.latency;
-        latency
-            .ok_or_else(|| ModelError::Unsupported("nobody answers on an idle star of this hardware".into()))
+        latency.ok_or_else(|| ModelError::Unsupported("no reply on an idle star of this hardware".into()))
     };
     let whole = latency(Operation::Broadcast, 2)?;
     let more = latency(Operation::Multisend, 3)?.0.saturating_sub(latency(Operation::Multisend, 2)?.0);

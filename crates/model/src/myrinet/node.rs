@@ -1,4 +1,4 @@
-//! The parts of a node, and what they hand on to one another.
+//! The parts of a node, and the records that they exchange.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use crate::kernel::Server;
 pub(super) struct Node {
     /// The process.
     pub cpu: Server,
-    /// When it enters the operation, and when it returned from it, with the busy time until then.
+    /// When it enters the operation, and when it returned from it with its busy time until then.
     pub enters: Picoseconds,
     pub returned: Option<(Picoseconds, Picoseconds)>,
-    /// What it has to do before it returns: messages to send or to receive, sends to post or to wait for.
+    /// The number of tasks before it returns: messages to send or to receive, sends to post or to wait for.
     pub tasks: u32,
     /// Sends that wait for a token.
     pub unposted: VecDeque<Post>,
@@ -25,17 +25,17 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
-    /// The tokens that it has to give back, each with the work that is left; those of the process with what was sent.
+    /// The tokens to be returned, each with the remaining work; those of the process with the message that was sent.
     pub returns: VecDeque<(Option<Content>, Picoseconds)>,
-    /// What its DMA engine to the wire has to send, data and what is not data in turns.
+    /// The DMA engine to the wire, which alternates between data and control.
     pub wire: Wire,
     pub send_buffers_used: u32,
     /// Jobs that wait for a send buffer.
     pub unfetched: VecDeque<Box<Job>>,
-    /// Receive buffers that have been used, and which of them are free.
+    /// Receive buffers that have been used, and the free ones among them.
     pub slots: Vec<Slot>,
     pub free_slots: Vec<usize>,
-    /// Packets that the network holds up until there is a buffer for them: stream, child, number.
+    /// Packets blocked in the network until a buffer is free: stream, child, number.
     pub held: VecDeque<(usize, u32, u64)>,
     pub peak: Peak,
 }
@@ -46,13 +46,13 @@ pub(super) struct Wire {
     data: VecDeque<Transmission>,
     /// Acknowledgments and credits.
     control: VecDeque<Transmission>,
-    /// Whether data has left last.
+    /// Whether the last transmission was data.
     data_was_last: bool,
     pub busy: bool,
 }
 
 impl Wire {
-    /// Queues something.
+    /// Queues a transmission.
     pub fn push(&mut self, transmission: Transmission) {
         match transmission {
             Transmission::Data(_) => self.data.push_back(transmission),
@@ -60,14 +60,14 @@ impl Wire {
         }
     }
 
-    /// Takes what leaves next.
+    /// Takes the next transmission.
     pub fn pop(&mut self) -> Option<Transmission> {
         self.data_was_last = self.control.is_empty() || (!self.data.is_empty() && !self.data_was_last);
         if self.data_was_last { self.data.pop_front() } else { self.control.pop_front() }
     }
 }
 
-/// The most that a node has used of what is bounded.
+/// The peak use of bounded resources at a node.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Peak {
     pub send_tokens: u32,
@@ -79,7 +79,7 @@ pub(super) struct Peak {
 /// A packet buffer for what has been received.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
-    /// Who still needs it: the transfer to the host, and jobs.
+    /// The number of its users: the transfer to the host, and jobs.
     pub uses: u32,
     /// The node whose NIC sent the packet.
     pub from: usize,
@@ -99,13 +99,13 @@ pub(super) struct Job {
     pub stream: usize,
     pub number: u64,
     pub children: Vec<u32>,
-    /// How many of them have been served.
+    /// The number of children that have been served.
     pub served: usize,
     /// The receive buffer it lies in; `None`: it is fetched from the host.
     pub slot: Option<usize>,
 }
 
-/// Something for the wire.
+/// A transmission on the wire.
 #[derive(Debug)]
 pub(super) enum Transmission {
     Data(Box<Job>),
@@ -121,12 +121,12 @@ pub(super) enum Packet {
     Credit { from: usize, to: usize },
 }
 
-/// What a NIC tells its process.
+/// An event of GM: what a NIC notifies its process of.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Notice {
     /// A message has arrived from a node.
     Received { from: usize, content: Content, length: Bytes },
-    /// A message has been acknowledged by all, and its token comes back.
+    /// A message has been acknowledged by all, and its token is returned.
     Sent { content: Content },
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acknowledgments_and_data_leave_in_turns() {
+    fn acknowledgments_and_data_alternate() {
         let mut wire = Wire::default();
         for child in 0..3 {
             wire.push(Transmission::Ack { stream: 0, child });

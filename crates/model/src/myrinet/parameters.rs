@@ -16,17 +16,17 @@ use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key
 /// the order that such parts have, 133 cycles of the NIC's processor to a microsecond.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
-    /// What is done and timed.
+    /// The operation that is timed.
     pub operation: Operation,
-    /// Above what.
+    /// The software layer.
     pub layer: Layer,
     /// How a NIC makes the copies of a packet.
     pub replicas: Replicas,
-    /// When a NIC in the middle passes a packet on.
+    /// When an intermediate NIC forwards a packet.
     pub forwarding: Forwarding,
-    /// What keeps receivers from being flooded.
+    /// The flow control.
     pub flow: Flow,
-    /// How a NIC in the middle knows its children.
+    /// How an intermediate NIC knows its children.
     pub membership: Membership,
     /// How many destinations a message names where membership is mixed: the last of those given.
     pub named_destinations: u32,
@@ -36,7 +36,7 @@ pub struct Parameters {
     pub eager_copies: EagerCopies,
     /// How many multicasts run at once, each from a root of its own: at most as many as members.
     pub groups: u32,
-    /// How many messages each root sends, one behind the other.
+    /// How many messages each root sends, back to back.
     pub messages: u32,
     /// Average process skew: a third of the largest.
     pub skew: Picoseconds,
@@ -56,7 +56,7 @@ pub struct Parameters {
     pub eager: Bytes,
     /// CPU time of the central manager for a request or a return, besides the event. *Guess.*
     pub manager: Picoseconds,
-    /// How many messages the central manager lets be under way. *Guess.*
+    /// How many messages the central manager lets be in flight. *Guess.*
     pub manager_credits: u32,
     /// I/O bus between host memory and NIC, shared by both directions, in MB/s. *Published.*
     pub pci_mb_per_s: u64,
@@ -109,7 +109,7 @@ pub struct Parameters {
     pub receive_tokens: u32,
     /// The most packets that wait for acknowledgment in a queue that the host feeds. *Guess.*
     pub window_packets: u32,
-    /// How long a packet waits for its acknowledgment before it is sent again. *Guess.*
+    /// The retransmission timeout of a packet. *Guess.*
     pub timeout: Picoseconds,
 }
 
@@ -169,19 +169,19 @@ impl Default for Parameters {
 }
 
 const KEYS: &[Key<Parameters>] = &[
-    choice_key!("operation", operation, "what is done and timed",
+    choice_key!("operation", operation, "operation that is timed",
         ["multisend" => Operation::Multisend, "multicast" => Operation::Multicast,
          "broadcast" => Operation::Broadcast, "skew" => Operation::Skew]),
-    choice_key!("layer", layer, "above what", ["gm" => Layer::Gm, "mpi" => Layer::Mpi]),
+    choice_key!("layer", layer, "software layer", ["gm" => Layer::Gm, "mpi" => Layer::Mpi]),
     choice_key!("replicas", replicas, "how a NIC makes the copies of a packet",
         ["tokens" => Replicas::Tokens, "callback" => Replicas::Callback,
          "header-rewrite" => Replicas::HeaderRewrite]),
-    choice_key!("forwarding", forwarding, "when a NIC in the middle passes a packet on",
+    choice_key!("forwarding", forwarding, "when an intermediate NIC forwards a packet",
         ["copy-then-forward" => Forwarding::CopyThenForward,
          "copy-while-forwarding" => Forwarding::CopyWhileForwarding]),
-    choice_key!("flow", flow, "what keeps receivers from being flooded",
+    choice_key!("flow", flow, "flow control",
         ["none" => Flow::None, "fm-mc" => Flow::FmMc, "lfc" => Flow::Lfc]),
-    choice_key!("membership", membership, "how a NIC in the middle knows its children",
+    choice_key!("membership", membership, "how an intermediate NIC knows its children",
         ["posted" => Membership::Posted, "named" => Membership::Named, "mixed" => Membership::Mixed]),
     count_key!(
         "named_destinations",
@@ -195,7 +195,7 @@ const KEYS: &[Key<Parameters>] = &[
     choice_key!("eager_copies", eager_copies, "which copies the eager protocol makes",
         ["receive" => EagerCopies::Receive, "both" => EagerCopies::Both]),
     count_key!("groups", groups, 1, 1_000_000, "multicasts at once, each from a root of its own"),
-    count_key!("messages", messages, 1, 1_000_000, "messages of each root, one behind the other"),
+    count_key!("messages", messages, 1, 1_000_000, "messages of each root, back to back"),
     span_key!("skew_us", skew, "average process skew, a third of the largest"),
     share_key!("loss", loss, "probability that a packet is lost"),
     span_key!("host_post_us", host_post, "CPU time to post a send"),
@@ -210,7 +210,7 @@ const KEYS: &[Key<Parameters>] = &[
         manager_credits,
         1,
         1_000_000,
-        "messages that the central manager lets be under way"
+        "messages that the central manager lets be in flight"
     ),
     positive_rate_key!("pci_mb_per_s", pci_mb_per_s, "I/O bus, shared by both directions"),
     span_key!("pci_setup_us", pci_setup, "time to start a transfer over the I/O bus"),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_what_does() {
+    fn an_invalid_value_is_rejected_with_what_is_expected() {
         let error = |key, value| Parameters::default().set_key(key, value).unwrap_err().to_string();
         assert_eq!(error("loss", "1"), "invalid value loss=1: expected a share from 0 to 0.9");
         assert_eq!(error("flow", "credit"), "invalid value flow=credit: expected one of none, fm-mc, lfc");

@@ -1,6 +1,6 @@
-//! What the model leaves open, each a named choice.
+//! The policies of the model.
 
-/// What is done and timed.
+/// The operation that is timed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Operation {
     /// The root sends to every destination itself: until its process knows that the last one has acknowledged. The
@@ -16,7 +16,7 @@ pub enum Operation {
     Skew,
 }
 
-/// Above what.
+/// The software layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layer {
     /// GM: data lies where it was received.
@@ -29,7 +29,7 @@ pub enum Layer {
 /// How a NIC makes the copies of a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Replicas {
-    /// A send token a child: each fetches and sends the packet by itself, and is given back by itself.
+    /// One send token per child: each fetches and sends the packet, and is returned, on its own.
     Tokens,
     /// When a transmission ends, its callback rewrites the header and queues the packet again. *Published.*
     #[default]
@@ -38,7 +38,7 @@ pub enum Replicas {
     HeaderRewrite,
 }
 
-/// When a NIC in the middle passes a packet on.
+/// When an intermediate NIC forwards a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Forwarding {
     /// Once it is in host memory. *Published.*
@@ -48,10 +48,10 @@ pub enum Forwarding {
     CopyWhileForwarding,
 }
 
-/// What keeps receivers from being flooded.
+/// The flow control.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// Nothing: a packet without a receive token is not accepted, and repeated. *Published.*
+    /// None: a packet without a receive token is refused, and retransmitted. *Published.*
     #[default]
     None,
     /// FM/MC: a root asks one central manager, a process, for a credit before each message; every receiver tells the
@@ -62,13 +62,13 @@ pub enum Flow {
     Lfc,
 }
 
-/// How a NIC in the middle knows its children.
+/// How an intermediate NIC knows its children.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Membership {
     /// From its group table, posted before.
     #[default]
     Posted,
-    /// From the header, which names everybody below.
+    /// From the header, which names all members below.
     Named,
     /// From its group table, and for the last `named_destinations` members from the header.
     Mixed,

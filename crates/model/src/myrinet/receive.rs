@@ -8,7 +8,7 @@ use super::simulation::{Event, Simulation};
 use super::stream::Content;
 
 impl Simulation<'_> {
-    /// The last byte of a packet has arrived. A data packet needs a packet buffer: until there is one, the network holds it up.
+    /// The last byte of a packet has arrived. A data packet needs a packet buffer: until one is free, the packet is blocked in the network.
     pub fn arrived(&mut self, packet: Packet) {
         let work = self.parameters.nic_ack_receive;
         match packet {
@@ -27,7 +27,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes a packet into a buffer to look at it; whether there was one.
+    /// Takes a buffer for a packet and starts to process it; returns whether a buffer was free.
     fn buffer(&mut self, stream: usize, child: u32, number: u64) -> bool {
         let (from, to) = (self.streams[stream].from, self.streams[stream].children[child as usize].node);
         let slot = self.take_slot(to, from);
@@ -72,12 +72,12 @@ impl Simulation<'_> {
         }
     }
 
-    /// A packet has been looked at: it is accepted if it is the next one, and a message's first if there is a receive token.
+    /// The NIC has processed a packet: it is accepted if it is in order, and the first packet of a message if there is a receive token.
     pub fn received(&mut self, stream: usize, child: u32, number: u64, slot: usize) {
         let state = self.streams[stream].children[child as usize];
         let node = state.node;
         if number < state.expected {
-            // Its acknowledgment may be lost. What is still being moved will be acknowledged.
+            // Its acknowledgment may be lost. Packets still in transfer will be acknowledged later.
             if number < state.copied {
                 self.acknowledge(stream, child);
             }
@@ -94,7 +94,7 @@ impl Simulation<'_> {
             return;
         }
         self.streams[stream].children[child as usize].expected += 1;
-        // What is parked may be next now.
+        // A parked packet may be the next now.
         self.unpark(node);
         if self.parameters.forwarding == Forwarding::CopyWhileForwarding {
             self.forward(stream, node, number, slot);
@@ -103,12 +103,12 @@ impl Simulation<'_> {
         self.bus(node, length, Event::Copied { stream, child, slot });
     }
 
-    /// Takes a receive token for the message that begins with a packet, where one does. Messages between processes about
-    /// messages are small and have tokens of their own.
+    /// Takes a receive token for the message that begins with a packet, where one does. Control messages are small and
+    /// have tokens of their own.
     fn find_token(&mut self, stream: usize, number: u64, node: usize) -> bool {
-        let parcel = self.streams[stream].parcel(number);
-        let Content::Data { group, message } = parcel.content else { return true };
-        if parcel.first != number {
+        let queued_message = self.streams[stream].queued_message(number);
+        let Content::Data { group, message } = queued_message.content else { return true };
+        if queued_message.first != number {
             return true;
         }
         let used = &mut self.nodes[node].receive_tokens_used;
@@ -119,16 +119,16 @@ impl Simulation<'_> {
         let used = *used;
         let peak = &mut self.nodes[node].peak.receive_tokens;
         *peak = used.max(*peak);
-        // The process needs its buffer; and so does the NIC, for what it may have to send again.
+        // The process needs its buffer; and so does the NIC, for retransmissions.
         let repeats = self.forwards(stream, node).is_some() && self.parameters.flow != Flow::Lfc;
         self.holds.insert((node, group, message), 1 + u32::from(repeats));
         true
     }
 
-    /// Somebody no longer needs the receive buffer of a message.
+    /// One user of the receive buffer of a message is done.
     pub fn release_message(&mut self, node: usize, group: u32, message: u32) {
         let key = (node, group, message);
-        let holds = self.holds.get_mut(&key).expect("a message is held until all have let it go");
+        let holds = self.holds.get_mut(&key).expect("a message is held until its last user is done");
         *holds -= 1;
         if *holds == 0 {
             self.holds.remove(&key);
@@ -146,10 +146,10 @@ impl Simulation<'_> {
     /// Queues an accepted packet to the children of its group, out of its receive buffer.
     fn forward(&mut self, stream: usize, node: usize, number: u64, slot: usize) {
         let Some(group) = self.forwards(stream, node) else { return };
-        let parcel = *self.streams[stream].parcel(number);
+        let queued_message = *self.streams[stream].queued_message(number);
         let queue = self.queue(group, node);
-        if parcel.first == number {
-            self.extend(queue, parcel.content, parcel.length);
+        if queued_message.first == number {
+            self.extend(queue, queued_message.content, queued_message.length);
         }
         let mut work = self.parameters.nic_forward;
         for job in self.jobs(queue, Some(slot)) {
@@ -160,7 +160,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A packet is in host memory: it is passed on, acknowledged, and with the last one the process is told.
+    /// A packet is in host memory: it is forwarded and acknowledged, and after the last packet of a message the process is notified.
     pub fn copied(&mut self, stream: usize, child: u32, slot: usize) {
         let state = &mut self.streams[stream].children[child as usize];
         let (node, number) = (state.node, state.copied);
@@ -171,10 +171,11 @@ impl Simulation<'_> {
             self.forward(stream, node, number, slot);
         }
         self.acknowledge(stream, child);
-        let parcel = *self.streams[stream].parcel(number);
-        if parcel.end == number + 1 {
+        let queued_message = *self.streams[stream].queued_message(number);
+        if queued_message.end == number + 1 {
             let from = self.streams[stream].from;
-            let notice = Notice::Received { from, content: parcel.content, length: parcel.length };
+            let notice =
+                Notice::Received { from, content: queued_message.content, length: queued_message.length };
             self.nic(node, self.parameters.nic_event, Event::Raised { node, notice });
         }
         self.release_slot(node, slot);

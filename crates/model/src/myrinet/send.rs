@@ -5,14 +5,14 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::node::{Job, Notice, Packet, Post, Transmission};
 use super::policies::{Flow, Replicas};
-use super::simulation::{EVENT, Event, SILENT_MAX, Simulation};
+use super::simulation::{EVENT, Event, Simulation, TIMEOUTS_MAX};
 use super::stream::{Content, Stream};
 
-/// What the NIC's processor does of its housekeeping before it looks for packets again.
+/// The time slice of housekeeping on the NIC's processor, between which packets are served.
 const PIECE: Picoseconds = Picoseconds(1_000_000);
 
 impl Simulation<'_> {
-    /// A send event has reached the NIC: it becomes a token, or a token a child.
+    /// A send event has reached the NIC: it becomes a token, or one token per child.
     pub fn posted(&mut self, node: usize, post: Post) {
         let parameters = self.parameters;
         let mut work = parameters.nic_send_event + self.posted_name_work(post.stream);
@@ -27,10 +27,10 @@ impl Simulation<'_> {
         self.post_done(node, post);
     }
 
-    /// A token stands in its queue.
+    /// A token has been queued.
     pub fn token_made(&mut self, post: Post) {
         self.extend(post.stream, post.content, post.length);
-        self.pump(post.stream);
+        self.fill_window(post.stream);
     }
 
     /// Queues a message in a stream.
@@ -39,8 +39,8 @@ impl Simulation<'_> {
         self.streams[stream].push(content, length, packets);
     }
 
-    /// Begins to send what the window of a stream lets out.
-    fn pump(&mut self, stream: usize) {
+    /// Starts to send packets as far as the window of a stream allows.
+    fn fill_window(&mut self, stream: usize) {
         let window = self.parameters.window_packets as usize;
         while self.streams[stream].next() < self.streams[stream].end()
             && self.streams[stream].outstanding() < window
@@ -51,7 +51,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The jobs that send the next packet of a stream to all its children: one, or with tokens one a child.
+    /// The jobs that send the next packet of a stream to all its children: one, or with tokens one per child.
     pub fn jobs(&mut self, stream: usize, slot: Option<usize>) -> Vec<Job> {
         let children = 0..self.streams[stream].children.len() as u32;
         let shares: Vec<Vec<u32>> = match self.parameters.replicas {
@@ -63,7 +63,7 @@ impl Simulation<'_> {
         shares.into_iter().map(job).collect()
     }
 
-    /// Fetches the packet of a job from host memory, once there is a send buffer for it.
+    /// Fetches the packet of a job from host memory, as soon as a send buffer is free.
     fn fetch(&mut self, job: Box<Job>) {
         let from = self.streams[job.stream].from;
         let node = &mut self.nodes[from];
@@ -79,18 +79,18 @@ impl Simulation<'_> {
 
     /// The payload of a packet.
     pub fn payload_of(&self, stream: usize, number: u64) -> Bytes {
-        let parcel = self.streams[stream].parcel(number);
+        let queued_message = self.streams[stream].queued_message(number);
         let most = self.payload(stream);
-        Bytes(most.min(parcel.length.0 - (number - parcel.first) * most))
+        Bytes(most.min(queued_message.length.0 - (number - queued_message.first) * most))
     }
 
-    /// A packet is in its send buffer: header and record are made.
+    /// A packet is in its send buffer: the NIC makes header and record.
     pub fn fetched(&mut self, job: Box<Job>) {
         let work = self.parameters.nic_send + self.name_work(job.stream, job.children[0]);
         self.nic(self.streams[job.stream].from, work, Event::Prepared(job));
     }
 
-    /// The header of a job is made for its next child: it may go, where the child has room for it.
+    /// The header of a job is ready for its next child: the packet is sent, if flow control allows it.
     pub fn prepared(&mut self, job: Box<Job>) {
         let from = self.streams[job.stream].from;
         if let Some(job) = self.take_credit(job) {
@@ -104,14 +104,14 @@ impl Simulation<'_> {
         self.nic(self.streams[job.stream].from, work, Event::Prepared(job));
     }
 
-    /// Queues something for the wire.
+    /// Queues a transmission.
     pub fn transmit(&mut self, node: usize, transmission: Transmission) {
         self.nodes[node].wire.push(transmission);
-        self.kick(node);
+        self.start_transmission(node);
     }
 
-    /// Begins the next transmission where none is under way.
-    fn kick(&mut self, node: usize) {
+    /// Starts the next transmission, if the wire is idle.
+    fn start_transmission(&mut self, node: usize) {
         let wire = &mut self.nodes[node].wire;
         if wire.busy {
             return;
@@ -149,7 +149,7 @@ impl Simulation<'_> {
         self.events.schedule(leaves, Event::Left { node, job });
     }
 
-    /// A packet has left: its job goes on with the next child, or is done.
+    /// A packet has left: its job continues with the next child, or is done.
     pub fn left(&mut self, node: usize, job: Option<Box<Job>>) {
         self.nodes[node].wire.busy = false;
         if let Some(job) = job {
@@ -159,7 +159,7 @@ impl Simulation<'_> {
                 self.job_done(node, &job);
             }
         }
-        self.kick(node);
+        self.start_transmission(node);
     }
 
     fn job_done(&mut self, node: usize, job: &Job) {
@@ -175,56 +175,56 @@ impl Simulation<'_> {
         }
     }
 
-    /// An acknowledgment has been taken: what everybody has gives its token or its receive buffer back.
+    /// An acknowledgment has been processed: messages that all children have acknowledged release their token or receive buffer.
     pub fn acknowledged(&mut self, stream: usize, child: u32, below: u64) {
         let node = self.streams[stream].from;
         let relays = self.streams[stream].relays;
         let ends = self.streams[stream].ends(child as usize, below);
         let sent = self.streams[stream].acknowledge(child as usize, below);
         if self.parameters.replicas == Replicas::Tokens {
-            // The tokens that the NIC has made itself.
+            // The tokens that the NIC has created itself.
             let own = if relays { ends } else { ends - sent.len() };
             for _ in 0..own {
-                self.give_back(node, None);
+                self.return_token(node, None);
             }
         }
         for content in sent {
             match content {
-                // LFC has let it go as soon as its process had it: nothing is sent again.
+                // LFC releases it as soon as its process has it: nothing is retransmitted.
                 Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
                 Content::Data { group, message } if relays => self.release_message(node, group, message),
-                _ => self.give_back(node, Some(content)),
+                _ => self.return_token(node, Some(content)),
             }
         }
         if !relays {
-            self.pump(stream);
+            self.fill_window(stream);
         }
     }
 
-    /// Has a token given back, to the process if it is the token of what that has sent.
-    fn give_back(&mut self, node: usize, content: Option<Content>) {
+    /// Returns a token, to the process if it is the token of a message that the process has sent.
+    fn return_token(&mut self, node: usize, content: Option<Content>) {
         self.nodes[node].returns.push_back((content, self.parameters.nic_sent));
         if self.nodes[node].returns.len() == 1 {
-            self.keep_house(node);
+            self.run_housekeeping(node);
         }
     }
 
-    /// Works on the token that is given back first. Between two pieces others have their turn.
-    fn keep_house(&mut self, node: usize) {
+    /// Works for one time slice on the first token to be returned. Other requests are served between slices.
+    fn run_housekeeping(&mut self, node: usize) {
         if let Some((_, left)) = self.nodes[node].returns.front_mut() {
             let piece = (*left).min(PIECE);
             *left = *left - piece;
-            self.nic(node, piece, Event::HouseKept(node));
+            self.nic(node, piece, Event::HousekeepingDone(node));
         }
     }
 
-    /// A piece of that is done, and perhaps it was the last.
-    pub fn house_kept(&mut self, node: usize) {
+    /// A time slice of housekeeping is done.
+    pub fn housekeeping_done(&mut self, node: usize) {
         let returns = &mut self.nodes[node].returns;
         if let Some((Some(content), _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
             self.bus(node, EVENT, Event::Noticed { node, notice: Notice::Sent { content } });
         }
-        self.keep_house(node);
+        self.run_housekeeping(node);
     }
 
     fn start_timer(&mut self, stream: usize) {
@@ -235,7 +235,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The timer of a stream has run out: what is overdue is sent again, and everything behind it, to whom it is missing.
+    /// The retransmission timer of a stream has expired: go-back-N to the children that have not acknowledged.
     pub fn timed_out(&mut self, stream: usize) {
         self.streams[stream].timed = false;
         if let Some(left) = self.streams[stream].oldest() {
@@ -245,9 +245,9 @@ impl Simulation<'_> {
                 self.events.schedule(due, Event::TimedOut(stream));
                 return;
             }
-            self.streams[stream].silent += 1;
-            if self.streams[stream].silent > SILENT_MAX {
-                self.given_up = true;
+            self.streams[stream].timeouts += 1;
+            if self.streams[stream].timeouts > TIMEOUTS_MAX {
+                self.aborted = true;
                 return;
             }
             for (number, children) in self.streams[stream].overdue() {

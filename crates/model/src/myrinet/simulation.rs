@@ -1,4 +1,4 @@
-//! Everything that there is in a run, and what happens to it.
+//! The state of a run, and its events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,19 +17,19 @@ use super::tree::{Tree, members};
 use crate::kernel::{EventQueue, Network, Server};
 use crate::task::Task;
 
-/// A stream's timer may run out so often without an acknowledgment before the run is given up.
-pub(super) const SILENT_MAX: u32 = 64;
+/// The number of successive timeouts of a stream without an acknowledgment after which the run is aborted.
+pub(super) const TIMEOUTS_MAX: u32 = 64;
 
-/// Where a run ends whatever is left: 19 minutes.
+/// The time limit of a run: 19 minutes.
 const TIME_MAX: Picoseconds = Picoseconds(1 << 50);
 
-/// What the NIC writes into host memory to raise an event.
+/// The size of an event record that the NIC writes into host memory.
 pub(super) const EVENT: Bytes = Bytes(16);
 
 const LOSS_STREAM: u128 = 0x6c6f_7373;
 const SKEW_STREAM: u128 = 0x736b_6577;
 
-/// What happens. A stage is named for what has just been done.
+/// An event. It is named after the stage that has completed.
 #[derive(Debug)]
 pub(super) enum Event {
     Entered(usize),
@@ -44,7 +44,7 @@ pub(super) enum Event {
     Copied { stream: usize, child: u32, slot: usize },
     Made { node: usize, transmission: Transmission },
     Acknowledged { stream: usize, child: u32, below: u64 },
-    HouseKept(usize),
+    HousekeepingDone(usize),
     Credited { from: usize, to: usize },
     Raised { node: usize, notice: Notice },
     Noticed { node: usize, notice: Notice },
@@ -53,14 +53,14 @@ pub(super) enum Event {
     TimedOut(usize),
 }
 
-/// What is counted.
+/// The counters of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
     pub retransmissions: u64,
     pub lost: u64,
     /// Packets for which there was no receive token.
     pub refused: u64,
-    /// Packets that the network held up.
+    /// Packets that were blocked in the network.
     pub held: u64,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct Simulation<'a> {
     pub parameters: &'a Parameters,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub forwarder: Offload,
-    /// Whether a message between hosts is asked for first.
+    /// Whether messages between hosts use a rendezvous.
     pub rendezvous: bool,
-    /// Whether processes make the group before they return.
+    /// Whether processes create the group before they return.
     pub makes_group: bool,
     pub message: Bytes,
     pub hosts: Vec<HostId>,
@@ -85,19 +85,19 @@ pub(super) struct Simulation<'a> {
     pub streams: Vec<Stream>,
     connections: BTreeMap<(usize, usize), usize>,
     queues: BTreeMap<(u32, usize), usize>,
-    /// Who still needs the receive buffer of a message at a node: node, group, message.
+    /// The number of users of the receive buffer of a message: by node, group, message.
     pub holds: BTreeMap<(usize, u32, u32), u32>,
-    /// Rendezvous: the children of a node that are still to be served.
+    /// Rendezvous: the children of a node that have not been served.
     pub unserved: BTreeMap<(usize, u32, u32), VecDeque<usize>>,
     pub credits: Option<BufferCredits>,
     pub manager: Option<Manager>,
-    /// Messages that leaves of each group still have to receive.
+    /// The number of messages that the leaves of each group have not received.
     pub missing: Vec<u64>,
-    /// What the operation still waits for.
+    /// The number of completions that the operation waits for.
     pub awaited: u64,
     pub delivered: Picoseconds,
     pub completed: Option<Picoseconds>,
-    pub given_up: bool,
+    pub aborted: bool,
     pub counts: Counts,
     /// Packets as they reach host memory: node, stream, number.
     #[cfg(test)]
@@ -144,7 +144,7 @@ impl<'a> Simulation<'a> {
             },
             delivered: Picoseconds::ZERO,
             completed: None,
-            given_up: false,
+            aborted: false,
             counts: Counts::default(),
             #[cfg(test)]
             journal: Vec::new(),
@@ -155,8 +155,8 @@ impl<'a> Simulation<'a> {
         simulation
     }
 
-    /// Lets the processes enter: the first root at once, each other so much later as it computes. It draws from a span of
-    /// three times the average skew around 0, and computes as long as it draws if that is not negative.
+    /// Schedules the entry of the processes: the first root at once, each other after its computation. The duration is drawn
+    /// uniformly from a range of three times the average skew around 0; negative draws count as 0.
     fn enter(&mut self, seed: u64) {
         let mut random = Pcg64::new(u128::from(seed), SKEW_STREAM);
         let messages = self.parameters.groups * self.parameters.messages;
@@ -165,31 +165,31 @@ impl<'a> Simulation<'a> {
             if index > 0 && self.parameters.operation == Operation::Skew && span > 0 {
                 node.enters = Picoseconds(random.random_range(0..span).saturating_sub(span / 2));
             }
-            // To send for the group of which it is the root, to receive for the others.
+            // A process sends for the group of which it is the root, and receives for the others.
             node.tasks = messages;
             self.events.schedule(node.enters, Event::Entered(index));
         }
     }
 
-    /// Lets everything happen until the operation is complete, nothing is left, or the run is given up.
+    /// Runs until the operation is complete, no event is left, or the run is aborted.
     pub fn run(&mut self) {
         while self.completed.is_none()
-            && !self.given_up
+            && !self.aborted
             && let Some(event) = self.events.advance()
         {
-            self.happen(event);
+            self.process(event);
         }
     }
 
-    /// Lets everything happen that is left after that.
+    /// Processes the events after the end of the operation.
     #[cfg(test)]
     pub fn drain(&mut self) {
         while let Some(event) = self.events.advance() {
-            self.happen(event);
+            self.process(event);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn process(&mut self, event: Event) {
         match event {
             Event::Entered(node) => self.entered(node),
             Event::Posted { node, post } => self.posted(node, post),
@@ -203,7 +203,7 @@ impl<'a> Simulation<'a> {
             Event::Copied { stream, child, slot } => self.copied(stream, child, slot),
             Event::Made { node, transmission } => self.transmit(node, transmission),
             Event::Acknowledged { stream, child, below } => self.acknowledged(stream, child, below),
-            Event::HouseKept(node) => self.house_kept(node),
+            Event::HousekeepingDone(node) => self.housekeeping_done(node),
             Event::Credited { from, to } => self.credited(from, to),
             Event::Raised { node, notice } => self.bus(node, EVENT, Event::Noticed { node, notice }),
             Event::Noticed { node, notice } => self.noticed(node, notice),
@@ -213,45 +213,45 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Something that the operation waits for has happened.
-    pub fn arrived_at_end(&mut self) {
+    /// Counts a completion that the operation waits for.
+    pub fn count_down(&mut self) {
         self.awaited -= 1;
         if self.awaited == 0 {
             self.completed = Some(self.events.now());
         }
     }
 
-    /// Has the process of a node work, then something happen.
+    /// Schedules an event after work of a node's process.
     pub fn cpu(&mut self, node: usize, work: Picoseconds, event: Event) {
         self.serve(node, |node| &mut node.cpu, work, event);
     }
 
-    /// Has the processor of a NIC work, then something happen.
+    /// Schedules an event after work of a NIC's processor.
     pub fn nic(&mut self, node: usize, work: Picoseconds, event: Event) {
         self.serve(node, |node| &mut node.processor, work, event);
     }
 
-    /// Has something moved between host and NIC, then something happen.
+    /// Schedules an event after a transfer between host and NIC.
     pub fn bus(&mut self, node: usize, length: Bytes, event: Event) {
         let work = self.parameters.pci_setup + length.time_at(self.parameters.pci_mb_per_s);
         self.serve(node, |node| &mut node.bus, work, event);
     }
 
     fn serve(&mut self, node: usize, part: fn(&mut Node) -> &mut Server, work: Picoseconds, event: Event) {
-        if self.given_up {
+        if self.aborted {
             return;
         }
         let done = part(&mut self.nodes[node]).serve(self.events.now(), work.min(TIME_MAX));
         self.events.schedule(done, event);
-        self.given_up |= done > TIME_MAX;
+        self.aborted |= done > TIME_MAX;
     }
 
-    /// So many times a span, as far as a run can last.
+    /// `count` times a span, bounded by the time limit.
     pub fn times(count: u64, span: Picoseconds) -> Picoseconds {
         Picoseconds(count.saturating_mul(span.0)).min(TIME_MAX)
     }
 
-    /// Puts a packet on the wire; when it begins and ends to leave, and when it has arrived unless it is lost.
+    /// Sends a packet; returns when it starts and ends to leave, and when it has arrived unless it is lost.
     pub fn wire(
         &mut self,
         from: usize,
@@ -260,7 +260,7 @@ impl<'a> Simulation<'a> {
     ) -> (Picoseconds, Picoseconds, Option<Picoseconds>) {
         let route = self.finder.route(self.hosts[from], self.hosts[to]);
         let transit = self.network.send_along(self.events.now(), &route, length);
-        self.given_up |= transit.tail > TIME_MAX;
+        self.aborted |= transit.tail > TIME_MAX;
         let loss_ppm = (self.parameters.loss * 1e6).round() as u32;
         let lost = loss_ppm > 0 && self.loss.random_range(0..1_000_000) < loss_ppm;
         self.counts.lost += u64::from(lost);
@@ -290,24 +290,24 @@ impl<'a> Simulation<'a> {
         self.streams[stream].group.map(|group| &self.trees[group as usize])
     }
 
-    /// How many names the header of a packet to a child of a stream carries.
+    /// The number of destination names in the header of a packet to a child of a stream.
     pub fn names(&self, stream: usize, child: u32) -> u64 {
         let node = self.streams[stream].children[child as usize].node;
         self.tree(stream).map_or(0, |tree| u64::from(tree.names[node]))
     }
 
-    /// NIC time for these names.
+    /// The NIC time for these names.
     pub fn name_work(&self, stream: usize, child: u32) -> Picoseconds {
         Self::times(self.names(stream, child), self.parameters.nic_destination)
     }
 
-    /// NIC time for the names that come with a send event.
+    /// The NIC time for the names in a send event.
     pub fn posted_name_work(&self, stream: usize) -> Picoseconds {
         let names = self.tree(stream).map_or(0, |tree| tree.names[self.streams[stream].from]);
         Self::times(u64::from(names), self.parameters.nic_destination)
     }
 
-    /// The most payload of the packets of a stream: names take their room.
+    /// The maximum payload of the packets of a stream. Names reduce it.
     pub fn payload(&self, stream: usize) -> u64 {
         let names = self.tree(stream).map_or(0, Tree::names_max);
         self.parameters.packet.0 - self.parameters.destination.0 * names

@@ -4,31 +4,31 @@ use std::collections::VecDeque;
 
 use treecast_terms::{Bytes, Picoseconds};
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Content {
     /// A message of a group.
     Data { group: u32, message: u32 },
-    /// The last leaf's word to the root that it has the last message.
+    /// The last leaf's reply to the root that it has the last message.
     Answer { group: u32 },
-    /// Rendezvous: here is a message for you.
+    /// Rendezvous: request to send.
     Ready { group: u32, message: u32 },
-    /// Rendezvous: send it.
+    /// Rendezvous: clear to send.
     Clear { group: u32, message: u32 },
-    /// To the central manager: may I send?
+    /// To the central manager: request for a credit.
     CreditRequest { group: u32, message: u32 },
-    /// From the central manager: send.
+    /// From the central manager: grant of a credit.
     CreditGrant { group: u32, message: u32 },
-    /// To the central manager: I have taken it.
+    /// To the central manager: return of a credit by a receiver.
     CreditReturn { group: u32, message: u32 },
 }
 
 /// A message in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parcel {
+pub(super) struct QueuedMessage {
     pub content: Content,
     pub length: Bytes,
-    /// Number of its first packet, and of the one behind its last.
+    /// The number of its first packet, and one more than that of its last.
     pub first: u64,
     pub end: u64,
 }
@@ -43,7 +43,7 @@ pub(super) struct Child {
     pub expected: u64,
     /// At the receiver: everything below this number is in host memory.
     pub copied: u64,
-    /// At the receiver: whether an acknowledgment is on its way to the wire. It will tell of all that is copied by then.
+    /// At the receiver: whether an acknowledgment is queued. When it is sent, it acknowledges all packets copied by then.
     pub acknowledging: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Child {
 struct Record {
     /// Children that have not acknowledged it.
     missing: u32,
-    /// Jobs that send it and are not done.
+    /// Jobs that are still sending it.
     jobs: u32,
     /// When it has left last.
     left: Picoseconds,
@@ -64,19 +64,19 @@ pub(super) struct Stream {
     pub from: usize,
     /// The group whose queue it is.
     pub group: Option<u32>,
-    /// Whether it takes its packets from another stream as they arrive, and not from the host.
+    /// Whether it forwards the packets of another stream as they arrive; otherwise it sends from the host.
     pub relays: bool,
     pub children: Vec<Child>,
-    parcels: Vec<Parcel>,
-    /// How many parcels everybody has acknowledged.
+    messages: Vec<QueuedMessage>,
+    /// The number of messages that all children have acknowledged.
     completed: usize,
-    /// Numbers: acknowledged by all below `base`, sent below `base + records.len()`.
+    /// Packets below `base` are acknowledged by all children, those below `base + records.len()` are sent.
     base: u64,
     records: VecDeque<Record>,
     /// Whether its timer runs.
     pub timed: bool,
-    /// How often the timer has run out since somebody acknowledged.
-    pub silent: u32,
+    /// The number of timeouts since the last acknowledgment.
+    pub timeouts: u32,
 }
 
 impl Stream {
@@ -87,24 +87,24 @@ impl Stream {
             group,
             relays,
             children: children.iter().map(child).collect(),
-            parcels: Vec::new(),
+            messages: Vec::new(),
             completed: 0,
             base: 0,
             records: VecDeque::new(),
             timed: false,
-            silent: 0,
+            timeouts: 0,
         }
     }
 
-    /// Queues a message of so many packets.
+    /// Queues a message of `packets` packets.
     pub fn push(&mut self, content: Content, length: Bytes, packets: u64) {
         let first = self.end();
-        self.parcels.push(Parcel { content, length, first, end: first + packets });
+        self.messages.push(QueuedMessage { content, length, first, end: first + packets });
     }
 
-    /// The number behind the last packet that is queued.
+    /// One more than the number of the last packet that is queued.
     pub fn end(&self) -> u64 {
-        self.parcels.last().map_or(0, |parcel| parcel.end)
+        self.messages.last().map_or(0, |queued_message| queued_message.end)
     }
 
     /// The number of the packet that is sent next.
@@ -112,17 +112,17 @@ impl Stream {
         self.base + self.records.len() as u64
     }
 
-    /// How many packets have been sent and not been acknowledged by all.
+    /// The number of packets that are sent and not acknowledged by all children.
     pub fn outstanding(&self) -> usize {
         self.records.len()
     }
 
     /// The message that a packet belongs to.
-    pub fn parcel(&self, number: u64) -> &Parcel {
-        &self.parcels[self.parcels.partition_point(|parcel| parcel.end <= number)]
+    pub fn queued_message(&self, number: u64) -> &QueuedMessage {
+        &self.messages[self.messages.partition_point(|queued_message| queued_message.end <= number)]
     }
 
-    /// Records the next packet as sent by so many jobs; its number.
+    /// Records the next packet as sent by `jobs` jobs; returns its number.
     pub fn record(&mut self, jobs: u32) -> u64 {
         let number = self.next();
         let missing = self.children.len() as u32;
@@ -132,20 +132,20 @@ impl Stream {
 
     /// A job of a packet is done: its last copy has left.
     pub fn left(&mut self, number: u64, now: Picoseconds) {
-        // Acknowledged by all, it has no record any more.
+        // A packet that all children have acknowledged has no record.
         if let Some(record) = number.checked_sub(self.base).and_then(|at| self.records.get_mut(at as usize)) {
             record.jobs -= 1;
             record.left = now;
         }
     }
 
-    /// How many messages end for a child where it acknowledges everything below a number.
+    /// The number of messages that a child completes by acknowledging everything below a number.
     pub fn ends(&self, child: usize, below: u64) -> usize {
-        let ended = |below| self.parcels.partition_point(|parcel| parcel.end <= below);
+        let ended = |below| self.messages.partition_point(|queued_message| queued_message.end <= below);
         ended(below).saturating_sub(ended(self.children[child].acked))
     }
 
-    /// A child acknowledges everything below a number. The messages that with this everybody has.
+    /// A child acknowledges everything below a number. Returns the messages that all children have acknowledged by this.
     pub fn acknowledge(&mut self, child: usize, below: u64) -> Vec<Content> {
         let acked = self.children[child].acked;
         if below <= acked {
@@ -155,23 +155,24 @@ impl Stream {
             self.records[(number - self.base) as usize].missing -= 1;
         }
         self.children[child].acked = below;
-        self.silent = 0;
+        self.timeouts = 0;
         while self.records.front().is_some_and(|record| record.missing == 0) {
             self.records.pop_front();
             self.base += 1;
         }
-        let done = self.parcels[self.completed..].partition_point(|parcel| parcel.end <= self.base);
-        let contents = self.parcels[self.completed..self.completed + done].iter();
+        let done =
+            self.messages[self.completed..].partition_point(|queued_message| queued_message.end <= self.base);
+        let contents = self.messages[self.completed..self.completed + done].iter();
         self.completed += done;
-        contents.map(|parcel| parcel.content).collect()
+        contents.map(|queued_message| queued_message.content).collect()
     }
 
-    /// When the oldest packet without all its acknowledgments has left; `None` where it is still being sent.
+    /// When the oldest unacknowledged packet left; `None` while it is being sent.
     pub fn oldest(&self) -> Option<Picoseconds> {
         self.records.front().filter(|record| record.jobs == 0).map(|record| record.left)
     }
 
-    /// What is to be sent again: every packet not yet acknowledged and not just being sent, and to whom.
+    /// The packets to retransmit, each with its children: all that are not acknowledged and not being sent.
     pub fn overdue(&mut self) -> Vec<(u64, Vec<u32>)> {
         let mut overdue = Vec::new();
         for (number, record) in (self.base..).zip(&mut self.records) {
@@ -214,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn only_who_did_not_acknowledge_gets_a_packet_again_and_those_behind_it() {
+    fn only_children_that_did_not_acknowledge_get_retransmissions() {
         let mut stream = stream();
         stream.acknowledge(0, 3);
         stream.acknowledge(1, 1);
         assert_eq!(stream.overdue(), [(0, vec![2]), (1, vec![1, 2]), (2, vec![1, 2])]);
-        // What is being sent is not sent a second time.
+        // A packet that is being sent is not retransmitted.
         assert_eq!(stream.overdue(), []);
         assert_eq!(stream.oldest(), None);
     }

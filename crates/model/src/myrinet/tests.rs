@@ -229,11 +229,11 @@ proptest! {
         let mut received = vec![0; hosts as usize];
         for (&(node, stream), &count) in &next {
             prop_assert_eq!(simulation.streams[stream].end(), count);
-            let is_data = |number| matches!(simulation.streams[stream].parcel(number).content, stream::Content::Data { .. });
-            let parcels = (0..count).filter(|&number| {
-                is_data(number) && simulation.streams[stream].parcel(number).first == number
+            let is_data = |number| matches!(simulation.streams[stream].queued_message(number).content, stream::Content::Data { .. });
+            let messages = (0..count).filter(|&number| {
+                is_data(number) && simulation.streams[stream].queued_message(number).first == number
             });
-            received[node] += parcels.count() as u32;
+            received[node] += messages.count() as u32;
         }
         for (node, &received) in received.iter().enumerate() {
             let own = u32::from(simulation.trees.iter().any(|tree| tree.root == node));
@@ -348,7 +348,7 @@ fn the_central_manager_has_a_greater_share_the_more_nodes_there_are() {
     let sizes = [8, 16, 32, 64];
     let shares = sizes.map(|hosts| value(&outcome("fm-mc", hosts), "manager_utilization"));
     assert!(shares.windows(2).all(|pair| pair[0] < pair[1]), "{shares:?}");
-    // The fewer credits it has, the fewer messages are under way.
+    // The fewer credits it has, the fewer messages are in flight.
     let credits = |credits: u32| {
         let settings = format!("groups=4,messages=2,flow=fm-mc,manager_credits={credits}");
         Case::new(8, "binomial", &settings).latency(Offload::Nic, 64)

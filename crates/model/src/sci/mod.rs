@@ -21,11 +21,11 @@
 
 mod links;
 mod parameters;
+mod path;
 mod process;
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod way;
 
 use treecast_fabric::{Grid, Routing};
 use treecast_plan::{PACKETS_MAX, PlanOptions, WormKind, plan};

@@ -1,10 +1,10 @@
-//! The process of a node: its CPU copies, and stalls where too much is outstanding.
+//! The process of a node: its CPU copies, and stalls when too many transactions are outstanding.
 
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::parameters::Parameters;
 
-/// How a message is cut: what it is written in, one transaction each.
+/// The segmentation of a message into pieces, one transaction each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pieces {
     message: Bytes,
@@ -17,17 +17,17 @@ impl Pieces {
         Self { message, flag: parameters.flag, data: parameters.data }
     }
 
-    /// Whether flag and message travel as one.
+    /// Whether message and flag are one piece.
     fn is_one(self) -> bool {
         self.message + self.flag <= self.data
     }
 
-    /// How many there are; the last one holds the flag.
+    /// The number of pieces; the last one holds the flag.
     pub fn count(self) -> u32 {
         if self.is_one() { 1 } else { self.message.0.div_ceil(self.data.0) as u32 + 1 }
     }
 
-    /// How long one is.
+    /// The length of a piece.
     pub fn length(self, piece: u32) -> Bytes {
         if self.is_one() {
             self.message + self.flag
@@ -38,17 +38,17 @@ impl Pieces {
         }
     }
 
-    /// Whether one may be written only when all before it are answered: a flag by itself, since nothing else keeps it
-    /// from overtaking.
+    /// Whether a piece may be written only after all earlier ones have their responses: a separate flag, which could otherwise
+    /// overtake the data.
     fn is_behind_barrier(self, piece: u32) -> bool {
         piece > 0 && piece + 1 == self.count()
     }
 }
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It has nothing to send, or not yet.
+    /// It has nothing to send, or does not have the message yet.
     Idle,
     /// It prepares a message.
     Preparing,
@@ -62,7 +62,7 @@ enum State {
 #[derive(Debug, Clone)]
 pub(super) struct Process {
     state: State,
-    /// How many messages it has to send, and which it is at.
+    /// The number of messages to send, and the current one.
     messages: u32,
     message: u32,
     outstanding: u32,
@@ -82,7 +82,7 @@ impl Process {
         }
     }
 
-    /// It has the message, and begins to send: how long its first work takes, if it has any.
+    /// Starts to send, with the message in memory; returns the time of the first work, if there is any.
     pub fn begin(&mut self, now: Picoseconds, parameters: &Parameters) -> Option<Picoseconds> {
         if self.message == self.messages {
             self.state = State::Idle;
@@ -93,7 +93,7 @@ impl Process {
         Some(parameters.send)
     }
 
-    /// It has done what it was at: the message and piece that it has written, if any, and how long its next work takes.
+    /// Completes the current work; returns the message and piece that it has written, if any, and the time of its next work.
     pub fn done(
         &mut self,
         now: Picoseconds,
@@ -115,8 +115,8 @@ impl Process {
         }
     }
 
-    /// A transaction of its has been answered: how long its next work takes, if it had stalled and goes on.
-    pub fn answered(&mut self, pieces: Pieces, parameters: &Parameters) -> Option<Picoseconds> {
+    /// A transaction has its response; returns the time of the next work, if the process had stalled and continues.
+    pub fn response_received(&mut self, pieces: Pieces, parameters: &Parameters) -> Option<Picoseconds> {
         self.outstanding -= 1;
         match self.state {
             State::Stalled(piece) => self.write(piece, pieces, parameters),
@@ -124,7 +124,7 @@ impl Process {
         }
     }
 
-    /// Begins to write a piece, or stalls.
+    /// Starts to write a piece, or stalls.
     fn write(&mut self, piece: u32, pieces: Pieces, parameters: &Parameters) -> Option<Picoseconds> {
         let barred = pieces.is_behind_barrier(piece) && self.outstanding > 0;
         if barred || self.outstanding == parameters.outstanding {
@@ -136,7 +136,7 @@ impl Process {
         Some(pieces.length(piece).time_at(parameters.write_mb_per_s))
     }
 
-    /// How long it has been at sending, stalls included.
+    /// The time spent on sending, stalls included.
     pub fn busy(&self) -> Picoseconds {
         self.busy
     }

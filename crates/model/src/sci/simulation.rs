@@ -1,4 +1,4 @@
-//! A multicast over ringlets, event by event.
+//! The state of a multicast over ringlets, and its event loop.
 
 use treecast_fabric::{Fabric, Grid, LinkId, RouteFinder};
 use treecast_plan::{Analysis, MemberId, Plan, Sends};
@@ -7,8 +7,8 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::links::{Links, PacketId};
 use super::parameters::Parameters;
+use super::path::{Leg, Ringlets};
 use super::process::{Pieces, Process};
-use super::way::{Leg, Ringlets};
 use crate::kernel::{EventQueue, LAST, Server};
 use crate::task::Outcome;
 
@@ -25,15 +25,15 @@ struct Packet {
     kind: Kind,
     message: u32,
     piece: u32,
-    /// Which leg of its message's way, or of the way back.
+    /// The leg of its message's path, or of the path back.
     leg: u32,
-    /// The link that it is on or asks for.
+    /// The link that it is on or requests.
     link: LinkId,
-    /// How many links it has still to go over on this ringlet, that one included.
+    /// The number of links left on this ringlet, including that one.
     left: u32,
-    /// How many receivers it has still to reach.
+    /// The number of receivers left.
     receivers: u32,
-    /// How long it is, and how long it takes a link: known by [`Simulation::measured`].
+    /// Its length, and the time that it takes a link: set by [`Simulation::measured`].
     length: Bytes,
     wire: Picoseconds,
 }
@@ -42,13 +42,13 @@ struct Packet {
 enum Event {
     /// A member's CPU has done its work.
     Worked(MemberId),
-    /// A packet asks for its link, on its way over the ringlet or at the beginning.
-    Ask { packet: PacketId, passing: bool },
+    /// A packet requests its link, from the bypass or for the first time.
+    Request { packet: PacketId, passing: bool },
     /// A packet's head is at the end of its link.
     Head(PacketId),
     /// The last byte of a packet is where it leaves its ringlet.
     Tail(PacketId),
-    /// A link is free that somebody waits for.
+    /// A link with waiting packets is free.
     Free(LinkId),
     /// A piece for a message's receiver is through its adapter.
     Taken { message: u32, piece: u32, receiver: u32 },
@@ -58,14 +58,14 @@ enum Event {
     Seen(MemberId),
 }
 
-/// A message under way: a worm of the plan.
+/// A message in flight: a worm of the plan.
 #[derive(Debug)]
 struct Message {
-    way: Vec<Leg>,
+    path: Vec<Leg>,
     back: Vec<Leg>,
 }
 
-/// Everything there is.
+/// The state of a run.
 pub(super) struct Simulation<'a> {
     plan: &'a Plan,
     parameters: &'a Parameters,
@@ -80,11 +80,11 @@ pub(super) struct Simulation<'a> {
     messages: Vec<Option<Message>>,
     packets: Vec<Packet>,
     unused: Vec<PacketId>,
-    /// How many pieces each member has in memory.
+    /// The number of pieces that each member has in memory.
     stored: Vec<u32>,
     destinations_left: usize,
     finished: Option<Picoseconds>,
-    /// What all links have carried, echoes and responses included.
+    /// The bytes carried by all links, echoes and responses included.
     carried: Bytes,
     visits: u64,
     visited: Vec<bool>,
@@ -129,14 +129,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Runs until nothing is left to happen: also the last transaction is answered.
+    /// Runs until no event is left, and every transaction has its response.
     pub fn run(&mut self) {
         self.begin(self.plan.root());
         while self.events.now() < LAST {
             let Some(event) = self.events.advance() else { break };
             match event {
                 Event::Worked(member) => self.worked(member),
-                Event::Ask { packet, passing } => self.ask(packet, passing),
+                Event::Request { packet, passing } => self.request(packet, passing),
                 Event::Head(packet) => self.head(packet),
                 Event::Tail(packet) => self.tail(packet),
                 Event::Free(link) => {
@@ -184,7 +184,7 @@ impl<'a> Simulation<'a> {
             let sent = self.buses[member.index()].serve(now, time) + self.parameters.adapter_send;
             let receivers = self.worm(message).to.len() as u32;
             let packet = self.packet(Kind::Request, message, piece, 0, receivers);
-            self.events.schedule(sent, Event::Ask { packet, passing: false });
+            self.events.schedule(sent, Event::Request { packet, passing: false });
         }
         self.work(member, work);
     }
@@ -213,30 +213,30 @@ impl<'a> Simulation<'a> {
             let worm = self.worm(message);
             let host_of = |member| self.plan.placement().host_of(member);
             let (from, last) = (host_of(worm.from), host_of(worm.to[worm.to.len() - 1]));
-            let way = self.ringlets.legs(worm.route.iter().map(|channel| channel.link));
+            let path = self.ringlets.legs(worm.route.iter().map(|channel| channel.link));
             let back = self.finder.route(last, from);
             let back = self.ringlets.legs(back.into_iter().map(|channel| channel.link));
-            self.messages[index] = Some(Message { way, back });
+            self.messages[index] = Some(Message { path, back });
         }
         self.messages[index].as_ref().expect("it was made above")
     }
 
     fn legs(&mut self, kind: Kind, message: u32) -> &[Leg] {
         let message = self.message(message);
-        if kind == Kind::Response { &message.back } else { &message.way }
+        if kind == Kind::Response { &message.back } else { &message.path }
     }
 
     fn leg(&mut self, kind: Kind, message: u32, leg: u32) -> &Leg {
         &self.legs(kind, message)[leg as usize]
     }
 
-    fn ask(&mut self, packet: PacketId, passing: bool) {
+    fn request(&mut self, packet: PacketId, passing: bool) {
         let link = self.packets[packet as usize].link;
-        self.links.ask(link, packet, passing);
+        self.links.request(link, packet, passing);
         self.start(link);
     }
 
-    /// Starts what may go over a link.
+    /// Starts the next packet on a link, if the link is free.
     fn start(&mut self, link: LinkId) {
         let now = self.events.now();
         if let Some(id) = self.links.grant(link, now) {
@@ -251,7 +251,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Counts what a message does by the first of its packets.
+    /// Counts link visits and messages in transit, by the first packet of each message.
     fn count(&mut self, id: PacketId) {
         let packet = self.packets[id as usize];
         if packet.kind != Kind::Request || packet.piece > 0 {
@@ -293,12 +293,12 @@ impl<'a> Simulation<'a> {
             let leg = self.leg(kind, message, leg);
             if leg.drops.contains(&(leg.links - left)) {
                 self.drop_copy(id, wire, message, piece);
-                // What follows the address that is dropped is the head now.
+                // After the dropped address, the next flits are the head.
                 let dropped = self.parameters.address.time_at(self.parameters.link_mb_per_s);
-                return self.events.schedule_after(dropped, Event::Ask { packet: id, passing: true });
+                return self.events.schedule_after(dropped, Event::Request { packet: id, passing: true });
             }
         }
-        self.ask(id, true);
+        self.request(id, true);
     }
 
     /// A copy goes to the next receiver's adapter when its tail has come, so much later.
@@ -323,7 +323,7 @@ impl<'a> Simulation<'a> {
         let echo = Packet { kind: Kind::Echo, link: next, left, ..self.packets[id as usize] };
         let echo = self.measured(echo);
         let echo = self.keep(echo);
-        self.ask(echo, true);
+        self.request(echo, true);
         if leg as usize + 1 < self.legs(kind, message).len() {
             let here = self.leg(kind, message, leg);
             if here.drops.contains(&here.links) {
@@ -334,15 +334,15 @@ impl<'a> Simulation<'a> {
             let onward = self.packet(kind, message, piece, leg + 1, receivers);
             return self
                 .events
-                .schedule_after(self.parameters.corner, Event::Ask { packet: onward, passing: false });
+                .schedule_after(self.parameters.corner, Event::Request { packet: onward, passing: false });
         }
-        debug_assert!(kind == Kind::Response || receivers == 1, "the last one is left");
+        debug_assert!(kind == Kind::Response || receivers == 1, "one receiver is left");
         if kind == Kind::Request {
             self.in_transit -= u32::from(piece + 1 == self.pieces.count());
             self.drop_copy(id, Picoseconds::ZERO, message, piece);
         } else {
             let sender = self.worm(message).from;
-            let work = self.processes[sender.index()].answered(self.pieces, self.parameters);
+            let work = self.processes[sender.index()].response_received(self.pieces, self.parameters);
             self.work(sender, work);
         }
         self.unused.push(id);
@@ -354,7 +354,7 @@ impl<'a> Simulation<'a> {
         self.stored[to.index()] += 1;
         if receiver as usize + 1 == self.worm(message).to.len() {
             let response = self.packet(Kind::Response, message, piece, 0, 1);
-            self.ask(response, false);
+            self.request(response, false);
         }
         if piece + 1 == self.pieces.count() {
             debug_assert_eq!(self.stored[to.index()], self.pieces.count(), "a flag comes last");
@@ -370,7 +370,7 @@ impl<'a> Simulation<'a> {
         self.begin(member);
     }
 
-    /// What came out.
+    /// The outcome.
     pub fn outcome(&self, analysis: &Analysis) -> Outcome {
         let visited = self.visited.iter().filter(|&&visited| visited).count();
         let busy = self.processes[self.plan.root().index()].busy();

@@ -1,15 +1,15 @@
-//! What is counted in a run.
+//! The counters of a run.
 
 use treecast_terms::Picoseconds;
 
 use super::policy::Average;
 
-/// What is counted in a run.
+/// The counters of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Figures {
-    /// Iterations that are over, with those before the measurement.
+    /// Completed iterations, including the warm-up.
     pub iterations: u32,
-    /// What those measured took in all, and what the messages that ended them take by themselves.
+    /// The total time of the measured iterations, and of the messages that ended them.
     pub spans: Picoseconds,
     pub messages: Picoseconds,
     pub leader_wait: Average,
@@ -19,7 +19,7 @@ pub(super) struct Figures {
     pub lost: u64,
     /// Datagrams that found no buffer.
     pub dropped: u64,
-    /// Datagrams that came to somebody who had them already.
+    /// Datagrams that arrived at a process that had them already.
     pub duplicates: u64,
     pub retransmissions: u64,
     pub acknowledgments: u64,

@@ -1,18 +1,18 @@
 //! Nodes with several processes on InfiniBand, after Mamidala, Chai, Jin and Panda: Efficient SMP-aware MPI-level broadcast
 //! over InfiniBand's hardware multicast (2006).
 //!
-//! A process goes through its steps one after another; what it waits for wakes it. Between two processes of a node there is
+//! A process executes its steps in order; an event that it waits for wakes it. Between two processes of a node there is
 //! a queue with slots in shared memory: a message is copied in, a flag tells the receiver, who copies it out; a long
 //! message is announced and answered first, and comes in pieces. A message to another node goes through bus and network
 //! interface, the network, and the same there, in packets. A packet to the multicast group is copied by the switches; at
 //! each node the network interface looks up who is attached, and moves the packet to each in turn over the bus. Such
-//! packets may be lost, come late, or find no buffer. Who has a whole broadcast and is to say so acknowledges it; the root
-//! repeats all packets of a broadcast to each who has not by the timeout, and has no more than a window of broadcasts open.
+//! packets may be lost, come late, or find no buffer. A process that has a whole broadcast acknowledges it, if its method requires that; the root
+//! retransmits all packets of a broadcast to each who has not by the timeout, and has no more than a window of broadcasts open.
 //!
 //! Latency is measured as the study does it: in every iteration the root broadcasts, and one receiver, each in turn, sends
 //! a message back; latency is the time of the iterations less that of those messages by themselves, a message each.
 //!
-//! Our readings, where the study leaves them open:
+//! Our readings of what the study leaves open:
 //! - acknowledgments are a broadcast's, not a packet's; they and repetitions go from node to node, and only
 //!   repetitions are datagrams and may be lost again;
 //! - leaders pass a packet on before they look at the next one;
@@ -23,19 +23,19 @@
 //!
 //! The task's scheme and order are those of `ori_bcst`; the others have no tree to choose.
 
-mod collect;
 mod figures;
-mod flight;
 mod node;
 mod packet;
 mod parameters;
 pub mod policy;
+mod receive;
 mod root;
 mod script;
 mod simulation;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::collections::BTreeMap;
 
@@ -53,12 +53,12 @@ pub const MEASURES: &[Measure] = &[
     Measure {
         name: "nonleader_wait_us",
         label: "mean wait of nonleaders (us)",
-        about: "mean wait of receivers that lead no node, from coming to a broadcast to having the message",
+        about: "mean wait of receivers that are not leaders, from entering a broadcast to having the message",
     },
     Measure {
         name: "leader_wait_us",
         label: "mean wait of leaders (us)",
-        about: "mean wait of those that lead a node, the root apart",
+        about: "mean wait of the leaders of nodes, without the root",
     },
     Measure { name: "attaches", label: "attaches", about: "how often processes attached themselves" },
     Measure { name: "detaches", label: "detaches", about: "how often processes detached themselves" },
@@ -67,7 +67,11 @@ pub const MEASURES: &[Measure] = &[
         label: "acknowledgments to the root",
         about: "acknowledgments that the root got",
     },
-    Measure { name: "retransmissions", label: "packets repeated", about: "packets that the root repeated" },
+    Measure {
+        name: "retransmissions",
+        label: "packets retransmitted",
+        about: "packets that the root retransmitted",
+    },
     Measure { name: "lost_datagrams", label: "datagrams lost", about: "datagrams that a node did not get" },
     Measure {
         name: "dropped_datagrams",
@@ -76,18 +80,18 @@ pub const MEASURES: &[Measure] = &[
     },
     Measure {
         name: "duplicate_datagrams",
-        label: "datagrams that came again",
-        about: "datagrams that came to somebody who had them already",
+        label: "duplicate datagrams",
+        about: "datagrams that arrived at a process that had them already",
     },
     Measure {
         name: "root_cpu_us",
-        label: "CPU time of the root, a broadcast (us)",
-        about: "CPU time of the root, a broadcast",
+        label: "CPU time of the root per broadcast (us)",
+        about: "CPU time of the root per broadcast",
     },
     Measure {
         name: "receiver_cpu_us",
         label: "mean CPU time of a receiver (us)",
-        about: "mean CPU time of the receivers, a broadcast",
+        about: "mean CPU time of the receivers per broadcast",
     },
 ];
 

@@ -5,74 +5,74 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treecast_plan::MemberId;
 
 use super::policy::Average;
-use super::script::{Part, Piece};
+use super::script::{PacketId, Piece};
 
-/// A node, and who of the group is on it.
+/// A node, and the members of the group on it.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     /// The members on it, by number.
     pub members: Vec<MemberId>,
-    /// How many of them receive: all but the root.
+    /// The number of receivers: all members but the root.
     pub receivers: u32,
     /// The root, or the first member.
     pub leader: MemberId,
-    /// Packets in memory that all processes share, not yet read by all that are to read them.
-    pub queue: BTreeSet<Part>,
-    /// The broadcasts that not all have left.
-    pub rounds: BTreeMap<u32, Round>,
-    /// All have left this one and those before.
+    /// Packets in shared memory that not all readers have read.
+    pub queue: BTreeSet<PacketId>,
+    /// The broadcasts that not all members have left.
+    pub broadcast_states: BTreeMap<u32, BroadcastState>,
+    /// All members have left this broadcast and the earlier ones.
     pub done: u32,
-    /// The wait of the leader, as it publishes it.
+    /// The average wait that the leader publishes.
     pub leader_wait: Average,
 }
 
 /// A broadcast on a node.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Round {
-    /// Who came first.
+pub(super) struct BroadcastState {
+    /// The first process to enter.
     pub first: Option<MemberId>,
-    /// Whether the leader, when it came, found a packet waiting.
+    /// Whether the leader found a packet waiting when it entered.
     pub found_waiting: Option<bool>,
     /// Whether the node has acknowledged.
     pub has_acknowledged: bool,
-    /// How many have left.
+    /// The number of members that have left.
     pub left: u32,
-    /// How many have read each packet out of shared memory.
+    /// The number of readers of each packet in shared memory.
     pub readers: BTreeMap<u32, u32>,
-    /// Which packets nobody needs any more.
+    /// Packets that all readers have read.
     pub taken: BTreeSet<u32>,
 }
 
-/// What has come for a process through shared memory, or from another node.
+/// The pieces for a process, through shared memory or from another node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inbox {
     pub pieces: VecDeque<Piece>,
-    /// How many slots of the queue are taken.
+    /// The number of slots in use.
     pub slots: u32,
 }
 
 impl Node {
-    /// A node that nobody is on yet.
+    /// A node without members.
     pub const EMPTY: Self = Self {
         members: Vec::new(),
         receivers: 0,
         leader: MemberId(0),
         queue: BTreeSet::new(),
-        rounds: BTreeMap::new(),
+        broadcast_states: BTreeMap::new(),
         done: 0,
         leader_wait: Average::NONE,
     };
 
-    /// A broadcast that not all have left.
-    pub fn round(&mut self, broadcast: u32) -> &mut Round {
-        self.rounds.entry(broadcast).or_default()
+    /// The state of a broadcast that not all members have left.
+    pub fn broadcast_state(&mut self, broadcast: u32) -> &mut BroadcastState {
+        self.broadcast_states.entry(broadcast).or_default()
     }
 
-    /// Whether a shared packet is in place or not needed any more.
-    pub fn knows(&self, part: Part) -> bool {
-        let is_taken = |round: &Round| round.taken.contains(&part.packet);
-        part.broadcast <= self.done
-            || self.queue.contains(&part)
-            || self.rounds.get(&part.broadcast).is_some_and(is_taken)
+    /// Whether a shared packet is in memory or has been read by all.
+    pub fn knows(&self, packet_id: PacketId) -> bool {
+        let is_taken = |state: &BroadcastState| state.taken.contains(&packet_id.packet);
+        packet_id.broadcast <= self.done
+            || self.queue.contains(&packet_id)
+            || self.broadcast_states.get(&packet_id.broadcast).is_some_and(is_taken)
     }
 }

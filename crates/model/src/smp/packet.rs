@@ -6,23 +6,23 @@ use treecast_fabric::{Channel, HostId};
 use treecast_plan::MemberId;
 use treecast_terms::Bytes;
 
-use super::script::{Part, Piece};
+use super::script::{PacketId, Piece};
 use crate::kernel::Server;
 
-/// What a packet is.
+/// The contents of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     /// Of a message between two processes; the last packet brings the piece to its receiver.
     Message { from: MemberId, to: MemberId, piece: Piece, is_last: bool },
-    /// Of a broadcast: to the group, or again to one who lacks it.
-    Datagram { part: Part, only: Option<MemberId> },
-    /// Somebody has all of a broadcast.
+    /// A packet of a broadcast: to the group, or a retransmission to one member.
+    Datagram { packet_id: PacketId, only: Option<MemberId> },
+    /// A member acknowledges a broadcast.
     Acknowledgment { broadcast: u32, from: MemberId },
 }
 
-/// A packet under way.
+/// A packet between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flight {
+pub(super) struct Packet {
     pub from: HostId,
     pub content: Content,
     pub length: Bytes,
@@ -37,7 +37,7 @@ pub(super) struct Interface {
     pub deliver: Server,
 }
 
-/// Routes, each found once.
+/// Cached routes.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     pub unicast: BTreeMap<(HostId, HostId), Vec<Channel>>,

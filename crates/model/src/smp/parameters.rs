@@ -1,4 +1,4 @@
-//! What nodes, network interfaces and the network cost, and what is carried out.
+//! The costs of nodes, network interfaces and the network, and the operation.
 
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
@@ -25,11 +25,11 @@ pub enum Method {
     Original,
     /// Hardware multicast with every process attached. *Published.*
     NoSmp,
-    /// One leader a node attached, who serves its node. *Published.*
+    /// One attached leader per node, which forwards to its node. *Published.*
     Smp,
     /// The same, and processes that wait too long attach themselves. *Published.*
     Dynamic,
-    /// Whoever comes first on a node takes the packets, and serves the others. *Ours.*
+    /// The first process to arrive on a node receives the packets, and forwards them to the others. *Ours.*
     Moving,
     /// Straight into shared memory, where every process finds the packets itself. *Ours; rejected in the study, since on
     /// its hardware arrival could not be detected safely.*
@@ -125,7 +125,7 @@ pub struct Parameters {
     pub receive_buffers: u32,
     /// How many broadcasts of the root may lack acknowledgments.
     pub window_broadcasts: u32,
-    /// When the root repeats what is not acknowledged.
+    /// When the root retransmits what is not acknowledged.
     pub timeout: Picoseconds,
     /// CPU time to attach to the multicast group.
     pub attach: Picoseconds,
@@ -239,7 +239,7 @@ const KEYS: [Key<Parameters>; 41] = [
     span_key!("reorder_delay_us", reorder_delay, "how late"),
     count_key!("receive_buffers", receive_buffers, 1, 1_048_576, "datagrams that wait for a process"),
     count_key!("window_broadcasts", window_broadcasts, 1, 65_536, "broadcasts without all acknowledgments"),
-    timeout_key!("timeout_us", timeout, "when the root repeats what is not acknowledged"),
+    timeout_key!("timeout_us", timeout, "when the root retransmits what is not acknowledged"),
     span_key!("attach_us", attach, "CPU time to attach to the multicast group"),
     span_key!("detach_us", detach, "CPU time to detach"),
     Key {

@@ -24,9 +24,9 @@ pub enum Counted {
 pub struct Policy {
     /// By how much the own average must exceed the leader's.
     pub threshold: Picoseconds,
-    /// How many broadcasts pass before anything is decided.
+    /// The number of broadcasts before the first decision.
     pub minimum_broadcasts: u32,
-    /// How many further broadcasts an attached process waits before it detaches.
+    /// The number of further broadcasts before an attached process detaches.
     pub lazy_broadcasts: u32,
     /// Which broadcasts count.
     pub counted: Counted,
@@ -51,7 +51,7 @@ pub struct Average {
 }
 
 impl Average {
-    /// Of nothing.
+    /// The average of no waits.
     pub const NONE: Self = Self { sum: Picoseconds::ZERO, count: 0 };
 
     /// Counts a wait.
@@ -66,7 +66,7 @@ impl Average {
     }
 }
 
-/// What a process is to do.
+/// The decision for a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_leader_waits_for_as_well_is_taken_off() {
+    fn the_wait_of_the_leader_is_subtracted() {
         assert_eq!(decisions(POLICY, &[(900, false, 400), (900, false, 399)]), [Stay, Attach]);
     }
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_detached_may_attach_again() {
+    fn a_process_that_has_detached_may_attach_again() {
         let eager = Policy { lazy_broadcasts: 0, ..POLICY };
         assert_eq!(
             decisions(eager, &[(600, false, 0), (0, false, 0), (9_000, false, 0)]),

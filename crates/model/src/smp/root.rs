@@ -1,11 +1,11 @@
-//! What the root keeps track of: acknowledgments, repetition, and how long iterations take. And who does what in one.
+//! The root: acknowledgments, retransmission, and the time of iterations. And the steps of each process in an iteration.
 
 use treecast_plan::MemberId;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::packet::{Content, Flight};
+use super::packet::{Content, Packet};
 use super::parameters::{Method, Turns};
-use super::script::{Exchange, Part, Step};
+use super::script::{Exchange, PacketId, Step};
 use super::simulation::{Event, Job, Pending, Simulation};
 
 /// The message that acknowledges a broadcast to the application.
@@ -18,7 +18,7 @@ impl Simulation<'_> {
             return Vec::new();
         }
         let mut steps = self.exchange(self.root, to, self.message, id == self.root);
-        steps.push(Step::Have);
+        steps.push(Step::MessageReceived);
         steps
     }
 
@@ -27,8 +27,8 @@ impl Simulation<'_> {
         Exchange { parameters: self.parameters, from, to, is_local, message }.steps(is_sender)
     }
 
-    /// Whose turn it is to acknowledge a broadcast: one after another, or where there are fewer broadcasts than receivers
-    /// some that stand evenly among them.
+    /// The member whose turn it is to acknowledge a broadcast: each in order, or evenly spaced ones if there are fewer broadcasts
+    /// than receivers.
     fn turn(&self, broadcast: u32) -> MemberId {
         let (all, past) = (self.turns.len(), broadcast as usize - 1);
         let rounds = self.broadcasts as usize;
@@ -36,7 +36,7 @@ impl Simulation<'_> {
         self.turns[place].0
     }
 
-    /// Who takes turns.
+    /// The members that take turns.
     pub(super) fn turn_takers(&self) -> Vec<MemberId> {
         let all = self.group.destinations();
         let is_led = |&&id: &&MemberId| self.nodes[self.placement.host_of(id).index()].leader != id;
@@ -49,9 +49,9 @@ impl Simulation<'_> {
         let turn = self.turn(broadcast);
         let mut steps = Vec::new();
         if id == self.root {
-            steps.extend([Step::Start, Step::Enter(broadcast)]);
+            steps.extend([Step::Start, Step::EnterBroadcast(broadcast)]);
             steps.extend(self.root_steps(broadcast));
-            steps.push(Step::Leave(broadcast));
+            steps.push(Step::LeaveBroadcast(broadcast));
             steps.extend(self.exchange(turn, id, TURN, false));
             steps.push(Step::Finish(turn));
             return steps;
@@ -60,13 +60,13 @@ impl Simulation<'_> {
         if self.nodes[host.index()].leader == id {
             steps.push(Step::Delay(self.parameters.leader_delay));
         }
-        steps.push(Step::Enter(broadcast));
+        steps.push(Step::EnterBroadcast(broadcast));
         if self.parameters.method == Method::Original {
             steps.extend(self.planned_steps(id));
         } else {
-            steps.extend([Step::Collect(broadcast), Step::Acknowledge(broadcast)]);
+            steps.extend([Step::ReceivePackets(broadcast), Step::Acknowledge(broadcast)]);
         }
-        steps.push(Step::Leave(broadcast));
+        steps.push(Step::LeaveBroadcast(broadcast));
         if id == turn {
             steps.extend(self.exchange(id, self.root, TURN, true));
         }
@@ -74,22 +74,22 @@ impl Simulation<'_> {
     }
 
     fn root_steps(&self, broadcast: u32) -> Vec<Step> {
-        let parts = (0..self.packets).map(|packet| Part { broadcast, packet });
+        let packet_ids = (0..self.packets).map(|packet| PacketId { broadcast, packet });
         if self.parameters.method == Method::Original {
             return self.planned_steps(self.root);
         }
-        let mut steps = vec![Step::Window];
-        steps.extend(parts.clone().map(Step::Multicast));
+        let mut steps = vec![Step::WaitForWindow];
+        steps.extend(packet_ids.clone().map(Step::Multicast));
         match self.parameters.method {
             Method::NoSmp => {}
             Method::Direct if self.nodes[self.root_host.index()].receivers == 0 => {}
-            Method::Direct => steps.extend(parts.map(Step::Publish)),
-            _ => steps.extend(parts.flat_map(|part| self.services(self.root, part))),
+            Method::Direct => steps.extend(packet_ids.map(Step::Publish)),
+            _ => steps.extend(packet_ids.flat_map(|packet_id| self.forward_steps(self.root, packet_id))),
         }
         steps
     }
 
-    /// What the plan has a process do: receive, then send to each of its children.
+    /// The steps of a process by the plan: receive, then send to each of its children.
     fn planned_steps(&self, id: MemberId) -> Vec<Step> {
         let Job::Broadcasts { plan: Some(plan), sends: Some(sends), .. } = &self.job else {
             return Vec::new();
@@ -97,7 +97,7 @@ impl Simulation<'_> {
         let mut steps = Vec::new();
         if let Some(parent) = self.parents.get(id.index()).copied().flatten() {
             steps.extend(self.exchange(parent, id, self.message, false));
-            steps.push(Step::Have);
+            steps.push(Step::MessageReceived);
         }
         for &worm in sends.of(id) {
             let to = plan.worms()[worm as usize].to[0];
@@ -106,9 +106,10 @@ impl Simulation<'_> {
         steps
     }
 
-    /// An iteration is over: its time is counted, and that of the message that ended it.
+    /// An iteration is over: its time is recorded, and that of the message that ended it.
     pub(super) fn finish(&mut self, turn: MemberId) {
-        let place = self.turns.iter().position(|&(member, _)| member == turn).expect("it was its turn");
+        let place =
+            self.turns.iter().position(|&(member, _)| member == turn).expect("the member takes turns");
         self.figures.iterations += 1;
         if self.figures.iterations > self.parameters.warmup_iterations {
             self.figures.spans += self.events.now() - self.started;
@@ -116,7 +117,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Who is to acknowledge broadcasts: everybody who is attached from the beginning, or one for each other node.
+    /// The members that acknowledge broadcasts: all that are attached from the beginning, or one for each other node.
     fn acknowledgers(&self) -> Vec<MemberId> {
         if self.parameters.method == Method::NoSmp {
             return self.group.destinations().to_vec();
@@ -124,7 +125,7 @@ impl Simulation<'_> {
         self.other_hosts().into_iter().map(|host| self.nodes[host.index()].members[0]).collect()
     }
 
-    /// Whether it is up to a process to acknowledge a broadcast that it has.
+    /// Whether a process must acknowledge a broadcast that it has.
     pub(super) fn is_to_acknowledge(&mut self, id: MemberId, broadcast: u32) -> bool {
         let host = self.placement.host_of(id);
         let is_away = host != self.root_host;
@@ -133,13 +134,13 @@ impl Simulation<'_> {
             Method::Original => false,
             Method::Smp | Method::Dynamic => is_away && self.nodes[host.index()].leader == id,
             Method::Moving | Method::Direct => {
-                let round = self.nodes[host.index()].round(broadcast);
-                is_away && !std::mem::replace(&mut round.has_acknowledged, true)
+                let state = self.nodes[host.index()].broadcast_state(broadcast);
+                is_away && !std::mem::replace(&mut state.has_acknowledged, true)
             }
         }
     }
 
-    /// A process, or its node by its first member, tells the root that it has a broadcast.
+    /// Sends an acknowledgment to the root, by a process or, with shared delivery, by its node.
     pub(super) fn acknowledge(&mut self, id: MemberId, broadcast: u32) {
         let host = self.placement.host_of(id);
         let from = if self.parameters.method.is_shared() { self.nodes[host.index()].members[0] } else { id };
@@ -147,20 +148,20 @@ impl Simulation<'_> {
             return self.events.schedule_after(self.parameters.flag, Event::Acknowledged(broadcast, from));
         }
         let content = Content::Acknowledgment { broadcast, from };
-        self.hand_over(Flight { from: host, content, length: Bytes::ZERO });
+        self.post_packet(Packet { from: host, content, length: Bytes::ZERO });
     }
 
-    /// The last packet of a broadcast is on its way: who is to acknowledge it, and until when.
+    /// The last packet of a broadcast has been sent: starts its acknowledgment timer.
     pub(super) fn await_acknowledgments(&mut self, broadcast: u32) {
-        let silent = self.acknowledgers().into_iter().collect();
-        self.pending.insert(broadcast, Pending { silent, repeats: 0 });
-        self.forget(broadcast);
+        let unacknowledged = self.acknowledgers().into_iter().collect();
+        self.pending.insert(broadcast, Pending { unacknowledged, retransmissions_queued: 0 });
+        self.remove_if_acknowledged(broadcast);
         self.events.schedule_after(self.parameters.timeout, Event::Timeout(broadcast));
     }
 
-    /// Broadcasts that all have acknowledged are forgotten.
-    fn forget(&mut self, broadcast: u32) {
-        if self.pending.get(&broadcast).is_some_and(|pending| pending.silent.is_empty()) {
+    /// Removes a broadcast that all members have acknowledged.
+    fn remove_if_acknowledged(&mut self, broadcast: u32) {
+        if self.pending.get(&broadcast).is_some_and(|pending| pending.unacknowledged.is_empty()) {
             self.pending.remove(&broadcast);
         }
     }
@@ -171,49 +172,49 @@ impl Simulation<'_> {
         self.proceed(self.root);
     }
 
-    /// The root has looked at the oldest acknowledgment.
-    pub(super) fn settle_acknowledgment(&mut self) {
+    /// The root has processed the oldest acknowledgment.
+    pub(super) fn process_acknowledgment(&mut self) {
         let (broadcast, from) = self.acknowledgments.pop_front().expect("there was one");
         self.figures.acknowledgments += 1;
         if let Some(pending) = self.pending.get_mut(&broadcast) {
-            pending.silent.remove(&from);
+            pending.unacknowledged.remove(&from);
         }
-        self.forget(broadcast);
+        self.remove_if_acknowledged(broadcast);
     }
 
-    /// Whether somebody has not acknowledged.
-    pub(super) fn is_silent(&self, broadcast: u32, id: MemberId) -> bool {
-        self.pending.get(&broadcast).is_some_and(|pending| pending.silent.contains(&id))
+    /// Whether a member has not acknowledged.
+    pub(super) fn is_unacknowledged(&self, broadcast: u32, id: MemberId) -> bool {
+        self.pending.get(&broadcast).is_some_and(|pending| pending.unacknowledged.contains(&id))
     }
 
-    /// A repetition is sent, or not needed any more.
-    pub(super) fn repeated(&mut self, broadcast: u32) {
+    /// A retransmission has been sent, or is no longer needed.
+    pub(super) fn retransmission_done(&mut self, broadcast: u32) {
         if let Some(pending) = self.pending.get_mut(&broadcast) {
-            pending.repeats -= 1;
+            pending.retransmissions_queued -= 1;
         }
     }
 
-    /// Time is up: all packets go again to each who is silent, unless they are still about to.
+    /// The timer has expired: retransmits all packets to each member that has not acknowledged, unless retransmissions are queued.
     pub(super) fn timeout(&mut self, broadcast: u32) {
         let Some(pending) = self.pending.get_mut(&broadcast) else { return };
         self.events.schedule_after(self.parameters.timeout, Event::Timeout(broadcast));
-        if pending.repeats > 0 {
+        if pending.retransmissions_queued > 0 {
             return;
         }
-        pending.repeats = pending.silent.len() as u32 * self.packets;
+        pending.retransmissions_queued = pending.unacknowledged.len() as u32 * self.packets;
         let script = &mut self.members[self.root.index()].script;
-        for &to in pending.silent.iter().rev() {
+        for &to in pending.unacknowledged.iter().rev() {
             for packet in (0..self.packets).rev() {
-                script.push_front(Step::Repeat(Part { broadcast, packet }, to));
+                script.push_front(Step::Retransmit(PacketId { broadcast, packet }, to));
             }
         }
         self.proceed(self.root);
     }
 
-    /// How long a message took by itself, once it has come.
+    /// The time of a single message, once it has arrived.
     pub(super) fn message_time(&self) -> Option<Picoseconds> {
         let Job::Message { to } = self.job else { return None };
         let member = &self.members[to.index()];
-        member.script.is_empty().then_some(member.had)
+        member.script.is_empty().then_some(member.completed_at)
     }
 }

@@ -1,4 +1,4 @@
-//! What processes do, one thing after another.
+//! The steps of processes.
 
 use treecast_plan::MemberId;
 use treecast_terms::{Bytes, Picoseconds};
@@ -7,22 +7,22 @@ use super::parameters::Parameters;
 
 /// A packet of a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part {
-    /// Which broadcast, from 1.
+pub(super) struct PacketId {
+    /// The broadcast, from 1.
     pub broadcast: u32,
-    /// Which packet of it, from 0.
+    /// The packet of the broadcast, from 0.
     pub packet: u32,
 }
 
-/// What goes from one process to another at once.
+/// A unit of transfer between two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// How long it is.
+    /// The length.
     pub length: Bytes,
     /// Whether processes copy it.
     pub is_copied: bool,
-    /// The packet of a broadcast that it is, where a leader serves its node.
-    pub part: Option<Part>,
+    /// The packet of a broadcast, if a leader forwards it.
+    pub packet_id: Option<PacketId>,
 }
 
 /// A step of a process.
@@ -30,39 +30,39 @@ pub(super) struct Piece {
 pub(super) enum Step {
     /// The root begins an iteration.
     Start,
-    /// The root has the acknowledgment that ends it, from the process whose turn it was.
+    /// The root ends an iteration: it has the message of the process whose turn it was.
     Finish(MemberId),
-    /// The process is away.
+    /// The process is late.
     Delay(Picoseconds),
     /// Sends a piece.
-    Put(MemberId, Piece),
-    /// Receives the next piece of somebody.
-    Take(MemberId),
-    /// Comes to a broadcast.
-    Enter(u32),
-    /// Waits until not too many broadcasts lack acknowledgments.
-    Window,
+    Send(MemberId, Piece),
+    /// Receives the next piece from a process.
+    Receive(MemberId),
+    /// Enters a broadcast.
+    EnterBroadcast(u32),
+    /// Waits until the window of unacknowledged broadcasts has room.
+    WaitForWindow,
     /// Sends a packet to the multicast group.
-    Multicast(Part),
-    /// Writes a packet where all processes of the node find it.
-    Publish(Part),
-    /// Takes packets until there are none left.
-    Collect(u32),
-    /// It has the whole message.
-    Have,
-    /// Tells the root so, where that is up to it.
+    Multicast(PacketId),
+    /// Writes a packet to shared memory for all processes of the node.
+    Publish(PacketId),
+    /// Receives packets until the broadcast is complete.
+    ReceivePackets(u32),
+    /// Records that the whole message has arrived.
+    MessageReceived,
+    /// Acknowledges the broadcast, if its method requires that.
     Acknowledge(u32),
-    /// Is done with a broadcast.
-    Leave(u32),
+    /// Leaves a broadcast.
+    LeaveBroadcast(u32),
     /// Attaches to the multicast group.
     Attach,
     /// Detaches from it.
     Detach,
-    /// Sends a packet again to somebody who has not acknowledged.
-    Repeat(Part, MemberId),
+    /// Retransmits a packet to a member that has not acknowledged.
+    Retransmit(PacketId, MemberId),
 }
 
-/// How a message goes from one process to another: by itself, or announced and answered first.
+/// A message between two processes: eager, or after a rendezvous.
 pub(super) struct Exchange<'a> {
     pub parameters: &'a Parameters,
     pub from: MemberId,
@@ -80,7 +80,7 @@ impl Exchange<'_> {
     /// The pieces of the message itself.
     fn pieces(&self) -> Vec<Piece> {
         let is_eager = self.message <= self.eager_limit();
-        let whole = Piece { length: self.message, is_copied: is_eager, part: None };
+        let whole = Piece { length: self.message, is_copied: is_eager, packet_id: None };
         if is_eager || !self.is_local {
             return vec![whole];
         }
@@ -88,19 +88,19 @@ impl Exchange<'_> {
         let size = self.parameters.piece;
         let length = |start: u64| size.min(self.message - Bytes(start));
         let starts = (0..self.message.0).step_by(size.0 as usize);
-        starts.map(|start| Piece { length: length(start), is_copied: true, part: None }).collect()
+        starts.map(|start| Piece { length: length(start), is_copied: true, packet_id: None }).collect()
     }
 
     /// The sender's steps, or the receiver's.
     pub fn steps(&self, is_sender: bool) -> Vec<Step> {
-        const CONTROL: Piece = Piece { length: Bytes::ZERO, is_copied: true, part: None };
-        let (put, take) = (|piece| Step::Put(self.to, piece), |_| Step::Take(self.from));
+        const CONTROL: Piece = Piece { length: Bytes::ZERO, is_copied: true, packet_id: None };
+        let (put, take) = (|piece| Step::Send(self.to, piece), |_| Step::Receive(self.from));
         let mut steps = Vec::new();
         if self.message > self.eager_limit() {
             if is_sender {
-                steps.extend([put(CONTROL), Step::Take(self.to)]);
+                steps.extend([put(CONTROL), Step::Receive(self.to)]);
             } else {
-                steps.extend([Step::Take(self.from), Step::Put(self.from, CONTROL)]);
+                steps.extend([Step::Receive(self.from), Step::Send(self.from, CONTROL)]);
             }
         }
         let pieces = self.pieces().into_iter();
@@ -123,13 +123,13 @@ mod tests {
         let exchange = Exchange { parameters: &parameters, from, to, is_local, message: Bytes(message) };
         [true, false].map(|is_sender| {
             let steps = exchange.steps(is_sender);
-            let puts = steps.iter().filter(|step| matches!(step, Step::Put(..))).count();
+            let puts = steps.iter().filter(|step| matches!(step, Step::Send(..))).count();
             (puts, steps.len() - puts)
         })
     }
 
     #[test]
-    fn what_one_puts_the_other_takes() {
+    fn the_receiver_receives_what_the_sender_sends() {
         assert_eq!(counts(8192, true), [(1, 0), (0, 1)]);
         assert_eq!(counts(8193, true), [(3, 1), (1, 3)]);
         assert_eq!(counts(8192, false), [(1, 0), (0, 1)]);

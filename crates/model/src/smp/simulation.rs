@@ -1,4 +1,4 @@
-//! Processes that go through their steps, event by event.
+//! The state of a run, and its event loop.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,11 +9,11 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::figures::Figures;
 use super::node::{Inbox, Node};
-use super::packet::{Flight, Interface, Routes};
+use super::packet::{Interface, Packet, Routes};
 use super::parameters::Method;
 use super::parameters::Parameters;
 use super::policy::{Attachment, Policy};
-use super::script::{Part, Piece, Step};
+use super::script::{PacketId, Piece, Step};
 use crate::kernel::{EventQueue, LAST, Network};
 use crate::task::ModelError;
 
@@ -24,88 +24,88 @@ const LOSS_STREAM: u128 = 0x736d_7069;
 pub(super) enum Event {
     /// A process has done its work.
     Worked(MemberId),
-    /// Something has changed that a process may have waited for.
+    /// A condition that a process may wait for has changed.
     Woken(MemberId),
-    /// A piece has come for a process of the same node.
-    Came(MemberId, MemberId, Piece),
-    /// A packet that the root has published is seen.
-    Published(Part),
+    /// A piece has arrived for a process of the same node.
+    PieceArrived(MemberId, MemberId, Piece),
+    /// A packet that the root has published is visible.
+    Published(PacketId),
     /// An acknowledgment from the root's own node.
     Acknowledged(u32, MemberId),
-    /// A broadcast may have to be repeated.
+    /// The retransmission timer of a broadcast has expired.
     Timeout(u32),
-    Fetched(Flight),
-    Sent(Flight),
-    Arrived(HostId, Flight),
-    Accepted(HostId, Flight),
-    Received(HostId, Flight),
-    Found(HostId, Flight, Vec<MemberId>),
-    Moved(HostId, Flight, Vec<MemberId>),
+    Fetched(Packet),
+    Sent(Packet),
+    Arrived(HostId, Packet),
+    Accepted(HostId, Packet),
+    Received(HostId, Packet),
+    Found(HostId, Packet, Vec<MemberId>),
+    Moved(HostId, Packet, Vec<MemberId>),
 }
 
-/// What the processor of a process is at.
+/// What the CPU of a process is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum Activity {
     Nothing,
     Step(Step),
-    /// It copies a packet, from who serves the node or else from where datagrams come.
+    /// It copies a packet, from the process that forwards to it, or else from the buffers of datagrams.
     Packet {
-        part: Part,
+        packet_id: PacketId,
         from: Option<MemberId>,
     },
     Acknowledgment,
 }
 
-/// What becomes of a step.
-pub(super) enum Begin {
-    /// It takes time.
-    Work(Picoseconds, Doing),
-    /// It must wait.
+/// The result of starting a step.
+pub(super) enum StepResult {
+    /// The step takes time.
+    Work(Picoseconds, Activity),
+    /// The step must wait.
     Blocked,
-    /// It is done.
-    Passed,
+    /// The step is done.
+    Done,
 }
 
 /// A process.
 #[derive(Debug)]
 pub(super) struct Member {
     pub script: VecDeque<Step>,
-    pub doing: Doing,
-    /// The broadcast that it has come to last, and which packets of it it has.
+    pub activity: Activity,
+    /// The broadcast that it entered last, and the packets of it that it has.
     pub broadcast: u32,
-    pub handled: Vec<bool>,
-    pub handled_count: u32,
-    pub entered: Picoseconds,
-    pub had: Picoseconds,
-    /// How many broadcasts its script has been filled with.
+    pub received: Vec<bool>,
+    pub received_count: u32,
+    pub entered_at: Picoseconds,
+    pub completed_at: Picoseconds,
+    /// The number of broadcasts that its script has been filled with.
     scheduled: u32,
-    /// What has come from each other process.
+    /// The pieces from each other process.
     pub inboxes: BTreeMap<MemberId, Inbox>,
-    /// Datagrams that wait for it.
-    pub queue: BTreeSet<Part>,
+    /// Received datagrams that it has not copied.
+    pub queue: BTreeSet<PacketId>,
     pub is_attached: bool,
     pub attachment: Attachment,
     pub busy: Picoseconds,
-    /// How much it has received.
+    /// The number of bytes received.
     pub bytes: u64,
 }
 
-/// A broadcast that not all have acknowledged.
+/// A broadcast that not all members have acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    pub silent: BTreeSet<MemberId>,
-    /// Repetitions that are still to be sent.
-    pub repeats: u32,
+    pub unacknowledged: BTreeSet<MemberId>,
+    /// Retransmissions that have not been sent.
+    pub retransmissions_queued: u32,
 }
 
-/// What processes do in all: broadcasts by a plan or by hardware multicast, or one message.
+/// The job of a run: broadcasts by a plan or by hardware multicast, or one message.
 #[derive(Debug)]
 pub(super) enum Job<'a> {
     Broadcasts { plan: Option<&'a Plan>, sends: Option<Sends> },
     Message { to: MemberId },
 }
 
-/// Everything there is.
+/// The state of a run.
 pub(super) struct Simulation<'a> {
     pub parameters: &'a Parameters,
     pub job: Job<'a>,
@@ -115,11 +115,11 @@ pub(super) struct Simulation<'a> {
     pub root_host: HostId,
     pub message: Bytes,
     pub packets: u32,
-    /// How many broadcasts there are.
+    /// The number of broadcasts.
     pub broadcasts: u32,
-    /// Who takes turns, and how long a message from each to the root takes by itself.
+    /// The members that take turns, each with the time of a single message from it to the root.
     pub turns: Vec<(MemberId, Picoseconds)>,
-    /// From whom each member receives, where a plan says so.
+    /// The parent of each member in the plan, if there is one.
     pub parents: Vec<Option<MemberId>>,
     pub policy: Policy,
     pub events: EventQueue<Event>,
@@ -152,12 +152,12 @@ impl<'a> Simulation<'a> {
         let root = group.root();
         let member = |_| Member {
             script: VecDeque::new(),
-            doing: Doing::Nothing,
+            activity: Activity::Nothing,
             broadcast: 0,
-            handled: Vec::new(),
-            handled_count: 0,
-            entered: Picoseconds::ZERO,
-            had: Picoseconds::ZERO,
+            received: Vec::new(),
+            received_count: 0,
+            entered_at: Picoseconds::ZERO,
+            completed_at: Picoseconds::ZERO,
             scheduled: 0,
             inboxes: BTreeMap::new(),
             queue: BTreeSet::new(),
@@ -193,7 +193,7 @@ impl<'a> Simulation<'a> {
             started: Picoseconds::ZERO,
             figures: Figures::default(),
         };
-        simulation.settle();
+        simulation.place_members();
         if let Job::Broadcasts { plan: Some(plan), .. } = &simulation.job {
             simulation.parents = vec![None; simulation.members.len()];
             for worm in plan.worms() {
@@ -203,8 +203,8 @@ impl<'a> Simulation<'a> {
         simulation
     }
 
-    /// Who is where, and who is attached from the beginning.
-    fn settle(&mut self) {
+    /// Assigns members to nodes and leaders, and attaches the initial members.
+    fn place_members(&mut self) {
         let mut all = self.group.destinations().to_vec();
         all.push(self.root);
         all.sort_unstable();
@@ -215,7 +215,7 @@ impl<'a> Simulation<'a> {
             }
             node.members.push(id);
             node.receivers += u32::from(id != self.root);
-            self.members[id.index()].handled = vec![false; self.packets as usize];
+            self.members[id.index()].received = vec![false; self.packets as usize];
         }
         for &id in self.group.destinations() {
             let is_leader = self.nodes[self.placement.host_of(id).index()].leader == id;
@@ -227,14 +227,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The nodes that take part besides the root's.
+    /// The nodes of members, without the root's.
     pub fn other_hosts(&self) -> Vec<HostId> {
         let hosts = (0..).map(HostId).zip(&self.nodes);
         let others = hosts.filter(|(host, node)| *host != self.root_host && !node.members.is_empty());
         others.map(|(host, _)| host).collect()
     }
 
-    /// Sets the way of packets to the group, on a fabric routed up and down.
+    /// Computes the route of multicast packets, on a fabric with up*/down* routing.
     pub fn route_multicast(&mut self, fabric: &treecast_fabric::Fabric) -> Result<(), ModelError> {
         let hosts = self.other_hosts();
         let (topology, root) = (fabric.topology(), self.root_host);
@@ -250,7 +250,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Runs until nothing is left to happen.
+    /// Runs until no event is left.
     pub fn run(&mut self) {
         let mut all = self.group.destinations().to_vec();
         all.insert(0, self.root);
@@ -262,31 +262,31 @@ impl<'a> Simulation<'a> {
             match event {
                 Event::Worked(id) => self.worked(id),
                 Event::Woken(id) => self.proceed(id),
-                Event::Came(from, to, piece) => self.came(from, to, piece),
-                Event::Published(part) => self.published(part),
+                Event::PieceArrived(from, to, piece) => self.piece_arrived(from, to, piece),
+                Event::Published(packet_id) => self.published(packet_id),
                 Event::Acknowledged(broadcast, from) => self.acknowledged(broadcast, from),
                 Event::Timeout(broadcast) => self.timeout(broadcast),
-                Event::Fetched(flight) => self.fetched(flight),
-                Event::Sent(flight) => self.sent(flight),
-                Event::Arrived(host, flight) => self.arrived(host, flight),
-                Event::Accepted(host, flight) => self.accepted(host, flight),
-                Event::Received(host, flight) => self.deliver(host, flight),
-                Event::Found(host, flight, targets) => self.found(host, flight, targets),
-                Event::Moved(host, flight, targets) => self.moved(host, flight, targets),
+                Event::Fetched(packet) => self.fetched(packet),
+                Event::Sent(packet) => self.sent(packet),
+                Event::Arrived(host, packet) => self.arrived(host, packet),
+                Event::Accepted(host, packet) => self.accepted(host, packet),
+                Event::Received(host, packet) => self.deliver(host, packet),
+                Event::Found(host, packet, targets) => self.found(host, packet, targets),
+                Event::Moved(host, packet, targets) => self.moved(host, packet, targets),
             }
         }
     }
 
-    /// Whether nothing is left to happen.
+    /// Whether the run ended because no event was left.
     pub fn has_stopped(&self) -> bool {
         self.events.now() < LAST
     }
 
-    /// Who still waits, and for what: a line each.
+    /// The processes that still wait, one line each.
     pub fn waiting(&self) -> Vec<String> {
         let line = |(id, member): (usize, &Member)| {
-            let step = member.script.front().or(match &member.doing {
-                Doing::Step(step) => Some(step),
+            let step = member.script.front().or(match &member.activity {
+                Activity::Step(step) => Some(step),
                 _ => None,
             });
             step.map(|step| format!("process {id} waits at {step:?}"))
@@ -294,16 +294,16 @@ impl<'a> Simulation<'a> {
         self.members.iter().enumerate().filter_map(line).collect()
     }
 
-    /// Lets a process look again at what it waits for.
+    /// Wakes a process, which checks again what it waits for.
     pub fn wake(&mut self, id: MemberId) {
         self.events.schedule_after(Picoseconds::ZERO, Event::Woken(id));
     }
 
-    /// A process goes on, if it is at nothing.
+    /// Continues a process, if it is idle.
     pub fn proceed(&mut self, id: MemberId) {
-        while self.members[id.index()].doing == Doing::Nothing {
+        while self.members[id.index()].activity == Activity::Nothing {
             if id == self.root && !self.acknowledgments.is_empty() {
-                return self.work(id, self.parameters.acknowledgment, Doing::Acknowledgment);
+                return self.work(id, self.parameters.acknowledgment, Activity::Acknowledgment);
             }
             let Some(step) = self.members[id.index()].script.pop_front() else {
                 if !self.refill(id) {
@@ -311,34 +311,34 @@ impl<'a> Simulation<'a> {
                 }
                 continue;
             };
-            match self.begin(id, step) {
-                Begin::Passed => {}
-                Begin::Blocked => return self.members[id.index()].script.push_front(step),
-                Begin::Work(span, doing) => self.work(id, span, doing),
+            match self.start_step(id, step) {
+                StepResult::Done => {}
+                StepResult::Blocked => return self.members[id.index()].script.push_front(step),
+                StepResult::Work(span, activity) => self.work(id, span, activity),
             }
         }
     }
 
-    fn work(&mut self, id: MemberId, span: Picoseconds, doing: Doing) {
+    fn work(&mut self, id: MemberId, span: Picoseconds, activity: Activity) {
         let member = &mut self.members[id.index()];
-        member.doing = doing;
-        if !matches!(doing, Doing::Step(Step::Delay(_))) {
+        member.activity = activity;
+        if !matches!(activity, Activity::Step(Step::Delay(_))) {
             member.busy += span;
         }
         self.events.schedule_after(span, Event::Worked(id));
     }
 
     fn worked(&mut self, id: MemberId) {
-        match std::mem::replace(&mut self.members[id.index()].doing, Doing::Nothing) {
-            Doing::Nothing => unreachable!("nobody works at nothing"),
-            Doing::Step(step) => self.complete(id, step),
-            Doing::Packet { part, from } => self.collected(id, part, from),
-            Doing::Acknowledgment => self.settle_acknowledgment(),
+        match std::mem::replace(&mut self.members[id.index()].activity, Activity::Nothing) {
+            Activity::Nothing => unreachable!("an idle process completes no work"),
+            Activity::Step(step) => self.complete(id, step),
+            Activity::Packet { packet_id, from } => self.packet_copied(id, packet_id, from),
+            Activity::Acknowledgment => self.process_acknowledgment(),
         }
         self.proceed(id);
     }
 
-    /// The next steps of a process whose script is empty, if there are any.
+    /// Refills the empty script of a process; returns whether there were further steps.
     fn refill(&mut self, id: MemberId) -> bool {
         let scheduled = self.members[id.index()].scheduled;
         let steps = match self.job {
@@ -352,13 +352,13 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// How long a packet of the broadcast message is.
-    pub fn part_length(&self, packet: u32) -> Bytes {
+    /// The length of a packet of the broadcast message.
+    pub fn packet_length(&self, packet: u32) -> Bytes {
         let mtu = self.parameters.mtu;
         mtu.min(self.message - Bytes(u64::from(packet) * mtu.0))
     }
 
-    /// What has come for somebody from somebody.
+    /// The pieces from one process to another.
     pub fn inbox(&mut self, to: MemberId, from: MemberId) -> &mut Inbox {
         self.members[to.index()].inboxes.entry(from).or_default()
     }
@@ -368,7 +368,7 @@ impl<'a> Simulation<'a> {
         self.placement.host_of(a) == self.placement.host_of(b)
     }
 
-    /// Whether two processes of a node have different parts of its memory.
+    /// Whether two processes of a node belong to different NUMA domains.
     pub fn is_far(&self, a: MemberId, b: MemberId) -> bool {
         let domain = |member| {
             let host = self.placement.host_of(member);

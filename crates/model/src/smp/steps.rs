@@ -1,103 +1,117 @@
-//! What each step of a process does.
+//! The execution of steps.
 
 use treecast_plan::MemberId;
 use treecast_terms::Bytes;
 
-use super::packet::{Content, Flight};
+use super::packet::{Content, Packet};
 use super::script::{Piece, Step};
-use super::simulation::{Begin, Doing, Event, Simulation};
+use super::simulation::{Activity, Event, Simulation, StepResult};
 
 impl Simulation<'_> {
-    /// Begins a step, unless it must wait or takes no time.
-    pub(super) fn begin(&mut self, id: MemberId, step: Step) -> Begin {
+    /// Starts a step, unless it must wait or takes no time.
+    pub(super) fn start_step(&mut self, id: MemberId, step: Step) -> StepResult {
         let parameters = self.parameters;
         let now = self.events.now();
-        let work = |span| Begin::Work(span, Doing::Step(step));
+        let work = |span| StepResult::Work(span, Activity::Step(step));
         match step {
             Step::Start => self.started = now,
             Step::Finish(turn) => self.finish(turn),
             Step::Delay(span) => return work(span),
-            Step::Put(to, piece) => return self.begin_put(id, to, piece),
-            Step::Take(from) => {
+            Step::Send(to, piece) => return self.start_send(id, to, piece),
+            Step::Receive(from) => {
                 let (is_local, is_far) = (self.are_together(id, from), self.is_far(from, id));
-                let Some(piece) = self.inbox(id, from).pieces.front().copied() else { return Begin::Blocked };
+                let Some(piece) = self.inbox(id, from).pieces.front().copied() else {
+                    return StepResult::Blocked;
+                };
                 let length = if piece.is_copied { piece.length } else { Bytes::ZERO };
                 let overhead = if is_local { parameters.shared } else { parameters.receive };
                 return work(overhead + parameters.copy(length, is_far));
             }
-            Step::Enter(broadcast) => self.enter(id, broadcast),
-            Step::Window if self.pending.len() >= parameters.window_broadcasts as usize => {
-                return Begin::Blocked;
+            Step::EnterBroadcast(broadcast) => self.enter(id, broadcast),
+            Step::WaitForWindow if self.pending.len() >= parameters.window_broadcasts as usize => {
+                return StepResult::Blocked;
             }
-            Step::Repeat(part, to) if !self.is_silent(part.broadcast, to) => self.repeated(part.broadcast),
-            Step::Multicast(part) | Step::Repeat(part, _) => {
-                return work(parameters.post + parameters.copy(self.part_length(part.packet), false));
+            Step::Retransmit(packet_id, to) if !self.is_unacknowledged(packet_id.broadcast, to) => {
+                self.retransmission_done(packet_id.broadcast)
             }
-            Step::Publish(part) => {
+            Step::Multicast(packet_id) | Step::Retransmit(packet_id, _) => {
+                return work(parameters.post + parameters.copy(self.packet_length(packet_id.packet), false));
+            }
+            Step::Publish(packet_id) => {
                 let waiting = self.nodes[self.root_host.index()].queue.len() as u32 + self.publishing;
                 if waiting >= parameters.receive_buffers {
-                    return Begin::Blocked;
+                    return StepResult::Blocked;
                 }
-                return work(parameters.shared + parameters.copy(self.part_length(part.packet), false));
+                return work(
+                    parameters.shared + parameters.copy(self.packet_length(packet_id.packet), false),
+                );
             }
-            Step::Collect(broadcast) => return self.collect(id, broadcast),
-            Step::Have => self.members[id.index()].had = now,
+            Step::ReceivePackets(broadcast) => return self.receive_packets(id, broadcast),
+            Step::MessageReceived => self.members[id.index()].completed_at = now,
             Step::Acknowledge(broadcast) if self.is_to_acknowledge(id, broadcast) => {
                 return work(parameters.post);
             }
-            Step::Window | Step::Acknowledge(_) => {}
-            Step::Leave(broadcast) => self.leave(id, broadcast),
+            Step::WaitForWindow | Step::Acknowledge(_) => {}
+            Step::LeaveBroadcast(broadcast) => self.leave(id, broadcast),
             Step::Attach => return work(parameters.attach),
             Step::Detach => return work(parameters.detach),
         }
-        Begin::Passed
+        StepResult::Done
     }
 
-    /// Sends a piece, where it is still needed and there is room for it.
-    fn begin_put(&mut self, id: MemberId, to: MemberId, piece: Piece) -> Begin {
+    /// Starts to send a piece, if it is still needed and there is room for it.
+    fn start_send(&mut self, id: MemberId, to: MemberId, piece: Piece) -> StepResult {
         let parameters = self.parameters;
-        if piece.part.is_some_and(|part| self.has(to, part)) {
-            return Begin::Passed;
+        if piece.packet_id.is_some_and(|packet_id| self.has(to, packet_id)) {
+            return StepResult::Done;
         }
         let mut overhead = parameters.send;
         if self.are_together(id, to) {
             let inbox = self.inbox(to, id);
             if inbox.slots == parameters.queue_slots {
-                return Begin::Blocked;
+                return StepResult::Blocked;
             }
             inbox.slots += 1;
             overhead = parameters.shared;
         }
         let length = if piece.is_copied { piece.length } else { Bytes::ZERO };
         let span = overhead + parameters.copy(length, false);
-        Begin::Work(span, Doing::Step(Step::Put(to, piece)))
+        StepResult::Work(span, Activity::Step(Step::Send(to, piece)))
     }
 
-    /// Does what a step has taken its time for.
+    /// Takes the effect of a step at the end of its time.
     pub(super) fn complete(&mut self, id: MemberId, step: Step) {
         let host = self.placement.host_of(id);
         match step {
-            Step::Put(to, piece) if self.are_together(id, to) => {
-                self.events.schedule_after(self.parameters.flag, Event::Came(id, to, piece));
+            Step::Send(to, piece) if self.are_together(id, to) => {
+                self.events.schedule_after(self.parameters.flag, Event::PieceArrived(id, to, piece));
             }
-            Step::Put(to, piece) => self.post_message(id, to, piece),
-            Step::Take(from) => self.release(from, id),
-            Step::Multicast(part) => {
-                let content = Content::Datagram { part, only: None };
-                self.hand_over(Flight { from: host, content, length: self.part_length(part.packet) });
-                if part.packet + 1 == self.packets {
-                    self.await_acknowledgments(part.broadcast);
+            Step::Send(to, piece) => self.post_message(id, to, piece),
+            Step::Receive(from) => self.release(from, id),
+            Step::Multicast(packet_id) => {
+                let content = Content::Datagram { packet_id, only: None };
+                self.post_packet(Packet {
+                    from: host,
+                    content,
+                    length: self.packet_length(packet_id.packet),
+                });
+                if packet_id.packet + 1 == self.packets {
+                    self.await_acknowledgments(packet_id.broadcast);
                 }
             }
-            Step::Repeat(part, to) => {
-                self.repeated(part.broadcast);
+            Step::Retransmit(packet_id, to) => {
+                self.retransmission_done(packet_id.broadcast);
                 self.figures.retransmissions += 1;
-                let content = Content::Datagram { part, only: Some(to) };
-                self.hand_over(Flight { from: host, content, length: self.part_length(part.packet) });
+                let content = Content::Datagram { packet_id, only: Some(to) };
+                self.post_packet(Packet {
+                    from: host,
+                    content,
+                    length: self.packet_length(packet_id.packet),
+                });
             }
-            Step::Publish(part) => {
+            Step::Publish(packet_id) => {
                 self.publishing += 1;
-                self.events.schedule_after(self.parameters.flag, Event::Published(part));
+                self.events.schedule_after(self.parameters.flag, Event::Published(packet_id));
             }
             Step::Acknowledge(broadcast) => self.acknowledge(id, broadcast),
             Step::Attach => {
@@ -112,19 +126,19 @@ impl Simulation<'_> {
         }
     }
 
-    /// A message leaves in packets.
+    /// Sends a message to another node in packets.
     fn post_message(&mut self, from: MemberId, to: MemberId, piece: Piece) {
         let mtu = self.parameters.mtu.0;
         let packets = piece.length.0.div_ceil(mtu).max(1);
         for packet in 0..packets {
             let length = Bytes((piece.length.0 - packet * mtu).min(mtu));
             let content = Content::Message { from, to, piece, is_last: packet + 1 == packets };
-            self.hand_over(Flight { from: self.placement.host_of(from), content, length });
+            self.post_packet(Packet { from: self.placement.host_of(from), content, length });
         }
     }
 
-    /// A piece has come.
-    pub(super) fn came(&mut self, from: MemberId, to: MemberId, piece: Piece) {
+    /// A piece has arrived.
+    pub(super) fn piece_arrived(&mut self, from: MemberId, to: MemberId, piece: Piece) {
         self.inbox(to, from).pieces.push_back(piece);
         self.proceed(to);
     }

@@ -164,7 +164,9 @@ impl<'a> Picture<'a> {
         for &member in &self.members {
             let (received, sent) = (self.received[member.index()], self.last_sent[member.index()]);
             if sent > received + 1 {
-                let (x, from, to) = (self.x(member), Self::y(received), Self::y(sent - 1));
+                let x = self.x(member);
+                let from = Self::y(received);
+                let to = Self::y(sent - 1);
                 writeln!(out, "<line class=\"holds\" x1=\"{x}\" y1=\"{from}\" x2=\"{x}\" y2=\"{to}\"/>")?;
             }
         }

@@ -1,11 +1,11 @@
-//! Schemes: ways to turn a group on a fabric into a plan.
+//! Schemes: the rules that turn a group on a fabric into a plan.
 
 mod name;
 
 use crate::shape::Lambda;
 use crate::{Order, PlanError};
 
-/// A way to turn a group on a fabric into a plan. n is the number of members with the root.
+/// A rule that turns a group on a fabric into a plan (an algorithm of a collective operation, in MPI terms). n is the number of members with the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// Every member takes part as itself.

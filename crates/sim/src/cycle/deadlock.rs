@@ -1,7 +1,8 @@
-//! Which packets will never go on.
+//! Deadlock detection.
 //!
-//! How far each packet can get is counted in flits, from what has happened upwards: nothing is believed to go on unless
-//! something else that does is the reason. What lies behind a packet that leaves its buffer is believed to leave as well.
+//! The attainable progress of each packet, in flits, is computed as a least fixed point from the current state upwards: a flit
+//! counts as sent only if other progress makes it possible. Packets queued behind a packet that leaves its buffer are assumed
+//! to leave as well.
 
 use treecast_fabric::Channel;
 use treecast_terms::Cycles;
@@ -11,23 +12,23 @@ use super::network::{Buffer, Head, Network, Sender};
 use crate::deadlock::{Deadlock, Stuck, Wait};
 use crate::parameters::Replication;
 
-/// How far the packet at the head of a buffer can get.
+/// The attainable progress of the packet at the head of a buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Outlook {
-    /// How many of its flits come into the buffer.
+    /// The number of its flits that reach the buffer.
     comes: u64,
-    /// How many flits each copy sends; none where it never gets an output.
+    /// The number of flits that each copy sends; `None` if it never gets an output.
     sends: Vec<Option<u64>>,
 }
 
 impl Outlook {
-    /// What there is already.
+    /// The progress so far.
     fn so_far(head: &Head) -> Self {
         let sends = head.copies.iter().map(|copy| copy.output.map(|_| copy.sent)).collect();
         Self { comes: head.left, sends }
     }
 
-    /// How many of its flits leave the buffer. A packet that is not yet routed is believed to go on.
+    /// The number of its flits that leave the buffer. A packet that is not yet routed is assumed to proceed.
     fn leaves(&self, head: &Head) -> u64 {
         if head.copies.is_empty() {
             return self.comes;
@@ -37,7 +38,7 @@ impl Outlook {
 }
 
 impl Network<'_> {
-    /// Packets that will never go on, if there are any.
+    /// The deadlock, if packets are stuck.
     pub fn deadlock(&self, cycle: Cycles) -> Option<Deadlock> {
         let outlooks = self.outlooks();
         let is_stuck =
@@ -64,7 +65,7 @@ impl Network<'_> {
         }
     }
 
-    /// How far a packet can get if the others get as far as is known.
+    /// The attainable progress of a packet, given that of the others.
     fn outlook(&self, outlooks: &[Outlook], buffer: usize, head: &Head) -> Outlook {
         let known = &outlooks[buffer];
         let room = known.leaves(head) + self.setting.parameters.buffer_flits.0;
@@ -81,13 +82,13 @@ impl Network<'_> {
         }
     }
 
-    /// Whether a packet leaves its buffer whole.
+    /// Whether a whole packet leaves its buffer.
     fn is_gone(&self, outlooks: &[Outlook], buffer: usize) -> bool {
         let head = self.head(buffer);
         outlooks[buffer].leaves(head) == head.packet.length
     }
 
-    /// How many flits of a packet are sent into its buffer.
+    /// The number of flits of a packet that are sent to its buffer.
     fn supply(&self, outlooks: &[Outlook], buffer: usize, head: &Head) -> u64 {
         match self.fed_by(buffer, head) {
             Some((behind, copy)) => outlooks[behind].sends[copy].unwrap_or(0),
@@ -95,26 +96,26 @@ impl Network<'_> {
         }
     }
 
-    /// The copy at another switch that still sends flits of the packet at the head of a buffer.
+    /// The copy at the previous switch that still sends flits of the packet at the head of a buffer.
     fn fed_by(&self, buffer: usize, head: &Head) -> Option<(usize, usize)> {
         let Some(Sender::Copy { buffer: behind, copy }) = self.senders[buffer] else { return None };
         let sent = self.head(behind).copies[copy].sent;
-        // All that has been sent is of this packet, if nothing of another has come after it.
-        let come = head.left + self.buffers[buffer].flits.len() as u64 + self.flying_on(buffer);
+        // The sender's copy is of this packet if all flits that it has sent have arrived here or are in transit.
+        let come = head.left + self.buffers[buffer].flits.len() as u64 + self.in_transit_on(buffer);
         (sent == come).then_some((behind, copy))
     }
 
-    /// How many flits a copy can send by itself, of those that come; none if it gets no output.
+    /// The number of flits that a copy can send, of those that arrive; `None` if it never gets an output.
     fn reach(&self, outlooks: &[Outlook], comes: u64, head: &Head, copy: usize) -> Option<u64> {
         let present = comes.saturating_sub(head.stripped);
         self.bound(outlooks, head, copy).map(|bound| bound.min(present))
     }
 
-    /// How many flits of a copy find room at the other end of its channel; none if it gets no output.
+    /// The number of flits of a copy that find room at the end of its channel; `None` if it never gets an output.
     fn bound(&self, outlooks: &[Outlook], head: &Head, copy: usize) -> Option<u64> {
         let copy = &head.copies[copy];
         if let Some((channel, _)) = copy.output {
-            // With virtual cut-through room has been promised.
+            // With virtual cut-through the room is reserved.
             let is_sure = !self.is_wormhole();
             let length = head.length_onward();
             return Some(if is_sure { length } else { self.accepted(outlooks, length, copy.sent, channel) });
@@ -126,7 +127,7 @@ impl Network<'_> {
         bounds.filter(|&bound| self.is_wormhole() || bound == head.length_onward()).max()
     }
 
-    /// How many of the flits of a copy find room at the other end of a channel, if it holds that.
+    /// The number of flits of a copy that find room at the end of a channel, if the copy holds the channel.
     fn accepted(&self, outlooks: &[Outlook], length: u64, sent: u64, channel: Channel) -> u64 {
         let next = self.index(channel);
         let Some(front) = &self.buffers[next].head else { return length };
@@ -139,24 +140,24 @@ impl Network<'_> {
         accepted.min(length)
     }
 
-    /// Whether nobody holds a channel, or not for ever.
+    /// Whether a channel is free, or becomes free.
     fn comes_free(&self, outlooks: &[Outlook], channel: Channel) -> bool {
         self.holders(channel).all(|sender| self.finishes(outlooks, sender))
     }
 
-    /// Who keeps others from being granted a channel.
+    /// The senders because of which a channel is not granted.
     fn holders(&self, channel: Channel) -> impl Iterator<Item = Sender> {
         let on_channel = self.senders[self.index(channel)].filter(|_| self.is_wormhole());
         on_channel.into_iter().chain(self.senders_on(channel.link).filter(|_| !self.is_wormhole()))
     }
 
-    /// Whether the last flit of a packet will be sent on a channel.
+    /// Whether a sender sends its tail flit.
     fn finishes(&self, outlooks: &[Outlook], sender: Sender) -> bool {
         let Sender::Copy { buffer, copy } = sender else { return true };
         outlooks[buffer].sends[copy] == Some(self.head(buffer).length_onward())
     }
 
-    /// A stuck packet, and what keeps it from going on.
+    /// A stuck packet, and what blocks it.
     fn stuck(&self, outlooks: &[Outlook], buffer: usize) -> Stuck {
         let (head, comes) = (self.head(buffer), outlooks[buffer].comes);
         let at = self.channel(buffer);
@@ -173,8 +174,9 @@ impl Network<'_> {
         let least =
             least.filter(|&copy| self.bound(outlooks, head, copy).is_none_or(|bound| bound <= present));
         let Some(copy) = least else {
-            // Whatever comes goes on: so the rest does not come.
-            let (source, _) = self.fed_by(buffer, head).expect("what no switch sends any more has come");
+            // All flits that arrive are forwarded, so the rest does not arrive.
+            let (source, _) =
+                self.fed_by(buffer, head).expect("a packet that no switch sends has arrived completely");
             return waits_for_itself(source);
         };
         let copy = &head.copies[copy];

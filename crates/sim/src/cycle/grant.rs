@@ -1,10 +1,10 @@
-//! What switches do at the end of a cycle: they grant outputs, then flits go.
+//! The end of a cycle in switches: outputs are granted, then flits are forwarded.
 
 use rand::RngExt;
 use treecast_fabric::{Channel, LinkId, SwitchId};
 use treecast_terms::Cycles;
 
-use super::network::{Buffer, Flit, Head, Network, Packet, Sender, tell};
+use super::network::{Buffer, Flit, Head, Network, Packet, Sender, report_transfer};
 use crate::observer::Observer;
 use crate::parameters::{Adaptive, Arbitration, Replication};
 
@@ -16,24 +16,24 @@ struct CopyId {
 }
 
 impl Network<'_> {
-    /// Grants the outputs of all switches; whether any was.
+    /// Grants the outputs of all switches; returns whether any was granted.
     pub fn grant(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         let mut any = false;
         for switch in self.topology.switches() {
             let granted = match self.setting.parameters.arbitration {
-                Arbitration::RoundRobin => self.grant_in_rounds(now, switch),
-                _ => self.grant_in_order(now, switch),
+                Arbitration::RoundRobin => self.arbitrate_round_robin(now, switch),
+                _ => self.arbitrate_in_order(now, switch),
             };
             any |= !granted.is_empty();
-            for id in self.going(granted) {
-                self.begin_to_go(now, id, observer);
+            for id in self.ready_to_start(granted) {
+                self.start_transfer(now, id, observer);
             }
         }
         any
     }
 
-    /// Of copies that have been granted in this cycle those that go; copies that go together go with the last of them.
-    fn going(&self, granted: Vec<CopyId>) -> Vec<CopyId> {
+    /// The granted copies that start. With synchronous replication, the copies of a packet start when the last one is granted.
+    fn ready_to_start(&self, granted: Vec<CopyId>) -> Vec<CopyId> {
         if self.setting.parameters.replication == Replication::Asynchronous {
             return granted;
         }
@@ -47,7 +47,7 @@ impl Network<'_> {
             .collect()
     }
 
-    /// The copies that wait for an output, by input buffer, then in the order of their branches.
+    /// The copies without an output, by input buffer, then in the order of their branches.
     fn waiting(&self, switch: SwitchId) -> Vec<CopyId> {
         let mut waiting = Vec::new();
         for &buffer in &self.inputs[switch.index()] {
@@ -58,57 +58,57 @@ impl Network<'_> {
         waiting
     }
 
-    fn grant_in_order(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
+    fn arbitrate_in_order(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
         let mut waiting = self.waiting(switch);
         if self.setting.parameters.arbitration == Arbitration::OldestFirst {
             waiting.sort_by_key(|id| self.head(id.buffer).routed);
         }
         let mut granted = Vec::new();
         for id in waiting {
-            if let Some(channel) = self.choose(switch, id) {
-                self.give(now, id, channel);
+            if let Some(channel) = self.select_output(switch, id) {
+                self.assign(now, id, channel);
                 granted.push(id);
             }
         }
         granted
     }
 
-    fn grant_in_rounds(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
+    fn arbitrate_round_robin(&mut self, now: Cycles, switch: SwitchId) -> Vec<CopyId> {
         let mut granted = Vec::new();
         loop {
-            let mut asks = Vec::new();
+            let mut requests = Vec::new();
             for id in self.waiting(switch) {
-                if let Some(channel) = self.choose(switch, id) {
-                    asks.push((channel, id));
+                if let Some(channel) = self.select_output(switch, id) {
+                    requests.push((channel, id));
                 }
             }
-            if asks.is_empty() {
+            if requests.is_empty() {
                 return granted;
             }
-            let mut outputs: Vec<usize> = asks.iter().map(|&(channel, _)| self.output(channel)).collect();
+            let mut outputs: Vec<usize> = requests.iter().map(|&(channel, _)| self.output(channel)).collect();
             outputs.sort_unstable();
             outputs.dedup();
             for output in outputs {
-                let askers = asks.iter().filter(|&&(channel, _)| self.output(channel) == output);
-                let last = self.last_taken[output];
-                // Those behind the one taken last come first, then round from the lowest.
+                let requesters = requests.iter().filter(|&&(channel, _)| self.output(channel) == output);
+                let last = self.last_served[output];
+                // Inputs after the one served last come first, then those from the lowest on.
                 let taken =
-                    askers.min_by_key(|(_, id)| (last.is_some_and(|last| id.buffer <= last), id.buffer));
-                let &(channel, id) = taken.expect("an output that somebody asked for");
-                self.last_taken[output] = Some(id.buffer);
-                self.give(now, id, channel);
+                    requesters.min_by_key(|(_, id)| (last.is_some_and(|last| id.buffer <= last), id.buffer));
+                let &(channel, id) = taken.expect("every output here has a request");
+                self.last_served[output] = Some(id.buffer);
+                self.assign(now, id, channel);
                 granted.push(id);
             }
         }
     }
 
-    /// What is granted: with virtual cut-through a link, with wormhole switching a channel.
+    /// The resource that is granted: a link with virtual cut-through, a channel with wormhole switching.
     fn output(&self, channel: Channel) -> usize {
         if self.is_wormhole() { self.index(channel) } else { channel.link.index() }
     }
 
-    /// Which output a copy takes of those that are free for it now.
-    fn choose(&mut self, switch: SwitchId, CopyId { buffer, copy }: CopyId) -> Option<Channel> {
+    /// Selects one of the outputs that are free for a copy now.
+    fn select_output(&mut self, switch: SwitchId, CopyId { buffer, copy }: CopyId) -> Option<Channel> {
         let head = self.head(buffer);
         let length = head.length_onward();
         let outputs = head.copies[copy].branch.outputs.iter().copied();
@@ -126,25 +126,25 @@ impl Network<'_> {
         self.senders_on(channel.link).next().is_none() && self.room(channel) >= length
     }
 
-    fn give(&mut self, now: Cycles, CopyId { buffer, copy }: CopyId, channel: Channel) {
+    fn assign(&mut self, now: Cycles, CopyId { buffer, copy }: CopyId, channel: Channel) {
         let head = self.head_mut(buffer);
         head.copies[copy].output = Some((channel, now));
         let length = head.length_onward();
         self.hold(channel, Sender::Copy { buffer, copy }, length);
     }
 
-    fn begin_to_go(&mut self, now: Cycles, id: CopyId, observer: &mut impl Observer) {
+    fn start_transfer(&mut self, now: Cycles, id: CopyId, observer: &mut impl Observer) {
         let is_wormhole = self.is_wormhole();
         let head = self.head_mut(id.buffer);
         let packet = Packet { length: head.length_onward(), ..head.packet };
-        let (channel, since) = head.copies[id.copy].output.as_mut().expect("it has been granted");
+        let (channel, since) = head.copies[id.copy].output.as_mut().expect("the copy has an output");
         *since = now;
         if !is_wormhole {
-            tell(*channel, (now, now + Cycles(packet.length)), packet, observer);
+            report_transfer(*channel, (now, now + Cycles(packet.length)), packet, observer);
         }
     }
 
-    /// The packet at the head of a buffer that has one.
+    /// The packet at the head of a buffer, which must have one.
     pub fn head(&self, buffer: usize) -> &Head {
         self.buffers[buffer].head.as_ref().expect("the buffer has a head")
     }
@@ -153,13 +153,13 @@ impl Network<'_> {
         self.buffers[buffer].head.as_mut().expect("the buffer has a head")
     }
 
-    /// Every link sends a flit; whether any has.
+    /// Every link forwards a flit; returns whether any was forwarded.
     pub fn forward(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         let mut any = false;
         for switch in self.topology.switches() {
-            let mut groups = self.ready_to_go(switch);
-            // Where several could go over one link, the channel goes first that has sent least recently.
-            groups.sort_by_key(|group| group.iter().map(|&id| self.turn(id)).min());
+            let mut groups = self.ready_copies(switch);
+            // Of several channels of a link, the one that sent least recently goes first.
+            groups.sort_by_key(|group| group.iter().map(|&id| self.channel_priority(id)).min());
             let mut busy: Vec<LinkId> = Vec::new();
             for group in groups {
                 let links: Vec<LinkId> = group.iter().map(|&id| self.granted(id).link).collect();
@@ -175,7 +175,7 @@ impl Network<'_> {
         }
         for switch in self.topology.switches() {
             for place in 0..self.inputs[switch.index()].len() {
-                self.leave(self.inputs[switch.index()][place]);
+                self.release_flits(self.inputs[switch.index()][place]);
             }
         }
         any
@@ -184,30 +184,30 @@ impl Network<'_> {
     /// The output that a copy holds.
     fn granted(&self, CopyId { buffer, copy }: CopyId) -> Channel {
         let head = self.head(buffer);
-        head.copies[copy].output.expect("it has been granted").0
+        head.copies[copy].output.expect("the copy has an output").0
     }
 
-    fn turn(&self, id: CopyId) -> (Option<Cycles>, usize) {
+    fn channel_priority(&self, id: CopyId) -> (Option<Cycles>, usize) {
         let channel = self.index(self.granted(id));
         (self.last_sent[channel], channel)
     }
 
-    /// The copies of a switch that have a flit to send and room for it; those that go together in a group.
-    fn ready_to_go(&self, switch: SwitchId) -> Vec<Vec<CopyId>> {
+    /// The copies of a switch that have a flit to send and room for it. Copies that proceed together form a group.
+    fn ready_copies(&self, switch: SwitchId) -> Vec<Vec<CopyId>> {
         let mut groups = Vec::new();
         for &buffer in &self.inputs[switch.index()] {
             let Some(head) = &self.buffers[buffer].head else { continue };
             let copies = (0..head.copies.len()).map(|copy| CopyId { buffer, copy });
             if self.setting.parameters.replication == Replication::Asynchronous {
-                groups.extend(copies.filter(|&id| self.can_go(id)).map(|id| vec![id]));
-            } else if !head.copies.is_empty() && copies.clone().all(|id| self.can_go(id)) {
+                groups.extend(copies.filter(|&id| self.can_send(id)).map(|id| vec![id]));
+            } else if !head.copies.is_empty() && copies.clone().all(|id| self.can_send(id)) {
                 groups.push(copies.collect());
             }
         }
         groups
     }
 
-    fn can_go(&self, CopyId { buffer, copy }: CopyId) -> bool {
+    fn can_send(&self, CopyId { buffer, copy }: CopyId) -> bool {
         let head = self.head(buffer);
         let copy = &head.copies[copy];
         let Some((channel, _)) = copy.output else { return false };
@@ -219,19 +219,19 @@ impl Network<'_> {
     fn forward_flit(&mut self, now: Cycles, id: CopyId, observer: &mut impl Observer) {
         let head = self.head(id.buffer);
         let copy = &head.copies[id.copy];
-        let (channel, since) = copy.output.expect("it has been granted");
+        let (channel, since) = copy.output.expect("the copy has an output");
         let progress = self.router.onward(copy.branch.progress, channel.link);
         let packet = Packet { id: head.packet.id, progress, length: head.length_onward() };
         let flit = Flit { packet, place: copy.sent };
         self.head_mut(id.buffer).copies[id.copy].sent += 1;
         self.send(now, channel, flit);
         if self.is_wormhole() && flit.is_last() {
-            tell(channel, (since, now + Cycles(1)), packet, observer);
+            report_transfer(channel, (since, now + Cycles(1)), packet, observer);
         }
     }
 
-    /// Flits that every copy has sent leave their buffer, and what is stripped off leaves when every copy has its output.
-    fn leave(&mut self, buffer: usize) {
+    /// Releases the flits that every copy has sent. Stripped flits are released when every copy has an output.
+    fn release_flits(&mut self, buffer: usize) {
         let Buffer { flits, head, leaving, .. } = &mut self.buffers[buffer];
         let Some(present) = head.as_mut().filter(|head| head.is_granted()) else { return };
         let gone = present.stripped + present.sent_by_all() - present.left;

@@ -12,10 +12,10 @@ use crate::observer::{Observer, Slice, Track, Work};
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
-/// In which order jobs are served: first come, first served; the rest decides between those that came in one cycle.
+/// The priority of a job: first come, first served. The other fields decide between jobs that arrive in the same cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    came: Cycles,
+struct Priority {
+    arrived: Cycles,
     packet: u32,
     /// Receiving comes before sending.
     sends: bool,
@@ -24,22 +24,22 @@ struct Rank {
     process: MemberId,
 }
 
-/// A piece of work.
+/// A job of a server.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     work: Work,
-    /// The packet; packet 0 stands for a whole message, the first worm of a process for all of them.
+    /// The packet. Packet 0 stands for a whole message, and the first worm of a process for all its worms.
     packet: PacketId,
-    /// For whom.
+    /// The participant that it is done for.
     participant: u32,
     time: Cycles,
 }
 
-/// What does one job at a time.
+/// A resource that does one job at a time.
 #[derive(Debug)]
 struct Server {
     track: Track,
-    waiting: Vec<(Rank, Job)>,
+    waiting: Vec<(Priority, Job)>,
     current: Option<(Job, Cycles)>,
 }
 
@@ -48,19 +48,19 @@ impl Server {
         Self { track, waiting: Vec::new(), current: None }
     }
 
-    /// The job that ends in this cycle.
+    /// Takes the job that completes in this cycle.
     fn end(&mut self, now: Cycles) -> Option<Job> {
         let (job, _) = self.current.take_if(|&mut (_, end)| end == now)?;
         Some(job)
     }
 
-    /// Starts the job that is served first; whether there was one.
+    /// Starts the job of the highest priority; returns whether there was one.
     fn start(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         if self.current.is_some() {
             return false;
         }
-        let ranks = self.waiting.iter().enumerate().map(|(place, &(rank, _))| (rank, place));
-        let Some((_, place)) = ranks.min() else { return false };
+        let priorities = self.waiting.iter().enumerate().map(|(place, &(priority, _))| (priority, place));
+        let Some((_, place)) = priorities.min() else { return false };
         let (_, job) = self.waiting.remove(place);
         let end = now + job.time;
         self.current = Some((job, end));
@@ -80,7 +80,7 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Server>,
     buses: Vec<Server>,
     nics: Vec<Server>,
-    /// The packets that each network interface has ready for its injection link.
+    /// The packets of each network interface that are ready for injection.
     pub ready: Vec<VecDeque<PacketId>>,
 }
 
@@ -97,20 +97,20 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// The next cycle in which a job ends.
+    /// The next cycle in which a job completes.
     pub fn next_end(&self) -> Option<Cycles> {
         let servers = self.cpus.iter().chain(&self.buses).chain(&self.nics);
         servers.filter_map(|server| server.current.as_ref().map(|&(_, end)| end)).min()
     }
 
-    /// A participant that has the message sends its worms, but for those that its network interface has forwarded.
+    /// A participant that has the message sends its worms, except those that its network interface has forwarded.
     pub fn send(&mut self, now: Cycles, multicast: &Multicast, participant: u32, forwarded: bool) {
         let mut asked = false;
         for &worm in multicast.sends_of(participant) {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
             if local {
                 self.queue(now, multicast, Work::LocalSend, worm, 0, participant);
-            } else if !forwarded && (multicast.occasion.offload == Offload::Host || !asked) {
+            } else if !forwarded && (multicast.parameters.offload == Offload::Host || !asked) {
                 asked = true;
                 self.queue(now, multicast, Work::HostSend, worm, 0, participant);
             }
@@ -123,7 +123,7 @@ impl<'a> Hosts<'a> {
         self.queue(now, multicast, Work::NicReceive, packet.worm, packet.packet, receiver);
     }
 
-    /// Puts a job into the queue of whoever does it.
+    /// Queues a job at its server.
     fn queue(
         &mut self,
         now: Cycles,
@@ -134,7 +134,7 @@ impl<'a> Hosts<'a> {
         participant: u32,
     ) {
         let parameters = self.setting.parameters;
-        let message = multicast.occasion.message;
+        let message = multicast.parameters.message;
         let (process, host) = (multicast.member(participant), multicast.host(participant));
         let copy_time = parameters.local_copy_time(message);
         let bus_time = parameters.bus_time(multicast.payload(packet));
@@ -154,13 +154,13 @@ impl<'a> Hosts<'a> {
             Work::NicReceive => (&mut self.nics[host.index()], false, parameters.nic_receive_overhead),
             Work::Transfer => unreachable!("links are not servers"),
         };
-        let multicast = multicast.occasion.number;
-        let rank = Rank { came: now, packet, sends, multicast, worm, process };
+        let multicast = multicast.parameters.number;
+        let priority = Priority { arrived: now, packet, sends, multicast, worm, process };
         let packet = PacketId { multicast, worm, packet };
-        server.waiting.push((rank, Job { work, packet, participant, time }));
+        server.waiting.push((priority, Job { work, packet, participant, time }));
     }
 
-    /// Ends all jobs that end in this cycle; whether there was one.
+    /// Completes the jobs of this cycle; returns whether there were any.
     pub fn end_jobs(
         &mut self,
         now: Cycles,
@@ -175,7 +175,7 @@ impl<'a> Hosts<'a> {
         !ended.is_empty()
     }
 
-    /// Starts what waits at every idle server; whether there was anything.
+    /// Starts the next job at every idle server; returns whether there were any.
     pub fn start_jobs(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
         let servers = self.cpus.iter_mut().chain(&mut self.buses).chain(&mut self.nics);
         let mut any = false;
@@ -185,7 +185,7 @@ impl<'a> Hosts<'a> {
         any
     }
 
-    /// What follows from a job that has ended.
+    /// Queues the jobs that follow from a completed one.
     fn ended(&mut self, now: Cycles, job: &Job, multicasts: &mut Multicasts, observer: &mut impl Observer) {
         let Job { work, packet: PacketId { multicast: number, worm, packet }, participant, .. } = *job;
         if work == Work::BusToMemory {
@@ -193,7 +193,7 @@ impl<'a> Hosts<'a> {
             return;
         }
         let multicast = &multicasts[&number].multicast;
-        let offload = multicast.occasion.offload;
+        let offload = multicast.parameters.offload;
         match work {
             Work::HostSend => {
                 for packet in 0..multicast.packets {
@@ -228,7 +228,7 @@ impl<'a> Hosts<'a> {
                 observer.delivered(number, member, host, now);
                 multicasts.delivered(number);
             }
-            Work::BusToMemory | Work::Transfer => unreachable!("handled above, or no job of a host"),
+            Work::BusToMemory | Work::Transfer => unreachable!("handled above, or not a job of a host"),
         }
     }
 
@@ -241,7 +241,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// A packet lies in host memory: who has all of them now, receives.
+    /// A packet is in host memory: a receiver that has the whole message receives it.
     fn in_memory(&mut self, now: Cycles, multicasts: &mut Multicasts, job: &Job) {
         let Job { packet: PacketId { multicast: number, worm, .. }, participant, .. } = *job;
         let multicast = &multicasts[&number].multicast;
@@ -251,7 +251,7 @@ impl<'a> Hosts<'a> {
             participant..participant + 1
         };
         for receiver in receivers {
-            if multicasts.holds_one_more(number, receiver) {
+            if multicasts.store_packet(number, receiver) {
                 let multicast = &multicasts[&number].multicast;
                 self.queue(now, multicast, Work::HostReceive, worm, 0, receiver);
             }

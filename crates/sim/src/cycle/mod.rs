@@ -1,7 +1,6 @@
-//! The reference simulator: every flit in every cycle, with any switching and any buffers.
+//! The reference simulator: every flit in every cycle, with any switching technique and any buffer size.
 //!
-//! It is written to be held against docs/simulation.md line by line, and shares no scheduling with the event-driven
-//! simulator.
+//! It follows docs/simulation.md line by line, and shares no scheduling with the event-driven simulator.
 
 mod deadlock;
 mod grant;
@@ -21,8 +20,8 @@ use crate::error::SimError;
 use crate::multicast::Multicast;
 use crate::observer::Observer;
 use crate::parameters::Switching;
+use crate::path::WormPath;
 use crate::setting::{Ending, Setting};
-use crate::way::Way;
 use host::Hosts;
 use network::Network;
 
@@ -34,22 +33,22 @@ struct PacketId {
     packet: u32,
 }
 
-/// A multicast under way.
+/// A multicast in flight.
 #[derive(Debug)]
-struct Underway {
+struct InFlightMulticast {
     multicast: Multicast,
     /// Packets in memory, by participant.
-    held: Vec<u32>,
+    stored: Vec<u32>,
     /// Destinations that have not received.
-    left: u32,
+    destinations_left: u32,
 }
 
-/// The multicasts under way, by number.
+/// The multicasts in flight, by number.
 #[derive(Debug, Default)]
-struct Multicasts(BTreeMap<u64, Underway>);
+struct Multicasts(BTreeMap<u64, InFlightMulticast>);
 
 impl Deref for Multicasts {
-    type Target = BTreeMap<u64, Underway>;
+    type Target = BTreeMap<u64, InFlightMulticast>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -58,41 +57,44 @@ impl Deref for Multicasts {
 
 impl Multicasts {
     fn begin(&mut self, multicast: Multicast) -> &Multicast {
-        let (held, left) = (vec![0; multicast.participant_count() as usize], multicast.destination_count());
-        let underway = Underway { multicast, held, left };
-        &self.0.entry(underway.multicast.occasion.number).or_insert(underway).multicast
+        let in_flight = InFlightMulticast {
+            stored: vec![0; multicast.participant_count() as usize],
+            destinations_left: multicast.destination_count(),
+            multicast,
+        };
+        &self.0.entry(in_flight.multicast.parameters.number).or_insert(in_flight).multicast
     }
 
-    fn underway(&mut self, number: u64) -> &mut Underway {
-        self.0.get_mut(&number).expect("the multicast is under way")
+    fn in_flight(&mut self, number: u64) -> &mut InFlightMulticast {
+        self.0.get_mut(&number).expect("the multicast is in flight")
     }
 
-    fn way(&mut self, id: PacketId) -> &mut Way {
-        &mut self.underway(id.multicast).multicast.worms[id.worm as usize].way
+    fn path(&mut self, id: PacketId) -> &mut WormPath {
+        &mut self.in_flight(id.multicast).multicast.worms[id.worm as usize].path
     }
 
-    /// A packet lies in a participant's memory; whether that was the last one.
-    fn holds_one_more(&mut self, number: u64, participant: u32) -> bool {
-        let Underway { multicast, held, .. } = self.underway(number);
-        held[participant as usize] += 1;
-        held[participant as usize] == multicast.packets
+    /// Counts a packet in a participant's memory; returns whether it was the last of the message.
+    fn store_packet(&mut self, number: u64, participant: u32) -> bool {
+        let InFlightMulticast { multicast, stored, .. } = self.in_flight(number);
+        stored[participant as usize] += 1;
+        stored[participant as usize] == multicast.packets
     }
 
-    /// A destination has the message.
+    /// Counts a delivery.
     fn delivered(&mut self, number: u64) {
-        let underway = self.underway(number);
-        underway.left -= 1;
-        if underway.left == 0 {
+        let in_flight = self.in_flight(number);
+        in_flight.destinations_left -= 1;
+        if in_flight.destinations_left == 0 {
             self.0.remove(&number);
         }
     }
 }
 
-/// Simulates multicasts, given in the order of their starts, until nothing is left to happen or the setting says so. The
-/// answer holds how many cycles that took.
+/// Simulates multicasts, given in the order of their starts, until all are delivered or a limit of the setting is reached.
+/// Returns how the run ended, and the number of cycles.
 ///
 /// # Errors
-/// What the multicasts give, [`SimError::PacketExceedsBuffer`], and [`SimError::HeaderExceedsBuffer`].
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], and [`SimError::HeaderExceedsBuffer`].
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
     multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
@@ -105,8 +107,8 @@ pub(crate) fn simulate<O: Observer>(
 
 struct Simulation<'a, O> {
     setting: &'a Setting<'a>,
-    /// How often it looks for packets that will never go on.
-    look_every: Cycles,
+    /// The interval of deadlock detection.
+    deadlock_interval: Cycles,
     now: Cycles,
     hosts: Hosts<'a>,
     network: Network<'a>,
@@ -118,7 +120,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn new(setting: &'a Setting<'a>, observer: &'a mut O) -> Self {
         Self {
             setting,
-            look_every: DEADLOCK_INTERVAL,
+            deadlock_interval: DEADLOCK_INTERVAL,
             now: Cycles::ZERO,
             hosts: Hosts::new(setting),
             network: Network::new(setting),
@@ -136,56 +138,59 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 if self.multicasts.len() >= self.setting.in_flight_max {
                     next?;
                     let deadlock = self.network.deadlock(self.now);
-                    self.network.tell_unfinished(self.now, self.observer);
-                    return Ok(deadlock.map_or(Ending::Backlog(self.now), Ending::Deadlocked));
+                    self.network.report_unfinished(self.now, self.observer);
+                    return Ok(deadlock.map_or(Ending::BacklogLimit(self.now), Ending::Deadlocked));
                 }
                 self.begin(next?)?;
             }
             let next_start = match multicasts.peek() {
-                Some(Ok(multicast)) => Some(multicast.occasion.start),
+                Some(Ok(multicast)) => Some(multicast.parameters.start),
                 Some(Err(error)) => return Err(error.clone()),
                 None => None,
             };
             let has_changed = self.cycle();
-            let is_quiet = next_start.is_none() && self.multicasts.is_empty();
-            if is_quiet {
-                return Ok(Ending::Quiet);
+            let is_drained = next_start.is_none() && self.multicasts.is_empty();
+            if is_drained {
+                return Ok(Ending::Drained);
             }
-            let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.look_every.0);
-            let is_last = self.now == self.setting.last;
+            let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.deadlock_interval.0);
+            let is_last = self.now == self.setting.last_cycle;
             let deadlock = if looks || is_last { self.network.deadlock(self.now) } else { None };
             if is_last || deadlock.is_some() {
-                self.network.tell_unfinished(self.now + Cycles(1), self.observer);
-                return Ok(deadlock.map_or(Ending::Last, Ending::Deadlocked));
+                self.network.report_unfinished(self.now + Cycles(1), self.observer);
+                return Ok(deadlock.map_or(Ending::CycleLimit, Ending::Deadlocked));
             }
             let end = [next_start, self.hosts.next_end(), self.network.next_end(self.now)]
                 .into_iter()
                 .flatten()
                 .min();
-            assert!(has_changed || end.is_some() || !looks, "what waits for ever is deadlocked");
+            assert!(
+                has_changed || end.is_some() || !looks,
+                "a run without further events is drained or deadlocked"
+            );
             self.now = self.next(has_changed, end);
         }
     }
 
-    /// The next cycle in which something may happen. A cycle in which nothing has changed is followed by its like, until a
-    /// multicast begins, a piece of work ends, a flit arrives, or a packet has been routed.
+    /// The next cycle in which something may change. After a cycle without a change, nothing changes until a multicast starts, a
+    /// job completes, a flit arrives, or a packet is routed.
     fn next(&self, has_changed: bool, end: Option<Cycles>) -> Cycles {
         if has_changed {
             return self.now + Cycles(1);
         }
-        let look = Cycles((self.now.0 + 1).next_multiple_of(self.look_every.0));
-        end.unwrap_or(look).min(look).min(self.setting.last)
+        let look = Cycles((self.now.0 + 1).next_multiple_of(self.deadlock_interval.0));
+        end.unwrap_or(look).min(look).min(self.setting.last_cycle)
     }
 
     fn begins(&self, next: &Result<Multicast, SimError>) -> bool {
-        next.as_ref().map_or(true, |multicast| multicast.occasion.start == self.now)
+        next.as_ref().map_or(true, |multicast| multicast.parameters.start == self.now)
     }
 
     fn begin(&mut self, multicast: Multicast) -> Result<(), SimError> {
         let buffer = self.setting.parameters.buffer_flits;
         if self.setting.parameters.switching == Switching::Wormhole {
             let fields =
-                multicast.worms.iter().map(|worm| self.network.router.longest_fields(&worm.way)).max();
+                multicast.worms.iter().map(|worm| self.network.router.flits_to_route_max(&worm.path)).max();
             if let Some(header) = fields.filter(|&fields| fields > buffer) {
                 return Err(SimError::HeaderExceedsBuffer { header: header.0, buffer: buffer.0 });
             }
@@ -196,13 +201,13 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 return Err(SimError::PacketExceedsBuffer { packet, header, buffer });
             }
         }
-        self.observer.started(multicast.occasion.number, self.now);
+        self.observer.started(multicast.parameters.number, self.now);
         let multicast = self.multicasts.begin(multicast);
         self.hosts.send(self.now, multicast, Multicast::ROOT, false);
         Ok(())
     }
 
-    /// All that happens in a cycle after multicasts have begun; whether anything has changed.
+    /// Simulates a cycle after its multicasts have started; returns whether anything has changed.
     fn cycle(&mut self) -> bool {
         let Self { now, hosts, network, multicasts, observer, .. } = self;
         let now = *now;

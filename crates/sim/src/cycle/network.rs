@@ -1,4 +1,4 @@
-//! The network: flits in the input buffers of switches, and on links.
+//! The network: flits in the input buffers of switches and on links.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use treecast_terms::{Cycles, Flits};
 use super::{Multicasts, PacketId};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::Switching;
+use crate::path::{Branch, Progress, Router, random_stream};
 use crate::setting::Setting;
-use crate::way::{Branch, Progress, Router, random_choices};
 
-/// A packet as it is on one link: further on it may be shorter.
+/// A packet on one link. Beyond the next switch it may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
     pub id: PacketId,
@@ -21,7 +21,7 @@ pub(super) struct Packet {
     pub length: u64,
 }
 
-/// A flit of a packet: they are counted from 0.
+/// A flit of a packet. `place` counts from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flit {
     pub packet: Packet,
@@ -38,9 +38,9 @@ impl Flit {
 #[derive(Debug, Clone)]
 pub(super) struct Copy {
     pub branch: Branch,
-    /// The output that it holds, and since when.
+    /// The output that it holds, and the cycle of the grant.
     pub output: Option<(Channel, Cycles)>,
-    /// How many flits have gone.
+    /// The number of flits sent.
     pub sent: u64,
 }
 
@@ -48,20 +48,20 @@ pub(super) struct Copy {
 #[derive(Debug)]
 pub(super) struct Head {
     pub packet: Packet,
-    /// When the switch knows where it goes; none before its header has arrived.
+    /// When route computation ends; `None` before its header has arrived.
     pub decided: Option<Cycles>,
-    /// When it began to wait for outputs.
+    /// When it was routed, and its copies requested outputs.
     pub routed: Option<Cycles>,
-    /// Header flits that are taken off here.
+    /// Header flits that the switch strips off.
     pub stripped: u64,
-    /// Its copies once it is routed.
+    /// Its copies, once it is routed.
     pub copies: Vec<Copy>,
-    /// How many of its flits have left the buffer.
+    /// The number of its flits that have left the buffer.
     pub left: u64,
 }
 
 impl Head {
-    /// How long its copies are.
+    /// The length of its copies.
     pub fn length_onward(&self) -> u64 {
         self.packet.length - self.stripped
     }
@@ -71,7 +71,7 @@ impl Head {
         !self.copies.is_empty() && self.copies.iter().all(|copy| copy.output.is_some())
     }
 
-    /// How many flits every copy has sent.
+    /// The number of flits that every copy has sent.
     pub fn sent_by_all(&self) -> u64 {
         self.copies.iter().map(|copy| copy.sent).min().unwrap_or(0)
     }
@@ -83,14 +83,14 @@ pub(super) struct Buffer {
     /// First in, first out.
     pub flits: VecDeque<Flit>,
     pub head: Option<Head>,
-    /// Room that is taken: flits that lie here or are on their way, those that have left in this cycle, and with virtual
-    /// cut-through those that are still to come of a packet that was granted this channel.
+    /// Room that is taken: flits that are buffered or in transit, flits that have left in this cycle, and with virtual
+    /// cut-through the further flits of a packet that was granted this channel.
     pub taken: u64,
-    /// How many flits have left in this cycle.
+    /// The number of flits that have left in this cycle.
     pub leaving: u64,
 }
 
-/// Who sends on a channel.
+/// The sender on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     /// The network interface.
@@ -99,16 +99,16 @@ pub(super) enum Sender {
     Copy { buffer: usize, copy: usize },
 }
 
-/// A link.
+/// The flits in transit on a link.
 #[derive(Debug)]
-pub(super) struct Wire {
-    /// How long a flit is on its way.
+pub(super) struct LinkPipeline {
+    /// From the departure of a flit to its arrival at the end of the link.
     delay: Cycles,
-    /// Flits on their way, each with its virtual channel and when it arrives.
-    flying: VecDeque<(Cycles, u8, Flit)>,
+    /// Flits in transit, each with the cycle of its arrival and its virtual channel.
+    in_transit: VecDeque<(Cycles, u8, Flit)>,
 }
 
-/// A packet that a network interface sends.
+/// A packet that a network interface is injecting.
 #[derive(Debug)]
 struct Injection {
     packet: Packet,
@@ -124,20 +124,20 @@ pub(super) struct Network<'a> {
     pub topology: &'a Topology,
     pub router: Router<'a>,
     channels: usize,
-    pub wires: Vec<Wire>,
-    /// By channel. Channels into hosts have none in fact: theirs stay empty.
+    pub pipelines: Vec<LinkPipeline>,
+    /// By channel. Those of ejection channels stay empty.
     pub buffers: Vec<Buffer>,
-    /// Who holds each channel.
+    /// The holder of each channel.
     pub senders: Vec<Option<Sender>>,
-    /// When each channel has sent last.
+    /// When each channel sent its last flit.
     pub last_sent: Vec<Option<Cycles>>,
     injections: Vec<Option<Injection>>,
     /// The input buffers of each switch, by link and virtual channel.
     pub inputs: Vec<Vec<usize>>,
     /// The random choices of each switch.
     pub random: Vec<Pcg64>,
-    /// For each link the input buffer that it has taken a packet from last, for `arbitration=round-robin`.
-    pub last_taken: Vec<Option<usize>>,
+    /// The input buffer that each output served last, for `arbitration=round-robin`.
+    pub last_served: Vec<Option<usize>>,
 }
 
 impl<'a> Network<'a> {
@@ -145,7 +145,8 @@ impl<'a> Network<'a> {
         let topology = setting.fabric.topology();
         let channels = usize::from(setting.fabric.routing().virtual_channel_count());
         let count = topology.link_count() as usize * channels;
-        let wire = |link| Wire { delay: delay(setting, topology, link), flying: VecDeque::new() };
+        let pipeline =
+            |link| LinkPipeline { delay: delay(setting, topology, link), in_transit: VecDeque::new() };
         let inputs = |switch| {
             let mut links: Vec<LinkId> = topology.links_into(switch).to_vec();
             links.sort_unstable();
@@ -157,14 +158,14 @@ impl<'a> Network<'a> {
             topology,
             router: Router::new(setting.fabric, setting.parameters),
             channels,
-            wires: topology.links().map(wire).collect(),
+            pipelines: topology.links().map(pipeline).collect(),
             buffers: (0..count).map(|_| Buffer::default()).collect(),
             senders: vec![None; count],
             last_sent: vec![None; count],
             injections: topology.hosts().map(|_| None).collect(),
             inputs: topology.switches().map(inputs).collect(),
-            random: topology.switches().map(|switch| random_choices(setting.seed, switch)).collect(),
-            last_taken: vec![None; count],
+            random: topology.switches().map(|switch| random_stream(setting.seed, switch)).collect(),
+            last_served: vec![None; count],
         }
     }
 
@@ -177,7 +178,7 @@ impl<'a> Network<'a> {
         Channel { link, virtual_channel: (buffer % self.channels) as u8 }
     }
 
-    /// Who sends on the channels of a link.
+    /// The senders on the channels of a link.
     pub fn senders_on(&self, link: LinkId) -> impl Iterator<Item = Sender> + '_ {
         let first = link.index() * self.channels;
         self.senders[first..first + self.channels].iter().flatten().copied()
@@ -187,7 +188,7 @@ impl<'a> Network<'a> {
         self.setting.parameters.switching == Switching::Wormhole
     }
 
-    /// The room in the input buffer at the end of a channel; a network interface never refuses a packet.
+    /// The room in the input buffer at the end of a channel. A network interface accepts every packet.
     pub fn room(&self, channel: Channel) -> u64 {
         match self.topology.link(channel.link).to {
             Vertex::Host(_) => u64::MAX,
@@ -197,14 +198,14 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// How many flits are on their way into a buffer.
-    pub fn flying_on(&self, buffer: usize) -> u64 {
+    /// The number of flits in transit to a buffer.
+    pub fn in_transit_on(&self, buffer: usize) -> u64 {
         let Channel { link, virtual_channel } = self.channel(buffer);
-        let flying = self.wires[link.index()].flying.iter();
-        flying.filter(|&&(_, on, _)| on == virtual_channel).count() as u64
+        let in_transit = self.pipelines[link.index()].in_transit.iter();
+        in_transit.filter(|&&(_, on, _)| on == virtual_channel).count() as u64
     }
 
-    /// Somebody begins to send a packet on a channel.
+    /// A sender acquires a channel for a packet.
     pub fn hold(&mut self, channel: Channel, sender: Sender, length: u64) {
         let index = self.index(channel);
         self.senders[index] = Some(sender);
@@ -213,34 +214,38 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Sends a flit; with the last one the channel is free.
+    /// Sends a flit. The tail flit releases the channel.
     pub fn send(&mut self, now: Cycles, channel: Channel, flit: Flit) {
         let index = self.index(channel);
         if self.is_wormhole() && self.topology.link(channel.link).to.switch().is_some() {
             self.buffers[index].taken += 1;
         }
         self.last_sent[index] = Some(now);
-        let wire = &mut self.wires[channel.link.index()];
-        wire.flying.push_back((now + wire.delay, channel.virtual_channel, flit));
+        let pipeline = &mut self.pipelines[channel.link.index()];
+        pipeline.in_transit.push_back((now + pipeline.delay, channel.virtual_channel, flit));
         if flit.is_last() {
             self.senders[index] = None;
         }
     }
 
-    /// The next cycle in which a flit arrives, or a packet has been routed.
+    /// The next cycle in which a flit arrives or a packet is routed.
     pub fn next_end(&self, now: Cycles) -> Option<Cycles> {
-        let arrivals = self.wires.iter().filter_map(|wire| wire.flying.front().map(|&(cycle, ..)| cycle));
+        let arrivals = self
+            .pipelines
+            .iter()
+            .filter_map(|pipeline| pipeline.in_transit.front().map(|&(cycle, ..)| cycle));
         let heads = self.buffers.iter().filter_map(|buffer| buffer.head.as_ref()?.decided);
         arrivals.chain(heads.filter(|&cycle| cycle > now)).min()
     }
 
-    /// Flits arrive whose cycle it is; whether any has. Packets whose last flit has arrived at a host are added to
-    /// `arrived`.
+    /// Receives the flits that arrive in this cycle; returns whether there were any. Packets whose tail flit has arrived at a host
+    /// are added to `arrived`.
     pub fn arrive(&mut self, now: Cycles, arrived: &mut Vec<(HostId, PacketId)>) -> bool {
         let mut any = false;
         for link in self.topology.links() {
-            let flying = &mut self.wires[link.index()].flying;
-            while let Some((_, virtual_channel, flit)) = flying.pop_front_if(|&mut (cycle, ..)| cycle <= now)
+            let in_transit = &mut self.pipelines[link.index()].in_transit;
+            while let Some((_, virtual_channel, flit)) =
+                in_transit.pop_front_if(|&mut (cycle, ..)| cycle <= now)
             {
                 any = true;
                 match self.topology.link(link).to {
@@ -256,7 +261,7 @@ impl<'a> Network<'a> {
         any
     }
 
-    /// Switches read the packets at the heads of their buffers; whether any has been routed.
+    /// Switches route the packets at the heads of their buffers; returns whether any was routed.
     pub fn route(&mut self, now: Cycles, multicasts: &mut Multicasts) -> bool {
         let mut any = false;
         for switch in self.topology.switches() {
@@ -277,34 +282,34 @@ impl<'a> Network<'a> {
         let Buffer { flits, head, .. } = &mut self.buffers[buffer];
         let Some(first) = flits.front() else { return false };
         let packet = first.packet;
-        let way = multicasts.way(packet.id);
+        let path = multicasts.path(packet.id);
         let head = head.get_or_insert_with(|| Head {
             packet,
             decided: None,
             routed: None,
-            stripped: self.router.stripped(way, packet.progress).0,
+            stripped: self.router.stripped(path, packet.progress).0,
             copies: Vec::new(),
             left: 0,
         });
         let come = flits.len() as u64;
-        if head.decided.is_none() && come >= self.router.fields(way, packet.progress).0 {
+        if head.decided.is_none() && come >= self.router.flits_to_route(path, packet.progress).0 {
             head.decided = Some(now + self.setting.parameters.routing_delay);
         }
         let is_decided = head.decided.is_some_and(|decided| decided <= now);
-        // With virtual cut-through a packet goes without a pause: so something must be there to go.
+        // With virtual cut-through a packet leaves without a pause, so a flit must be there to be forwarded.
         let can_go = come > head.stripped || self.setting.parameters.switching == Switching::Wormhole;
         if head.routed.is_some() || !is_decided || !can_go {
             return false;
         }
         head.routed = Some(now);
         let mut branches = Vec::new();
-        self.router.branches(way, switch, packet.progress, &mut branches);
+        self.router.branches(path, switch, packet.progress, &mut branches);
         head.copies = branches.into_iter().map(|branch| Copy { branch, output: None, sent: 0 }).collect();
         true
     }
 
-    /// Every injection link sends a flit of its packet, or of the next one if it is free; whether any has. Each sends one
-    /// flit a cycle.
+    /// Every injection link sends one flit per cycle: of its packet, or of the next packet if it has none. Returns whether any was
+    /// sent.
     pub fn inject(
         &mut self,
         now: Cycles,
@@ -326,7 +331,7 @@ impl<'a> Network<'a> {
         any
     }
 
-    /// A packet takes the lowest channel that has room.
+    /// Assigns a packet to the lowest injection channel that has room.
     fn begin(
         &mut self,
         now: Cycles,
@@ -336,14 +341,14 @@ impl<'a> Network<'a> {
         observer: &mut impl Observer,
     ) -> Option<Injection> {
         let payload = multicasts[&id.multicast].multicast.payload(id.packet);
-        let way = multicasts.way(id);
-        let packet = Packet { id, progress: way.begin(), length: (payload + way.header).0 };
+        let path = multicasts.path(id);
+        let packet = Packet { id, progress: path.initial_progress(), length: (payload + path.header).0 };
         let needed = if self.is_wormhole() { 1 } else { packet.length };
-        let entries = self.router.entries(way, host);
+        let entries = self.router.injection_channels(path, host);
         let channel = entries.into_iter().find(|&channel| self.room(channel) >= needed)?;
         self.hold(channel, Sender::Interface, packet.length);
         if !self.is_wormhole() {
-            tell(channel, (now, now + Cycles(packet.length)), packet, observer);
+            report_transfer(channel, (now, now + Cycles(packet.length)), packet, observer);
         }
         Some(Injection { packet, channel, since: now, sent: 0, has_sent_now: false })
     }
@@ -357,36 +362,44 @@ impl<'a> Network<'a> {
         let flit = Flit { packet, place: sent };
         self.send(now, channel, flit);
         if self.is_wormhole() && flit.is_last() {
-            tell(channel, (since, now + Cycles(1)), packet, observer);
+            report_transfer(channel, (since, now + Cycles(1)), packet, observer);
         }
         self.injections[host.index()] =
             Some(Injection { packet, channel, since, sent: sent + 1, has_sent_now: true });
         true
     }
 
-    /// Tells of packets that are still going over a link when a run ends. With wormhole switching others are told when they
-    /// have gone; with virtual cut-through it is known from the beginning when they will have.
-    pub fn tell_unfinished(&self, end: Cycles, observer: &mut impl Observer) {
+    /// Reports the transfers that are incomplete when a run ends. With wormhole switching, transfers are reported when they are
+    /// complete; with virtual cut-through, their end is known when they start.
+    pub fn report_unfinished(&self, end: Cycles, observer: &mut impl Observer) {
         if !self.is_wormhole() {
             return;
         }
         for &Injection { packet, channel, since, sent, .. } in self.injections.iter().flatten() {
-            tell(channel, (since, end), Packet { length: sent, ..packet }, observer);
+            report_transfer(channel, (since, end), Packet { length: sent, ..packet }, observer);
         }
         for head in self.buffers.iter().filter_map(|buffer| buffer.head.as_ref()) {
             for copy in head.copies.iter().filter(|copy| copy.sent < head.length_onward()) {
                 if let Some((channel, since)) = copy.output {
-                    tell(channel, (since, end), Packet { length: copy.sent, ..head.packet }, observer);
+                    report_transfer(
+                        channel,
+                        (since, end),
+                        Packet { length: copy.sent, ..head.packet },
+                        observer,
+                    );
                 }
             }
         }
     }
 
-    /// The room that flits have left in this cycle is seen from the next one on, and a link whose packet has gone is free.
+    /// Ends a cycle: the room of flits that have left becomes visible, and injection links whose packet has left become free.
     pub fn end_cycle(&mut self) {
         for buffer in &mut self.buffers {
             buffer.taken -= std::mem::take(&mut buffer.leaving);
-            assert!(buffer.taken <= self.setting.parameters.buffer_flits.0, "a buffer never overflows");
+            assert!(
+                buffer.taken <= self.setting.parameters.buffer_flits.0,
+                "an input buffer holds at most buffer_flits"
+            );
         }
         for injection in &mut self.injections {
             if let Some(sending) = injection {
@@ -397,8 +410,8 @@ impl<'a> Network<'a> {
     }
 }
 
-/// A packet goes over a channel between two cycles.
-pub(super) fn tell(
+/// Reports the transfer of a packet over a channel.
+pub(super) fn report_transfer(
     channel: Channel,
     (from, to): (Cycles, Cycles),
     packet: Packet,
@@ -410,8 +423,8 @@ pub(super) fn tell(
     observer.carried(&slice, Flits(packet.length));
 }
 
-/// How long a flit takes from where it lies to the end of a link: out of a switch it goes through the crossbar first. A
-/// link inside a node takes no time.
+/// The delay of a flit from its buffer to the end of a link: crossbar traversal in a switch, then link traversal. A link inside
+/// a node takes no time.
 fn delay(setting: &Setting, topology: &Topology, link: LinkId) -> Cycles {
     let crossbar = match topology.link(link).from {
         Vertex::Switch(_) => setting.parameters.crossbar_delay,

@@ -9,7 +9,7 @@ use super::Simulation;
 use crate::cases::{Record, cases};
 use crate::deadlock::Deadlock;
 use crate::error::SimError;
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::Track;
 use crate::parameters::{Parameters, Switching};
 use crate::setting::{Ending, Setting};
@@ -22,13 +22,13 @@ const IDLE_HOSTS: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0";
 /// A multicast: its scheme, its start, its root, its destinations.
 type Sent<'a> = (&'a str, u64, u32, &'a [u32]);
 
-struct World {
+struct Setup {
     fabric: Fabric,
     parameters: Parameters,
     message: Flits,
 }
 
-impl World {
+impl Setup {
     fn new(fabric: &str, routing: &str, message: u64, parameters: &str) -> Self {
         let topology = fabric.parse::<FabricSpec>().unwrap().topology().unwrap();
         let fabric = Fabric::new(topology, routing.parse::<RoutingPolicy>().unwrap()).unwrap();
@@ -42,7 +42,7 @@ impl World {
 
     fn setting(&self) -> Setting<'_> {
         let (fabric, placement, parameters) = (&self.fabric, self.placement(), &self.parameters);
-        Setting { fabric, placement, parameters, seed: 1, last: Cycles(100_000), in_flight_max: 9 }
+        Setting { fabric, placement, parameters, seed: 1, last_cycle: Cycles(100_000), in_flight_max: 9 }
     }
 
     fn multicasts(&self, sent: &[Sent]) -> Vec<Result<Multicast, SimError>> {
@@ -51,8 +51,8 @@ impl World {
             let group = Group::new(self.placement(), MemberId(root), to).unwrap();
             let plan = plan(&self.fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
             let (start, message) = (Cycles(start), self.message);
-            let occasion = Occasion { number, start, offload: Offload::Host, message };
-            Multicast::new(&self.fabric, &self.parameters, &plan, occasion)
+            let multicast = MulticastParameters { number, start, offload: Offload::Host, message };
+            Multicast::new(&self.fabric, &self.parameters, &plan, multicast)
         };
         (0..).zip(sent).map(multicast).collect()
     }
@@ -67,7 +67,7 @@ impl World {
     /// When each multicast reaches its last destination, in the order of their numbers.
     fn arrivals(&self, sent: &[Sent]) -> Vec<u64> {
         let (record, ending) = self.simulate(sent);
-        assert_eq!(ending, Ok(Ending::Quiet));
+        assert_eq!(ending, Ok(Ending::Drained));
         let of = |number: u64| record.delivered.iter().filter(move |delivered| delivered.1 == number);
         (0..sent.len() as u64)
             .map(|number| of(number).map(|delivered| delivered.0.0).max().unwrap())
@@ -91,10 +91,10 @@ fn transit(h: u64, w: u64) -> u64 {
 fn a_worm_that_meets_nobody_takes_as_long_as_the_closed_form() {
     for switching in ["cut-through", "wormhole"] {
         let parameters = format!("switching={switching}");
-        let world = World::new("fat-tree:k=4", "up-down", 128, &parameters);
+        let setup = Setup::new("fat-tree:k=4", "up-down", 128, &parameters);
         // A switch is between hosts 0 and 1, three to host 2, five to host 4.
         for (host, switches) in [(1, 1), (2, 3), (4, 5)] {
-            assert_eq!(world.arrivals(&[("binomial", 0, 0, &[host])]), [transit(switches, 129)]);
+            assert_eq!(setup.arrivals(&[("binomial", 0, 0, &[host])]), [transit(switches, 129)]);
         }
     }
 }
@@ -106,8 +106,8 @@ fn a_worm_that_meets_nobody_takes_as_long_as_the_closed_form() {
 fn a_wormhole_network_needs_buffers_for_the_round_trip_to_be_as_fast() {
     let arrival = |host: u32, buffer: u64| {
         let parameters = format!("switching=wormhole,buffer_flits={buffer}");
-        let world = World::new("fat-tree:k=4", "up-down", 128, &parameters);
-        world.arrivals(&[("binomial", 0, 0, &[host])])[0]
+        let setup = Setup::new("fat-tree:k=4", "up-down", 128, &parameters);
+        setup.arrivals(&[("binomial", 0, 0, &[host])])[0]
     };
     assert_eq!([arrival(1, 1), arrival(1, 3)], [1 + 3 + 2 * 128, transit(1, 129)]);
     assert_eq!([arrival(2, 1), arrival(2, 4)], [1 + 3 * 3 + 3 * 128, transit(3, 129)]);
@@ -116,23 +116,23 @@ fn a_wormhole_network_needs_buffers_for_the_round_trip_to_be_as_fast() {
 
 #[test]
 fn a_buffer_must_hold_what_a_switch_reads_at_once() {
-    let world = |buffer: u64| {
+    let setup = |buffer: u64| {
         let parameters = format!("switching=wormhole,buffer_flits={buffer}");
-        World::new("icpp98", "up-down", 128, &parameters)
+        Setup::new("icpp98", "up-down", 128, &parameters)
     };
     let error = |buffer, scheme| {
         let sent: [Sent; 1] = [(scheme, 0, 0, &[1, 9, 17, 25])];
-        world(buffer).simulate(&sent).1.map_err(|error| error.to_string())
+        setup(buffer).simulate(&sent).1.map_err(|error| error.to_string())
     };
     assert_eq!(
         error(3, "tree-worm").unwrap_err(),
-        "a switch must read 4 header flits at once, which do not fit an input buffer of 3 (set buffer_flits to at least 4, \
+        "a switch must read 4 header flits at once, which do not fit an input buffer of 3 flits (set buffer_flits to at least 4, \
          or headers=free)"
     );
-    assert_eq!(error(4, "tree-worm"), Ok(Ending::Quiet));
+    assert_eq!(error(4, "tree-worm"), Ok(Ending::Drained));
     assert!(matches!(error(1, "path:policy=mdp-g"), Err(text) if text.contains("read 2 header flits")));
-    assert_eq!(error(2, "path:policy=mdp-g"), Ok(Ending::Quiet));
-    assert_eq!(error(1, "binomial"), Ok(Ending::Quiet));
+    assert_eq!(error(2, "path:policy=mdp-g"), Ok(Ending::Drained));
+    assert_eq!(error(1, "binomial"), Ok(Ending::Drained));
 }
 
 /// Each goes two steps round a circle of four: each holds a link, and waits for the next.
@@ -146,7 +146,7 @@ fn worms_on_a_ring_wait_for_one_another_unless_there_is_a_dateline() {
         "switching=wormhole,buffer_flits=50,packet_flits=100",
         "buffer_flits=33,packet_flits=32",
     ] {
-        let ring = |routing| World::new("torus:k=4,n=1,uni", routing, 100, parameters);
+        let ring = |routing| Setup::new("torus:k=4,n=1,uni", routing, 100, parameters);
         let deadlock = ring("dimension-order:channels=none").deadlock(&ROUND);
         assert_eq!((deadlock.cycle, deadlock.waits.len()), (Cycles(10_000), 4), "{parameters}");
         let multicasts: Vec<u64> = deadlock.waits.iter().map(|wait| wait.multicast).collect();
@@ -155,7 +155,7 @@ fn worms_on_a_ring_wait_for_one_another_unless_there_is_a_dateline() {
             // It lies behind the link that the one before it waits for.
             assert_eq!(wait.wants, next.at, "{parameters}");
         }
-        assert_eq!(ring("dimension-order").simulate(&ROUND).1, Ok(Ending::Quiet), "{parameters}");
+        assert_eq!(ring("dimension-order").simulate(&ROUND).1, Ok(Ending::Drained), "{parameters}");
     }
 }
 
@@ -166,37 +166,37 @@ const CROSSED: [Sent<'static>; 3] =
 #[test]
 fn worms_whose_copies_go_together_can_hold_what_the_other_waits_for() {
     for switching in ["cut-through", "wormhole"] {
-        let world = |policies: &str| {
+        let setup = |policies: &str| {
             let parameters = format!("switching={switching},arbitration=round-robin,{policies}");
-            World::new("star:4", "up-down", 100, &parameters)
+            Setup::new("star:4", "up-down", 100, &parameters)
         };
-        let deadlock = world("replication=synchronous").deadlock(&CROSSED);
+        let deadlock = setup("replication=synchronous").deadlock(&CROSSED);
         assert_eq!(
-            deadlock.describe(&world("").fabric),
+            deadlock.describe(&setup("").fabric),
             "2 packets are stuck at cycle 10000; 2 of them wait for one another in a cycle:\n  \
-             multicast 1 worm 0 packet 0 came over h0>s0:0 and waits for s0:3>h3\n  \
-             multicast 2 worm 0 packet 0 came over h1>s0:1 and waits for s0:2>h2\n"
+             multicast 1 worm 0 packet 0 arrived over h0>s0:0 and waits for s0:3>h3\n  \
+             multicast 2 worm 0 packet 0 arrived over h1>s0:1 and waits for s0:2>h2\n"
         );
-        assert_eq!(world("").simulate(&CROSSED).1, Ok(Ending::Quiet));
+        assert_eq!(setup("").simulate(&CROSSED).1, Ok(Ending::Drained));
     }
 }
 
 #[test]
 fn copies_on_their_own_hold_each_other_up_only_where_a_buffer_is_smaller_than_a_packet() {
-    let world = |buffer: u32| {
+    let setup = |buffer: u32| {
         let policies = "switching=wormhole,arbitration=round-robin,replication=asynchronous";
-        World::new("star:4", "up-down", 100, &format!("{policies},buffer_flits={buffer}"))
+        Setup::new("star:4", "up-down", 100, &format!("{policies},buffer_flits={buffer}"))
     };
-    let deadlock = world(50).deadlock(&CROSSED);
+    let deadlock = setup(50).deadlock(&CROSSED);
     assert_eq!((deadlock.stuck, deadlock.waits.len()), (2, 2));
-    assert_eq!(world(101).simulate(&CROSSED).1, Ok(Ending::Quiet));
+    assert_eq!(setup(101).simulate(&CROSSED).1, Ok(Ending::Drained));
 }
 
 #[test]
 fn each_arbitration_serves_those_that_wait_in_its_own_order() {
     let order = |arbitration: &str, sent: &[Sent]| {
-        let world = World::new("star:5", "up-down", 100, &format!("arbitration={arbitration}"));
-        let arrivals = world.arrivals(sent);
+        let setup = Setup::new("star:5", "up-down", 100, &format!("arbitration={arbitration}"));
+        let arrivals = setup.arrivals(sent);
         let mut order: Vec<usize> = (0..sent.len()).collect();
         order.sort_by_key(|&multicast| arrivals[multicast]);
         order
@@ -217,14 +217,14 @@ fn each_arbitration_serves_those_that_wait_in_its_own_order() {
 #[test]
 fn worms_on_several_channels_of_a_link_take_turns() {
     let fabric = "irregular:switches=2,ports=3,hosts=4,connectivity=0,seed=1";
-    let world = World::new(fabric, "up-down:channels=2", 100, "switching=wormhole");
-    let topology = world.fabric.topology();
+    let setup = Setup::new(fabric, "up-down:channels=2", 100, "switching=wormhole");
+    let topology = setup.fabric.topology();
     let near = topology.switch_of(HostId(0));
     let (here, there): (Vec<HostId>, Vec<HostId>) =
         topology.hosts().partition(|&host| topology.switch_of(host) == near);
     let to = [[there[0].0], [there[1].0]];
     let sent: [Sent; 2] = [("separate", 0, here[0].0, &to[0]), ("separate", 0, here[1].0, &to[1])];
-    let (record, _) = world.simulate(&sent);
+    let (record, _) = setup.simulate(&sent);
     let (between, _) = topology.neighbours(near).next().unwrap();
     let mut slices: Vec<(u8, u64, u64)> = Vec::new();
     for (_, slice, flits) in &record.carried {
@@ -252,10 +252,10 @@ proptest! {
             stage.parameters.buffer_flits = Flits(buffer);
         }
         stage.parameters.cycles_max = Cycles(1_000_000);
-        let simulate = |stage: &_, look_every: u64| {
+        let simulate = |stage: &_, deadlock_interval: u64| {
             let (setting, mut record) = (case.setting(stage), Record::default());
             let mut simulation = Simulation::new(&setting, &mut record);
-            simulation.look_every = Cycles(look_every);
+            simulation.deadlock_interval = Cycles(deadlock_interval);
             let multicasts = case.multicasts(stage).into_iter().map(Ok);
             let ending = simulation.run(multicasts.peekable());
             (record.sorted(), ending)
@@ -266,7 +266,7 @@ proptest! {
             (seldom, ending) = simulate(&stage, 10_000);
         }
         let (always, found) = simulate(&stage, 1);
-        prop_assert_ne!(&ending, &Ok(Ending::Last), "what waits for ever is found");
+        prop_assert_ne!(&ending, &Ok(Ending::CycleLimit), "what waits for ever is found");
         match (ending.unwrap(), found.unwrap()) {
             (Ending::Deadlocked(late), Ending::Deadlocked(early)) => {
                 prop_assert!(early.cycle <= late.cycle && early.stuck <= late.stuck);
@@ -281,8 +281,8 @@ proptest! {
 
 #[test]
 fn the_event_simulator_leaves_wormhole_switching_to_this_one() {
-    let world = World::new("star:4", "up-down", 100, "switching=wormhole");
-    let multicasts = world.multicasts(&[("separate", 0, 0, &[1])]).into_iter();
-    let ending = event::simulate(&world.setting(), multicasts, &mut Record::default());
+    let setup = Setup::new("star:4", "up-down", 100, "switching=wormhole");
+    let multicasts = setup.multicasts(&[("separate", 0, 0, &[1])]).into_iter();
+    let ending = event::simulate(&setup.setting(), multicasts, &mut Record::default());
     assert_eq!(ending, Err(SimError::NeedsCycle));
 }

@@ -1,7 +1,7 @@
 //! Hosts: processes on CPUs, the I/O bus, and the network interface with its processor.
 //!
 //! Every process has a CPU of its own; the processes of a host share its bus and its network interface. Each of these
-//! does one piece of work at a time. docs/simulation.md says in which order what waits is served.
+//! resources does one job at a time. docs/simulation.md states the order of service.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use treecast_fabric::HostId;
 use treecast_plan::{MemberId, WormKind};
 use treecast_terms::Cycles;
 
-use super::live::{Live, Slot};
+use super::in_flight::{InFlight, Slot};
 use super::{Event, EventQueue};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
@@ -18,30 +18,30 @@ use crate::parameters::Parameters;
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
-/// When a piece of work gets its turn: the order of the fields is the order of service.
+/// The priority of a job. The order of the fields is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    asked: Cycles,
+struct Priority {
+    requested: Cycles,
     packet: u32,
     sending: bool,
     multicast: u64,
     worm: u32,
-    /// For the bus: which of the processes that a worm reaches on this host.
+    /// For the bus: which of the worm's receivers on this host.
     nth: u32,
 }
 
-/// A piece of work for a CPU, a bus or a network interface, done for a participant of a multicast.
+/// A job of a CPU, a bus or a network interface for a participant of a multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Job {
-    turn: Turn,
+    priority: Priority,
     work: Work,
     slot: Slot,
     participant: u32,
-    /// Whether it serves all worms of the participant, or all receivers on the host, at once.
+    /// Whether it serves all worms of the participant, or all receivers on the host.
     for_all: bool,
 }
 
-/// Something that does one job at a time.
+/// A resource that does one job at a time.
 #[derive(Debug, Clone, Default)]
 struct Resource {
     waiting: BinaryHeap<Reverse<Job>>,
@@ -49,7 +49,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// The job that begins now, if there is one.
+    /// Starts the next job, if the resource is idle and a job waits.
     fn start(&mut self) -> Option<Job> {
         if self.current.is_some() {
             return None;
@@ -59,11 +59,11 @@ impl Resource {
     }
 
     fn done(&mut self) -> Job {
-        self.current.take().expect("what ends has begun")
+        self.current.take().expect("a job that completes has started")
     }
 }
 
-/// A copy of a packet, at a network interface.
+/// A copy of a packet at a network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PacketCopy {
     pub slot: Slot,
@@ -76,7 +76,7 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Resource>,
     buses: Vec<Resource>,
     nics: Vec<Resource>,
-    /// Resources to look at in this cycle.
+    /// Members and hosts whose resources may start a job in this cycle.
     woken_members: Vec<MemberId>,
     woken_hosts: Vec<HostId>,
 }
@@ -99,24 +99,24 @@ impl<'a> Hosts<'a> {
         self.setting.parameters
     }
 
-    fn ask_cpu(&mut self, multicast: &Multicast, job: Job) {
+    fn request_cpu(&mut self, multicast: &Multicast, job: Job) {
         let member = multicast.member(job.participant);
         self.cpus[member.index()].waiting.push(Reverse(job));
         self.woken_members.push(member);
     }
 
-    fn ask_bus(&mut self, multicast: &Multicast, job: Job) {
+    fn request_bus(&mut self, multicast: &Multicast, job: Job) {
         let host = multicast.host(job.participant);
         self.buses[host.index()].waiting.push(Reverse(job));
         self.woken_hosts.push(host);
     }
 
-    fn ask_nic(&mut self, host: HostId, job: Job) {
+    fn request_nic(&mut self, host: HostId, job: Job) {
         self.nics[host.index()].waiting.push(Reverse(job));
         self.woken_hosts.push(host);
     }
 
-    /// A participant that holds the message sends all its worms, or those inside its host only.
+    /// A participant that has the message sends all its worms, or the local ones only.
     pub fn send(
         &mut self,
         now: Cycles,
@@ -125,45 +125,50 @@ impl<'a> Hosts<'a> {
         participant: u32,
         local_only: bool,
     ) {
-        let mut asked = false;
+        let mut has_requested = false;
         for &worm in multicast.sends_of(participant) {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
-            let for_all = !local && multicast.occasion.offload != Offload::Host;
-            if !local && (local_only || (for_all && asked)) {
+            let for_all = !local && multicast.parameters.offload != Offload::Host;
+            if !local && (local_only || (for_all && has_requested)) {
                 continue;
             }
-            asked |= for_all;
+            has_requested |= for_all;
             let work = if local { Work::LocalSend } else { Work::HostSend };
-            let turn = turn(now, multicast, worm, 0, true);
-            self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all });
+            let priority = priority(now, multicast, worm, 0, true);
+            self.request_cpu(multicast, Job { priority, work, slot, participant, for_all });
         }
     }
 
-    /// The copies that a network interface makes of a packet for a participant.
+    /// Requests the copies of a packet that a network interface makes for a participant.
     fn copy_at_nic(&mut self, now: Cycles, multicast: &Multicast, slot: Slot, participant: u32, packet: u32) {
         for &worm in multicast.sends_of(participant) {
             if multicast.worms[worm as usize].kind != WormKind::Local {
-                let turn = turn(now, multicast, worm, packet, true);
-                let job = Job { turn, work: Work::NicSend, slot, participant, for_all: false };
-                self.ask_nic(multicast.host(participant), job);
+                let priority = priority(now, multicast, worm, packet, true);
+                let job = Job { priority, work: Work::NicSend, slot, participant, for_all: false };
+                self.request_nic(multicast.host(participant), job);
             }
         }
     }
 
-    /// Starts the next job on everything that is idle.
-    pub fn start_work(&mut self, events: &mut EventQueue, live: &Live, observer: &mut impl Observer) {
+    /// Starts the next job on every idle resource.
+    pub fn start_work(
+        &mut self,
+        events: &mut EventQueue,
+        in_flight: &InFlight,
+        observer: &mut impl Observer,
+    ) {
         while let Some(member) = self.woken_members.pop() {
             if let Some(job) = self.cpus[member.index()].start() {
-                let time = self.cpu_time(&live[job.slot], job.work);
-                tell(observer, Track::Cpu(member), &job, events.now, time);
+                let time = self.cpu_time(&in_flight[job.slot], job.work);
+                report(observer, Track::Cpu(member), &job, events.now, time);
                 events.schedule_after(time, Event::CpuDone(member));
             }
         }
         while let Some(host) = self.woken_hosts.pop() {
             if let Some(job) = self.buses[host.index()].start() {
-                self.queue_next_packet(&live[job.slot], host, job);
-                let time = self.parameters().bus_time(live[job.slot].payload(job.turn.packet));
-                tell(observer, Track::Bus(host), &job, events.now, time);
+                self.queue_next_packet(&in_flight[job.slot], host, job);
+                let time = self.parameters().bus_time(in_flight[job.slot].payload(job.priority.packet));
+                report(observer, Track::Bus(host), &job, events.now, time);
                 events.schedule_after(time, Event::BusDone(host));
             }
             if let Some(job) = self.nics[host.index()].start() {
@@ -171,19 +176,19 @@ impl<'a> Hosts<'a> {
                     Work::NicReceive => self.parameters().nic_receive_overhead,
                     _ => self.parameters().nic_send_overhead,
                 };
-                tell(observer, Track::Nic(host), &job, events.now, time);
+                report(observer, Track::Nic(host), &job, events.now, time);
                 events.schedule_after(time, Event::NicDone(host));
             }
         }
     }
 
-    /// All packets of a message wait for the bus from when the message does, and before another packet of it none has its
-    /// turn: so only the next one need be in the queue.
+    /// All packets of a message request the bus when the message does, and are served in order. So only the next one needs to be
+    /// in the queue.
     fn queue_next_packet(&mut self, multicast: &Multicast, host: HostId, job: Job) {
-        let packet = job.turn.packet + 1;
+        let packet = job.priority.packet + 1;
         if job.work == Work::BusToNic && packet < multicast.packets {
-            let turn = Turn { packet, ..job.turn };
-            self.buses[host.index()].waiting.push(Reverse(Job { turn, ..job }));
+            let priority = Priority { packet, ..job.priority };
+            self.buses[host.index()].waiting.push(Reverse(Job { priority, ..job }));
         }
     }
 
@@ -192,94 +197,97 @@ impl<'a> Hosts<'a> {
         match work {
             Work::HostReceive => parameters.host_receive_overhead,
             Work::HostSend => parameters.host_send_overhead,
-            // Shared memory is read where it lies if it is delivered to all at once, else copied out.
+            // With shared delivery the receivers read the message in place; otherwise each copies it out.
             Work::LocalReceive if multicast.shared_delivery => parameters.local_overhead,
-            _ => parameters.local_overhead + parameters.local_copy_time(multicast.occasion.message),
+            _ => parameters.local_overhead + parameters.local_copy_time(multicast.parameters.message),
         }
     }
 
-    /// A CPU ends its job; the answer says who has received the message by it, if somebody has.
-    pub fn cpu_done(&mut self, now: Cycles, live: &Live, member: MemberId) -> Option<(Slot, u32)> {
+    /// A CPU completes its job. Returns the participant that has received the message by it, if any.
+    pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
         let job = self.cpus[member.index()].done();
         self.woken_members.push(member);
-        let Job { turn: Turn { worm, .. }, slot, participant, .. } = job;
-        let multicast = &live[slot];
+        let Job { priority: Priority { worm, .. }, slot, participant, .. } = job;
+        let multicast = &in_flight[slot];
         match job.work {
             Work::HostSend => {
-                let turn = turn(now, multicast, worm, 0, true);
-                self.ask_bus(multicast, Job { turn, work: Work::BusToNic, ..job });
+                let priority = priority(now, multicast, worm, 0, true);
+                self.request_bus(multicast, Job { priority, work: Work::BusToNic, ..job });
                 None
             }
             Work::LocalSend => {
                 for receiver in multicast.worms[worm as usize].receivers.clone() {
-                    let turn = turn(now, multicast, worm, 0, false);
+                    let priority = priority(now, multicast, worm, 0, false);
                     let (work, participant) = (Work::LocalReceive, receiver);
-                    self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
+                    self.request_cpu(multicast, Job { priority, work, slot, participant, for_all: false });
                 }
                 None
             }
             work => {
-                // Where the network interface forwards, it has sent its copies already.
-                let local_only = multicast.occasion.offload == Offload::Nic && work == Work::HostReceive;
+                // A network interface that forwards has sent the copies already.
+                let local_only = multicast.parameters.offload == Offload::Nic && work == Work::HostReceive;
                 self.send(now, multicast, slot, participant, local_only);
                 Some((slot, participant))
             }
         }
     }
 
-    pub fn bus_done(&mut self, now: Cycles, live: &mut Live, host: HostId) {
+    pub fn bus_done(&mut self, now: Cycles, in_flight: &mut InFlight, host: HostId) {
         let job = self.buses[host.index()].done();
         self.woken_hosts.push(host);
-        let Job { turn: Turn { packet, worm, .. }, slot, participant, for_all, .. } = job;
+        let Job { priority: Priority { packet, worm, .. }, slot, participant, for_all, .. } = job;
         if job.work == Work::BusToNic {
-            let multicast = &live[slot];
+            let multicast = &in_flight[slot];
             if for_all {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             } else {
-                let turn = turn(now, multicast, worm, packet, true);
-                self.ask_nic(host, Job { turn, work: Work::NicSend, ..job });
+                let priority = priority(now, multicast, worm, packet, true);
+                self.request_nic(host, Job { priority, work: Work::NicSend, ..job });
             }
             return;
         }
         let receivers =
-            if for_all { live[slot].receivers_on(worm, host) } else { participant..participant + 1 };
+            if for_all { in_flight[slot].receivers_on(worm, host) } else { participant..participant + 1 };
         for receiver in receivers {
-            if live.takes_packet(slot, receiver) {
-                let multicast = &live[slot];
-                let turn = turn(now, multicast, worm, 0, false);
+            if in_flight.store_packet(slot, receiver) {
+                let multicast = &in_flight[slot];
+                let priority = priority(now, multicast, worm, 0, false);
                 let (work, participant) = (Work::HostReceive, receiver);
-                self.ask_cpu(multicast, Job { turn, work, slot, participant, for_all: false });
+                self.request_cpu(multicast, Job { priority, work, slot, participant, for_all: false });
             }
         }
     }
 
     /// The last flit of a packet has arrived at a network interface.
-    pub fn packet_arrived(&mut self, now: Cycles, live: &Live, host: HostId, copy: PacketCopy) {
-        let multicast = &live[copy.slot];
-        let turn = turn(now, multicast, copy.worm, copy.packet, false);
+    pub fn packet_arrived(&mut self, now: Cycles, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
+        let multicast = &in_flight[copy.slot];
+        let priority = priority(now, multicast, copy.worm, copy.packet, false);
         let participant = multicast.receivers_on(copy.worm, host).start;
-        let job = Job { turn, work: Work::NicReceive, slot: copy.slot, participant, for_all: true };
-        self.ask_nic(host, job);
+        let job = Job { priority, work: Work::NicReceive, slot: copy.slot, participant, for_all: true };
+        self.request_nic(host, job);
     }
 
-    /// The network interface ends its job; the answer is the copy that is ready for the link.
-    pub fn nic_done(&mut self, now: Cycles, live: &Live, host: HostId) -> Option<PacketCopy> {
+    /// A network interface completes its job. Returns the copy that is ready for injection, if any.
+    pub fn nic_done(&mut self, now: Cycles, in_flight: &InFlight, host: HostId) -> Option<PacketCopy> {
         let job = self.nics[host.index()].done();
         self.woken_hosts.push(host);
-        let Job { turn: Turn { packet, worm, .. }, slot, .. } = job;
+        let Job { priority: Priority { packet, worm, .. }, slot, .. } = job;
         if job.work == Work::NicSend {
             return Some(PacketCopy { slot, worm, packet });
         }
-        let multicast = &live[slot];
+        let multicast = &in_flight[slot];
         let here = multicast.receivers_on(worm, host);
-        // The interface moves the packet to one attached process after another, or once for all.
+        // The packet is transferred to each receiver on the host in turn, or once for all.
         let for_all = multicast.shared_delivery;
         let moved = if for_all { here.start..here.start + 1 } else { here.clone() };
         for (participant, nth) in moved.zip(0..) {
-            let turn = Turn { nth, ..turn(now, multicast, worm, packet, false) };
-            self.ask_bus(multicast, Job { turn, work: Work::BusToMemory, slot, participant, for_all });
+            let priority = Priority { nth, ..priority(now, multicast, worm, packet, false) };
+            self.request_bus(
+                multicast,
+                Job { priority, work: Work::BusToMemory, slot, participant, for_all },
+            );
         }
-        if multicast.occasion.offload == Offload::Nic {
+        if multicast.parameters.offload == Offload::Nic {
             for participant in here {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             }
@@ -288,14 +296,14 @@ impl<'a> Hosts<'a> {
     }
 }
 
-fn turn(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending: bool) -> Turn {
-    Turn { asked: now, packet, sending, multicast: multicast.occasion.number, worm, nth: 0 }
+fn priority(now: Cycles, multicast: &Multicast, worm: u32, packet: u32, sending: bool) -> Priority {
+    Priority { requested: now, packet, sending, multicast: multicast.parameters.number, worm, nth: 0 }
 }
 
-/// Tells of a job that begins now, if it takes any time.
-fn tell(observer: &mut impl Observer, track: Track, job: &Job, now: Cycles, time: Cycles) {
+/// Reports a job that starts now, if it takes any time.
+fn report(observer: &mut impl Observer, track: Track, job: &Job, now: Cycles, time: Cycles) {
     if time > Cycles::ZERO {
-        let Turn { multicast, worm, packet, .. } = job.turn;
+        let Priority { multicast, worm, packet, .. } = job.priority;
         observer.worked(&Slice { track, from: now, to: now + time, work: job.work, multicast, worm, packet });
     }
 }

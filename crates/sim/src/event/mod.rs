@@ -1,11 +1,11 @@
 //! The event-driven simulator: exact to the cycle where an input buffer holds a whole packet.
 //!
-//! Time advances from one cycle in which something happens to the next; docs/simulation.md says what happens in a cycle,
-//! and in which order. A grant of a switch takes effect in a later cycle, so the order of switches changes nothing.
+//! Time advances from one cycle with events to the next. docs/simulation.md states the order of events within a cycle. A
+//! grant takes effect elsewhere in a later cycle, so the order in which switches are served makes no difference.
 
 mod event_queue;
 mod host;
-mod live;
+mod in_flight;
 mod network;
 
 use std::iter::Peekable;
@@ -22,33 +22,33 @@ use crate::parameters::Switching;
 use crate::setting::{Ending, Setting};
 use event_queue::EventQueue;
 use host::{Hosts, PacketCopy};
-use live::Live;
+use in_flight::InFlight;
 use network::Network;
 
-/// What happens at a point in time.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A process ends its piece of work.
+    /// A CPU completes its job.
     CpuDone(MemberId),
-    /// A bus ends its transfer.
+    /// A bus completes its transfer.
     BusDone(HostId),
-    /// A network interface ends its piece of work.
+    /// A network interface completes its job.
     NicDone(HostId),
     /// The last flit of a packet has arrived at a network interface.
     PacketArrived { host: HostId, copy: PacketCopy },
-    /// The packet at the head of an input buffer knows where it wants to go.
+    /// The packet at the head of an input buffer is routed.
     Routed(network::InputId),
-    /// A link out of a switch that somebody waits for may be free, or have room behind it.
+    /// An output link with waiting requests may be free, or have room in the buffer at its end.
     OutputWake(LinkId),
     /// The injection link of a host may be free.
     InjectionWake(HostId),
 }
 
-/// Simulates multicasts, given in the order of their starts, until nothing is left to happen or the setting says so. The
-/// answer holds how many events that took.
+/// Simulates multicasts, given in the order of their starts, until no event is left or a limit of the setting is reached.
+/// Returns how the run ended, and the number of events.
 ///
 /// # Errors
-/// What the multicasts give, [`SimError::PacketExceedsBuffer`], and [`SimError::NeedsCycle`] with wormhole switching.
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], and [`SimError::NeedsCycle`] with wormhole switching.
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
     multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
@@ -62,7 +62,7 @@ pub(crate) fn simulate<O: Observer>(
         events: EventQueue::new(),
         hosts: Hosts::new(setting),
         network: Network::new(setting),
-        live: Live::default(),
+        in_flight: InFlight::default(),
         observer,
     };
     let ending = simulation.run(multicasts.peekable())?;
@@ -74,7 +74,7 @@ struct Simulation<'a, O> {
     events: EventQueue,
     hosts: Hosts<'a>,
     network: Network<'a>,
-    live: Live,
+    in_flight: InFlight,
     observer: &'a mut O,
 }
 
@@ -86,31 +86,31 @@ impl<O: Observer> Simulation<'_, O> {
         let mut look = DEADLOCK_INTERVAL;
         loop {
             let next_start = match multicasts.peek() {
-                Some(Ok(multicast)) => Some(multicast.occasion.start),
+                Some(Ok(multicast)) => Some(multicast.parameters.start),
                 Some(Err(error)) => return Err(error.clone()),
                 None => None,
             };
             let now = self.events.now;
             if next_start == Some(now) {
                 let multicast = multicasts.next().expect("peeked")?;
-                if self.live.count() >= self.setting.in_flight_max {
+                if self.in_flight.count() >= self.setting.in_flight_max {
                     return Ok(self
                         .network
-                        .deadlock(&self.live, now)
-                        .map_or(Ending::Backlog(now), Ending::Deadlocked));
+                        .deadlock(&self.in_flight, now)
+                        .map_or(Ending::BacklogLimit(now), Ending::Deadlocked));
                 }
                 self.start(multicast)?;
                 continue;
             }
             self.step();
             let next = self.events.next().into_iter().chain(next_start).min();
-            let Some(next) = next.filter(|&next| next <= self.setting.last) else {
-                // Nothing changes any more until it is looked for.
-                return Ok(self.end(next.is_none(), look.min(self.setting.last)));
+            let Some(next) = next.filter(|&next| next <= self.setting.last_cycle) else {
+                // No event is left before the deadlock check.
+                return Ok(self.end(next.is_none(), look.min(self.setting.last_cycle)));
             };
             if next > look {
-                // Nothing happens from here to the cycle in which to look.
-                if let Some(deadlock) = self.network.deadlock(&self.live, look) {
+                // There is no event between now and the deadlock check.
+                if let Some(deadlock) = self.network.deadlock(&self.in_flight, look) {
                     return Ok(Ending::Deadlocked(deadlock));
                 }
                 look = Cycles(next.0.next_multiple_of(DEADLOCK_INTERVAL.0));
@@ -129,55 +129,55 @@ impl<O: Observer> Simulation<'_, O> {
                 buffer: buffer.0,
             });
         }
-        self.observer.started(multicast.occasion.number, self.events.now);
-        let slot = self.live.insert(multicast);
-        self.hosts.send(self.events.now, &self.live[slot], slot, Multicast::ROOT, false);
+        self.observer.started(multicast.parameters.number, self.events.now);
+        let slot = self.in_flight.insert(multicast);
+        self.hosts.send(self.events.now, &self.in_flight[slot], slot, Multicast::ROOT, false);
         Ok(())
     }
 
-    /// All that happens in the current cycle.
+    /// Simulates the current cycle.
     fn step(&mut self) {
-        let Self { events, hosts, network, live, observer, .. } = self;
+        let Self { events, hosts, network, in_flight, observer, .. } = self;
         let now = events.now;
         loop {
             while let Some(event) = events.next_now() {
                 match event {
                     Event::CpuDone(member) => {
-                        if let Some((slot, participant)) = hosts.cpu_done(now, live, member) {
-                            let multicast = &live[slot];
+                        if let Some((slot, participant)) = hosts.cpu_done(now, in_flight, member) {
+                            let multicast = &in_flight[slot];
                             let host = multicast.host(participant);
-                            observer.delivered(multicast.occasion.number, member, host, now);
-                            live.delivered(slot);
+                            observer.delivered(multicast.parameters.number, member, host, now);
+                            in_flight.delivered(slot);
                         }
                     }
-                    Event::BusDone(host) => hosts.bus_done(now, live, host),
+                    Event::BusDone(host) => hosts.bus_done(now, in_flight, host),
                     Event::NicDone(host) => {
-                        if let Some(copy) = hosts.nic_done(now, live, host) {
-                            network.inject(live, host, copy);
+                        if let Some(copy) = hosts.nic_done(now, in_flight, host) {
+                            network.inject(in_flight, host, copy);
                         }
                     }
-                    Event::PacketArrived { host, copy } => hosts.packet_arrived(now, live, host, copy),
-                    Event::Routed(input) => network.routed(now, live, input),
+                    Event::PacketArrived { host, copy } => hosts.packet_arrived(now, in_flight, host, copy),
+                    Event::Routed(input) => network.routed(now, in_flight, input),
                     Event::OutputWake(link) => network.wake_output(link),
                     Event::InjectionWake(host) => network.wake_injection(host),
                 }
             }
-            hosts.start_work(events, live, *observer);
+            hosts.start_work(events, in_flight, *observer);
             if !events.is_due() {
-                network.grant_injections(events, live, *observer);
+                network.grant_injections(events, in_flight, *observer);
             }
             if !events.is_due() {
                 break;
             }
         }
-        network.grant_outputs(events, live, *observer);
+        network.grant_outputs(events, in_flight, *observer);
     }
 
-    fn end(&self, quiet: bool, cycle: Cycles) -> Ending {
-        match self.network.deadlock(&self.live, cycle) {
+    fn end(&self, is_drained: bool, cycle: Cycles) -> Ending {
+        match self.network.deadlock(&self.in_flight, cycle) {
             Some(deadlock) => Ending::Deadlocked(deadlock),
-            None if quiet => Ending::Quiet,
-            None => Ending::Last,
+            None if is_drained => Ending::Drained,
+            None => Ending::CycleLimit,
         }
     }
 }

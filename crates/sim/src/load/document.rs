@@ -1,48 +1,49 @@
-//! Runs under load and what they gave, for other programs: JSON.
+//! Runs under load and their outcomes as JSON.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use treecast_terms::Cycles;
 
-use super::{LoadFigures, LoadOutcome, LoadRun, Saturation};
+use super::{LoadFigures, LoadOutcome, LoadRun, Saturation, ShortWindow};
 use crate::document::{DeadlockDocument, parameter_values, to_json};
 use crate::outcome::Status;
 
-/// The format that [`LoadDocument`] has.
+/// The format of [`LoadDocument`].
 pub const LOAD_FORMAT: &str = "treecast-load/1";
 
-/// The format that [`SaturationDocument`] has.
+/// The format of [`SaturationDocument`].
 pub const SATURATION_FORMAT: &str = "treecast-saturation/1";
 
-/// What a run under load was made with: it gives the same again.
+/// The inputs of a run under load, which reproduce it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSetup {
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
-    /// The routing asked for.
+    /// The routing as given.
     pub routing: String,
     /// The scheme of each multicast.
     pub scheme: String,
-    /// The order asked for.
+    /// The order as given.
     pub order: Option<String>,
-    /// Who forwards: `host`, `assisted`, `nic`.
+    /// Which part of a host forwards: `host`, `assisted`, `nic`.
     pub offload: String,
     /// The length of each message in flits.
     pub message_flits: u64,
-    /// How many destinations each multicast has.
+    /// The number of destinations of each multicast.
     pub degree: u32,
-    /// When hosts send: `exponential`, `fixed`, `bernoulli`, `burst:size=8`.
+    /// The arrival process of each host: `exponential`, `fixed`, `bernoulli`, `burst:size=8`.
     pub arrivals: String,
-    /// To whom: `random`, `fixed`, `neighbours`.
+    /// The choice of destinations: `random`, `fixed`, `neighbours`.
     pub destination_sets: String,
-    /// How many cycles were to be simulated.
+    /// The number of cycles to simulate.
     pub cycles: u64,
-    /// How many of them passed before the measurement.
+    /// The warm-up: cycles before the measurement window.
     pub warmup_cycles: u64,
-    /// The most multicasts under way at once.
+    /// The bound of multicasts in flight.
     pub backlog_max: u64,
-    /// Who simulated: `event`, `cycle`.
+    /// The simulator: `event`, `cycle`.
     pub simulator: String,
     /// The seed of the traffic and of all random choices.
     pub seed: u64,
@@ -50,40 +51,40 @@ pub struct LoadSetup {
     pub parameters: BTreeMap<String, serde_json::Value>,
 }
 
-/// A run under load and what it gave.
+/// A run under load and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadDocument {
     /// The format of this document: `treecast-load/1`.
     pub format: String,
     /// How the run ended.
     pub status: Status,
-    /// Flits of messages that a host wanted to send in a cycle.
+    /// The applied (offered) load in flits/host/cycle.
     pub applied_load: f64,
-    /// The degree times the applied load.
+    /// The effective load: the degree times the applied load.
     pub effective_load: f64,
-    /// What was measured.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: LoadFigures,
-    /// The cycle before which the run ended.
+    /// The cycle at which the run ended; that cycle was not simulated.
     pub end_cycle: u64,
-    /// What waits for what, where the run ended deadlocked.
+    /// The deadlock, if the run ended in one; else null.
     pub deadlock: Option<DeadlockDocument>,
-    /// What it was made with.
+    /// The inputs.
     #[serde(flatten)]
     pub setup: LoadSetup,
 }
 
-/// A load that was tried.
+/// A load that a search has tried.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SaturationPointDocument {
-    /// Flits of messages that a host wanted to send in a cycle.
+    /// The applied (offered) load in flits/host/cycle.
     pub applied_load: f64,
-    /// The degree times the applied load.
+    /// The effective load: the degree times the applied load.
     pub effective_load: f64,
     /// How the run ended.
     pub status: Status,
-    /// The mean latency; null if nothing was measured.
+    /// The mean latency; null if no multicast was measured.
     pub latency_mean_cycles: Option<f64>,
 }
 
@@ -92,25 +93,25 @@ pub struct SaturationPointDocument {
 pub struct SaturationDocument {
     /// The format of this document: `treecast-saturation/1`.
     pub format: String,
-    /// The highest applied load that was sustained; null if none of those tried was.
+    /// The highest applied load that was sustained; null if no load tried was.
     pub saturation_applied_load: Option<f64>,
-    /// The degree times that.
+    /// The degree times that load.
     pub saturation_effective_load: Option<f64>,
-    /// The relative precision asked for.
+    /// The relative precision as given.
     pub precision: f64,
-    /// What was tried, in order.
+    /// The loads tried, in order.
     pub points: Vec<SaturationPointDocument>,
-    /// What it was made with.
+    /// The inputs.
     #[serde(flatten)]
     pub setup: LoadSetup,
 }
 
-/// What a run under load was made with, as far as the run does not say it itself.
+/// The inputs of a run under load that [`LoadRun`] does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadContext {
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
-    /// The routing asked for.
+    /// The routing as given.
     pub routing: String,
 }
 
@@ -151,6 +152,13 @@ impl LoadDocument {
         }
     }
 
+    /// The warning that the window is too short for the measured latencies.
+    pub fn warning(&self) -> Option<ShortWindow> {
+        let LoadSetup { cycles, warmup_cycles, .. } = self.setup;
+        let latency = self.figures.latency_mean_cycles.filter(|_| self.end_cycle == cycles);
+        ShortWindow::check(Cycles(cycles), Cycles(warmup_cycles), latency, false)
+    }
+
     /// The JSON text of the document, ending with a line end.
     pub fn to_json(&self) -> String {
         to_json(self)
@@ -158,7 +166,15 @@ impl LoadDocument {
 }
 
 impl SaturationDocument {
-    /// The document of a search; the load of `run` is not looked at.
+    /// The warning that the window is too short for the latencies at the load found.
+    pub fn warning(&self) -> Option<ShortWindow> {
+        let LoadSetup { cycles, warmup_cycles, .. } = self.setup;
+        let found = self.points.iter().find(|point| Some(point.applied_load) == self.saturation_applied_load);
+        let latency = found.and_then(|point| point.latency_mean_cycles);
+        ShortWindow::check(Cycles(cycles), Cycles(warmup_cycles), latency, true)
+    }
+
+    /// The document of a search. The load of `run` is ignored.
     pub fn new(run: &LoadRun, precision: f64, saturation: &Saturation, context: LoadContext) -> Self {
         let effective = |load: f64| f64::from(run.degree) * load;
         Self {

@@ -1,4 +1,4 @@
-//! What is measured of a run under load.
+//! The measurement of a run under load.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use treecast_terms::{Cycles, Flits};
 use super::statistics::{BATCHES, backlog_grows, confidence_95};
 use crate::observer::{Observer, Slice, Track};
 
-/// What was measured: of multicasts that were complete within the measurement, and of links in it.
+/// The measured figures: of multicasts completed in the window, and of links during it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFigures {
-    /// Flits of messages that a host's processes received in a cycle, in the mean over hosts and cycles; it compares with
-    /// the effective load. There is none if the run ended before the measurement began.
+    /// The accepted load (accepted throughput) in flits/host/cycle: message flits delivered per host and cycle of the window. It
+    /// compares with the effective load. Null if the run ended before the window started.
     pub accepted_load: Option<f64>,
-    /// How many multicasts were complete within the measurement.
+    /// The number of multicasts completed in the window.
     pub multicasts_measured: u64,
-    /// From the cycle in which a process wanted to send until the last destination had the message. There is none, as
-    /// of the next ones, if nothing was measured.
+    /// The mean latency, from the cycle in which a process wanted to send to the last delivery, with queueing at the source. Null,
+    /// as the next ones, if no multicast was measured.
     pub latency_mean_cycles: Option<f64>,
     /// The median, within 0.1 %.
     #[serde(rename = "latency_p50_cycles")]
@@ -32,56 +32,56 @@ pub struct LoadFigures {
     #[serde(rename = "latency_p99_cycles")]
     #[schemars(with = "Option<u64>")]
     pub latency_p99: Option<Cycles>,
-    /// The longest, exactly.
+    /// The maximum, exact.
     #[serde(rename = "latency_max_cycles")]
     #[schemars(with = "Option<u64>")]
     pub latency_max: Option<Cycles>,
-    /// Half the width of the 95 % confidence interval of the mean, by batch means; none if a batch has no multicast.
+    /// Half the width of the 95 % confidence interval of the mean, by batch means; null if a batch has no multicast.
     pub latency_ci95_cycles: Option<f64>,
-    /// From the first destination that had the message to the last, in the mean.
+    /// The mean time from the first to the last delivery of a multicast.
     pub first_last_spread_mean_cycles: Option<f64>,
-    /// How busy links were.
+    /// The utilization of links.
     pub link_utilization: LinkUtilization,
 }
 
-/// The share of cycles in which links carried flits; those inside the nodes of a torus or mesh do not count.
+/// The share of cycles in which links carried flits. Links inside the nodes of a torus or mesh are not counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkUtilization {
-    /// Over all links.
+    /// The mean over all links.
     pub mean: f64,
-    /// Of the busiest link.
+    /// The maximum: that of the busiest link.
     pub max: f64,
-    /// The name of that link, the lowest on ties; none if no link carried anything.
+    /// The name of the busiest link, the lowest on ties; null if no link carried a flit.
     pub link: Option<String>,
 }
 
-/// A multicast under way.
+/// A multicast in flight.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct InFlight {
     start: Cycles,
     first: Option<Cycles>,
-    left: u32,
+    destinations_left: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     measured: u64,
     latencies: u64,
-    /// Multicasts under way, added up over the cycles.
+    /// The sum over the cycles of the multicasts in flight.
     backlog: u128,
 }
 
-/// Takes down what happens in the cycles of a window. Memory is in proportion to links and to what is under way.
+/// Measures the cycles of a window. Memory is proportional to the links and to the multicasts in flight.
 pub(crate) struct Measurement {
     window: Range<Cycles>,
-    /// Where batches begin, and the end of the last.
+    /// The start of each batch, and the end of the last.
     edges: [Cycles; BATCHES + 1],
     degree: u32,
     message: Flits,
     /// By number.
-    under_way: BTreeMap<u64, UnderWay>,
-    /// Until when the backlog has been added up.
+    in_flight: BTreeMap<u64, InFlight>,
+    /// The cycle up to which the backlog has been summed.
     counted: Cycles,
     batches: [Batch; BATCHES],
     begun: u64,
@@ -89,13 +89,13 @@ pub(crate) struct Measurement {
     latencies: Histogram<u64>,
     latency_max: Cycles,
     spreads: u64,
-    /// Flits within the window, by link; and until when the last transfer lasts.
+    /// Flits within the window, by link, and the end of each link's last transfer.
     carried: Vec<u64>,
     busy_until: Vec<Cycles>,
 }
 
 impl Measurement {
-    /// Of the cycles of a window, at least as many as there are batches, for multicasts of so many destinations each.
+    /// A measurement of a window, which has at least one cycle per batch.
     pub fn new(window: Range<Cycles>, degree: u32, message: Flits, links: u32) -> Self {
         let latencies = Histogram::new(3).expect("three digits are possible");
         let length = u128::from((window.end - window.start).0);
@@ -106,7 +106,7 @@ impl Measurement {
             window,
             degree,
             message,
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             batches: [Batch::default(); BATCHES],
             begun: 0,
             deliveries: 0,
@@ -123,14 +123,14 @@ impl Measurement {
         self.edges.partition_point(|&edge| edge <= cycle) - 1
     }
 
-    /// Adds up the backlog until now.
+    /// Sums the backlog up to now.
     fn count_backlog(&mut self, now: Cycles) {
         let end = now.min(self.window.end);
         while self.counted < end {
             let batch = self.batch_of(self.counted);
             let until = self.edges[batch + 1].min(end);
             self.batches[batch].backlog +=
-                self.under_way.len() as u128 * u128::from((until - self.counted).0);
+                self.in_flight.len() as u128 * u128::from((until - self.counted).0);
             self.counted = until;
         }
     }
@@ -148,13 +148,13 @@ impl Measurement {
         let batch = &mut self.batches[batch];
         batch.measured += 1;
         batch.latencies += latency.0;
-        self.latencies.record(latency.0).expect("the histogram grows as it must");
+        self.latencies.record(latency.0).expect("the histogram resizes itself");
         self.latency_max = self.latency_max.max(latency);
         self.spreads += (now - first).0;
     }
 
-    /// Takes back what links were told to carry beyond the end of a run that ended early.
-    fn take_back(&mut self, end: Cycles) {
+    /// Subtracts the flits that links would have carried beyond the end of a run that ended early.
+    fn subtract_beyond(&mut self, end: Cycles) {
         let end = end.clamp(self.window.start, self.window.end);
         for (carried, &until) in self.carried.iter_mut().zip(&self.busy_until) {
             let beyond = until.min(self.window.end).0.saturating_sub(end.0);
@@ -162,16 +162,15 @@ impl Measurement {
         }
     }
 
-    /// What it comes to, the run having ended before the cycle `end`: at the end of the window, or earlier; and whether
-    /// more and more multicasts were under way, as docs/load.md decides it.
+    /// The figures of a run that ended at the cycle `end`, and whether its backlog grew, as docs/load.md defines it.
     pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, bool) {
         self.count_backlog(end);
-        self.take_back(end);
+        self.subtract_beyond(end);
         let cycles = self.window.end.min(end).0.saturating_sub(self.window.start.0) as f64;
         let measured: u64 = self.batches.iter().map(|batch| batch.measured).sum();
         let latencies: u64 = self.batches.iter().map(|batch| batch.latencies).sum();
         let mean = |sum: u64| (measured > 0).then(|| sum as f64 / measured as f64);
-        // A histogram answers with the upper end of a bin.
+        // A histogram returns the upper end of a bin.
         let some = |cycles: u64| (measured > 0).then_some(Cycles(cycles).min(self.latency_max));
         let means = self.batches.map(|batch| batch.latencies as f64 / batch.measured as f64);
         let is_whole = end >= self.window.end;
@@ -218,18 +217,19 @@ impl Observer for Measurement {
     fn started(&mut self, multicast: u64, cycle: Cycles) {
         self.count_backlog(cycle);
         self.begun += u64::from(self.is_in_window(cycle));
-        self.under_way.insert(multicast, UnderWay { start: cycle, first: None, left: self.degree });
+        self.in_flight
+            .insert(multicast, InFlight { start: cycle, first: None, destinations_left: self.degree });
     }
 
     fn delivered(&mut self, multicast: u64, _: MemberId, _: HostId, cycle: Cycles) {
         self.deliveries += u64::from(self.is_in_window(cycle));
-        let state = self.under_way.get_mut(&multicast).expect("the multicast is under way");
+        let state = self.in_flight.get_mut(&multicast).expect("the multicast is in flight");
         let first = *state.first.get_or_insert(cycle);
-        state.left -= 1;
-        if state.left == 0 {
+        state.destinations_left -= 1;
+        if state.destinations_left == 0 {
             let start = state.start;
             self.count_backlog(cycle);
-            self.under_way.remove(&multicast);
+            self.in_flight.remove(&multicast);
             self.complete(start, first, cycle);
         }
     }
@@ -246,7 +246,7 @@ impl Observer for Measurement {
         }
         let share = (to - from).0;
         let length = (slice.to - slice.from).0;
-        // With wormhole switching a packet may lie on a channel longer than it has flits: they count evenly.
+        // With wormhole switching a transfer may take more cycles than the packet has flits. They are counted as evenly spread.
         let inside = u128::from(flits.0) * u128::from(share) / u128::from(length);
         self.carried[channel.link.index()] += inside as u64;
     }

@@ -1,4 +1,4 @@
-//! Multicasts under load: many at once, at random times from random sources.
+//! Runs under load: many multicasts at once, at random times from random sources.
 
 use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{Group, MemberId, Order, Placement, PlanOptions, Planner, Scheme};
@@ -6,12 +6,13 @@ use treecast_terms::{Cycles, Flits};
 
 use super::saturation::search;
 use super::{
-    Arrival, Arrivals, DestinationSets, LoadFigures, Measurement, Saturation, SaturationPoint, Traffic,
+    Arrival, Arrivals, DestinationSets, LoadFigures, Measurement, Saturation, SaturationPoint, ShortWindow,
+    Traffic,
 };
 use crate::deadlock::Deadlock;
 use crate::error::SimError;
 use crate::multicast::packet_count;
-use crate::multicast::{Multicast, Occasion};
+use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice};
 use crate::outcome::Status;
 use crate::parameters::Parameters;
@@ -20,82 +21,79 @@ use crate::simulator::{Simulator, simulate};
 use crate::trace::Trace;
 use treecast_terms::Offload;
 
-/// Multicasts under load: every host sends to sets of others, again and again.
+/// A run under load: every host multicasts to sets of other hosts, again and again.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadRun<'a> {
-    /// Where.
+    /// The fabric.
     pub fabric: &'a Fabric,
-    /// How each multicast is spread.
+    /// The scheme of each multicast.
     pub scheme: &'a Scheme,
-    /// The order on which trees are built; `None` is [`Order::Id`], and fits the schemes that take no order too.
+    /// The order on which trees are built. `None` is [`Order::Id`], and is valid also for schemes that take no order.
     pub order: Option<Order>,
-    /// Who forwards.
+    /// Which part of a host forwards.
     pub offload: Offload,
     /// The length of each message.
     pub message: Flits,
-    /// How many destinations each multicast has.
+    /// The number of destinations of each multicast.
     pub degree: u32,
-    /// The applied load: flits of messages that a host wants to send in a cycle, each counted once whatever the degree.
+    /// The applied load in flits/host/cycle: message flits offered by a host per cycle, each counted once whatever the degree.
     pub load: f64,
-    /// When hosts send.
+    /// The arrival process of each host.
     pub arrivals: Arrivals,
-    /// To whom.
+    /// The choice of destinations.
     pub sets: DestinationSets,
-    /// How many cycles are simulated.
+    /// The number of simulated cycles.
     pub cycles: Cycles,
-    /// How many of them pass before the measurement begins.
+    /// The warm-up: cycles before the measurement window.
     pub warmup: Cycles,
-    /// The most multicasts under way at once, beyond which the run ends as saturated; `None` for
-    /// [`BACKLOG_PER_HOST`] a host.
+    /// The bound of multicasts in flight, beyond which the run ends as saturated; `None` for
+    /// [`LoadRun::BACKLOG_PER_HOST`] per host.
     pub backlog_max: Option<usize>,
-    /// How fast everything is.
+    /// The parameters of hosts, network interfaces and switches.
     pub parameters: &'a Parameters,
     /// The seed of the traffic and of all random choices.
     pub seed: u64,
-    /// Who simulates.
+    /// The simulator.
     pub simulator: Simulator,
 }
 
-/// How many multicasts may be under way at once for each host, unless a run says otherwise.
-pub const BACKLOG_PER_HOST: usize = 64;
-
-/// What a run under load gives.
+/// The outcome of a run under load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadOutcome {
-    /// How it ended: `Incomplete` if no multicast was complete within the measurement.
+    /// How it ended: `Incomplete` if no multicast was completed in the window.
     pub status: Status,
     /// What was measured.
     pub figures: LoadFigures,
-    /// What waits for what, where the run ended deadlocked.
+    /// The deadlock, if the run ended in one.
     pub deadlock: Option<Deadlock>,
-    /// The cycle before which it ended.
+    /// The cycle at which it ended; that cycle was not simulated.
     pub end: Cycles,
-    /// How many events it took to simulate it, or cycles where every one is looked at.
+    /// The number of simulated events ([`Simulator::Event`]) or cycles ([`Simulator::Cycle`]).
     pub events: u64,
 }
 
 impl LoadRun<'_> {
-    /// The load that all destinations of a host's multicasts together receive: the degree times the applied load.
+    /// The effective load: what all destinations of a host's multicasts receive, the degree times the applied load.
     pub fn effective_load(&self) -> f64 {
         f64::from(self.degree) * self.load
     }
 
-    /// The most multicasts that may be under way at once.
+    /// The bound of multicasts in flight.
     pub fn in_flight_max(&self) -> usize {
         let hosts = self.fabric.topology().host_count() as usize;
-        self.backlog_max.unwrap_or(BACKLOG_PER_HOST * hosts)
+        self.backlog_max.unwrap_or(Self::BACKLOG_PER_HOST * hosts)
     }
 
-    /// Simulates it. Never hangs: it ends with its last cycle, or earlier if it saturates or deadlocks.
+    /// Simulates the run. It ends with its last cycle, or earlier if the backlog exceeds its bound or the worms deadlock.
     ///
     /// # Errors
-    /// [`SimError`] where the run is not possible: a load or degree out of range, a measurement of no cycles, a scheme
-    /// that does not fit the fabric, a packet that does not fit an input buffer.
+    /// [`SimError`] for a load or degree out of range, a window that is too short, a scheme that does not fit the fabric, and a
+    /// packet larger than an input buffer.
     pub fn simulate(&self) -> Result<LoadOutcome, SimError> {
         self.simulate_traced(None)
     }
 
-    /// Simulates it, and records what CPUs, buses, network interfaces and links do.
+    /// Simulates the run, and records the work of CPUs, buses, network interfaces and links.
     ///
     /// # Errors
     /// As [`LoadRun::simulate`].
@@ -103,7 +101,7 @@ impl LoadRun<'_> {
         self.simulate_watched(trace, &mut |_| ())
     }
 
-    /// The same; `progress` is told the cycle in which each multicast begins.
+    /// As [`LoadRun::simulate_traced`]; calls `progress` with the cycle in which each multicast starts.
     ///
     /// # Errors
     /// As [`LoadRun::simulate`].
@@ -120,7 +118,7 @@ impl LoadRun<'_> {
             placement,
             parameters: self.parameters,
             seed: self.seed,
-            last: self.cycles - Cycles(1),
+            last_cycle: self.cycles - Cycles(1),
             in_flight_max: self.in_flight_max(),
         };
         let window = self.warmup..self.cycles;
@@ -129,9 +127,9 @@ impl LoadRun<'_> {
         let multicasts = self.multicasts(placement)?;
         let (ending, events) = simulate(self.simulator, &setting, multicasts, &mut observer)?;
         let (end, deadlock) = match ending {
-            Ending::Backlog(cycle) => (cycle, None),
+            Ending::BacklogLimit(cycle) => (cycle, None),
             Ending::Deadlocked(deadlock) => (deadlock.cycle.min(self.cycles), Some(deadlock)),
-            Ending::Quiet | Ending::Last => (self.cycles, None),
+            Ending::Drained | Ending::CycleLimit => (self.cycles, None),
         };
         let (figures, backlog_grows) = observer.0.finish(topology, end);
         let status = if deadlock.is_some() {
@@ -146,8 +144,8 @@ impl LoadRun<'_> {
         Ok(LoadOutcome { status, figures, deadlock, end, events })
     }
 
-    /// Searches for the highest applied load that is sustained, up to what the links of hosts carry. `self.load` is not
-    /// looked at; `precision` is relative, such as 0.02.
+    /// Searches for the highest applied load that is sustained, up to the bandwidth of ejection links. `self.load` is ignored;
+    /// `precision` is relative, one of [`LoadRun::PRECISIONS`].
     ///
     /// # Errors
     /// As [`LoadRun::simulate`]; [`SimError::Precision`].
@@ -155,7 +153,7 @@ impl LoadRun<'_> {
         self.find_saturation_watched(precision, |_| ())
     }
 
-    /// The same; every load tried is told when it is done.
+    /// As [`LoadRun::find_saturation`]; calls `watch` with every load tried, when its run has ended.
     ///
     /// # Errors
     /// As [`LoadRun::find_saturation`].
@@ -164,10 +162,10 @@ impl LoadRun<'_> {
         precision: f64,
         mut watch: impl FnMut(&SaturationPoint),
     ) -> Result<Saturation, SimError> {
-        if !(0.001..=0.5).contains(&precision) {
+        if !Self::PRECISIONS.contains(&precision) {
             return Err(SimError::Precision(precision));
         }
-        // Every destination receives over one link of one flit a cycle.
+        // Every destination receives over one link of one flit per cycle.
         let load_max = 1.0 / f64::from(self.degree.max(1));
         search(load_max, precision, |load| {
             let outcome = Self { load, ..*self }.simulate()?;
@@ -181,6 +179,18 @@ impl LoadRun<'_> {
         })
     }
 
+    /// The warning that the window of a run is too short for the latencies that it has measured.
+    pub fn warning(&self, outcome: &LoadOutcome) -> Option<ShortWindow> {
+        let latency = outcome.figures.latency_mean_cycles.filter(|_| outcome.end == self.cycles);
+        ShortWindow::check(self.cycles, self.warmup, latency, false)
+    }
+
+    /// The warning that the window is too short for the latencies at the saturation load that a search has found.
+    pub fn saturation_warning(&self, saturation: &Saturation) -> Option<ShortWindow> {
+        let latency = saturation.found().and_then(|point| point.latency_mean_cycles);
+        ShortWindow::check(self.cycles, self.warmup, latency, true)
+    }
+
     fn check(&self) -> Result<(), SimError> {
         let hosts = self.fabric.topology().host_count();
         if !(1..hosts).contains(&self.degree) {
@@ -190,11 +200,11 @@ impl LoadRun<'_> {
         if !(f64::MIN_POSITIVE..=1.0).contains(&self.load) {
             return Err(SimError::Load(self.load));
         }
-        // Later than this nothing can be told apart by cycles.
+        // A double does not resolve single cycles beyond this.
         if self.mean_gap() > 1e15 {
             return Err(SimError::Gap { message: self.message, load: self.load });
         }
-        if self.warmup + Cycles(MEASURED_MIN) > self.cycles || self.cycles > CYCLES_MAX {
+        if self.warmup + Self::WINDOW_MIN > self.cycles || self.cycles > Self::CYCLES_MAX {
             return Err(SimError::Window { warmup: self.warmup, cycles: self.cycles });
         }
         match (self.arrivals, self.in_flight_max()) {
@@ -208,7 +218,7 @@ impl LoadRun<'_> {
         self.message.0 as f64 / self.load
     }
 
-    /// All that hosts want to send, planned when it begins.
+    /// The multicasts of all hosts, each planned when it starts.
     fn multicasts(
         &self,
         placement: Placement,
@@ -229,19 +239,13 @@ impl LoadRun<'_> {
             let destinations = destinations.into_iter().map(|host| MemberId(host.0)).collect();
             let group = Group::new(placement, MemberId(source.0), destinations)?;
             let plan = planner.plan(&group)?;
-            let occasion = Occasion { number, start: cycle, offload, message };
-            Multicast::new(fabric, parameters, &plan, occasion)
+            let multicast = MulticastParameters { number, start: cycle, offload, message };
+            Multicast::new(fabric, parameters, &plan, multicast)
         }))
     }
 }
 
-/// A measurement has at least a cycle a batch.
-const MEASURED_MIN: u64 = 20;
-
-/// More cycles cannot be asked for: times stay far from overflow.
-const CYCLES_MAX: Cycles = Cycles(1 << 48);
-
-/// Who is told how far a run is.
+/// Reports the progress of a run.
 struct Progress<'a>(&'a mut dyn FnMut(Cycles));
 
 impl Observer for Progress<'_> {

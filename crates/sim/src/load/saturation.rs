@@ -1,37 +1,44 @@
-//! How much load a scheme sustains: the search for the load at which it saturates.
+//! The search for the load at which a scheme saturates.
 
 use crate::outcome::Status;
 
 /// A load that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SaturationPoint {
-    /// The applied load, in flits a host and cycle.
+    /// The applied load in flits/host/cycle.
     pub applied_load: f64,
     /// How the run ended.
     pub status: Status,
-    /// The mean latency in cycles, if something was measured.
+    /// The mean latency in cycles, if a multicast was measured.
     pub latency_mean_cycles: Option<f64>,
 }
 
 /// The load at which a scheme saturates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saturation {
-    /// The highest applied load that was sustained, in flits a host and cycle; `None` if none of those tried was, or if
-    /// runs became so light that nothing was measured.
+    /// The highest applied load that was sustained, in flits/host/cycle; `None` if no load tried was sustained, or if a run
+    /// was so light that no multicast was measured.
     pub applied_load: Option<f64>,
-    /// All that was tried, in order.
+    /// All loads tried, in order.
     pub points: Vec<SaturationPoint>,
 }
 
-/// How often a load is halved in search of one that is sustained.
+impl Saturation {
+    /// The run at the highest load that was sustained.
+    pub fn found(&self) -> Option<&SaturationPoint> {
+        self.points.iter().find(|point| Some(point.applied_load) == self.applied_load)
+    }
+}
+
+/// The maximum number of times that the load is halved in search of one that is sustained.
 const HALVINGS_MAX: u32 = 24;
 
-/// Searches for the highest load up to `load_max` that is sustained: halves until one is, then bisects until the bracket
-/// is no wider than `precision` of its lower end. Runs a few probes more than log2(1 / precision); at most 24 halvings,
-/// and as many bisections as the precision of a double allows.
+/// Searches for the highest sustained load up to `load_max`: halves the load until it is sustained, then bisects until the
+/// bracket is no wider than `precision` times its lower end. Needs a few more probes than log2(1 / precision); at most 24
+/// halvings, and as many bisections as the precision of a double allows.
 ///
 /// # Errors
-/// The first that a probe gives.
+/// The first error of a probe.
 pub(super) fn search<E>(
     load_max: f64,
     precision: f64,
@@ -106,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fabric_that_sustains_nothing_is_told_and_ends() {
+    fn the_search_ends_where_no_load_is_sustained() {
         let saturation = found(0.0, 1.0, 0.02);
         assert_eq!((saturation.applied_load, saturation.points.len()), (None, 25));
     }

@@ -1,6 +1,6 @@
-//! What batches of a measurement say.
+//! Batch means: confidence interval and growth of the backlog.
 
-/// How many batches of equal length a measurement is cut into.
+/// The number of batches of equal length in a measurement window.
 pub(super) const BATCHES: usize = 20;
 
 /// The 97.5 % quantile of Student's t with 19 degrees of freedom: for a two-sided 95 % interval over 20 batches.
@@ -9,10 +9,10 @@ const T_975_19: f64 = 2.093;
 /// The 99.9 % quantile of Student's t with 18 degrees of freedom: for the slope of a line through 20 points.
 const T_999_18: f64 = 3.610;
 
-/// The least growth that counts as such, as a share of what has begun.
+/// The minimum growth that counts, as a share of the multicasts that have started.
 const GROWTH_SHARE_MIN: f64 = 0.02;
 
-/// The highest correlation of batches with the next ones that is reckoned with: behind it 20 batches say nothing.
+/// The maximum lag-1 autocorrelation that is corrected for. Beyond it, 20 batches are too few to tell.
 const CORRELATION_MAX: f64 = 0.9;
 
 /// Half the width of the 95 % confidence interval of a mean, from the means of the batches (Law and Kelton: Simulation
@@ -24,15 +24,15 @@ pub(super) fn confidence_95(means: &[f64; BATCHES]) -> f64 {
     T_975_19 * libm::sqrt(variance / BATCHES as f64)
 }
 
-/// Whether a backlog grows, from its mean in each batch and how many multicasts have begun in all of them.
+/// Whether the backlog grows, given its mean in each batch and the number of multicasts that have started in the window.
 ///
-/// A fabric that keeps up has as many multicasts under way at the end as at the beginning, but for chance. So a straight
-/// line is laid through the batches. The backlog grows if the line rises by more than 2 % of what has begun (and by more
-/// than one multicast), and more steeply than chance would let it in one of a thousand runs: its slope is more than 3.61
-/// standard errors. Where multicasts last longer than a batch, a batch lies off the line to the side to which the one before
-/// it does. So the standard error is that of errors of which each keeps a share r of the one before: sqrt((1 + r) / (1 - r))
-/// times that of independent ones (Bayley and Hammersley: The "effective" number of independent observations in an
-/// autocorrelated time series, 1946), with the r that the batches have, from 0 to 0.9.
+/// A fabric that sustains the load has as many multicasts in flight at the end as at the beginning, except for random
+/// variation. The test is linear regression over the batches. The backlog grows if the line rises by more than 2 % of the
+/// multicasts that have started (and by more than one multicast), and if the slope is more than 3.61 standard errors, which
+/// chance exceeds once in a thousand runs. Where multicasts last longer than a batch, the residuals of adjacent batches are
+/// correlated. So the standard error is that of a first-order autoregressive process with coefficient r:
+/// sqrt((1 + r) / (1 - r)) times that of independent residuals (Bayley and Hammersley: The "effective" number of independent observations in an
+/// autocorrelated time series, 1946), with r estimated from the batches and bounded to 0..0.9.
 pub(super) fn backlog_grows(backlogs: &[f64; BATCHES], begun: u64) -> bool {
     let count = BATCHES as f64;
     let centre = (count - 1.0) / 2.0;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_covers_the_spread_of_the_batches() {
+    fn the_confidence_interval_follows_the_spread_of_the_batches() {
         let mut means = [10.0; BATCHES];
         assert!(confidence_95(&means).abs() < 1e-12);
         // Half of them 1 below, half 1 above: variance 20/19.
@@ -67,21 +67,24 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_grows_if_it_does_so_steadily_and_by_more_than_a_little() {
+    fn a_backlog_grows_if_the_trend_is_significant_and_large_enough() {
         let line = |slope: f64, noise: f64| {
             std::array::from_fn(|index| {
                 100.0 + slope * index as f64 + if index % 2 == 0 { noise } else { -noise }
             })
         };
         assert!(backlog_grows(&line(5.0, 1.0), 1000));
-        assert!(!backlog_grows(&line(0.5, 0.1), 1000), "1 % of what has begun is little");
-        assert!(!backlog_grows(&line(5.0, 100.0), 1000), "that may be chance");
+        assert!(
+            !backlog_grows(&line(0.5, 0.1), 1000),
+            "a growth by 1 % of the multicasts is below the threshold"
+        );
+        assert!(!backlog_grows(&line(5.0, 100.0), 1000), "the slope is within the noise");
         assert!(!backlog_grows(&line(-5.0, 1.0), 1000));
         assert!(!backlog_grows(&line(0.0, 0.0), 0));
     }
 
     #[test]
-    fn batches_that_lean_to_one_side_together_are_fewer_than_they_seem() {
+    fn correlated_batches_count_as_fewer_independent_ones() {
         let line = |period: usize| {
             std::array::from_fn(|index| {
                 let side = if (index / period).is_multiple_of(2) { 1.0 } else { -1.0 };

@@ -1,4 +1,4 @@
-//! Who multicasts when to whom; the same for every scheme and simulator.
+//! Traffic: arrival processes and destination sets. It is the same for every scheme and simulator.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,19 +10,19 @@ use rand_pcg::Pcg64;
 use treecast_fabric::HostId;
 use treecast_terms::{Cycles, NameAndOptions, SpecError};
 
-/// When a host sends. Whatever the process, its mean gap is the message's flits over the applied load.
+/// The arrival process of each host. The mean interarrival time of all of them is the message length over the applied load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Arrivals {
-    /// Gaps are exponentially distributed: a Poisson process a host.
+    /// Exponentially distributed interarrival times: one Poisson process per host.
     #[default]
     Exponential,
-    /// All gaps are equal; each host begins at a random point of its first.
+    /// Constant interarrival times. The phase of each host is random.
     Fixed,
-    /// A host sends in every cycle with the same probability: geometrically distributed gaps of whole cycles.
+    /// A host sends in every cycle with the same probability: geometrically distributed interarrival times.
     Bernoulli,
-    /// So many multicasts at once, then an exponentially distributed gap, so much the longer.
+    /// Bursts of `size` multicasts at once, with exponentially distributed times between bursts, `size` times as long.
     Burst {
-        /// Multicasts at once, from 1.
+        /// Multicasts per burst, from 1.
         size: u32,
     },
 }
@@ -73,15 +73,15 @@ impl fmt::Display for Arrivals {
     }
 }
 
-/// To whom a host sends.
+/// The choice of destinations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum DestinationSets {
-    /// A new random set each time.
+    /// A new random set for each multicast.
     #[default]
     Random,
-    /// One random set a host for the whole run.
+    /// One random set per host for the whole run.
     Fixed,
-    /// The hosts that follow by number, round and round.
+    /// The hosts with the next numbers, modulo the number of hosts.
     Neighbours,
 }
 
@@ -111,10 +111,10 @@ impl fmt::Display for DestinationSets {
     }
 }
 
-/// A process wants to multicast.
+/// The arrival of a multicast at its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Counted from 0 in the order of cycles, and in a cycle of hosts.
+    /// Counted from 0, in the order of cycles and then of hosts.
     pub number: u64,
     pub cycle: Cycles,
     pub source: HostId,
@@ -122,20 +122,20 @@ pub(crate) struct Arrival {
     pub destinations: Vec<HostId>,
 }
 
-/// The stream of a seed that draws the generators of hosts. Streams of one state are alike (its library says so), so each has a
-/// state of its own.
+/// The stream that seeds the generators of hosts. The documentation of the generator advises against several streams of one
+/// state, so each host has a state of its own.
 const TRAFFIC_STREAM: u128 = 0x7472_6166;
 
-/// The multicasts of all hosts, without end, in the order of their cycles. Memory is in proportion to the hosts; each
-/// multicast costs the logarithm of them and its degree.
+/// The multicasts of all hosts, an infinite sequence in the order of cycles. Memory is proportional to the hosts; each
+/// multicast takes time in the logarithm of the hosts, and in its degree.
 pub(crate) struct Traffic {
     arrivals: Arrivals,
     sets: DestinationSets,
     degree: u32,
-    /// Cycles from one multicast of a host to its next, in the mean.
+    /// The mean interarrival time of a host, in cycles.
     mean_gap: f64,
     hosts: Vec<Source>,
-    /// Whose turn comes when.
+    /// The next arrival of each host.
     next: BinaryHeap<Reverse<(Cycles, HostId)>>,
     number: u64,
 }
@@ -143,15 +143,15 @@ pub(crate) struct Traffic {
 struct Source {
     gaps: Pcg64,
     sets: Pcg64,
-    /// When it sends next. Kept unrounded, so that rounding to cycles does not add up.
+    /// The time of the next arrival, unrounded, so that rounding to cycles does not accumulate.
     time: f64,
-    /// Multicasts left of this burst.
+    /// The remaining multicasts of the current burst.
     burst_left: u32,
     fixed: Vec<HostId>,
 }
 
 impl Traffic {
-    /// The traffic of so many hosts, at least one more than `degree`. `mean_gap` is in cycles.
+    /// The traffic of `hosts` hosts, more than `degree`. `mean_gap` is in cycles.
     pub fn new(
         hosts: u32,
         degree: u32,
@@ -160,7 +160,7 @@ impl Traffic {
         sets: DestinationSets,
         seed: u64,
     ) -> Self {
-        assert!((1..hosts).contains(&degree) && mean_gap > 0.0, "checked by who asks");
+        assert!((1..hosts).contains(&degree) && mean_gap > 0.0, "the caller has checked degree and load");
         let mut traffic = Self {
             arrivals,
             sets,
@@ -217,12 +217,12 @@ impl Iterator for Traffic {
 }
 
 impl Source {
-    /// The cycles until it sends again.
+    /// The time to the next arrival, in cycles.
     fn gap(&mut self, arrivals: Arrivals, mean: f64) -> f64 {
         match arrivals {
             Arrivals::Exponential => self.exponential(mean),
             Arrivals::Fixed => mean,
-            // Counted from cycle 0: a gap of one cycle is the shortest.
+            // The shortest gap is one cycle.
             Arrivals::Bernoulli if mean <= 1.0 => 1.0,
             Arrivals::Bernoulli => {
                 let failures = libm::log(1.0 - self.gaps.random::<f64>()) / libm::log(1.0 - 1.0 / mean);
@@ -244,12 +244,12 @@ impl Source {
     }
 }
 
-/// The cycle in which a point in time lies.
+/// The cycle that contains a point in time.
 fn cycle_of(time: f64) -> Cycles {
     Cycles(time as u64)
 }
 
-/// So many different hosts without one, in random order: the beginning of a shuffle, of which only what has moved is kept.
+/// `degree` distinct hosts other than `without`, in random order: a partial Fisher-Yates shuffle that stores moved entries only.
 fn random_set(random: &mut Pcg64, hosts: u32, without: HostId, degree: u32) -> Vec<HostId> {
     let others = hosts - 1;
     let mut moved: BTreeMap<u32, u32> = BTreeMap::new();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_has_the_mean_gap_asked_for_and_the_spread_of_its_kind() {
+    fn every_arrival_process_has_the_given_mean_gap_and_its_own_variance() {
         for mean in [160.0, 2560.5] {
             // The variance of gaps over the square of their mean.
             for (name, spread) in [
@@ -313,7 +313,7 @@ mod tests {
                 let mut all = destinations.clone();
                 all.push(*source);
                 all.sort_unstable();
-                assert!(all.into_iter().eq((0..9).map(HostId)), "{sets}: everybody once");
+                assert!(all.into_iter().eq((0..9).map(HostId)), "{sets}: every host once");
             }
         }
     }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn names_read_back_as_they_print_and_mistakes_say_what_fits() {
+    fn names_read_back_as_they_print_and_errors_say_what_is_expected() {
         for text in ["exponential", "fixed", "bernoulli", "burst:size=8"] {
             assert_eq!(text.parse::<Arrivals>().unwrap().to_string(), text);
         }

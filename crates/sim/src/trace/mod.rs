@@ -1,16 +1,16 @@
 //! Traces of runs, for <https://ui.perfetto.dev>.
 //!
-//! A trace is written as it is recorded, in one sequence of packets: the two ends of a slice follow one another. The
-//! format does not ask for packets in the order of their timestamps: trace processor, which reads the file for all of
+//! A trace is written as it is recorded, in one sequence of packets: the two ends of a slice are adjacent. The
+//! format does not require packets in the order of their timestamps: trace processor, which reads the file for all of
 //! Perfetto's tools, sorts them, and keeps the order of the file where timestamps are equal
 //! (`src/trace_processor/sorter/trace_sorter.h`). So on one track a slice ends before the next one begins, even in the
 //! same nanosecond. Descriptions of tracks and interned strings are read in the order of the file; each is written before
-//! what refers to it first.
+//! its first use.
 
 mod messages;
-mod place;
 #[cfg(test)]
 mod tests;
+mod track_tree;
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ use messages::{
     ChildTracksOrdering, DebugAnnotation, EventType, INCREMENTAL_STATE_CLEARED, InternedData, InternedName,
     InternedString, NEEDS_INCREMENTAL_STATE, Packets, TracePacket, TrackDescriptor, TrackEvent,
 };
-use place::Place;
+use track_tree::TrackNode;
 
-/// The one sequence of packets that a trace is.
+/// A trace is one sequence of packets.
 const SEQUENCE: u32 = 1;
 
-/// The names of debug annotations; the id of each is its place, from 1.
+/// The names of debug annotations; the id of each is its position, from 1.
 const ANNOTATIONS: [&str; 4] = ["multicast", "worm", "packet", "work"];
 
 /// The greatest timestamp that trace processor takes, in nanoseconds: it counts in signed integers.
@@ -37,10 +37,9 @@ const TIMESTAMP_MAX: u64 = i64::MAX as u64;
 
 /// A recorder of slices in Perfetto's protobuf format, in memory.
 ///
-/// A slice is called `multicast 3 worm 2 packet 0`, and all slices of one name have one correlation id. Cycles become
-/// nanoseconds, both ends of a slice rounded down: exact where the cycle is whole nanoseconds, and never an overlap where
-/// there was none. Times beyond 2^63 - 1 ns count as that. A slice of no cycles is left out; one of less than a
-/// nanosecond may have no length.
+/// A slice is named `multicast 3 worm 2 packet 0`, and all slices of one name have the same correlation id. Cycles become
+/// nanoseconds, both ends of a slice rounded down: exact where the cycle is whole nanoseconds, and without new overlaps. Times
+/// saturate at 2^63 - 1 ns. A slice of zero cycles is left out; one of less than a nanosecond may have zero length.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId};
@@ -66,14 +65,14 @@ pub struct Trace<'a> {
     cycle: Picoseconds,
     bytes_max: usize,
     bytes: Vec<u8>,
-    tracks: BTreeMap<Place, TrackState>,
+    tracks: BTreeMap<TrackNode, TrackState>,
     names: BTreeMap<NameKey, u64>,
     dropped: u64,
-    /// When the first slice that is missing begins.
+    /// When the first dropped slice starts.
     full_at: u64,
 }
 
-/// A track that is described already.
+/// A track whose description has been written.
 #[derive(Debug, Clone, Copy)]
 struct TrackState {
     uuid: u64,
@@ -81,18 +80,18 @@ struct TrackState {
     until: Cycles,
 }
 
-/// What a slice is named after: multicast, worm, packet.
+/// The name of a slice: multicast, worm, packet.
 type NameKey = (u64, u32, Option<u32>);
 
 impl<'a> Trace<'a> {
-    /// The usual bound: 256 MiB, some four million slices.
+    /// The usual bound: 256 MiB, about four million slices.
     pub const BYTES_MAX: usize = 256 << 20;
 
-    /// The least bound: room for what every trace holds.
+    /// The minimum bound: room for the fixed part of a trace.
     pub const BYTES_MIN: usize = 1 << 12;
 
-    /// An empty trace of runs on a topology. It never takes more than `bytes_max` bytes, or [`Trace::BYTES_MIN`] if that
-    /// is more; memory is at most about four times that.
+    /// An empty trace of runs on a topology. It is bounded by `bytes_max` bytes, or [`Trace::BYTES_MIN`] if that is more; memory is
+    /// at most about four times that.
     pub fn new(topology: &'a Topology, placement: &Placement, cycle: Picoseconds, bytes_max: usize) -> Self {
         Self {
             topology,
@@ -107,8 +106,8 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Adds a slice. Those of one track come in the order of their starts and do not overlap; tracks come as they like.
-    /// From the first one on that has no room, slices are dropped.
+    /// Adds a slice. Slices of one track must be added in the order of their starts and must not overlap; tracks may interleave.
+    /// Once a slice has no room, it and all later slices are dropped.
     pub fn record(&mut self, slice: &Slice) {
         assert!(slice.from <= slice.to, "work ends after it begins: {slice:?}");
         if slice.from == slice.to {
@@ -119,8 +118,8 @@ impl<'a> Trace<'a> {
             return;
         }
         let mut packet = Vec::with_capacity(2);
-        let uuid = self.describe(Place::Track(slice.track), &mut packet);
-        self.occupy(slice);
+        let uuid = self.describe(TrackNode::Track(slice.track), &mut packet);
+        self.check_overlap(slice);
         packet.extend(self.ends(slice, uuid));
         let packets = Packets { packet };
         if self.bytes.len() + packets.encoded_len() + NOTICE_BYTES > self.bytes_max {
@@ -131,17 +130,17 @@ impl<'a> Trace<'a> {
         self.bytes.extend(packets.encode_to_vec());
     }
 
-    /// How many slices had no room.
+    /// The number of dropped slices.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The file. If slices had no room, it ends with an instant that says so, on a track of its own, at the time where the
-    /// first of them begins.
+    /// The file. If slices were dropped, it ends with an instant that says so, on a track of its own, at the start of the first
+    /// dropped slice.
     pub fn finish(mut self) -> Vec<u8> {
         if self.dropped > 0 {
             let mut packet = Vec::with_capacity(2);
-            let uuid = self.describe(Place::Notice, &mut packet);
+            let uuid = self.describe(TrackNode::Notice, &mut packet);
             let name = format!("trace is full: {} slices are missing", self.dropped);
             let instant = TrackEvent { name: Some(name), ..event(EventType::Instant, uuid) };
             packet.push(event_packet(self.full_at, instant));
@@ -150,30 +149,30 @@ impl<'a> Trace<'a> {
         self.bytes
     }
 
-    /// The id of a track, after packets that describe it and its parents if none has yet.
-    fn describe(&mut self, place: Place, packets: &mut Vec<TracePacket>) -> u64 {
-        if let Some(state) = self.tracks.get(&place) {
+    /// The id of a track. Appends the packets that describe it and its parents, if they have not been written.
+    fn describe(&mut self, node: TrackNode, packets: &mut Vec<TracePacket>) -> u64 {
+        if let Some(state) = self.tracks.get(&node) {
             return state.uuid;
         }
-        let parent = place.parent(self.topology, &self.placement);
+        let parent = node.parent(self.topology, &self.placement);
         let parent_uuid = parent.map(|parent| self.describe(parent, packets));
         // 0 is the track of the whole trace.
         let uuid = self.tracks.len() as u64 + 1;
-        self.tracks.insert(place, TrackState { uuid, until: Cycles::ZERO });
+        self.tracks.insert(node, TrackState { uuid, until: Cycles::ZERO });
         let descriptor = TrackDescriptor {
             uuid: Some(uuid),
-            name: Some(place.name(self.topology, &self.placement)),
+            name: Some(node.name(self.topology, &self.placement)),
             parent_uuid,
-            child_ordering: place.has_children().then_some(ChildTracksOrdering::Explicit.into()),
-            sibling_order_rank: parent.map(|_| place.rank(self.topology)),
+            child_ordering: node.has_children().then_some(ChildTracksOrdering::Explicit.into()),
+            sibling_order_rank: parent.map(|_| node.rank(self.topology)),
         };
         packets.push(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() });
         uuid
     }
 
-    /// Holds that work on a track does not overlap: trace processor would nest it.
-    fn occupy(&mut self, slice: &Slice) {
-        let state = self.tracks.get_mut(&Place::Track(slice.track)).expect("it was just described");
+    /// Asserts that slices of a track do not overlap: trace processor would nest them.
+    fn check_overlap(&mut self, slice: &Slice) {
+        let state = self.tracks.get_mut(&TrackNode::Track(slice.track)).expect("it was just described");
         assert!(state.until <= slice.from, "it works since before {}: {slice:?}", state.until);
         state.until = slice.to;
     }
@@ -208,7 +207,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// A trace keeps what takes time.
+/// A trace records all work that takes time.
 impl Observer for Option<&mut Trace<'_>> {
     fn started(&mut self, _: u64, _: Cycles) {}
 
@@ -229,7 +228,7 @@ impl Observer for Option<&mut Trace<'_>> {
 /// track, and one with the instant, of up to 20 digits.
 const NOTICE_BYTES: usize = 128;
 
-/// Strings that every trace uses.
+/// The strings that every trace uses.
 fn first_packet() -> TracePacket {
     let annotations = ANNOTATIONS.iter().zip(1..);
     let works = Work::NAMES.iter().map(|&(name, work)| (name, work_iid(work)));

@@ -9,10 +9,10 @@ use super::look::Look;
 use crate::figure::{Best, Figure, Panel};
 use crate::number::exact;
 
-/// What stands where no curve has a point.
-const NOBODY: &str = "-";
+/// The text of a cell without a point.
+const NO_WINNER: &str = "-";
 
-/// What stands in a picture where several curves tie, as there is no room for their names.
+/// The text of a cell in a picture where several curves tie, as there is no room for their names.
 const TIE: &str = "tie";
 
 /// A curve ties with the best one if it is behind by less than this share of its mean.
@@ -37,9 +37,9 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The winner's name, or that there are several or none.
+    /// The winner's name, or a mark for a tie or no point.
     pub fn name(&self) -> &'a str {
-        if self.winners.is_empty() { NOBODY } else { self.winner().unwrap_or(TIE) }
+        if self.winners.is_empty() { NO_WINNER } else { self.winner().unwrap_or(TIE) }
     }
 
     /// How far behind the next curve is: `+12 %`, or from twice the mean on `x2.4`, which takes no more room however far
@@ -78,7 +78,7 @@ fn cell(panel: &Panel, best: Best, row: f64, x: f64) -> Cell<'_> {
         of_row.filter_map(|curve| Some((curve.name.as_str(), curve.at(x)?.mean))).collect();
     means.sort_by(|a, b| best.compare(a.1, b.1));
     let first = means.first().map_or(0.0, |(_, mean)| *mean);
-    // What is behind is so by a factor, whichever end is the better one.
+    // The margin is a factor, whichever end is the better one.
     let behind = |mean: f64| match best {
         Best::Lowest => mean / first - 1.0,
         Best::Highest => first / mean - 1.0,
@@ -122,11 +122,11 @@ fn grids(figure: &Figure, text: impl Fn(&Cell) -> String) -> String {
 /// The winners by name, with how far behind the next is.
 pub(crate) fn table(figure: &Figure) -> String {
     let cell = |cell: &Cell| {
-        let winners = if cell.winners.is_empty() { NOBODY.to_owned() } else { cell.winners.join(" = ") };
+        let winners = if cell.winners.is_empty() { NO_WINNER.to_owned() } else { cell.winners.join(" = ") };
         format!("{winners} {}", cell.margin_text()).trim_end().to_owned()
     };
     let legend = format!(
-        "{}: the curve with the {} mean, and how far behind the next is; {NOBODY}: none has a point\n",
+        "{}: the curve with the {} mean, and how far behind the next is; {NO_WINNER}: none has a point\n",
         figure.y_label,
         figure.best.name()
     );

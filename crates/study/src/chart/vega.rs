@@ -185,7 +185,7 @@ fn map_layers(figure: &Figure) -> Value {
         number("mean", &figure.y_label, ",.6~r"),
         number("next", "the next is behind by", ".1%"),
     ]);
-    // A tie has the colour of nobody; the legend is of the curves.
+    // A tie has no curve's colour; the legend lists curves only.
     let mut colour = channel(figure, |look| json!(look.hex()));
     colour["condition"] = json!({ "test": "length(datum.tied) > 1", "value": "#dddddd" });
     json!([

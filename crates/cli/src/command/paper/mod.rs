@@ -36,9 +36,9 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// The studies there are
+    /// List the studies
     List,
-    /// What a study or one of its figures is made of
+    /// Describe a study or one of its figures
     Show {
         /// A study's name, or a folder
         study: String,
@@ -47,14 +47,14 @@ enum Action {
     },
     /// Run figures: prints tables and charts, and writes every run and the pictures
     Run(RunArguments),
-    /// How far factors move when a guessed parameter of a testbed moves
+    /// Sensitivity of factors to the guessed parameters of a testbed
     Sensitivity(sensitivity::SensitivityArguments),
 }
 
-/// What stands for all studies.
+/// The name for all studies.
 const ALL: &str = "all";
 
-/// More threads than that take longer to start than they save.
+/// More threads take longer to start than they save.
 const JOBS_MAX: u64 = 1024;
 
 #[derive(Debug, Args)]
@@ -62,14 +62,14 @@ struct RunArguments {
     /// A study's name, a folder, or all
     study: String,
 
-    /// Its figures; all if none is named
+    /// Its figures; all if not given
     figures: Vec<String>,
 
     /// The folder for rows and pictures; out/STUDY if not given. With 'all' each study has a folder in it
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// How many threads; one a core if not given
+    /// The number of threads; one per core if not given
     #[arg(long, value_name = "N", value_parser = whole_number::<usize>(1, JOBS_MAX), allow_negative_numbers = true)]
     jobs: Option<usize>,
 
@@ -77,7 +77,7 @@ struct RunArguments {
     #[arg(long)]
     quick: bool,
 
-    /// Run everything, also what an interrupted command has left in the folder
+    /// Run everything again, also the runs that an interrupted command has finished
     #[arg(long)]
     fresh: bool,
 }
@@ -210,7 +210,7 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
     for (extension, contents) in &files {
         write_file(&folder.join(format!("{}.{extension}", figure.name)), contents)?;
     }
-    // That a scheme saturates is what a figure under load is to show.
+    // Saturated runs are expected in figures under load.
     let unfinished = |row: &&Row| matches!(row.measured.status, Status::Deadlocked | Status::Incomplete);
     let unfinished = rows_of_figure.iter().filter(unfinished).count();
     if unfinished > 0 {

@@ -1,4 +1,4 @@
-//! `treecast paper sensitivity`: how far results rest on guesses.
+//! `treecast paper sensitivity`: sensitivity of results to guessed parameters.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub struct SensitivityArguments {
     /// A study's name, or a folder
     study: String,
 
-    /// Its figures that show factors; all of those if none is named
+    /// Its figures that show factors; all of those if not given
     figures: Vec<String>,
 
     /// Fewer points, topologies and groups
@@ -28,9 +28,9 @@ pub struct SensitivityArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// A table a figure, a line a guess
+    /// One table per figure, one line per guess
     Table,
-    /// One table in Markdown, a line a curve
+    /// One table in Markdown, one line per curve
     Markdown,
 }
 
@@ -45,7 +45,7 @@ pub fn run(arguments: &SensitivityArguments) -> anyhow::Result<u8> {
         let name = study.name();
         emit(
             None,
-            &format!("No figure of {name} shows factors and rests on guessed parameters of a testbed.\n"),
+            &format!("No figure of {name} shows factors that depend on guessed parameters of a testbed.\n"),
         )?;
         return Ok(0);
     }
@@ -66,10 +66,10 @@ pub fn run(arguments: &SensitivityArguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// A factor that moves by no more of itself is not shown.
+/// Factors with a smaller relative change are not shown.
 const LITTLE: f64 = 0.02;
 
-/// A guess that moves a headline, and what the headline becomes with less and with more of it.
+/// A guess that moves a headline, and the headline's values with less and with more of it.
 struct Move<'a> {
     key: &'a str,
     sides: [String; 2],
@@ -77,7 +77,7 @@ struct Move<'a> {
 
 /// The guesses that move a headline, those that move it most first.
 fn moves<'a>(sensitivity: &'a Sensitivity, place: usize, headline: &Headline) -> Vec<Move<'a>> {
-    // By how much of itself the factor moves at most; a factor that is no more has moved as far as can be.
+    // The maximum relative change of the factor; a factor that disappears counts as the largest change.
     let share =
         |factor: Option<f64>| factor.map_or(f64::MAX, |factor| (factor / headline.factor - 1.0).abs());
     let effect = |sides: &[Vec<Option<f64>>; 2]| f64::max(share(sides[0][place]), share(sides[1][place]));
@@ -130,7 +130,7 @@ fn table(spec: &FigureSpec, sensitivity: &Sensitivity) -> String {
         if still.is_empty() { "none of them" } else { &still }
     );
     format!(
-        "{}: {}\nThe best improvement factor of each curve, at which {}, and what it becomes when a guess moves:\n{}\n\
+        "{}: {}\nThe best improvement factor of each curve, at which {}, and its values when a guess moves:\n{}\n\
          {}\n",
         spec.name(),
         spec.title(),
@@ -142,7 +142,7 @@ fn table(spec: &FigureSpec, sensitivity: &Sensitivity) -> String {
 
 const HEAD: &str = "| figure | curve | factor | at | a fifth less / a fifth more of a guess gives |\n|---|---|---|---|---|\n";
 
-/// The rows of a figure, a curve each.
+/// The rows of a figure, one per curve.
 fn markdown(spec: &FigureSpec, sensitivity: &Sensitivity) -> String {
     let row = |(place, headline): (usize, &Headline)| {
         let Headline { panel, series, factor, x } = headline;

@@ -8,7 +8,7 @@ use treecast_plan::Placement;
 use treecast_plan::render::counted;
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadOutcome, LoadRun, Parameters, Saturation,
-    SaturationDocument, Status, Trace,
+    SaturationDocument, ShortWindow, Status, Trace,
 };
 use treecast_terms::{Cycles, Flits};
 
@@ -16,65 +16,55 @@ use super::{Arguments, Format, write_trace};
 use crate::arguments::{fabric, number, whole_number};
 use crate::output::{emit, plain, progress_bar};
 
-/// The longest run that can be asked for.
-const CYCLES_MAX: u64 = 1 << 48;
-
-/// The cycles of a run, unless others are asked for.
-const CYCLES: u64 = 1_000_000;
-
-/// The precision of a search, unless another is asked for.
-const PRECISION: f64 = 0.02;
-
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Under load, with --load or --find-saturation")]
 pub struct LoadArguments {
-    /// Every host multicasts, again and again, to --degree others: so many flits of messages a host and cycle
+    /// Every host multicasts to --degree others, again and again, at this load in flits/host/cycle
     #[arg(long, value_name = "FLITS", value_parser = number, allow_negative_numbers = true)]
     #[arg(conflicts_with_all = NOT_UNDER_LOAD)]
     load: Option<f64>,
 
-    /// Search for the highest load that is sustained
+    /// Search for the highest sustained load
     #[arg(long, conflicts_with = "load", conflicts_with_all = NOT_UNDER_LOAD)]
     find_saturation: bool,
 
-    /// How many destinations each multicast has; 1 is unicast
+    /// The number of destinations of each multicast; 1 is unicast
     #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, u32::MAX.into()), allow_negative_numbers = true)]
     degree: Option<u32>,
 
-    #[arg(help = format!("How many cycles are simulated; {CYCLES} if not given"))]
-    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1, CYCLES_MAX), allow_negative_numbers = true)]
+    #[arg(help = format!("The number of simulated cycles; {} if not given", LoadRun::CYCLES_DEFAULT.0))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1, LoadRun::CYCLES_MAX.0), allow_negative_numbers = true)]
     cycles: Option<u64>,
 
-    /// How many of them pass before the measurement; half of them if not given
-    #[arg(long, value_name = "W", value_parser = whole_number::<u64>(0, CYCLES_MAX), allow_negative_numbers = true)]
+    /// Warm-up: cycles before the measurement; half of all if not given
+    #[arg(long, value_name = "W", value_parser = whole_number::<u64>(0, LoadRun::CYCLES_MAX.0), allow_negative_numbers = true)]
     warmup: Option<u64>,
 
-    /// When hosts send: exponential if not given, fixed, bernoulli, burst:size=8
+    /// Arrival process of each host: exponential if not given, fixed, bernoulli, burst:size=8
     #[arg(long, value_name = "NAME")]
     arrivals: Option<Arrivals>,
 
-    /// To whom: random if not given, fixed (one set a host), neighbours
+    /// Choice of destinations: random if not given, fixed (one set per host), neighbours
     #[arg(long, value_name = "NAME")]
     destination_sets: Option<DestinationSets>,
 
-    /// The most multicasts under way at once, beyond which a run is saturated; 64 a host if not given
+    #[arg(help = format!(
+        "The bound of multicasts in flight, beyond which a run is saturated; {} per host if not given",
+        LoadRun::BACKLOG_PER_HOST
+    ))]
     #[arg(long, value_name = "B", value_parser = whole_number::<u64>(1, 1 << 32), allow_negative_numbers = true)]
     backlog_max: Option<u64>,
 
-    #[arg(help = format!("How exact --find-saturation is: a share of the load; {PRECISION} if not given"))]
+    #[arg(help = format!("The precision of --find-saturation, as a share of the load; {} if not given", LoadRun::PRECISION_DEFAULT))]
     #[arg(long, value_name = "SHARE", value_parser = number, allow_negative_numbers = true)]
     precision: Option<f64>,
 }
 
-/// A window that holds fewer mean latencies than this leaves it unsure whether the backlog grows: docs/load.md has
-/// measured how often it is called growing by chance.
-const WINDOW_LATENCIES_MIN: f64 = 20.0;
-
-/// What says who takes part in one multicast.
+/// Options that describe one multicast.
 const NOT_UNDER_LOAD: [&str; 5] = ["plan", "root", "dests", "processes", "placement"];
 
 impl LoadArguments {
-    /// Whether many multicasts are asked for, and not one. An option that would then mean nothing is an error.
+    /// Whether a run under load is requested. An option without a meaning for the requested run is an error.
     pub fn is_given(&self) -> anyhow::Result<bool> {
         let is_given = self.load.is_some() || self.find_saturation;
         let options = [
@@ -86,9 +76,9 @@ impl LoadArguments {
             ("--backlog-max", self.backlog_max.is_some()),
         ];
         if self.precision.is_some() && !self.find_saturation {
-            bail!("--precision is for --find-saturation: give that too, and no --load");
+            bail!("--precision needs --find-saturation, which excludes --load");
         }
-        match options.into_iter().find(|(_, is_there)| *is_there) {
+        match options.into_iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) if !is_given => {
                 bail!(
                     "{option} is for runs under load: give --load, such as --load 0.01, or --find-saturation"
@@ -99,17 +89,18 @@ impl LoadArguments {
     }
 }
 
-/// Runs under load; answers the exit status.
+/// Runs under load; returns the exit status.
 pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
     let given = &arguments.load;
     if parameters.cycles_max != Parameters::default().cycles_max {
         bail!("--set cycles_max is for one multicast: under load give --cycles");
     }
-    let degree = given.degree.context("--degree is missing: say how many destinations each multicast has")?;
+    let degree =
+        given.degree.context("--degree is missing: give the number of destinations of each multicast")?;
     let scheme = arguments.plan.scheme()?;
     let fabric_text = arguments.fabric.given()?.to_string();
     let fabric = fabric(&fabric_text, arguments.fabric.routing)?;
-    let cycles = given.cycles.unwrap_or(CYCLES);
+    let cycles = given.cycles.map_or(LoadRun::CYCLES_DEFAULT, Cycles);
     let run = LoadRun {
         fabric: &fabric,
         scheme,
@@ -120,8 +111,8 @@ pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8>
         load: given.load.unwrap_or(1.0),
         arrivals: given.arrivals.unwrap_or_default(),
         sets: given.destination_sets.unwrap_or_default(),
-        cycles: Cycles(cycles),
-        warmup: Cycles(given.warmup.unwrap_or(cycles / 2)),
+        cycles,
+        warmup: given.warmup.map_or(LoadRun::default_warmup(cycles), Cycles),
         backlog_max: given.backlog_max.map(|most| most as usize),
         parameters,
         seed: arguments.plan.seed,
@@ -140,7 +131,7 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
     let bar = progress_bar(Some(run.cycles.0), "cycle {pos} of {len} {wide_bar} {eta} to go");
     let step = run.cycles.0 / 1000;
     let mut tell = |now: Cycles| {
-        // To say so costs more than many cycles do.
+        // An update takes longer than the simulation of many cycles.
         if now.0 - bar.position() > step {
             bar.set_position(now.0);
         }
@@ -157,7 +148,7 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
 }
 
 fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow::Result<u8> {
-    let precision = arguments.load.precision.unwrap_or(PRECISION);
+    let precision = arguments.load.precision.unwrap_or(LoadRun::PRECISION_DEFAULT);
     let bar = progress_bar(None, "{spinner} {pos} loads tried, the last {msg}; {elapsed}");
     let saturation = run.find_saturation_watched(precision, |point| {
         bar.inc(1);
@@ -169,7 +160,7 @@ fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow:
         Format::Table => heading(run) + &points(run, &saturation),
     };
     emit(arguments.out.file.as_deref(), &text)?;
-    // That some loads are too high is what was asked for; that all are is not.
+    // Saturated probes are part of every search. The search fails only where no load is sustained.
     let last = saturation.points.last().map_or(Status::Incomplete, |point| point.status);
     Ok(if saturation.applied_load.is_some() { 0 } else { last.exit_status() })
 }
@@ -197,11 +188,9 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
         format!("{status}: ended at cycle {}, before its warm-up of {} was over\n", end.0, run.warmup)
     };
     if outcome.status == Status::Saturated && end < run.cycles {
-        let _ = writeln!(text, "more than {} multicasts were under way at once", run.in_flight_max());
+        let _ = writeln!(text, "more than {} multicasts were in flight", run.in_flight_max());
     }
-    if end == run.cycles {
-        text += &note_on_window(run, figures.latency_mean_cycles, "");
-    }
+    text += &note(run.warning(outcome));
     text += &outcome.deadlock.as_ref().map(|deadlock| deadlock.describe(run.fabric)).unwrap_or_default();
     let load = |load: f64| format!("{load:.4}");
     let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
@@ -211,16 +200,16 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     let interval = figures.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rows: &[(&str, String)] = &[
-        ("applied load, flits a host and cycle", load(run.load)),
-        ("effective load", load(run.effective_load())),
-        ("accepted load", figures.accepted_load.map_or("-".into(), load)),
+        ("applied load, flits/host/cycle", load(run.load)),
+        ("effective load, flits/host/cycle", load(run.effective_load())),
+        ("accepted load, flits/host/cycle", figures.accepted_load.map_or("-".into(), load)),
         ("mean latency, cycles (95 % interval)", cycles(figures.latency_mean_cycles) + &interval),
         ("median latency, cycles", whole(figures.latency_p50)),
-        ("99th percentile, cycles", whole(figures.latency_p99)),
-        ("longest, cycles", whole(figures.latency_max)),
-        ("from first to last destination, cycles", cycles(figures.first_last_spread_mean_cycles)),
-        ("links busy, mean", percent(link.mean)),
-        ("busiest link", percent(link.max) + &busiest),
+        ("99th percentile of latency, cycles", whole(figures.latency_p99)),
+        ("maximum latency, cycles", whole(figures.latency_max)),
+        ("mean time from first to last delivery, cycles", cycles(figures.first_last_spread_mean_cycles)),
+        ("link utilization, mean", percent(link.mean)),
+        ("link utilization, busiest link", percent(link.max) + &busiest),
     ];
     let shown = if figures.multicasts_measured > 0 { rows } else { &rows[..2] };
     let mut table = comfy_table::Table::new();
@@ -230,32 +219,20 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     text + "\n" + &plain(table)
 }
 
-/// A line that says so where the window is too short for multicasts of that mean latency, which are those `of` some load.
-fn note_on_window(run: &LoadRun, latency_mean_cycles: Option<f64>, of: &str) -> String {
-    let window = run.cycles.0.saturating_sub(run.warmup.0) as f64;
-    match latency_mean_cycles.map(|mean| window / mean) {
-        Some(latencies) if latencies < WINDOW_LATENCIES_MIN => format!(
-            "note: the window is {:.1} mean latencies long{of}: below {WINDOW_LATENCIES_MIN} the status is unsure, \
-             give more --cycles\n",
-            // Down, so that it never says 20.
-            (latencies * 10.0).floor() / 10.0
-        ),
-        _ => String::new(),
-    }
+fn note(warning: Option<ShortWindow>) -> String {
+    warning.map(|warning| format!("note: {warning}\n")).unwrap_or_default()
 }
 
 fn points(run: &LoadRun, saturation: &Saturation) -> String {
     let degree = f64::from(run.degree);
     let mut text = match saturation.applied_load {
         Some(load) => format!(
-            "sustained up to an applied load of {load:.5}, an effective load of {:.5} flits a host and cycle\n",
+            "sustained up to an applied load of {load:.5}, an effective load of {:.5} flits/host/cycle\n",
             degree * load
         ),
-        None => "no load that was tried is sustained\n".to_string(),
+        None => "no load tried is sustained\n".to_string(),
     };
-    let highest = saturation.points.iter().find(|point| Some(point.applied_load) == saturation.applied_load);
-    let latency_mean_cycles = highest.and_then(|point| point.latency_mean_cycles);
-    text += &note_on_window(run, latency_mean_cycles, " at that load");
+    text += &note(run.saturation_warning(saturation));
     let mut table = comfy_table::Table::new();
     table.set_header(["applied load", "effective load", "mean latency, cycles", "status"]);
     for point in &saturation.points {

@@ -27,7 +27,7 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Who forwards at a host in the middle: host, assisted or nic
+    /// What forwards at an intermediate host: host, assisted or nic
     #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
     offload: Offload,
 
@@ -36,8 +36,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
     message: Option<u64>,
 
-    /// Who decides what happens when: event, fast and exact with virtual cut-through, or cycle, which looks at every
-    /// flit in every cycle; the fastest that knows the switching if not given
+    /// The simulator: event, fast and exact with virtual cut-through, or cycle, which simulates every
+    /// flit in every cycle; the fastest that supports the switching technique if not given
     #[arg(long, value_name = "NAME")]
     simulator: Option<Simulator>,
 
@@ -45,8 +45,8 @@ pub struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// A file for a trace of the run, which ui.perfetto.dev opens: what every CPU, bus, NIC and link
-    /// did
+    /// A file for a trace of the run, which ui.perfetto.dev opens: the work of every CPU, bus, NIC and
+    /// link
     #[arg(long, value_name = "FILE", conflicts_with = "find_saturation")]
     trace: Option<PathBuf>,
 
@@ -63,13 +63,13 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For the eye
+    /// Text
     Table,
     /// JSON, as the schemas describe it
     Json,
 }
 
-/// Where lines of help end.
+/// The width of help texts.
 const HELP_WIDTH: usize = 90;
 
 fn after_help() -> String {
@@ -93,14 +93,14 @@ Keys of --set, with their defaults (host_overhead and nic_overhead set both ends
         text.push('\n');
     }
     text += "
-docs/simulation.md states the model, docs/load.md what is measured under load.
+docs/simulation.md states the model, docs/load.md traffic and measurement under load.
 Schemas of the JSON are in docs/schema: run, load and saturation.
 Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
     text
 }
 
 impl Arguments {
-    /// Who simulates: who was asked to, or the fastest that knows the switching.
+    /// The simulator as given, or the fastest that supports the switching technique.
     fn simulator(&self, parameters: &Parameters) -> Simulator {
         self.simulator.unwrap_or(Simulator::fastest_for(parameters.switching))
     }
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
 }
 
-/// Writes the trace, if one was asked for.
+/// Writes the trace, if one was requested.
 fn write_trace(arguments: &Arguments, trace: Option<Trace>) -> anyhow::Result<()> {
     let (Some(path), Some(trace)) = (&arguments.trace, trace) else { return Ok(()) };
     let dropped = trace.dropped();

@@ -9,7 +9,7 @@ use treecast_terms::Flits;
 use super::{Arguments, Format, write_trace};
 use crate::output::{emit, plain};
 
-/// Runs one multicast; answers the exit status.
+/// Runs one multicast; returns the exit status.
 pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
     let packet = parameters.packet_flits;
     let packets = arguments.message.map(|message| packet_count(Flits(message), packet)).transpose()?;
@@ -88,7 +88,7 @@ fn table(run: &Run, outcome: &Outcome) -> String {
     let mut deliveries = outcome.deliveries.clone();
     deliveries.sort_by_key(|delivery| (delivery.cycle, delivery.member));
     let hidden = deliveries.len().saturating_sub(DELIVERIES_SHOWN);
-    // Where there are many, the last ones matter most.
+    // The last deliveries matter most.
     text += &delivery_table(run, outcome, &deliveries[hidden..]);
     if hidden > 0 {
         let _ = writeln!(text, "(of {} deliveries the last {DELIVERIES_SHOWN} are shown)", deliveries.len());

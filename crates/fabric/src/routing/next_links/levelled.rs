@@ -26,7 +26,7 @@ pub(super) struct Levelled<'a> {
     answer: Vec<LinkId>,
 }
 
-/// With more levels there are so many upward paths that the cache of the table is cheaper.
+/// With more levels there are many upward paths, and the cache of the table is cheaper.
 const LEVELS_MAX: u32 = 8;
 
 impl<'a> Levelled<'a> {

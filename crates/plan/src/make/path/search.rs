@@ -232,13 +232,13 @@ impl<'a> Search<'a> {
         }
         walk.ascents_left -= 1;
         self.descend(walk, at);
-        let mut ways: Vec<(Gain, LinkId, SwitchId)> = Vec::new();
+        let mut continuations: Vec<(Gain, LinkId, SwitchId)> = Vec::new();
         for (link, next) in self.onward(at, true) {
             let ((count, Reverse(links)), _) = self.combine(&walk.visited, walk.above.at(next));
-            ways.push(((count, Reverse(links + 1)), link, next));
+            continuations.push(((count, Reverse(links + 1)), link, next));
         }
-        ways.sort_by_key(|&(gain, link, _)| (Reverse(gain), link));
-        for ((count, Reverse(links)), link, next) in ways {
+        continuations.sort_by_key(|&(gain, link, _)| (Reverse(gain), link));
+        for ((count, Reverse(links)), link, next) in continuations {
             let bound = (count, Reverse(links + walk.links.len() as u32));
             if walk.best.as_ref().is_some_and(|(best, _)| *best > bound) || count == 0 {
                 continue;
@@ -296,7 +296,9 @@ impl<'a> Search<'a> {
         self.best_onward(at, false, below, excluded, &mut behind);
         let (gain, stops_behind) = self.combine(&walk.visited, &behind);
         let mut links = Vec::new();
-        let (mut at, mut stops, mut wanted) = (at, stops_behind, behind[stops_behind]);
+        let mut at = at;
+        let mut stops = stops_behind;
+        let mut wanted = behind[stops_behind];
         while wanted.0 > 0 {
             let (link, next) = self
                 .onward(at, false)
@@ -363,8 +365,8 @@ mod tests {
         let most = search.most.map_or(usize::MAX, |most| most as usize);
         let mut best = (weights.into_iter().take(most).sum(), Reverse(links));
         for up in [true, false] {
-            let ways: Vec<_> = search.onward(at, up).collect();
-            for (_, next) in ways {
+            let continuations: Vec<_> = search.onward(at, up).collect();
+            for (_, next) in continuations {
                 if (up && gone_down) || visited.contains(&next) {
                     continue;
                 }

@@ -1,35 +1,35 @@
-//! Which packets will never go on.
+//! Deadlock detection.
 //!
-//! A copy may still go if one of its outputs may: if nobody holds the link but packets that will leave, and the buffer
-//! behind it has room, or gets it from what leaves, or from a packet at its head that will leave. A packet will leave if
-//! all its copies may still go. Those that cannot be said to leave wait for packets that wait in turn: whatever else
-//! happens, none of them goes on.
+//! A copy can still be sent if one of its candidate outputs can serve it: if only packets that will leave hold the link, and
+//! the buffer at its end has room, or gets room from departing flits or from a head packet that will leave. A packet will
+//! leave if all its copies can be sent. All other packets are stuck: each waits for a stuck packet, so none of them can ever
+//! proceed.
 
 use fixedbitset::FixedBitSet;
 use treecast_fabric::{Channel, LinkId};
 use treecast_terms::{Cycles, Flits};
 
-use super::{Copy, HELD, Input, InputId, Live, Network, Packet};
+use super::{Copy, HELD, InFlight, Input, InputId, Network, Packet};
 use crate::deadlock::{Deadlock, Stuck, Wait};
 
 impl Network<'_> {
-    /// Packets that will never go on, if there are any.
-    pub fn deadlock(&self, live: &Live, cycle: Cycles) -> Option<Deadlock> {
+    /// The deadlock, if packets are stuck.
+    pub fn deadlock(&self, in_flight: &InFlight, cycle: Cycles) -> Option<Deadlock> {
         let stuck = self.stuck();
         let show = |input: usize| {
             let state = &self.inputs[input];
             let mut obstacles = state.copies.iter().filter_map(|copy| self.obstacle(&stuck, state, copy));
             let (wants, behind) = obstacles.next().expect("a stuck packet waits for a stuck packet");
             let Packet { slot, worm, packet, .. } = state.queue[0];
-            let (multicast, at) = (live[slot].occasion.number, self.channel_of(InputId(input as u32)));
+            let (multicast, at) = (in_flight[slot].parameters.number, self.channel_of(InputId(input as u32)));
             let shown = Some(Wait { multicast, worm, packet, at, wants });
             Stuck { at, behind: self.channel_of(behind), shown }
         };
         Deadlock::among(cycle, stuck.ones().map(show).collect())
     }
 
-    /// The inputs whose first packet will never leave: of all that wait, those are taken off that will go, until nobody else
-    /// will.
+    /// The inputs whose head packet can never leave: all waiting inputs, less those whose packet can leave, repeated to a fixed
+    /// point.
     fn stuck(&self) -> FixedBitSet {
         let waits = |&input: &usize| self.inputs[input].waiting > 0;
         let mut stuck: FixedBitSet = (0..self.inputs.len()).filter(waits).collect();
@@ -48,8 +48,8 @@ impl Network<'_> {
         }
     }
 
-    /// What keeps a copy from ever going: the first of its outputs, and the stuck packet that holds it or lies behind it.
-    /// `None` if one of its outputs may come free, or if the copy has one.
+    /// What blocks a copy for ever: the first of its outputs, and the stuck packet that holds it or blocks its buffer. `None` if one
+    /// of its outputs may become free, or if the copy has an output.
     fn obstacle(&self, stuck: &FixedBitSet, input: &Input, copy: &Copy) -> Option<(Channel, InputId)> {
         if copy.output.is_some() {
             return None;
@@ -60,13 +60,13 @@ impl Network<'_> {
         outputs.iter().all(|output| blocker(output).is_some()).then_some((outputs[0], first))
     }
 
-    /// The stuck packet that keeps others from ever being granted an output.
+    /// The stuck packet because of which an output can never be granted.
     fn blocker(&self, stuck: &FixedBitSet, output: Channel, length: Flits) -> Option<InputId> {
         let holder = self.holder(output.link);
         if let Some((holder, _)) = holder.filter(|(holder, _)| stuck.contains(holder.index())) {
             return Some(holder);
         }
-        // A holder that will go takes room, if it goes to this buffer.
+        // A holder that will be sent takes room, if it goes to this buffer.
         let taken = holder.filter(|&(_, held)| held == output);
         let taken = taken.map_or(Flits::ZERO, |(holder, _)| self.inputs[holder.index()].length_onward);
         if self.room_at(output, taken + length).is_some() {
@@ -76,7 +76,7 @@ impl Network<'_> {
         stuck.contains(behind.index()).then_some(behind)
     }
 
-    /// The packet that a link is held for, and on which channel (synchronous replication).
+    /// The packet that holds a link, and on which channel (synchronous replication).
     fn holder(&self, link: LinkId) -> Option<(InputId, Channel)> {
         if self.outputs[link.index()].free_at != HELD {
             return None;

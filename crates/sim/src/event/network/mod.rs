@@ -1,9 +1,9 @@
-//! Switches and links: input buffers, outputs, and who gets them.
+//! Switches and links: input buffers, outputs and arbitration.
 //!
-//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer at its other end has
-//! room for the whole packet. From then on the packet leaves at one flit a cycle without a pause, so one number says
-//! when each of its flits is where, and nothing need be scheduled for them: a packet costs a switch one event, when it is
-//! routed. What is asked of a buffer later (how much room, from when) is computed from these numbers.
+//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer at the link's end has room
+//! for the whole packet. From then on the packet leaves at one flit per cycle without a pause, so one number gives the position
+//! of each of its flits, and no events are scheduled for them: a packet costs one event per switch, when it is routed. The room
+//! of a buffer at a later time is computed from these numbers.
 
 mod deadlock;
 mod grant;
@@ -16,12 +16,12 @@ use treecast_fabric::{Channel, HostId, LinkId, SwitchId, Topology, Vertex};
 use treecast_terms::{Cycles, Flits};
 
 use super::host::PacketCopy;
-use super::live::{Live, Slot};
+use super::in_flight::{InFlight, Slot};
 use super::{Event, EventQueue};
 use crate::observer::{Observer, Slice, Track, Work};
 use crate::parameters::{Adaptive, Arbitration, Parameters};
+use crate::path::{Branch, Progress, Router, random_stream};
 use crate::setting::Setting;
-use crate::way::{Branch, Progress, Router, random_choices};
 
 /// An input buffer: a virtual channel of a link into a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,30 +39,30 @@ struct Packet {
     slot: Slot,
     worm: u32,
     packet: u32,
-    /// With what is left of its header.
+    /// With the rest of its header.
     length: Flits,
     progress: Progress,
-    /// When its first flit arrives in the buffer that it is in or on its way to.
+    /// When its head flit arrives, or arrived, in its next or current buffer.
     arrival: Cycles,
 }
 
-/// The packet that began to leave a buffer last.
+/// The packet that started last to leave a buffer.
 #[derive(Debug, Clone, Copy)]
-struct Leaving {
+struct Departure {
     since: Cycles,
     length: Flits,
-    /// What the switch takes off goes with the first flit.
+    /// Stripped flits leave with the first flit that is forwarded.
     stripped: Flits,
 }
 
-impl Leaving {
-    /// From when on it is gone whole.
-    fn gone(&self) -> Cycles {
+impl Departure {
+    /// The cycle from which the whole packet has left.
+    fn ends_at(&self) -> Cycles {
         self.since + Cycles(self.length.0 - self.stripped.0)
     }
 
-    /// From when on so many of its flits, at most all, have left.
-    fn left(&self, flits: Flits) -> Cycles {
+    /// The cycle from which `flits` of its flits have left.
+    fn left_at(&self, flits: Flits) -> Cycles {
         self.since + Cycles(flits.0.saturating_sub(self.stripped.0).max(1))
     }
 }
@@ -71,46 +71,47 @@ impl Leaving {
 #[derive(Debug, Clone)]
 struct Copy {
     branch: Branch,
-    /// Whether it waits at its outputs: a new copy has not been looked at.
-    is_listed: bool,
-    /// The output that is its own. With synchronous replication it is held until the other copies have theirs.
+    /// Whether it is queued at its candidate outputs. A new copy is not.
+    is_queued: bool,
+    /// The granted output. With synchronous replication it is held until the other copies have theirs.
     output: Option<Channel>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Input {
-    /// Packets that were granted room and have not begun to leave, in their order.
+    /// Packets that have reserved room and have not started to leave, in their order.
     queue: VecDeque<Packet>,
-    /// The copies of the first of them, once it is routed.
+    /// The copies of the first packet, once it is routed.
     copies: Vec<Copy>,
-    /// How many of them have no output.
+    /// The number of copies without an output.
     waiting: u32,
-    /// How long they are.
+    /// The length of each copy.
     length_onward: Flits,
-    leaving: Option<Leaving>,
-    /// Room taken by those in the queue and by the one that leaves, the flits that have left still counted.
+    departure: Option<Departure>,
+    /// Room taken by the queued packets and by the departing one, including its flits that have left.
     taken: Flits,
 }
 
-/// A place in the order of service: who waits since when, where that counts, and as which of a packet's copies.
+/// The request of a copy for an output. The order of the fields is the order of service; `since` is zero where the arbitration
+/// ignores age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Request {
     since: Cycles,
     input: InputId,
     copy: u32,
 }
 
-/// A link, as those see it that want to go over it.
+/// The output side of a link.
 #[derive(Debug, Clone, Default)]
 struct Output {
-    /// When it is free again; [`HELD`] while it waits for a copy.
+    /// When it is free again; [`HELD`] while a copy holds it.
     free_at: Cycles,
-    /// Who waits for it, in the order of service.
-    waiting: Vec<Place>,
-    /// When it is looked at next anyway.
+    /// Its waiting requests, in the order of service.
+    waiting: Vec<Request>,
+    /// When its next check is scheduled.
     wake: Option<Cycles>,
-    /// The input that it has served last, for round-robin arbitration.
-    served: Option<InputId>,
+    /// The input that it served last, for round-robin arbitration.
+    last_served: Option<InputId>,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +120,7 @@ struct Injection {
     wake: Option<Cycles>,
 }
 
-/// When a link is free again; that of a link that is held for a copy is not known.
+/// `free_at` of a link that a copy holds under synchronous replication: not known.
 const HELD: Cycles = Cycles(u64::MAX);
 
 pub(super) struct Network<'a> {
@@ -131,15 +132,15 @@ pub(super) struct Network<'a> {
     /// By link.
     outputs: Vec<Output>,
     injections: Vec<Injection>,
-    /// What is to be looked at in this cycle: copies that have come to wait, outputs of switches, and injection links.
-    arrived: Vec<Place>,
+    /// To be checked in this cycle: new requests, output links and injection links.
+    new_requests: Vec<Request>,
     woken: Vec<LinkId>,
     woken_injections: Vec<HostId>,
-    /// The stream of each switch that makes its random choices, where it makes any.
+    /// The generator of each switch, where routing is `adaptive=random`.
     random: Vec<Pcg64>,
-    /// Kept to be used again.
+    /// Scratch space, kept to avoid allocation.
     branches: Vec<Branch>,
-    contenders: BinaryHeap<Reverse<(Place, Option<LinkId>)>>,
+    contenders: BinaryHeap<Reverse<(Request, Option<LinkId>)>>,
 }
 
 impl<'a> Network<'a> {
@@ -147,7 +148,7 @@ impl<'a> Network<'a> {
         let (topology, parameters) = (setting.fabric.topology(), setting.parameters);
         let virtual_channels = u32::from(setting.fabric.routing().virtual_channel_count());
         let links = topology.link_count() as usize;
-        let stream = |switch| random_choices(setting.seed, switch);
+        let stream = |switch| random_stream(setting.seed, switch);
         let chooses = parameters.adaptive == Adaptive::Random;
         Self {
             topology,
@@ -157,7 +158,7 @@ impl<'a> Network<'a> {
             inputs: vec![Input::default(); links * virtual_channels as usize],
             outputs: vec![Output::default(); links],
             injections: topology.hosts().map(|_| Injection::default()).collect(),
-            arrived: Vec::new(),
+            new_requests: Vec::new(),
             woken: Vec::new(),
             woken_injections: Vec::new(),
             random: if chooses { topology.switches().map(stream).collect() } else { Vec::new() },
@@ -166,14 +167,13 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Puts a packet of a worm into a host's injection queue. The queue is bounded by the packets of the multicasts under
-    /// way times the worms of its host.
-    pub fn inject(&mut self, live: &Live, host: HostId, copy: PacketCopy) {
+    /// Queues a packet for injection. The queue is bounded by the packets of the multicasts in flight times the worms of the host.
+    pub fn inject(&mut self, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
         let PacketCopy { slot, worm, packet } = copy;
-        let multicast = &live[slot];
-        let way = &multicast.worms[worm as usize].way;
-        let length = multicast.payload(packet) + way.header;
-        let progress = way.begin();
+        let multicast = &in_flight[slot];
+        let path = &multicast.worms[worm as usize].path;
+        let length = multicast.payload(packet) + path.header;
+        let progress = path.initial_progress();
         self.injections[host.index()].queue.push_back(Packet {
             slot,
             worm,
@@ -185,39 +185,41 @@ impl<'a> Network<'a> {
         self.woken_injections.push(host);
     }
 
-    /// The packet at the head of a buffer is routed: its copies ask for outputs.
-    pub fn routed(&mut self, now: Cycles, live: &mut Live, input: InputId) {
+    /// The packet at the head of a buffer is routed: its copies request outputs.
+    pub fn routed(&mut self, now: Cycles, in_flight: &mut InFlight, input: InputId) {
         let at = self.switch_of(input);
         let state = &mut self.inputs[input.index()];
         let packet = state.queue[0];
-        let way = &mut live.get_mut(packet.slot).worms[packet.worm as usize].way;
-        state.length_onward = packet.length - self.router.stripped(way, packet.progress);
-        self.router.branches(way, at, packet.progress, &mut self.branches);
-        debug_assert!(!self.branches.is_empty(), "a worm goes on from every switch that it comes to");
-        let copy = |branch| Copy { branch, is_listed: false, output: None };
+        let path = &mut in_flight.get_mut(packet.slot).worms[packet.worm as usize].path;
+        state.length_onward = packet.length - self.router.stripped(path, packet.progress);
+        self.router.branches(path, at, packet.progress, &mut self.branches);
+        debug_assert!(!self.branches.is_empty(), "a worm leaves every switch that it reaches");
+        let copy = |branch| Copy { branch, is_queued: false, output: None };
         state.copies.extend(self.branches.drain(..).map(copy));
         state.waiting = state.copies.len() as u32;
-        // Where it does not count who came first, all came at once.
+        // Where the arbitration ignores age, all requests are of the same age.
         let since = match self.parameters.arbitration {
             Arbitration::OldestFirst => now,
             Arbitration::LowestLink | Arbitration::RoundRobin => Cycles::ZERO,
         };
-        self.arrived.extend((0..state.waiting).map(|copy| Place { since, input, copy }));
+        self.new_requests.extend((0..state.waiting).map(|copy| Request { since, input, copy }));
     }
 
-    /// The packet at the head of a buffer begins to leave it.
-    fn leave(&mut self, events: &mut EventQueue, live: &Live, input: InputId, stripped: Flits) {
+    /// The packet at the head of a buffer starts to leave.
+    fn leave(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId, stripped: Flits) {
         let now = events.now;
         let state = &mut self.inputs[input.index()];
-        let packet = state.queue.pop_front().expect("a packet that leaves was at the head");
-        if let Some(before) = state.leaving.replace(Leaving { since: now, length: packet.length, stripped }) {
-            debug_assert!(before.gone() <= now, "a packet is routed when the one before it is gone");
+        let packet = state.queue.pop_front().expect("a packet that leaves is at the head");
+        if let Some(before) =
+            state.departure.replace(Departure { since: now, length: packet.length, stripped })
+        {
+            debug_assert!(before.ends_at() <= now, "a packet is routed after the previous one has left");
             state.taken = state.taken - before.length;
         }
         if !state.queue.is_empty() {
-            self.plan_routing(events, live, input);
+            self.schedule_routing(events, in_flight, input);
         }
-        // Whoever waits for room looks again a cycle later; who waits for the link, when it comes free.
+        // Room is visible one cycle later. Requests that wait for the link itself are checked when it becomes free.
         let link = self.link_of(input);
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
         if *free_at > now + Cycles(1) {
@@ -225,30 +227,30 @@ impl<'a> Network<'a> {
         }
         match self.topology.link(link).from {
             Vertex::Host(host) if !self.injections[host.index()].queue.is_empty() => {
-                self.plan_injection(events, host, now + Cycles(1));
+                self.schedule_injection(events, host, now + Cycles(1));
             }
-            Vertex::Switch(_) if !waiting.is_empty() => self.plan_output(events, link, now + Cycles(1)),
+            Vertex::Switch(_) if !waiting.is_empty() => self.schedule_output(events, link, now + Cycles(1)),
             _ => {}
         }
     }
 
-    /// Plans when the packet at the head of a buffer will be routed: when the one before it is gone and its header is
-    /// there; and what the switch takes off must have come before what follows it can leave.
-    fn plan_routing(&mut self, events: &mut EventQueue, live: &Live, input: InputId) {
+    /// Schedules the routing of the packet at the head of a buffer: after the previous packet has left and its header has arrived.
+    /// The flits that the switch strips off must have arrived before the next one can leave.
+    fn schedule_routing(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId) {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
-        let gone = state.leaving.map_or(Cycles::ZERO, |leaving| leaving.gone());
-        let way = &live[slot].worms[worm as usize].way;
-        let read = arrival + Cycles(self.router.fields(way, progress).0 - 1);
-        let stripped = arrival + Cycles(self.router.stripped(way, progress).0);
+        let gone = state.departure.map_or(Cycles::ZERO, |departure| departure.ends_at());
+        let path = &in_flight[slot].worms[worm as usize].path;
+        let read = arrival + Cycles(self.router.flits_to_route(path, progress).0 - 1);
+        let stripped = arrival + Cycles(self.router.stripped(path, progress).0);
         events.schedule((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
     }
 
-    /// Sends a packet over a channel: it holds the link until its tail has gone, and takes room at the far end.
+    /// Sends a packet over a channel: it occupies the link until its tail has left, and reserves room at the link's end.
     fn send(
         &mut self,
         events: &mut EventQueue,
-        live: &Live,
+        in_flight: &InFlight,
         observer: &mut impl Observer,
         channel: Channel,
         packet: Packet,
@@ -257,7 +259,7 @@ impl<'a> Network<'a> {
         let Packet { slot, worm, packet: number, length, .. } = packet;
         let (from, to) = (events.now, events.now + Cycles(length.0));
         self.outputs[channel.link.index()].free_at = to;
-        let multicast = live[slot].occasion.number;
+        let multicast = in_flight[slot].parameters.number;
         let track = Track::Link(channel);
         observer.carried(
             &Slice { track, from, to, work: Work::Transfer, multicast, worm, packet: number },
@@ -276,15 +278,15 @@ impl<'a> Network<'a> {
                 state.taken += length;
                 state.queue.push_back(Packet { arrival, ..packet });
                 if state.queue.len() == 1 {
-                    self.plan_routing(events, live, input);
+                    self.schedule_routing(events, in_flight, input);
                 }
             }
         }
     }
 
-    /// When it is worth while to look whether a packet can go over a channel: now only if it can. `None` where that depends
+    /// The earliest cycle in which a packet can be sent over a channel; now only if it can be sent now. `None` where that depends
     /// on packets that wait themselves.
-    fn available(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
+    fn available_at(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
         match self.outputs[channel.link.index()].free_at {
             HELD => None,
             free_at if free_at > now => Some(free_at),
@@ -292,7 +294,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// From when on the buffer behind a channel has room for a packet; `None` where that depends on packets that wait.
+    /// The cycle from which the buffer at the end of a channel has room for a packet; `None` where that depends on packets that
+    /// wait.
     fn room_at(&self, channel: Channel, length: Flits) -> Option<Cycles> {
         let Vertex::Switch(_) = self.topology.link(channel.link).to else { return Some(Cycles::ZERO) };
         let state = &self.inputs[self.input_at(channel).index()];
@@ -300,8 +303,8 @@ impl<'a> Network<'a> {
         if missing == Flits::ZERO {
             return Some(Cycles::ZERO);
         }
-        let leaving = state.leaving.filter(|leaving| missing <= leaving.length)?;
-        Some(leaving.left(missing))
+        let departure = state.departure.filter(|departure| missing <= departure.length)?;
+        Some(departure.left_at(missing))
     }
 
     fn input_at(&self, channel: Channel) -> InputId {

@@ -5,9 +5,9 @@ use treecast_plan::Placement;
 
 use crate::observer::Track;
 
-/// A node of that tree. Only [`Place::Track`] and [`Place::Notice`] hold events.
+/// A node of that tree. Only [`TrackNode::Track`] and [`TrackNode::Notice`] hold events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum TrackNode {
     /// What is said of the trace itself.
     Notice,
     Hosts,
@@ -17,7 +17,7 @@ pub(super) enum Place {
     Track(Track),
 }
 
-impl Place {
+impl TrackNode {
     pub fn parent(self, topology: &Topology, placement: &Placement) -> Option<Self> {
         match self {
             Self::Notice | Self::Hosts | Self::Switches => None,

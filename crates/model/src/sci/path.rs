@@ -1,15 +1,15 @@
-//! The way of a packet over ringlets: a leg on each.
+//! The path of a packet over ringlets: one leg on each.
 
 use treecast_fabric::{Direction, Fabric, Grid, LinkId, Topology};
 
-/// A stretch of a way that stays on one ringlet.
+/// A part of a path on one ringlet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Leg {
     /// Its first link.
     pub first: LinkId,
-    /// How many links it goes over, less than the ringlet has.
+    /// The number of links, less than that of the ringlet.
     pub links: u32,
-    /// Behind how many of them a copy is dropped.
+    /// The numbers of links after which a copy is dropped.
     pub drops: Vec<u32>,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Leg {
 #[derive(Debug)]
 pub(super) struct Ringlets<'a> {
     topology: &'a Topology,
-    /// How many links each has.
+    /// The number of links of each ringlet.
     pub size: u32,
     /// For each ring link the next one on its ringlet; for links inside a node there is none.
     next: Vec<Option<LinkId>>,
@@ -39,7 +39,7 @@ impl<'a> Ringlets<'a> {
         Self { topology, size: grid.radix(), next }
     }
 
-    /// The link behind another on its ringlet.
+    /// The next link on a ringlet.
     pub fn next(&self, link: LinkId) -> LinkId {
         self.next[link.index()].expect("packets go over ring links")
     }
@@ -50,7 +50,7 @@ impl<'a> Ringlets<'a> {
         let mut last = None;
         for link in route.into_iter().skip(1) {
             if self.topology.link(link).to.host().is_some() {
-                let leg = legs.last_mut().expect("nothing is sent to its own node");
+                let leg = legs.last_mut().expect("a route leaves its node");
                 leg.drops.push(leg.links);
                 continue;
             }

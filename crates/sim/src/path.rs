@@ -1,4 +1,5 @@
-//! Where a worm goes: what each switch on its way does with it, whatever the time. Both simulators ask here.
+//! The path of a worm: what each switch on it does with a packet, independent of time. Both simulators use this module, so they
+//! share the routing function and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -13,61 +14,61 @@ use treecast_terms::Flits;
 
 use crate::parameters::{Adaptive, Headers, Parameters, RoutingStart};
 
-/// How far a packet has come on its way.
+/// How far a packet has progressed along its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// A unicast that is routed as it goes: whether it has gone down.
+    /// A unicast with adaptive routing: whether it has taken a down link of up*/down* routing.
     Adaptive { gone_down: bool },
     /// Along a given path: how many switches it has passed.
     Fixed { passed: u32 },
-    /// Up to a switch above all destinations, so many links away.
+    /// Up to a switch above all destinations, `links_left` links away.
     Ascending { links_left: u16 },
-    /// Down a branch of its tree.
+    /// Down one branch of its tree.
     Descending { branch: u32 },
-    /// To a host: the way ends there.
-    Arriving,
+    /// Over an ejection link, where the path ends.
+    Ejecting,
 }
 
-/// Channels of which any will do, the one to take first at the front.
+/// Candidate channels, in the order of preference. A packet takes one of them.
 pub(crate) type Outputs = SmallVec<[Channel; 4]>;
 
-/// A copy that a switch makes of a packet: the outputs that would do, and how far the copy has come.
+/// A copy that a switch makes of a packet: its candidate outputs, and its progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Branch {
     pub outputs: Outputs,
     pub progress: Progress,
 }
 
-/// A worm's way, as far as it is known beforehand.
+/// The path of a worm, as far as it is known before the worm is sent.
 #[derive(Debug)]
-pub(crate) struct Way {
-    /// The header that it begins with: one flit a byte. A tree worm's bit string has a bit a host of the fabric.
+pub(crate) struct WormPath {
+    /// The header at injection: one flit per byte. A tree worm's bit string has one bit per host of the fabric.
     pub header: Flits,
-    course: Course,
+    kind: PathKind,
 }
 
-impl Way {
-    /// The progress of a worm that enters the fabric.
-    pub fn begin(&self) -> Progress {
-        match &self.course {
-            Course::Local => unreachable!("local worms are not put into the fabric"),
-            Course::Adaptive { .. } => Progress::Adaptive { gone_down: false },
-            Course::Fixed { .. } => Progress::Fixed { passed: 0 },
-            Course::Tree(tree) => Progress::Ascending { links_left: tree.links_up },
+impl WormPath {
+    /// The progress of a packet at injection.
+    pub fn initial_progress(&self) -> Progress {
+        match &self.kind {
+            PathKind::Local => unreachable!("local worms are not injected"),
+            PathKind::Adaptive { .. } => Progress::Adaptive { gone_down: false },
+            PathKind::Fixed { .. } => Progress::Fixed { passed: 0 },
+            PathKind::Tree(tree) => Progress::Ascending { links_left: tree.links_up },
         }
     }
 }
 
 #[derive(Debug)]
-enum Course {
-    /// Inside a host: no way at all.
+enum PathKind {
+    /// Inside a host: no path in the fabric.
     Local,
-    /// To a host on some switch, by shortest legal routes.
+    /// To a host on a switch, by shortest legal routes.
     Adaptive { host: HostId, switch: SwitchId },
     /// Along a given path.
     Fixed {
         first: Channel,
-        /// What a switch reads that takes nothing off.
+        /// Header flits that a switch reads if it strips none.
         address: Flits,
         stops: Vec<Stop>,
     },
@@ -80,58 +81,58 @@ enum Course {
 struct Stop {
     drops: Vec<LinkId>,
     onward: Option<Channel>,
-    /// Header flits that the switch takes off.
+    /// Header flits that the switch strips off.
     stripped: Flits,
 }
 
-/// The way of a tree worm.
+/// The path of a tree worm.
 #[derive(Debug)]
 struct Tree {
     /// How many links it goes up.
     links_up: u16,
     targets: FixedBitSet,
     hosts: BTreeMap<SwitchId, Vec<LinkId>>,
-    /// The branches found so far, and the one at each switch where the worm has turned down.
+    /// The branches found so far, and the branch that starts at each switch where the worm has turned down.
     branches: Vec<TreeBranch>,
     tops: BTreeMap<SwitchId, u32>,
 }
 
-/// What goes down from one switch.
+/// The part of a tree below one switch.
 #[derive(Debug)]
 struct TreeBranch {
     targets: FixedBitSet,
-    /// The links that copies leave by, each with the branch that it goes on to; known once a packet has come.
+    /// The output links of the copies, each with the branch that it leads to. Computed when the first packet arrives.
     copies: Option<Vec<(LinkId, Option<u32>)>>,
 }
 
-/// Finds the ways of a plan's worms.
-pub(crate) struct WayFinder<'a> {
+/// Finds the paths of a plan's worms.
+pub(crate) struct PathFinder<'a> {
     fabric: &'a Fabric,
     placement: &'a Placement,
     parameters: &'a Parameters,
 }
 
-impl<'a> WayFinder<'a> {
+impl<'a> PathFinder<'a> {
     pub fn new(fabric: &'a Fabric, plan: &'a Plan, parameters: &'a Parameters) -> Self {
         Self { fabric, placement: plan.placement(), parameters }
     }
 
-    pub fn way(&self, worm: &Worm) -> Way {
-        let (header, course) = self.course(worm);
+    pub fn path(&self, worm: &Worm) -> WormPath {
+        let (header, kind) = self.header_and_kind(worm);
         let header = if self.parameters.headers == Headers::Free { Flits::ZERO } else { header };
-        Way { header, course }
+        WormPath { header, kind }
     }
 
-    /// The course of a worm, and how long its header is where headers count.
-    fn course(&self, worm: &Worm) -> (Flits, Course) {
+    /// The kind of a worm's path, and the length of its header where headers count.
+    fn header_and_kind(&self, worm: &Worm) -> (Flits, PathKind) {
         let (fabric, topology) = (self.fabric, self.fabric.topology());
         let host_of = |member| self.placement.host_of(member);
         let unicast_header = self.parameters.unicast_header_flits;
         match worm.kind {
-            WormKind::Local => (Flits::ZERO, Course::Local),
+            WormKind::Local => (Flits::ZERO, PathKind::Local),
             WormKind::Unicast if worm.route.is_empty() && is_adaptive(fabric.routing()) => {
                 let host = host_of(worm.to[0]);
-                (unicast_header, Course::Adaptive { host, switch: topology.switch_of(host) })
+                (unicast_header, PathKind::Adaptive { host, switch: topology.switch_of(host) })
             }
             WormKind::Unicast => {
                 let mut route = worm.route.clone();
@@ -140,16 +141,16 @@ impl<'a> WayFinder<'a> {
                         .route(host_of(worm.from), host_of(worm.to[0]));
                 }
                 let stops = stops(topology, &route);
-                (unicast_header, Course::Fixed { first: route[0], address: unicast_header, stops })
+                (unicast_header, PathKind::Fixed { first: route[0], address: unicast_header, stops })
             }
             WormKind::Path => {
                 let mut stops = stops(topology, &worm.route);
                 let header = set_path_header(topology, &mut stops, &worm.route);
-                (header, Course::Fixed { first: worm.route[0], address: Flits(1), stops })
+                (header, PathKind::Fixed { first: worm.route[0], address: Flits(1), stops })
             }
             WormKind::Tree => {
                 let header = Flits(u64::from(topology.host_count()).div_ceil(8));
-                (header, Course::Tree(Box::new(self.tree(worm))))
+                (header, PathKind::Tree(Box::new(self.tree(worm))))
             }
         }
     }
@@ -166,7 +167,9 @@ impl<'a> WayFinder<'a> {
         }
         let source = topology.switch_of(self.placement.host_of(worm.from));
         Tree {
-            links_up: routing.ascent(topology, source, &targets).expect("a planned tree worm has a way up"),
+            links_up: routing
+                .ascent(topology, source, &targets)
+                .expect("a planned tree worm has a route up to a covering switch"),
             targets,
             hosts,
             branches: Vec::new(),
@@ -175,41 +178,40 @@ impl<'a> WayFinder<'a> {
     }
 }
 
-/// The stream of a seed that makes a switch's random choices is this and the switch's number.
+/// The random choices of a switch come from the stream with this number plus the switch's.
 const ADAPTIVE_STREAM: u128 = 0x6164_6170 << 32;
 
-/// The random choices of a switch: of n free outputs it takes number `random_range(0..n)`.
-pub(crate) fn random_choices(seed: u64, switch: SwitchId) -> Pcg64 {
+/// The generator of a switch's random choices: of n free outputs it takes number `random_range(0..n)`.
+pub(crate) fn random_stream(seed: u64, switch: SwitchId) -> Pcg64 {
     Pcg64::new(u128::from(seed), ADAPTIVE_STREAM + u128::from(switch.0))
 }
 
-/// Whether switches choose among links and channels as a packet comes.
+/// Whether switches choose among links and virtual channels when a packet arrives.
 fn is_adaptive(routing: &Routing) -> bool {
     !matches!(routing, Routing::DimensionOrder(_))
 }
 
-/// What switches know: the fabric, its routing, and how they choose.
+/// The routing function of all switches.
 pub(crate) struct Router<'a> {
     fabric: &'a Fabric,
     parameters: &'a Parameters,
-    leeway: Leeway<'a>,
-    /// Where routing is adaptive.
+    candidates: Candidates<'a>,
+    /// `None` where routing is not adaptive.
     next: Option<NextLinks<'a>>,
 }
 
-/// How much is left open to a packet that knows its links.
+/// Expands links to the channels that a packet may choose among.
 #[derive(Clone, Copy)]
-struct Leeway<'a> {
+struct Candidates<'a> {
     topology: &'a Topology,
-    /// How many channels of a link a packet may choose among; on tori and meshes routing has chosen.
+    /// Virtual channels of a link that a packet may choose among; 1 on tori and meshes, where the routing assigns the channel.
     channels: u8,
-    /// How many links.
+    /// Links that a packet may choose among.
     links_max: usize,
 }
 
-impl Leeway<'_> {
-    /// The channels of a link that a packet may take: into a host there is one, elsewhere as many as the routing leaves
-    /// open.
+impl Candidates<'_> {
+    /// The channels of a link that a packet may take: one on an ejection link, elsewhere all that the routing allows.
     fn channels(self, channel: Channel) -> Outputs {
         let into_host = self.topology.link(channel.link).to.host().is_some();
         if self.channels == 1 || into_host {
@@ -222,7 +224,7 @@ impl Leeway<'_> {
         self.channels(Channel { link, virtual_channel: 0 })
     }
 
-    /// Any channel of several links, the lowest link first; of the first link alone where the choice is not adaptive.
+    /// All channels of several links, the lowest link first; of the first link only where the choice is not adaptive.
     fn any_of(self, links: &[LinkId]) -> Outputs {
         let links = &links[..links.len().min(self.links_max)];
         if self.channels == 1 {
@@ -235,26 +237,26 @@ impl Leeway<'_> {
 impl<'a> Router<'a> {
     pub fn new(fabric: &'a Fabric, parameters: &'a Parameters) -> Self {
         let (topology, routing) = (fabric.topology(), fabric.routing());
-        let leeway = Leeway {
+        let candidates = Candidates {
             topology,
             channels: if is_adaptive(routing) { routing.virtual_channel_count() } else { 1 },
             links_max: if parameters.adaptive == Adaptive::Lowest { 1 } else { usize::MAX },
         };
-        Self { fabric, parameters, leeway, next: NextLinks::new(topology, routing) }
+        Self { fabric, parameters, candidates, next: NextLinks::new(topology, routing) }
     }
 
-    /// The channels that a worm may enter the fabric by.
-    pub fn entries(&self, way: &Way, from: HostId) -> Outputs {
-        match &way.course {
-            Course::Fixed { first, .. } => self.leeway.channels(*first),
-            _ => self.leeway.link(self.fabric.topology().injection(from)),
+    /// The channels by which a worm may be injected.
+    pub fn injection_channels(&self, path: &WormPath, from: HostId) -> Outputs {
+        match &path.kind {
+            PathKind::Fixed { first, .. } => self.candidates.channels(*first),
+            _ => self.candidates.link(self.fabric.topology().injection(from)),
         }
     }
 
-    /// How many header flits a switch takes off a packet.
-    pub fn stripped(&self, way: &Way, progress: Progress) -> Flits {
-        match (&way.course, progress) {
-            (Course::Fixed { stops, .. }, Progress::Fixed { passed })
+    /// Header flits that a switch strips off a packet.
+    pub fn stripped(&self, path: &WormPath, progress: Progress) -> Flits {
+        match (&path.kind, progress) {
+            (PathKind::Fixed { stops, .. }, Progress::Fixed { passed })
                 if self.parameters.headers == Headers::Counted =>
             {
                 stops[passed as usize].stripped
@@ -263,74 +265,78 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// How many flits of a packet a switch must have before it can route it.
-    pub fn fields(&self, way: &Way, progress: Progress) -> Flits {
-        let stripped = self.stripped(way, progress);
-        let read = match &way.course {
+    /// Flits of a packet that must have arrived before a switch can route it.
+    pub fn flits_to_route(&self, path: &WormPath, progress: Progress) -> Flits {
+        let stripped = self.stripped(path, progress);
+        let read = match &path.kind {
             _ if self.parameters.routing_start == RoutingStart::FirstFlit => Flits(1),
             _ if self.parameters.headers == Headers::Free => Flits(1),
-            Course::Fixed { address, .. } => *address,
-            _ => way.header,
+            PathKind::Fixed { address, .. } => *address,
+            _ => path.header,
         };
         read.max(stripped).max(Flits(1))
     }
 
-    /// The most flits of a worm's packets that some switch must have before it can route them.
-    pub fn longest_fields(&self, way: &Way) -> Flits {
-        match &way.course {
-            Course::Fixed { stops, .. } => {
-                let fields =
-                    (0..stops.len() as u32).map(|passed| self.fields(way, Progress::Fixed { passed }));
+    /// The maximum of [`Router::flits_to_route`] over the switches on a path.
+    pub fn flits_to_route_max(&self, path: &WormPath) -> Flits {
+        match &path.kind {
+            PathKind::Fixed { stops, .. } => {
+                let fields = (0..stops.len() as u32)
+                    .map(|passed| self.flits_to_route(path, Progress::Fixed { passed }));
                 fields.max().unwrap_or_default()
             }
-            Course::Local => Flits::ZERO,
-            _ => self.fields(way, way.begin()),
+            PathKind::Local => Flits::ZERO,
+            _ => self.flits_to_route(path, path.initial_progress()),
         }
     }
 
-    /// The copies that a switch makes of a packet, into an empty list: those to hosts first, as the plan names them, then
+    /// Appends the copies that a switch makes of a packet to an empty list: first those to hosts, in the order of the plan, then
     /// those to switches, in the order of their ports or of [`Parameters::overlap`].
-    pub fn branches(&mut self, way: &mut Way, at: SwitchId, progress: Progress, copies: &mut Vec<Branch>) {
+    pub fn branches(
+        &mut self,
+        path: &mut WormPath,
+        at: SwitchId,
+        progress: Progress,
+        copies: &mut Vec<Branch>,
+    ) {
         let topology = self.fabric.topology();
-        match (&mut way.course, progress) {
-            (Course::Adaptive { host, switch }, Progress::Adaptive { gone_down }) => {
+        match (&mut path.kind, progress) {
+            (PathKind::Adaptive { host, switch }, Progress::Adaptive { gone_down }) => {
                 copies.push(if *switch == at {
                     Branch {
-                        outputs: self.leeway.link(topology.ejection(*host)),
-                        progress: Progress::Arriving,
+                        outputs: self.candidates.link(topology.ejection(*host)),
+                        progress: Progress::Ejecting,
                     }
                 } else {
                     Branch { outputs: self.towards(*switch, at, gone_down), progress }
                 });
             }
-            (Course::Fixed { stops, .. }, Progress::Fixed { passed }) => {
+            (PathKind::Fixed { stops, .. }, Progress::Fixed { passed }) => {
                 let stop = &stops[passed as usize];
-                copies.extend(
-                    stop.drops.iter().map(|&link| Branch {
-                        outputs: self.leeway.link(link),
-                        progress: Progress::Arriving,
-                    }),
-                );
+                copies.extend(stop.drops.iter().map(|&link| Branch {
+                    outputs: self.candidates.link(link),
+                    progress: Progress::Ejecting,
+                }));
                 copies.extend(stop.onward.map(|channel| Branch {
-                    outputs: self.leeway.channels(channel),
+                    outputs: self.candidates.channels(channel),
                     progress: Progress::Fixed { passed: passed + 1 },
                 }));
             }
-            (Course::Tree(tree), Progress::Ascending { links_left: 0 }) => {
+            (PathKind::Tree(tree), Progress::Ascending { links_left: 0 }) => {
                 let top = tree.top(at);
                 self.descend(tree, at, top, copies);
             }
-            (Course::Tree(tree), Progress::Ascending { links_left }) => {
+            (PathKind::Tree(tree), Progress::Ascending { links_left }) => {
                 let links = self.up_down().ascending_links(topology, at, &tree.targets, links_left);
-                let outputs = self.leeway.any_of(&links);
+                let outputs = self.candidates.any_of(&links);
                 copies.push(Branch { outputs, progress: Progress::Ascending { links_left: links_left - 1 } });
             }
-            (Course::Tree(tree), Progress::Descending { branch }) => self.descend(tree, at, branch, copies),
-            _ => unreachable!("a packet's progress is of its way's kind"),
+            (PathKind::Tree(tree), Progress::Descending { branch }) => self.descend(tree, at, branch, copies),
+            _ => unreachable!("a packet's progress fits the kind of its path"),
         }
     }
 
-    /// The progress of a copy that leaves a switch by a link.
+    /// The progress of a copy that leaves a switch over a link.
     pub fn onward(&self, progress: Progress, link: LinkId) -> Progress {
         match (progress, self.fabric.routing()) {
             (Progress::Adaptive { gone_down: false }, Routing::UpDown(routing)) => {
@@ -345,9 +351,9 @@ impl<'a> Router<'a> {
     }
 
     fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> Outputs {
-        let leeway = self.leeway;
-        let next = self.next.as_mut().expect("adaptive ways are made where routing is adaptive");
-        leeway.any_of(next.towards(target, at, gone_down))
+        let candidates = self.candidates;
+        let next = self.next.as_mut().expect("adaptive paths exist only where routing is adaptive");
+        candidates.any_of(next.towards(target, at, gone_down))
     }
 
     fn descend(&self, tree: &mut Tree, at: SwitchId, branch: u32, copies: &mut Vec<Branch>) {
@@ -357,12 +363,12 @@ impl<'a> Router<'a> {
         }
         let found = tree.branches[branch as usize].copies.iter().flatten();
         copies.extend(found.map(|&(link, branch)| Branch {
-            outputs: self.leeway.link(link),
-            progress: branch.map_or(Progress::Arriving, |branch| Progress::Descending { branch }),
+            outputs: self.candidates.link(link),
+            progress: branch.map_or(Progress::Ejecting, |branch| Progress::Descending { branch }),
         }));
     }
 
-    /// The links that copies leave a switch by, each with the branch it goes on to.
+    /// The output links of the copies at a switch, each with the branch that it leads to.
     fn copies_of(&self, tree: &mut Tree, at: SwitchId, branch: u32) -> Vec<(LinkId, Option<u32>)> {
         let targets = &tree.branches[branch as usize].targets;
         let below = self.up_down().copies(self.fabric.topology(), at, targets, self.parameters.overlap);
@@ -379,7 +385,7 @@ impl<'a> Router<'a> {
 }
 
 impl Tree {
-    /// The branch that begins at a switch where the worm turns down.
+    /// The branch that starts at a switch where the worm turns down.
     fn top(&mut self, at: SwitchId) -> u32 {
         *self.tops.entry(at).or_insert_with(|| {
             self.branches.push(TreeBranch { targets: self.targets.clone(), copies: None });
@@ -388,7 +394,7 @@ impl Tree {
     }
 }
 
-/// The switches of a route, each with what leaves there: drops to hosts, and the way on.
+/// The switches of a route, each with its drops to hosts and its onward channel.
 fn stops(topology: &Topology, route: &[Channel]) -> Vec<Stop> {
     let mut stops: Vec<Stop> = Vec::new();
     for &channel in route {
@@ -406,8 +412,8 @@ fn stops(topology: &Topology, route: &[Channel]) -> Vec<Stop> {
     stops
 }
 
-/// A path worm's header has two fields for each switch with drops: a host id of one flit, and a bit string with a bit a
-/// port, rounded up to flits. On a torus host and router are one node, and the id is enough. A switch that drops takes its
+/// A path worm's header has two fields for each switch with drops: a host id of one flit, and a bit string with one bit per
+/// port, rounded up to flits. On a torus, host and router are one node, and the id is enough. A switch with drops strips its
 /// fields off.
 fn set_path_header(topology: &Topology, stops: &mut [Stop], route: &[Channel]) -> Flits {
     let switches = route.iter().filter_map(|channel| topology.link(channel.link).to.switch());

@@ -1,0 +1,78 @@
+//! The multicasts in flight.
+
+use std::ops::Index;
+
+use crate::multicast::Multicast;
+
+/// The index of a multicast in flight. It is reused when the multicast is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot(u32);
+
+#[derive(Debug)]
+struct Entry {
+    multicast: Multicast,
+    /// Packets in memory, by participant.
+    stored: Vec<u32>,
+    /// Destinations that have not received.
+    destinations_left: u32,
+}
+
+/// The multicasts in flight. Memory is proportional to the largest number that were in flight at once.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    entries: Vec<Option<Entry>>,
+    free: Vec<Slot>,
+}
+
+impl InFlight {
+    pub fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub fn insert(&mut self, multicast: Multicast) -> Slot {
+        let stored = vec![0; multicast.participant_count() as usize];
+        let entry = Some(Entry { destinations_left: multicast.destination_count(), multicast, stored });
+        if let Some(slot) = self.free.pop() {
+            self.entries[slot.0 as usize] = entry;
+            return slot;
+        }
+        self.entries.push(entry);
+        Slot(self.entries.len() as u32 - 1)
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> &mut Multicast {
+        &mut self.entry(slot).multicast
+    }
+
+    fn entry(&mut self, slot: Slot) -> &mut Entry {
+        self.entries[slot.0 as usize].as_mut().expect("the multicast is in flight")
+    }
+
+    /// Counts a packet in a participant's memory; returns whether it was the last of the message.
+    pub fn store_packet(&mut self, slot: Slot, participant: u32) -> bool {
+        let entry = self.entry(slot);
+        let stored = &mut entry.stored[participant as usize];
+        *stored += 1;
+        assert!(*stored <= entry.multicast.packets, "a participant receives each packet once");
+        *stored == entry.multicast.packets
+    }
+
+    /// Counts a delivery. After the last one, no packet of the multicast is in the fabric: every copy ends at a destination, and
+    /// has left the switches before it arrives there.
+    pub fn delivered(&mut self, slot: Slot) {
+        let entry = self.entry(slot);
+        entry.destinations_left -= 1;
+        if entry.destinations_left == 0 {
+            self.entries[slot.0 as usize] = None;
+            self.free.push(slot);
+        }
+    }
+}
+
+impl Index<Slot> for InFlight {
+    type Output = Multicast;
+
+    fn index(&self, slot: Slot) -> &Multicast {
+        &self.entries[slot.0 as usize].as_ref().expect("the multicast is in flight").multicast
+    }
+}
