@@ -1,29 +1,29 @@
-//! Compiles the BPF program, once for networks of the usual packets and once for those of long ones. Where there is no compiler
-//! for it the crate is built without, and says so when it is asked for the program.
+//! Compiles the BPF program twice: for networks with the standard MTU and for those with jumbo frames. Without a compiler for it the
+//! crate is built without the program, and loading it returns an error that says why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What the program is compiled for: its name, and the longest payload in bytes, a multiple of 8. What is left of a packet of
-/// 1,500 or 9,000 bytes behind the headers of IPv4, UDP and ours.
+/// The variants of the program: the name, and the longest payload in bytes, a multiple of 8. A payload is an IP packet of 1,500 or 9,000
+/// bytes without the headers of IPv4, UDP and ours.
 const VARIANTS: [(&str, u32); 2] = [("standard", 1_408), ("jumbo", 8_912)];
 
 fn main() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     println!("cargo::rerun-if-changed={}", sources.display());
     println!("cargo::rerun-if-env-changed=CLANG");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where to write"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let mut problem = String::new();
     for (name, slot_bytes) in VARIANTS {
         let object = out.join(format!("{name}.o"));
         if let Err(why) = compile(&sources, slot_bytes, &object) {
             problem = why;
-            fs::write(&object, []).expect("cargo's directory can be written");
+            fs::write(&object, []).expect("cargo's output directory is writable");
         }
     }
     if !problem.is_empty() {
-        // Until what is missing is installed.
+        // Builds again once the missing tool or header is installed.
         let folders = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
         for folder in folders.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]) {
             if folder.is_dir() {
@@ -36,13 +36,13 @@ fn main() {
 
 fn compile(sources: &Path, slot_bytes: u32, object: &Path) -> Result<(), String> {
     if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
-        return Err("BPF programs are for Linux".into());
+        return Err("BPF programs need Linux".into());
     }
     if env::var("CARGO_CFG_TARGET_ENDIAN").as_deref() != Ok("little") {
-        return Err("the BPF program is written for processors whose first byte is the lowest".into());
+        return Err("the BPF program supports only little-endian processors".into());
     }
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo names the architecture");
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target architecture");
     let output = Command::new(&clang)
         .args([
             "-O2",
@@ -56,7 +56,7 @@ fn compile(sources: &Path, slot_bytes: u32, object: &Path) -> Result<(), String>
             "-Wno-unused-parameter",
         ])
         .arg(format!("-DSLOT_BYTES={slot_bytes}"))
-        // Debian keeps what differs between architectures apart.
+        // Debian installs headers that differ between architectures in a directory of their own.
         .arg(format!("-I/usr/include/{architecture}-linux-gnu"))
         .arg("-c")
         .arg(sources.join("treecast.bpf.c"))
@@ -67,9 +67,9 @@ fn compile(sources: &Path, slot_bytes: u32, object: &Path) -> Result<(), String>
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let first = said.lines().find(|line| line.contains("error")).unwrap_or("it says nothing");
-    // Whoever changes the program wants to read all of it.
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let first = stderr.lines().find(|line| line.contains("error")).unwrap_or("no error message");
+    // A warning, since cargo hides the output of a build script that succeeds.
     println!("cargo::warning=the BPF program does not compile: {first}");
     Err(format!("{clang}: {first}"))
 }

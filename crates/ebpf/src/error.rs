@@ -1,70 +1,70 @@
-//! What can go wrong.
+//! Errors of loading, attaching and using the program.
 
 use std::io;
 use std::net::IpAddr;
 
 use thiserror::Error;
 
-/// What can go wrong with the kernel's packet path.
+/// An error of the kernel's packet path.
 #[derive(Debug, Error)]
 pub enum EbpfError {
-    /// It was built without the program.
+    /// This crate was built without the program, for this reason.
     #[error(
         "this was built without the BPF program ({0}): install clang and libbpf's headers, and build it again"
     )]
     NotBuilt(&'static str),
-    /// The kernel does not take the program.
-    #[error("the kernel does not take the BPF program: {why}{}", advice(.why))]
+    /// The kernel rejects the program.
+    #[error("the kernel rejects the BPF program: {why}{}", advice(.why))]
     Load {
-        /// What it says.
+        /// The kernel's error.
         why: String,
     },
-    /// An interface that the program cannot be put on.
-    #[error("the BPF program cannot be put on interface {interface}: {why}{}", advice(.why))]
+    /// The program cannot be attached to an interface.
+    #[error("cannot attach the BPF program to interface {interface}: {why}{}", advice(.why))]
     Attach {
-        /// Which.
+        /// The name of the interface.
         interface: String,
-        /// What the kernel says.
+        /// The kernel's error.
         why: String,
     },
     /// No interface for a node that is bound to this address.
-    #[error("{}", nowhere(.0))]
+    #[error("{}", no_interface(.0))]
     NoInterface(IpAddr),
-    /// An address on an interface that the program cannot read the frames of.
+    /// The address is on an interface without Ethernet frames, which the program cannot parse.
     #[error(
-        "{address} is on interface {interface}, which is neither Ethernet nor loopback, and the BPF program reads \
-         frames of Ethernet alone: bind the node to an address on Ethernet"
+        "{address} is on interface {interface}, which is neither Ethernet nor loopback; the BPF program parses \
+         only Ethernet frames: bind the node to an address on Ethernet"
     )]
     NotEthernet {
-        /// What was asked for.
+        /// The address that was requested.
         address: IpAddr,
-        /// Which interface has it.
+        /// The interface that has it.
         interface: String,
     },
-    /// No more groups.
-    #[error("the kernel's table has room for {0} groups, and all of it is taken")]
+    /// The kernel's group table is full.
+    #[error("the kernel's group table is full: it has room for {0} groups")]
     TooManyGroups(u32),
     /// A packet's payload does not fit into a slot.
     #[error("payloads of {payload_bytes} bytes do not fit into the program's slots of {slot_bytes}")]
     TooLong {
         /// The longest payload of the group.
         payload_bytes: u32,
-        /// What there is room for.
+        /// The length of the program's slots in bytes.
         slot_bytes: u32,
     },
-    /// The system refuses something else.
+    /// Another system call fails.
     #[error("{what}: {source}{}", advice(&.source.to_string()))]
     System {
-        /// What was tried.
+        /// What failed.
         what: &'static str,
-        /// What it says.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl EbpfError {
-    /// Whether rights are missing, rather than something that the kernel could do.
-    pub fn lacks_rights(&self) -> bool {
+    /// Whether the process lacks privileges, rather than the kernel a feature.
+    pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Load { why } | Self::Attach { why, .. } => is_forbidden(why),
             Self::System { source, .. } => is_forbidden(&source.to_string()),
@@ -73,9 +73,9 @@ impl EbpfError {
     }
 }
 
-fn nowhere(address: &IpAddr) -> String {
+fn no_interface(address: &IpAddr) -> String {
     if address.is_unspecified() {
-        "no Ethernet interface is up that the BPF program could be put on".into()
+        "no Ethernet interface is up that the BPF program could be attached to".into()
     } else {
         format!("no interface of this machine has the address {address}: see ip address")
     }
@@ -86,10 +86,10 @@ fn is_forbidden(why: &str) -> bool {
 }
 
 fn advice(why: &str) -> &'static str {
-    if is_forbidden(why) { ": it is for root, or for who has CAP_BPF and CAP_NET_ADMIN" } else { "" }
+    if is_forbidden(why) { ": this needs root, or CAP_BPF and CAP_NET_ADMIN" } else { "" }
 }
 
-/// An error with its causes: the outermost says least.
+/// An error with its causes: the outermost alone says too little.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

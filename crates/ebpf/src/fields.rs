@@ -1,13 +1,13 @@
-//! Fields of structures in memory that others may change at any time.
+//! Volatile access to fields of structures in memory that the program or another process may change at any time.
 
-/// A field of a structure in shared memory, read once.
+/// Reads a field of a structure in shared memory exactly once.
 macro_rules! get {
     ($pointer:expr, $($field:tt)+) => {
         (&raw const (*$pointer).$($field)+).read_volatile()
     };
 }
 
-/// A field of a structure in shared memory, written once.
+/// Writes a field of a structure in shared memory exactly once.
 macro_rules! set {
     ($pointer:expr, $value:expr, $($field:tt)+) => {
         (&raw mut (*$pointer).$($field)+).write_volatile($value)

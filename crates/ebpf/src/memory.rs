@@ -1,4 +1,4 @@
-//! Memory of maps, as part of this process.
+//! Memory of BPF maps, mapped into this process.
 
 #![expect(unsafe_code, reason = "memory is shared with the kernel")]
 
@@ -8,22 +8,23 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Memory of a map, shared with the program and with whoever else has mapped it.
+/// Memory of a map, shared with the program and with every process that has mapped it.
 ///
-/// It is bytes that others may change at any time: whoever gives out references into it says why nobody does.
+/// The program or another process may change its bytes at any time. Code that creates a reference into it argues why none does so
+/// during the life of the reference.
 #[derive(Debug)]
 pub struct Mapping {
     first: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it is an address and a length; what lies there is shared with the kernel anyway, and touched as its users argue.
+// SAFETY: it is an address and a length. The memory is shared with the kernel anyway; code that accesses it argues its own safety.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first bytes of a map, to be read or also to be written.
+    /// Maps the first bytes of a map, for reading only or for reading and writing.
     ///
     /// # Errors
     /// Those of mmap(2).
@@ -31,19 +32,19 @@ impl Mapping {
         let page = rustix::param::page_size();
         let bytes = bytes.next_multiple_of(page);
         let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address that the kernel chooses touches nothing that is there.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no other.
         let first = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, map, 0) }?;
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { first, bytes })
     }
 
-    /// Where it begins: a page, so that everything is aligned there.
+    /// Its address. It begins at a page, so any type is aligned there.
     pub const fn address<T>(&self) -> *mut T {
-        assert!(size_of::<T>() <= self.bytes, "what lies there is mapped whole");
+        assert!(size_of::<T>() <= self.bytes, "the whole value is mapped");
         self.first.as_ptr().cast()
     }
 
-    /// How long it is, in bytes.
+    /// Its length in bytes, a multiple of the page size.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -51,7 +52,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever has an address in it has kept it alive.
+        // SAFETY: the mapping is ours, and code that holds an address in it keeps it alive.
         let _ = unsafe { munmap(self.first.as_ptr().cast(), self.bytes) };
     }
 }

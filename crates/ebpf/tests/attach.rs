@@ -1,7 +1,7 @@
-//! The program on interfaces, among the programs of others. Each test has a network namespace of its own, with two interfaces
-//! that are joined: what leaves by `one` comes in by `two`.
+//! The program attached to interfaces, beside other programs. Each test has a network namespace of its own with a veth pair: what `one`
+//! sends, `two` receives.
 
-#![expect(unsafe_code, reason = "bpf(2) has no other way to take a program off a link")]
+#![expect(unsafe_code, reason = "aya does not detach the links of others: bpf(2) does")]
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -20,29 +20,29 @@ use treecast_ebpf::{
 };
 
 const HOOKS: [Hook; 2] = [Hook::Tcx, Hook::Clsact];
-const LEFT_BY_THE_KILLED: &str = "TREECAST_TEST_ATTACH_AND_WAIT";
+const CHILD_INTERFACE: &str = "TREECAST_TEST_ATTACH_AND_WAIT";
 
-/// BPF programs of others, as tc(8) takes them: one lets packets go on to the next program, one drops those of IPv4 (an
-/// interface has packets of IPv6 of its own to send, whenever it likes).
-const CONTINUES: &str = "1,6 0 0 4294967295,";
-const DROPS: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295,";
+/// Other BPF programs, as bytecode for tc(8): one passes packets to the next program; one drops those of IPv4 (the kernel sends packets
+/// of IPv6 on its own at any time).
+const CONTINUE: &str = "1,6 0 0 4294967295,";
+const DROP: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295,";
 
-/// Runs a test in a new network namespace, which ends with its thread; or says why not.
+/// Runs a test in a new network namespace, which ends with its thread; or skips it.
 fn in_namespace(test: impl FnOnce() + Send) {
     if let Err(error) = Program::is_built() {
         return skip(&error);
     }
     if !rustix::process::geteuid().is_root() {
-        return skip(&"network namespaces are for root");
+        return skip(&"network namespaces need root");
     }
     if Command::new("tc").arg("-V").stdout(Stdio::null()).status().is_err() {
-        return skip(&"tc is not here; install iproute2");
+        return skip(&"tc is not installed: it is in iproute2");
     }
     std::thread::scope(|scope| {
         let test = || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             run("ip link set lo up");
-            pair();
+            add_veth_pair();
             test();
         };
         if let Err(panic) = scope.spawn(test).join() {
@@ -51,12 +51,12 @@ fn in_namespace(test: impl FnOnce() + Send) {
     });
 }
 
-/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-fn pair() {
+fn add_veth_pair() {
     run("ip link add one address 02:00:00:00:00:01 type veth peer name two address 02:00:00:00:00:02");
     run("ip link set one up");
     run("ip link set two up");
@@ -64,7 +64,7 @@ fn pair() {
     run("ip neighbour add 10.7.0.2 lladdr 02:00:00:00:00:02 dev one nud permanent");
 }
 
-/// Runs a command, of words without blanks.
+/// Runs a command whose arguments contain no blanks.
 fn run(command: &str) -> String {
     let words: Vec<&str> = command.split(' ').collect();
     run_words(&words)
@@ -76,22 +76,22 @@ fn run_words(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Adds a program of others.
-fn add_filter(place: &str, program: &str) {
-    let words = format!("tc filter add {place} bpf da bytecode");
+/// Adds another program.
+fn add_filter(hook: &str, program: &str) {
+    let words = format!("tc filter add {hook} bpf da bytecode");
     let words: Vec<&str> = words.split(' ').chain([program]).collect();
     run_words(&words);
 }
 
-fn filters(place: &str) -> String {
-    run(&format!("tc filter show {place}"))
+fn filters(hook: &str) -> String {
+    run(&format!("tc filter show {hook}"))
 }
 
-/// How many packets filters have dropped on an interface.
+/// The number of packets that filters have dropped on an interface.
 fn dropped(interface: &str) -> u64 {
     let shown = run(&format!("tc -s qdisc show dev {interface} clsact"));
-    let (_, behind) = shown.split_once("(dropped ").unwrap();
-    behind.split(',').next().unwrap().parse().unwrap()
+    let (_, rest) = shown.split_once("(dropped ").unwrap();
+    rest.split(',').next().unwrap().parse().unwrap()
 }
 
 fn interfaces(names: &[&str]) -> Vec<Interface> {
@@ -99,7 +99,7 @@ fn interfaces(names: &[&str]) -> Vec<Interface> {
     all.into_iter().filter(|interface| names.contains(&interface.name.as_str())).collect()
 }
 
-/// A node without protocol: its socket, and the program.
+/// A node without a protocol: a socket and the program.
 struct Node {
     program: Program,
     socket: UdpSocket,
@@ -121,10 +121,10 @@ impl Node {
         self.socket.send_to(&[0; 64], ("10.7.0.2", port)).unwrap();
     }
 
-    /// How many packets the program has seen on their way out and in, once so many have come in.
-    fn seen(&self, in_count: u32) -> (u32, u32) {
+    /// The numbers of packets that the program has seen on egress and ingress, once there are `ingress_count` on ingress.
+    fn seen(&self, ingress_count: u32) -> (u32, u32) {
         for _ in 0..1_000 {
-            if self.program.packet_counts().1 >= in_count {
+            if self.program.packet_counts().1 >= ingress_count {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -134,17 +134,17 @@ impl Node {
 }
 
 #[test]
-fn packets_pass_the_program_both_ways_until_it_is_dropped() {
+fn packets_pass_the_program_in_both_directions_until_it_is_dropped() {
     in_namespace(|| {
         for hook in HOOKS {
             let node = Node::new(hook, &["one", "two"]);
             node.send();
             assert_eq!(node.seen(1), (1, 1), "{hook:?}");
             assert_eq!(node.program.check(), []);
-            // Nothing is left of it that the next could be disturbed by.
+            // Nothing of it stays that could interfere with the next node.
             drop(node);
-            for place in ["dev one ingress", "dev one egress", "dev two ingress", "dev two egress"] {
-                assert_eq!(filters(place), "", "{hook:?}");
+            for hook_point in ["dev one ingress", "dev one egress", "dev two ingress", "dev two egress"] {
+                assert_eq!(filters(hook_point), "", "{hook:?}");
             }
             let node = Node::new(hook, &["one"]);
             node.send();
@@ -154,7 +154,7 @@ fn packets_pass_the_program_both_ways_until_it_is_dropped() {
 }
 
 #[test]
-fn to_attach_again_is_to_leave_the_first_interfaces() {
+fn attaching_again_detaches_from_the_first_interfaces() {
     in_namespace(|| {
         for hook in HOOKS {
             let mut node = Node::new(hook, &["one", "two"]);
@@ -170,7 +170,7 @@ fn to_attach_again_is_to_leave_the_first_interfaces() {
 }
 
 #[test]
-fn nodes_share_an_interface_whichever_way_they_are_attached() {
+fn nodes_share_an_interface_with_any_combination_of_hooks() {
     in_namespace(|| {
         for (hook, other_hook) in
             [(Hook::Tcx, Hook::Tcx), (Hook::Tcx, Hook::Clsact), (Hook::Clsact, Hook::Clsact)]
@@ -182,7 +182,7 @@ fn nodes_share_an_interface_whichever_way_they_are_attached() {
                 other.send();
                 assert_eq!(node.seen(round), (round, round), "{hook:?} and {other_hook:?}");
                 assert_eq!(other.seen(round), (round, round), "{hook:?} and {other_hook:?}");
-                // Now the one that came first comes last.
+                // Attached again, the other node is now first.
                 other.program.attach(&interfaces(&["one", "two"])).unwrap();
             }
             drop(node);
@@ -194,19 +194,19 @@ fn nodes_share_an_interface_whichever_way_they_are_attached() {
 }
 
 #[test]
-fn programs_of_others_go_on_before_and_behind_and_stay() {
+fn other_programs_run_before_and_after_ours_and_stay() {
     in_namespace(|| {
         run("tc qdisc add dev one clsact");
         for hook in HOOKS {
-            add_filter("dev one egress pref 100", DROPS);
+            add_filter("dev one egress pref 100", DROP);
             let before = filters("dev one egress");
             let node = Node::new(hook, &["one", "two"]);
             let dropped_before = dropped("one");
             node.send();
-            // Ours saw it first, and then it was dropped.
+            // Our program saw the packet before the other one dropped it.
             assert_eq!(node.program.packet_counts(), (1, 0), "{hook:?}");
             assert_eq!(dropped("one"), dropped_before + 1, "{hook:?}");
-            add_filter("dev one egress pref 1", CONTINUES);
+            add_filter("dev one egress pref 1", CONTINUE);
             node.send();
             assert_eq!(node.program.packet_counts(), (2, 0), "{hook:?}");
             assert_eq!(dropped("one"), dropped_before + 2, "{hook:?}");
@@ -220,11 +220,11 @@ fn programs_of_others_go_on_before_and_behind_and_stay() {
 }
 
 #[test]
-fn a_filter_that_is_first_already_stays_the_first() {
+fn a_filter_of_priority_1_stays_first() {
     in_namespace(|| {
         run("tc qdisc add dev one clsact");
-        add_filter("dev one egress pref 1", CONTINUES);
-        add_filter("dev one egress pref 2", CONTINUES);
+        add_filter("dev one egress pref 1", CONTINUE);
+        add_filter("dev one egress pref 2", CONTINUE);
         let before = filters("dev one egress");
         let node = Node::new(Hook::Clsact, &["one"]);
         assert!(filters("dev one egress").contains("pref 3 bpf chain 0 handle"));
@@ -236,7 +236,7 @@ fn a_filter_that_is_first_already_stays_the_first() {
 }
 
 #[test]
-fn an_older_discipline_in_the_place_of_clsact_is_told() {
+fn an_older_qdisc_that_conflicts_with_clsact_is_reported() {
     in_namespace(|| {
         run("tc qdisc add dev one ingress");
         let settings =
@@ -244,20 +244,20 @@ fn an_older_discipline_in_the_place_of_clsact_is_told() {
         let error = Program::load(settings).unwrap().attach(&interfaces(&["one"])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the BPF program cannot be put on interface one: its qdisc 'ingress' is in the place of clsact: \
-             as root, tc qdisc del dev one ingress"
+            "cannot attach the BPF program to interface one: its qdisc 'ingress' conflicts with clsact; \
+             remove it as root: tc qdisc del dev one ingress"
         );
         assert_eq!(filters("dev one ingress"), "");
     });
 }
 
-/// A process that has attached a program and waits to be killed.
+/// A process that has attached a program and waits until it is killed.
 struct Other(Child);
 
 impl Other {
     fn start(interface: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_process", "--nocapture"]).env(LEFT_BY_THE_KILLED, interface);
+        command.args(["--exact", "child_process", "--nocapture"]).env(CHILD_INTERFACE, interface);
         let mut child = Self(command.stdout(Stdio::piped()).spawn().unwrap());
         let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.contains("attached")));
@@ -272,10 +272,10 @@ impl Drop for Other {
     }
 }
 
-/// Not a test, but what the next one starts: only a process of its own can be killed.
+/// Not a test, but the process that the next test starts and kills.
 #[test]
-fn the_other_process() {
-    if let Ok(interface) = std::env::var(LEFT_BY_THE_KILLED) {
+fn child_process() {
+    if let Ok(interface) = std::env::var(CHILD_INTERFACE) {
         let _node = Node::new(Hook::Clsact, &[&interface]);
         println!("attached");
         std::thread::sleep(Duration::MAX);
@@ -283,47 +283,47 @@ fn the_other_process() {
 }
 
 #[test]
-fn what_the_killed_have_left_is_removed_and_nobody_elses() {
+fn only_the_stale_filters_of_killed_processes_are_removed() {
     in_namespace(|| {
         let running = Other::start("one");
-        let of_running = filters("dev one egress");
+        let filters_of_running = filters("dev one egress");
         let killed = Other::start("one");
         let killed_elsewhere = Other::start("two");
-        let of_both = filters("dev one egress");
-        assert_eq!(of_both.matches(" name treecast_egress ").count(), 2);
+        let filters_of_both = filters("dev one egress");
+        assert_eq!(filters_of_both.matches(" name treecast_egress ").count(), 2);
         drop((killed, killed_elsewhere));
-        assert_eq!(filters("dev one egress"), of_both, "a killed process leaves its filters");
+        assert_eq!(filters("dev one egress"), filters_of_both, "the filters of a killed process stay");
         assert!(filters("dev two ingress").contains("treecast_ingress"));
         for hook in HOOKS {
             let node = Node::new(hook, &["one"]);
-            let of_ours = usize::from(hook == Hook::Clsact);
-            assert_eq!(filters("dev one egress").matches(" name treecast_egress ").count(), 1 + of_ours);
+            let our_count = usize::from(hook == Hook::Clsact);
+            assert_eq!(filters("dev one egress").matches(" name treecast_egress ").count(), 1 + our_count);
             assert_eq!(filters("dev two ingress"), "");
             drop(node);
-            assert_eq!(filters("dev one egress"), of_running);
+            assert_eq!(filters("dev one egress"), filters_of_running);
         }
         drop(running);
     });
 }
 
 #[test]
-fn an_interface_that_goes_is_told_and_so_is_one_that_takes_its_name() {
+fn an_interface_that_is_removed_or_replaced_is_reported() {
     in_namespace(|| {
         for hook in HOOKS {
             let node = Node::new(hook, &["one"]);
             run("ip link del one");
             let interface = || "one".to_owned();
             assert_eq!(node.program.check(), [HookTrouble::Gone { interface: interface() }], "{hook:?}");
-            pair();
+            add_veth_pair();
             assert_eq!(node.program.check(), [HookTrouble::Another { interface: interface() }], "{hook:?}");
             let text = node.program.check()[0].to_string();
-            assert_eq!(text, "interface one is gone, and another one has its name");
+            assert_eq!(text, "interface one was replaced by another one of the same name");
         }
     });
 }
 
 #[test]
-fn another_mtu_is_told() {
+fn a_changed_mtu_is_reported() {
     in_namespace(|| {
         for hook in HOOKS {
             let mut node = Node::new(hook, &["one"]);
@@ -343,12 +343,12 @@ fn removed(direction: Direction, instead: &[&str]) -> HookTrouble {
 }
 
 #[test]
-fn a_filter_that_is_removed_or_replaced_is_told() {
+fn a_filter_that_is_removed_or_replaced_is_reported() {
     in_namespace(|| {
         let mut node = Node::new(Hook::Clsact, &["one"]);
         run("tc filter del dev one egress");
         assert_eq!(node.program.check(), [removed(Direction::Egress, &[])]);
-        add_filter("dev one egress", CONTINUES);
+        add_filter("dev one egress", CONTINUE);
         assert_eq!(node.program.check(), [removed(Direction::Egress, &["bpf"])]);
         run("tc qdisc del dev one clsact");
         let troubles = [removed(Direction::Ingress, &[]), removed(Direction::Egress, &[])];
@@ -359,38 +359,38 @@ fn a_filter_that_is_removed_or_replaced_is_told() {
         let shown = filters("dev one egress");
         let handle = shown.split(' ').skip_while(|word| *word != "handle").nth(1).unwrap();
         let replace = format!("tc filter replace dev one egress pref 49152 handle {handle} bpf da bytecode");
-        run_words(&replace.split(' ').chain([CONTINUES]).collect::<Vec<_>>());
+        run_words(&replace.split(' ').chain([CONTINUE]).collect::<Vec<_>>());
         let replaced = filters("dev one egress");
         assert!(!replaced.contains("treecast"), "{replaced}");
         let troubles = node.program.check();
         assert_eq!(troubles, [removed(Direction::Egress, &["bpf"])]);
         assert_eq!(
             troubles[0].to_string(),
-            "the BPF program is not on the egress of interface one any more; there is bpf"
+            "the BPF program was removed from the egress of interface one; attached instead: bpf"
         );
-        // What has taken our place is not ours to remove.
+        // The filter that has replaced ours is not removed.
         drop(node);
         assert_eq!(filters("dev one egress"), replaced);
     });
 }
 
-/// Takes a program off by the number of its link, as `bpftool link detach id` does.
-fn take_off(link: u32) {
+/// Detaches a program by the ID of its link, as `bpftool link detach id` does.
+fn detach(link: u32) {
     const BPF_LINK_GET_FD_BY_ID: libc::c_long = 30;
     const BPF_LINK_DETACH: libc::c_long = 34;
-    // SAFETY: the attributes of both commands begin with a number, and have no addresses.
+    // SAFETY: the attributes of both commands begin with a number, and contain no addresses.
     let bpf = |command: libc::c_long, number: u32| unsafe {
         libc::syscall(libc::SYS_bpf, command, &raw const number, 4)
     };
     let descriptor = bpf(BPF_LINK_GET_FD_BY_ID, link);
     assert!(descriptor >= 0, "{}", std::io::Error::last_os_error());
     assert_eq!(bpf(BPF_LINK_DETACH, descriptor as u32), 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: it is open, and nobody else's.
+    // SAFETY: it is open, and nothing else owns it.
     drop(unsafe { OwnedFd::from_raw_fd(descriptor as i32) });
 }
 
 #[test]
-fn a_link_that_is_taken_off_is_told() {
+fn a_detached_link_is_reported() {
     in_namespace(|| {
         let node = Node::new(Hook::Tcx, &["one"]);
         let (_, programs) = SchedClassifier::query_tcx("one", TcAttachType::Egress).unwrap();
@@ -398,26 +398,26 @@ fn a_link_that_is_taken_off_is_told() {
         let link = loaded_links().map(Result::unwrap).find(is_its).unwrap();
         let _other = Node::new(Hook::Tcx, &["one"]);
         let (_, both) = SchedClassifier::query_tcx("one", TcAttachType::Egress).unwrap();
-        assert_eq!(both[1].id(), programs[0].id(), "who comes later is put before");
-        take_off(link.id());
+        assert_eq!(both[1].id(), programs[0].id(), "a program that is attached later comes first");
+        detach(link.id());
         assert_eq!(node.program.check(), [removed(Direction::Egress, &["treecast_egress"])]);
     });
 }
 
 #[test]
-fn without_rights_the_error_says_which_are_missing() {
+fn without_privileges_the_error_names_the_missing_capabilities() {
     in_namespace(|| {
         let settings = |hook| ProgramSettings { groups_max: 1, hook, ..ProgramSettings::default() };
         let mut program = Program::load(settings(Some(Hook::Clsact))).unwrap();
         let interfaces = interfaces(&["one"]);
-        // Of this thread alone.
+        // Capabilities are per thread.
         let none = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
             .unwrap();
-        let advice = ": it is for root, or for who has CAP_BPF and CAP_NET_ADMIN";
+        let advice = ": this needs root, or CAP_BPF and CAP_NET_ADMIN";
         for error in [program.attach(&interfaces).unwrap_err(), Program::load(settings(None)).unwrap_err()] {
             assert!(error.to_string().ends_with(advice), "{error}");
-            assert!(error.lacks_rights());
+            assert!(error.is_permission_denied());
         }
     });
 }
@@ -444,7 +444,7 @@ fn interfaces_are_those_where_a_node_sends_and_receives() {
         };
         assert_eq!(all("0.0.0.0:9"), ["one", "two"]);
         assert_eq!(all("[::]:9"), ["one", "two"]);
-        // A bridge has the addresses, and not its ports.
+        // The bridge has the addresses, not its ports.
         run("ip link add name bridge type bridge");
         run("ip link set bridge up");
         run("ip link set two master bridge");
@@ -455,12 +455,15 @@ fn interfaces_are_those_where_a_node_sends_and_receives() {
         assert_eq!(all("0.0.0.0:9"), ["one"]);
         run("ip link set one down");
         let error = interfaces_for("0.0.0.0:9".parse().unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "no Ethernet interface is up that the BPF program could be put on");
+        assert_eq!(
+            error.to_string(),
+            "no Ethernet interface is up that the BPF program could be attached to"
+        );
     });
 }
 
 #[test]
-fn an_address_of_a_link_is_looked_for_on_its_link() {
+fn a_link_local_address_is_looked_up_on_its_interface() {
     in_namespace(|| {
         run("ip address add fe80::7/64 dev one nodad");
         run("ip address add fe80::7/64 dev two nodad");
@@ -471,7 +474,7 @@ fn an_address_of_a_link_is_looked_for_on_its_link() {
 }
 
 #[test]
-fn addresses_that_are_nowhere_or_not_on_ethernet_are_refused() {
+fn addresses_of_no_interface_or_not_on_ethernet_are_rejected() {
     in_namespace(|| {
         let error = interfaces_for("10.9.9.9:9".parse().unwrap()).unwrap_err();
         assert!(matches!(error, EbpfError::NoInterface(_)));

@@ -1,6 +1,6 @@
-//! The kernel's verifier is the first reader of the program.
+//! Whether the kernel loads the program: its verifier accepts it, within a limit of its work.
 
-#![expect(unsafe_code, reason = "what a signal does is set for the whole process")]
+#![expect(unsafe_code, reason = "a signal's action is set for the whole process")]
 
 use std::fmt::Display;
 use std::io::Write;
@@ -14,12 +14,12 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 use treecast_proto::GroupId;
 
-/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// A program in the kernel; none, and a word on why, where there can be none.
+/// A loaded program; `None`, with the reason on stderr, where it was not built or cannot be loaded for lack of privileges.
 fn load(settings: ProgramSettings) -> Option<Program> {
     match Program::load(settings) {
         Ok(program) => Some(program),
@@ -35,9 +35,9 @@ fn load(settings: ProgramSettings) -> Option<Program> {
     }
 }
 
-/// Without the program its tests are skipped: so where the compiler could have made it, it has to be there.
+/// Without the program its tests are skipped, so where a compiler and headers are installed it must have been built.
 #[test]
-fn the_program_is_built_wherever_such_programs_can_be() {
+fn the_program_is_built_wherever_clang_and_headers_are_installed() {
     let compiler = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let compiler = Command::new(compiler)
@@ -47,7 +47,7 @@ fn the_program_is_built_wherever_such_programs_can_be() {
         .spawn();
     let Ok(mut compiler) = compiler else { return skip(&"no clang, so the BPF program is not compiled") };
     let source = b"#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
-    // Whether it reads that or has ended before, its status says.
+    // An error is no failure here: clang may exit before it has read its input, and its status decides.
     let _ = compiler.stdin.take().expect("it is piped").write_all(source);
     if compiler.wait().unwrap().success() {
         Program::is_built().unwrap();
@@ -56,13 +56,13 @@ fn the_program_is_built_wherever_such_programs_can_be() {
     }
 }
 
-/// The kernel looks at so many instructions of a program at most (`BPF_COMPLEXITY_LIMIT_INSNS`).
+/// The greatest number of instructions that the verifier processes (`BPF_COMPLEXITY_LIMIT_INSNS`).
 const INSTRUCTIONS_MAX: u32 = 1_000_000;
 
-/// What the verifier looks at multiplies with every choice in a loop: a small change may be too much, and another kernel looks at
-/// more. So half of that is the limit here.
+/// The verifier's work multiplies with every branch in a loop: a small change may exceed its limit, and other kernels verify more
+/// instructions. So half of the limit is the limit here.
 #[test]
-fn the_kernel_takes_the_program_in_both_lengths_and_looks_at_little_of_it() {
+fn the_verifier_accepts_both_variants_well_within_its_limit() {
     for payload_bytes_max in [1_408, 8_912] {
         let begun = Instant::now();
         let settings = ProgramSettings { payload_bytes_max, ..ProgramSettings::default() };
@@ -70,25 +70,26 @@ fn the_kernel_takes_the_program_in_both_lengths_and_looks_at_little_of_it() {
         println!("payloads of {payload_bytes_max} bytes: loaded in {:?}", begun.elapsed());
         for name in ["treecast_ingress", "treecast_egress"] {
             let info = program.classifier(name).info().unwrap();
-            let verified = info.verified_instruction_count().expect("this kernel counts what it verifies");
+            let verified =
+                info.verified_instruction_count().expect("this kernel counts verified instructions");
             let bytes = info.size_translated().unwrap_or_default();
             println!("  {name}: {} instructions, {verified} verified", bytes / 8);
-            assert!(verified < INSTRUCTIONS_MAX / 2, "{name}: {verified} instructions are looked at");
+            assert!(verified < INSTRUCTIONS_MAX / 2, "{name}: {verified} instructions were verified");
         }
     }
 }
 
-/// A signal that nobody handles would interrupt nobody.
+/// A signal without a handler would not interrupt the system call.
 extern "C" fn do_nothing(_: libc::c_int) {}
 
-/// The kernel stops looking at a program when a signal comes, and a profiler sends many a second. In a process of its own: the timer
-/// is the whole process's.
+/// A signal interrupts the verifier, and a profiler sends many per second. The test runs in a process of its own, since the action of a
+/// signal is set for the whole process.
 #[test]
-fn signals_do_not_keep_the_program_out() {
+fn loading_succeeds_in_spite_of_signals() {
     const IN_CHILD: &str = "TREECAST_TEST_SIGNALS";
     if std::env::var_os(IN_CHILD).is_none() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "signals_do_not_keep_the_program_out", "--test-threads", "1"]);
+        command.args(["--exact", "loading_succeeds_in_spite_of_signals", "--test-threads", "1"]);
         assert!(command.env(IN_CHILD, "1").status().unwrap().success());
         return;
     }
@@ -111,7 +112,7 @@ fn signals_do_not_keep_the_program_out() {
 }
 
 #[test]
-fn longer_payloads_are_refused() {
+fn payloads_longer_than_the_slots_are_rejected() {
     let settings = ProgramSettings { payload_bytes_max: 9_000, ..ProgramSettings::default() };
     if Program::is_built().is_ok() {
         let error = Program::load(settings).unwrap_err().to_string();
@@ -120,14 +121,14 @@ fn longer_payloads_are_refused() {
 }
 
 #[test]
-fn a_full_table_is_named_and_what_goes_makes_room() {
+fn a_full_group_table_is_reported_and_a_removed_group_makes_room() {
     let Some(mut program) = load(ProgramSettings { groups_max: 2, ..ProgramSettings::default() }) else {
         return;
     };
     let first = program.add_group(GroupId(1), 64, 1_388).unwrap();
     program.add_group(GroupId(2), 64, 1_388).unwrap();
     let full = program.add_group(GroupId(3), 64, 1_388).unwrap_err().to_string();
-    assert_eq!(full, "the kernel's table has room for 2 groups, and all of it is taken");
+    assert_eq!(full, "the kernel's group table is full: it has room for 2 groups");
     program.remove_group(&first);
     program.add_group(GroupId(3), 64, 1_388).unwrap();
     let long = program.add_group(GroupId(4), 64, 1_409).unwrap_err().to_string();

@@ -44,10 +44,10 @@ fn loaded(loaded: Result<(), EbpfError>) -> Option<Finding> {
         Err(error) => error,
     };
     let missing = |effect: &str| Finding::missing(KernelEngine, name, error.to_string(), effect);
-    Some(if error.lacks_rights() && is_root() {
+    Some(if error.is_permission_denied() && is_root() {
         missing("root lacks CAP_BPF or CAP_SYS_ADMIN here, or the kernel is locked down")
             .with_fix("in a container: make it privileged; otherwise see /sys/kernel/security/lockdown")
-    } else if error.lacks_rights() {
+    } else if error.is_permission_denied() {
         let setting = read("/proc/sys/kernel/unprivileged_bpf_disabled").filter(|text| text != "0");
         let setting =
             setting.map_or(String::new(), |text| format!(" (kernel.unprivileged_bpf_disabled={text})"));

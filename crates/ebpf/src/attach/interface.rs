@@ -1,4 +1,4 @@
-//! On which interfaces a node sends and receives.
+//! The interfaces on which a node sends and receives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,26 +6,25 @@ use std::net::SocketAddr;
 use super::netlink::{Link, Netlink};
 use crate::EbpfError;
 
-/// An interface of this machine, in the network namespace of who asked.
+/// An interface of this machine, in the network namespace of the calling thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// What it is called.
+    /// Its name, which may change.
     pub name: String,
-    /// Its number, which does not change with the name.
+    /// Its index, which does not change with the name.
     pub index: u32,
-    /// The longest packet, in bytes, with the headers from IP's on.
+    /// The longest IP packet in bytes, header included.
     pub mtu_bytes: u32,
 }
 
-/// The interfaces on which a node sends and receives that is bound to this address: that which has it; for the unspecified
-/// address, all Ethernet interfaces that are up; for one of loopback, loopback. Ports of a bridge or a bond are left out: it is
-/// the bridge or the bond that has the addresses.
+/// The interfaces on which a node bound to this address sends and receives: the interface with the address; for the unspecified
+/// address, all Ethernet interfaces that are up; for a loopback address, the loopback interface. Ports of a bridge or a bond are left
+/// out: the bridge or the bond has the addresses.
 ///
 /// # Errors
 /// [`EbpfError::NoInterface`], [`EbpfError::NotEthernet`], [`EbpfError::System`].
 pub fn interfaces_for(bind: SocketAddr) -> Result<Vec<Interface>, EbpfError> {
-    let system =
-        |source: io::Error| EbpfError::System { what: "cannot ask the kernel for its interfaces", source };
+    let system = |source: io::Error| EbpfError::System { what: "cannot list network interfaces", source };
     let netlink = Netlink::open().map_err(system)?;
     let mut links = netlink.links().map_err(system)?;
     let address = bind.ip().to_canonical();
@@ -35,13 +34,13 @@ pub fn interfaces_for(bind: SocketAddr) -> Result<Vec<Interface>, EbpfError> {
         links.retain(|link| link.hardware == libc::ARPHRD_LOOPBACK);
     } else {
         let addresses = netlink.addresses().map_err(system)?;
-        let has_it = |link: &Link| {
-            let is_meant = scope(bind).is_none_or(|index| index == link.index);
-            is_meant && addresses.contains(&(link.index, address))
+        let has_address = |link: &Link| {
+            let is_in_scope = scope(bind).is_none_or(|index| index == link.index);
+            is_in_scope && addresses.contains(&(link.index, address))
         };
-        links.retain(has_it);
-        let reads = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
-        if let Some(link) = links.iter().find(|link| !reads.contains(&link.hardware)) {
+        links.retain(has_address);
+        let supported = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+        if let Some(link) = links.iter().find(|link| !supported.contains(&link.hardware)) {
             return Err(EbpfError::NotEthernet { address, interface: link.name.clone() });
         }
     }
@@ -52,7 +51,7 @@ pub fn interfaces_for(bind: SocketAddr) -> Result<Vec<Interface>, EbpfError> {
     Ok(links.into_iter().map(interface).collect())
 }
 
-/// The interface that an address of a link is meant on: others may have the same.
+/// The interface of a link-local address (RFC 4007): other interfaces may have the same address.
 fn scope(bind: SocketAddr) -> Option<u32> {
     match bind {
         SocketAddr::V6(bind) if bind.scope_id() != 0 => Some(bind.scope_id()),

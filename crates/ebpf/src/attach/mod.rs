@@ -1,7 +1,7 @@
-//! The program on interfaces: attached, checked, and detached.
+//! Attaches the program to interfaces, checks that it is still attached, and detaches it.
 //!
-//! It is attached before the programs of others. They see packets that are not for it, and the copies that it sends, which pass egress
-//! once more. A program that accepts packets ends the chain, so that ours would not be reached behind it.
+//! It is attached before other programs. They see the packets that are not for it, and the copies that it sends, which pass egress
+//! once more. A program that accepts a packet ends the chain: after such a program, ours would not be reached.
 
 mod clsact;
 mod interface;
@@ -20,15 +20,15 @@ use thiserror::Error;
 pub use self::interface::{Interface, interfaces_for};
 
 use self::clsact::Alive;
-use self::netlink::{Netlink, Place};
+use self::netlink::{FilterPosition, Netlink};
 use crate::error::{EbpfError, chain};
 
 /// How a program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// By TCX links, from Linux 6.6 on. They end with their process, however that ends.
+    /// By TCX links, from Linux 6.6 on. The kernel removes them when their process ends, however it ends.
     Tcx,
-    /// By filters of the clsact queueing discipline. Those of a killed process are removed by the next one that attaches.
+    /// By filters of the clsact queueing discipline. Those of a killed process stay until the next node attaches.
     Clsact,
 }
 
@@ -65,83 +65,81 @@ impl fmt::Display for Direction {
 /// What has changed since the program was attached.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HookTrouble {
-    /// The interface is not there, or in another network namespace.
+    /// The interface was removed, or moved to another network namespace.
     #[error("interface {interface} is gone")]
     Gone {
-        /// Which.
+        /// The name of the interface.
         interface: String,
     },
-    /// The interface is not there, but one of the same name is.
-    #[error("interface {interface} is gone, and another one has its name")]
+    /// The interface was removed, and another one has its name.
+    #[error("interface {interface} was replaced by another one of the same name")]
     Another {
-        /// Which.
+        /// The name of the interface.
         interface: String,
     },
     /// The program was detached or replaced.
-    #[error("the BPF program is not on the {direction} of interface {interface} any more{}", there_is(.instead))]
+    #[error("the BPF program was removed from the {direction} of interface {interface}{}", attached_now(.instead))]
     Removed {
-        /// On which interface.
+        /// The name of the interface.
         interface: String,
-        /// Which of its two.
+        /// The direction from which it was removed.
         direction: Direction,
-        /// What is there now, by name, as far as the kernel tells.
+        /// The names of the programs that are attached instead; empty if the kernel does not list them.
         instead: Vec<String>,
     },
-    /// The longest packet is another.
-    #[error(
-        "packets of interface {interface} were up to {from_bytes} bytes long (MTU), and are up to {to_bytes}"
-    )]
+    /// The MTU was changed.
+    #[error("the MTU of interface {interface} has changed from {from_bytes} to {to_bytes} bytes")]
     Mtu {
-        /// On which interface.
+        /// The name of the interface.
         interface: String,
-        /// When the program was attached.
+        /// The MTU when the program was attached, in bytes.
         from_bytes: u32,
-        /// Now.
+        /// The present MTU, in bytes.
         to_bytes: u32,
     },
-    /// The kernel does not answer.
+    /// The query failed, so the state is unknown.
     #[error("cannot query interface {interface}: {why}")]
     Unknown {
-        /// Which.
+        /// The name of the interface.
         interface: String,
-        /// What it says.
+        /// The kernel's error.
         why: String,
     },
 }
 
-fn there_is(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!("; there is {}", names.join(", ")) }
+fn attached_now(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; attached instead: {}", names.join(", ")) }
 }
 
-/// The program of that name in the object.
+/// The program with this name in the object.
 pub(crate) fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
     let program =
         ebpf.program_mut(name).expect("the program is in the object that was compiled with this crate");
     program.try_into().expect("it is a classifier")
 }
 
-/// The kernel's number of a program.
-fn number(program: &SchedClassifier) -> Result<u32, EbpfError> {
+/// The kernel's ID of a program.
+fn program_id(program: &SchedClassifier) -> Result<u32, EbpfError> {
     let refused = |error| EbpfError::System {
-        what: "cannot ask for a BPF program",
+        what: "cannot query a BPF program",
         source: io::Error::other(chain(&error)),
     };
     Ok(program.info().map_err(refused)?.id())
 }
 
-/// What a program is attached to; dropping it takes the program off.
+/// The interfaces that a program is attached to; dropping it detaches the program.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     netlink: Netlink,
-    /// The numbers of both programs.
+    /// The IDs of the ingress and the egress program.
     programs: [u32; 2],
-    /// None: whichever the kernel has.
+    /// `None`: TCX if the kernel has it, else clsact.
     hook: Option<Hook>,
     alive: Option<Alive>,
     all: Vec<Attached>,
 }
 
-/// An interface, and what holds the programs on it, as far as it has come: in, and out.
+/// An interface, and what holds the programs on it: ingress first, then egress, as far as they are attached.
 #[derive(Debug)]
 struct Attached {
     interface: Interface,
@@ -151,21 +149,21 @@ struct Attached {
 #[derive(Debug)]
 enum Hold {
     Tcx(SchedClassifierLink),
-    Clsact(Place),
+    Clsact(FilterPosition),
 }
 
 impl Attachment {
-    /// Attaches both programs to these interfaces, and removes what killed nodes have left.
+    /// Attaches both programs to these interfaces, after it has removed the stale filters of killed nodes.
     pub(crate) fn new(
         ebpf: &mut Ebpf,
         hook: Option<Hook>,
         interfaces: &[Interface],
     ) -> Result<Self, EbpfError> {
         let system = |what| move |source| EbpfError::System { what, source };
-        let netlink = Netlink::open().map_err(system("cannot ask the kernel for its interfaces"))?;
-        clsact::clean(&netlink).map_err(system("cannot remove the filters of a dead node"))?;
+        let netlink = Netlink::open().map_err(system("cannot list network interfaces"))?;
+        clsact::clean(&netlink).map_err(system("cannot remove the stale filters of a dead node"))?;
         let [ingress, egress] =
-            Direction::BOTH.map(|direction| number(classifier(ebpf, direction.program())));
+            Direction::BOTH.map(|direction| program_id(classifier(ebpf, direction.program())));
         let programs = [ingress?, egress?];
         let mut attachment = Self { netlink, programs, hook, alive: None, all: Vec::new() };
         for interface in interfaces {
@@ -177,7 +175,7 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// What has changed since.
+    /// What has changed since the program was attached.
     pub(crate) fn check(&self) -> Vec<HookTrouble> {
         self.all.iter().flat_map(|attached| self.check_interface(attached)).collect()
     }
@@ -212,12 +210,14 @@ impl Attachment {
         }
         let alive = match self.alive.take() {
             Some(alive) => alive,
-            None => Alive::new(self.programs[0]).map_err(|error| format!("no socket: {error}"))?,
+            None => {
+                Alive::new(self.programs[0]).map_err(|error| format!("cannot bind a Unix socket: {error}"))?
+            }
         };
         let alive = self.alive.insert(alive);
         let program = program.fd().map_err(|error| chain(&error))?;
-        let place = clsact::attach(&self.netlink, alive, interface, direction, program.as_fd());
-        place.map(Hold::Clsact).map_err(|error| error.to_string())
+        let position = clsact::attach(&self.netlink, alive, interface, direction, program.as_fd());
+        position.map(Hold::Clsact).map_err(|error| error.to_string())
     }
 
     fn check_interface(&self, attached: &Attached) -> Vec<HookTrouble> {
@@ -234,9 +234,12 @@ impl Attachment {
         let Interface { name, index, mtu_bytes } = &attached.interface;
         let interface = name.clone();
         let Some(link) = self.netlink.link(*index)? else {
-            let is_another = self.netlink.links()?.iter().any(|link| link.name == interface);
-            let trouble =
-                if is_another { HookTrouble::Another { interface } } else { HookTrouble::Gone { interface } };
+            let is_replaced = self.netlink.links()?.iter().any(|link| link.name == interface);
+            let trouble = if is_replaced {
+                HookTrouble::Another { interface }
+            } else {
+                HookTrouble::Gone { interface }
+            };
             return Ok(vec![trouble]);
         };
         let mut troubles = Vec::new();
@@ -247,11 +250,11 @@ impl Attachment {
         for ((direction, hold), program) in
             Direction::BOTH.into_iter().zip(&attached.holds).zip(self.programs)
         {
-            let is_there = match hold {
+            let is_attached = match hold {
                 Hold::Tcx(link) => tcx::interface_of(link)? == *index,
-                Hold::Clsact(place) => clsact::is_there(&self.netlink, *place, program)?,
+                Hold::Clsact(position) => clsact::is_attached(&self.netlink, *position, program)?,
             };
-            if !is_there {
+            if !is_attached {
                 let instead = match hold {
                     Hold::Tcx(_) => tcx::programs(&link.name, direction),
                     Hold::Clsact(_) => clsact::programs(&self.netlink, *index, direction),
@@ -267,11 +270,11 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         for attached in &self.all {
             for (hold, program) in attached.holds.iter().zip(self.programs) {
-                if let Hold::Clsact(place) = hold
-                    && let Err(error) = clsact::detach(&self.netlink, *place, program)
+                if let Hold::Clsact(position) = hold
+                    && let Err(error) = clsact::detach(&self.netlink, *position, program)
                 {
-                    // Most likely the interface is gone; what stays is removed by the next node.
-                    tracing::warn!(interface = attached.interface.name, %error, "the BPF program was not taken off");
+                    // Most likely the interface is gone; the next node removes a filter that stays.
+                    tracing::warn!(interface = attached.interface.name, %error, "the BPF program was not detached");
                 }
             }
         }

@@ -1,7 +1,6 @@
-//! What is asked of the kernel about its interfaces and the filters on them: rtnetlink(7), as much of it as attaching needs.
+//! Queries and changes of interfaces and the filters on them: the part of rtnetlink(7) that attaching needs.
 //!
-//! The files of /sys may be those of another network namespace; a netlink socket belongs to the namespace it was made in, and
-//! stays there.
+//! The files of /sys may be those of another network namespace; a netlink socket stays in the namespace in which it was created.
 
 use std::cell::Cell;
 use std::io;
@@ -16,18 +15,18 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::Direction;
 
-/// As long as the kernel makes what it answers at once.
-const ANSWER_BYTES: usize = 32_768;
+/// The longest message block that the kernel sends at once.
+const RESPONSE_BYTES: usize = 32_768;
 
 const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
 const ADDRESS_BYTES: usize = 8;
 const FILTER_BYTES: usize = 20;
 
-/// From `linux/if_link.h`: what kind of master an interface is a port of.
+/// The attribute for the kind of master that an interface is a port of (`linux/if_link.h`).
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
-/// A conversation with the kernel.
+/// A socket for requests to the kernel.
 #[derive(Debug)]
 pub struct Netlink {
     socket: OwnedFd,
@@ -40,37 +39,37 @@ pub struct Link {
     pub index: u32,
     pub name: String,
     pub mtu_bytes: u32,
-    /// `ARPHRD_ETHER` and its like.
+    /// The hardware type: `ARPHRD_ETHER`, for example.
     pub hardware: u16,
     pub is_up: bool,
-    /// Whether what comes in is handed to another interface, which has the addresses: as a port of a bridge or a bond.
+    /// Whether received packets go to another interface, which has the addresses: whether it is a port of a bridge or a bond.
     pub is_port: bool,
 }
 
-/// Where a filter of a clsact queueing discipline is.
+/// The position of a filter of a clsact queueing discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FilterPosition {
     pub interface: u32,
     pub direction: Direction,
-    /// The filter with the lowest sees packets first; 0 stands for none.
+    /// The filter with the lowest priority number sees packets first; 0: none.
     pub priority: u16,
-    /// Which of those with the same priority.
+    /// Distinguishes the filters with the same priority.
     pub handle: u32,
 }
 
 /// A filter of a clsact queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    pub place: Place,
-    /// What it is called, if it is a BPF program; else what it is.
+    pub position: FilterPosition,
+    /// The name of a BPF filter; the kind of any other.
     pub name: String,
-    /// The number of its program.
+    /// The ID of its program.
     pub program: Option<u32>,
 }
 
 impl Netlink {
     pub fn open() -> io::Result<Self> {
-        // Without a protocol it is rtnetlink, whose number is 0.
+        // The default protocol, 0, is NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         Ok(Self { socket, sequence: Cell::new(0) })
     }
@@ -81,12 +80,12 @@ impl Netlink {
         self.list(request, libc::RTM_NEWLINK, Link::read)
     }
 
-    /// One interface; none if it is not there.
+    /// One interface; `None` if it does not exist.
     pub fn link(&self, index: u32) -> io::Result<Option<Link>> {
         let mut body = [0; LINK_BYTES];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
         let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK, &body);
-        unless(self.list(request, libc::RTM_NEWLINK, Link::read), &[libc::ENODEV])
+        first_unless(self.list(request, libc::RTM_NEWLINK, Link::read), &[libc::ENODEV])
     }
 
     /// All addresses, each with the index of its interface.
@@ -95,19 +94,19 @@ impl Netlink {
         self.list(request, libc::RTM_NEWADDR, read_address)
     }
 
-    /// Adds the queueing discipline that filters on both ways hang on.
+    /// Adds the queueing discipline to which ingress and egress filters are attached.
     pub fn add_clsact(&self, interface: u32) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let body = traffic(interface, TC_H_CLSACT & TC_H_MAJ_MASK, TC_H_CLSACT, 0);
+        let body = tcmsg(interface, TC_H_CLSACT & TC_H_MAJ_MASK, TC_H_CLSACT, 0);
         let mut request = Request::new(libc::RTM_NEWQDISC, flags, &body);
         request.attribute(libc::TCA_KIND, b"clsact\0");
-        self.ask(request, |_, _| ())
+        self.request(request, |_, _| ())
     }
 
-    /// Whether the queueing discipline on the way in is clsact, and not the older one without a way out.
+    /// Whether the ingress queueing discipline is clsact, and not the older one without egress.
     pub fn has_clsact(&self, interface: u32) -> io::Result<bool> {
-        let body = traffic(interface, 0, TC_H_CLSACT, 0);
-        // Some kernels tell it only to who wants an echo.
+        let body = tcmsg(interface, 0, TC_H_CLSACT, 0);
+        // Some kernels answer only with NLM_F_ECHO.
         let request = Request::new(libc::RTM_GETQDISC, libc::NLM_F_ACK | libc::NLM_F_ECHO, &body);
         let kinds = self.list(request, libc::RTM_NEWQDISC, |body| {
             let kind = attributes(body.get(FILTER_BYTES..)?).find(|(kind, _)| *kind == libc::TCA_KIND)?;
@@ -116,39 +115,47 @@ impl Netlink {
         Ok(kinds.iter().any(|kind| kind == "clsact"))
     }
 
-    /// The filters on one way, those that see packets first before others.
+    /// The filters of one direction, in the order in which they see packets.
     pub fn filters(&self, interface: u32, direction: Direction) -> io::Result<Vec<Filter>> {
-        let body = traffic(interface, 0, parent(direction), 0);
+        let body = tcmsg(interface, 0, parent(direction), 0);
         let request = Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &body);
         self.list(request, libc::RTM_NEWTFILTER, Filter::read)
     }
 
-    /// The BPF filter in a place, if there is one.
-    pub fn filter(&self, place: Place) -> io::Result<Option<Filter>> {
-        let request = bpf_filter(libc::RTM_GETTFILTER, 0, place);
-        // Without the queueing discipline the question is taken for a wrong one.
-        unless(self.list(request, libc::RTM_NEWTFILTER, Filter::read), &[libc::ENOENT, libc::EINVAL])
+    /// The BPF filter at a position, if there is one.
+    pub fn filter(&self, position: FilterPosition) -> io::Result<Option<Filter>> {
+        let request = bpf_filter(libc::RTM_GETTFILTER, 0, position);
+        // Without the queueing discipline the kernel rejects the request as invalid.
+        first_unless(self.list(request, libc::RTM_NEWTFILTER, Filter::read), &[libc::ENOENT, libc::EINVAL])
     }
 
-    /// Adds a BPF filter. It is an error if its place is taken.
-    pub fn add_filter(&self, place: Place, name: &str, program: BorrowedFd<'_>) -> io::Result<()> {
+    /// Adds a BPF filter.
+    ///
+    /// # Errors
+    /// `EEXIST` if its position is in use, and those of the kernel.
+    pub fn add_filter(
+        &self,
+        position: FilterPosition,
+        name: &str,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<()> {
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let mut request = bpf_filter(libc::RTM_NEWTFILTER, flags, place);
+        let mut request = bpf_filter(libc::RTM_NEWTFILTER, flags, position);
         let mut options = Vec::new();
         put(&mut options, TCA_BPF_FD as u16, &program.as_raw_fd().to_ne_bytes());
         put(&mut options, TCA_BPF_NAME as u16, &[name.as_bytes(), &[0]].concat());
         put(&mut options, TCA_BPF_FLAGS as u16, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes());
         request.attribute(libc::TCA_OPTIONS | libc::NLA_F_NESTED as u16, &options);
-        self.ask(request, |_, _| ())
+        self.request(request, |_, _| ())
     }
 
     /// Removes a BPF filter.
-    pub fn remove_filter(&self, place: Place) -> io::Result<()> {
-        let request = bpf_filter(libc::RTM_DELTFILTER, 0, place);
-        self.ask(request, |_, _| ())
+    pub fn remove_filter(&self, position: FilterPosition) -> io::Result<()> {
+        let request = bpf_filter(libc::RTM_DELTFILTER, 0, position);
+        self.request(request, |_, _| ())
     }
 
-    /// What answers of one kind say; those that cannot be read are passed over.
+    /// The contents of all responses of one kind; malformed ones are skipped.
     fn list<T>(
         &self,
         request: Request,
@@ -156,7 +163,7 @@ impl Netlink {
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> io::Result<Vec<T>> {
         let mut found = Vec::new();
-        self.ask(request, |kind, body| {
+        self.request(request, |kind, body| {
             if kind == wanted {
                 found.extend(read(body));
             }
@@ -164,18 +171,18 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Asks, and hands out all answers, each as its kind and its body.
-    fn ask(&self, mut request: Request, mut take: impl FnMut(u16, &[u8])) -> io::Result<()> {
+    /// Sends a request, and calls `handle` with the kind and the body of every response.
+    fn request(&self, mut request: Request, mut handle: impl FnMut(u16, &[u8])) -> io::Result<()> {
         let sequence = self.sequence.get().wrapping_add(1);
         self.sequence.set(sequence);
         send(&self.socket, request.finish(sequence), SendFlags::empty())?;
-        let mut answer = vec![0; ANSWER_BYTES];
+        let mut response = vec![0; RESPONSE_BYTES];
         loop {
-            let (bytes, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty())?;
-            let mut rest = &answer[..bytes];
-            while let Some((header, body, behind)) = message(rest) {
-                rest = behind;
-                // What is left of a conversation that broke off.
+            let (bytes, _) = recv(&self.socket, &mut response[..], RecvFlags::empty())?;
+            let mut rest = &response[..bytes];
+            while let Some((header, body, next)) = message(rest) {
+                rest = next;
+                // A late response to a request that failed before.
                 if header.sequence != sequence {
                     continue;
                 }
@@ -187,7 +194,7 @@ impl Netlink {
                             error => Err(io::Error::from_raw_os_error(-error)),
                         };
                     }
-                    _ => take(header.kind, body),
+                    _ => handle(header.kind, body),
                 }
             }
         }
@@ -211,7 +218,7 @@ impl Link {
                 libc::IFLA_MTU => link.mtu_bytes = number(value, 0)?,
                 libc::IFLA_LINKINFO => {
                     let master = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_SLAVE_KIND);
-                    // What is in a VRF has the addresses itself.
+                    // A port of a VRF keeps its own addresses.
                     link.is_port = master.is_some_and(|(_, kind)| text(kind) != "vrf");
                 }
                 _ => {}
@@ -223,7 +230,7 @@ impl Link {
 
 impl Filter {
     fn read(body: &[u8]) -> Option<Self> {
-        let place = Place {
+        let position = FilterPosition {
             interface: number(body, 4)?,
             direction: if number(body, 12)? == parent(Direction::Ingress) {
                 Direction::Ingress
@@ -233,7 +240,7 @@ impl Filter {
             priority: (number(body, 16)? >> 16) as u16,
             handle: number(body, 8)?,
         };
-        let mut filter = Self { place, name: String::new(), program: None };
+        let mut filter = Self { position, name: String::new(), program: None };
         for (kind, value) in attributes(body.get(FILTER_BYTES..)?) {
             match kind {
                 libc::TCA_KIND => filter.name = text(value),
@@ -255,7 +262,7 @@ impl Filter {
 
 fn read_address(body: &[u8]) -> Option<(u32, IpAddr)> {
     let of = |wanted| attributes(body.get(ADDRESS_BYTES..)?).find(|(kind, _)| *kind == wanted);
-    // On a link between two, the other attribute has the other's.
+    // On a point-to-point link IFA_ADDRESS is the address of the peer.
     let (_, value) = of(libc::IFA_LOCAL).or_else(|| of(libc::IFA_ADDRESS))?;
     let address = match value.len() {
         4 => IpAddr::from(*value.first_chunk::<4>()?),
@@ -264,8 +271,8 @@ fn read_address(body: &[u8]) -> Option<(u32, IpAddr)> {
     Some((number(body, 4)?, address))
 }
 
-/// The first answer, or none if the error is one of those that say so.
-fn unless<T>(found: io::Result<Vec<T>>, errors: &[i32]) -> io::Result<Option<T>> {
+/// The first response; `None` if there is none, or if the error is one of `errors`.
+fn first_unless<T>(found: io::Result<Vec<T>>, errors: &[i32]) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(found.into_iter().next()),
         Err(error) if error.raw_os_error().is_some_and(|code| errors.contains(&code)) => Ok(None),
@@ -297,35 +304,35 @@ impl Request {
     }
 }
 
-/// Where filters of the clsact discipline hang.
+/// The parent of filters of the clsact discipline.
 fn parent(direction: Direction) -> u32 {
-    let way = match direction {
+    let minor = match direction {
         Direction::Ingress => TC_H_MIN_INGRESS,
         Direction::Egress => TC_H_MIN_EGRESS,
     };
-    TC_H_CLSACT & TC_H_MAJ_MASK | way
+    TC_H_CLSACT & TC_H_MAJ_MASK | minor
 }
 
-/// The body of messages on disciplines and filters: `tcmsg` of `linux/rtnetlink.h`.
-fn traffic(interface: u32, handle: u32, parent: u32, info: u32) -> [u8; FILTER_BYTES] {
+/// The body of messages about disciplines and filters: `tcmsg` of `linux/rtnetlink.h`.
+fn tcmsg(interface: u32, handle: u32, parent: u32, info: u32) -> [u8; FILTER_BYTES] {
     let mut body = [0; FILTER_BYTES];
-    for (place, number) in [interface, handle, parent, info].into_iter().enumerate() {
-        body[4 * place + 4..4 * place + 8].copy_from_slice(&number.to_ne_bytes());
+    for (index, number) in [interface, handle, parent, info].into_iter().enumerate() {
+        body[4 * index + 4..4 * index + 8].copy_from_slice(&number.to_ne_bytes());
     }
     body
 }
 
-/// A message on one BPF filter, which is for packets of all protocols.
-fn bpf_filter(kind: u16, flags: libc::c_int, place: Place) -> Request {
-    let Place { interface, direction, priority, handle } = place;
+/// A request about one BPF filter, which sees packets of all protocols.
+fn bpf_filter(kind: u16, flags: libc::c_int, position: FilterPosition) -> Request {
+    let FilterPosition { interface, direction, priority, handle } = position;
     let protocol = u32::from((libc::ETH_P_ALL as u16).to_be());
-    let body = traffic(interface, handle, parent(direction), u32::from(priority) << 16 | protocol);
+    let body = tcmsg(interface, handle, parent(direction), u32::from(priority) << 16 | protocol);
     let mut request = Request::new(kind, flags | libc::NLM_F_ACK, &body);
     request.attribute(libc::TCA_KIND, b"bpf\0");
     request
 }
 
-/// Appends an attribute: its length with these four bytes, its kind, its value, and what makes it a multiple of 4.
+/// Appends an attribute: its length including these four bytes, its kind, its value, and padding to a multiple of 4.
 fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -349,20 +356,20 @@ struct Header {
     sequence: u32,
 }
 
-/// The first message, its body, and what is behind it.
+/// The header and the body of the first message, and the bytes after it.
 fn message(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
     let length = number(bytes, 0)? as usize;
     let body = bytes.get(HEADER_BYTES..length)?;
     let kind = u16::from_ne_bytes(*bytes[4..].first_chunk()?);
-    let behind = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((Header { kind, sequence: number(bytes, 8)? }, body, behind))
+    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((Header { kind, sequence: number(bytes, 8)? }, body, next))
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A text, which may end with a zero.
+/// A string, which may end with a zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

@@ -1,6 +1,6 @@
-//! Links of the traffic control's express way, which Linux has from 6.6 on: programs in a row, each held by a descriptor.
+//! Links of TCX (traffic control express), which Linux has from 6.6 on: programs in order, each held by a file descriptor.
 
-#![expect(unsafe_code, reason = "bpf(2) has no other way to ask for the interface of a link")]
+#![expect(unsafe_code, reason = "aya does not query the interface of a link: bpf(2) does")]
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,50 +10,51 @@ use aya::programs::{LinkOrder, MultiProgLink, ProgramError, SchedClassifier, TcA
 
 use super::{Direction, Interface};
 
-/// Puts a program before all others.
+/// Attaches a program before all others.
 pub fn attach(
     program: &mut SchedClassifier,
     interface: &Interface,
     direction: Direction,
 ) -> Result<SchedClassifierLink, ProgramError> {
     let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-    let link = program.attach_with_options(&interface.name, way(direction), options)?;
+    let link = program.attach_with_options(&interface.name, attach_type(direction), options)?;
     program.take_link(link)
 }
 
-/// Whether an error says that the kernel has no such links.
+/// Whether an error says that the kernel has no TCX links.
 pub fn is_unknown(error: &ProgramError) -> bool {
     let ProgramError::SyscallError(error) = error else { return false };
     error.io_error.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// The interface that a link is on; 0 if it has been taken off, or the interface is gone.
+/// The index of the interface that a link is on; 0 if it was detached, or the interface is gone.
 pub fn interface_of(link: &SchedClassifierLink) -> io::Result<u32> {
     let mut found = LinkInfo::default();
-    let question = Question {
+    let attributes = InfoAttributes {
         descriptor: link.fd().map_err(io::Error::other)?.as_raw_fd() as u32,
         bytes: size_of::<LinkInfo>() as u32,
         info: std::ptr::from_mut(&mut found) as u64,
     };
-    // SAFETY: these are the attributes of that command, and the kernel writes as many bytes as it is told there is room for.
-    let answer = unsafe {
+    // SAFETY: these are the attributes of that command, and the kernel writes at most `bytes` bytes to `info`.
+    let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             BPF_OBJ_GET_INFO_BY_FD,
-            std::ptr::from_ref(&question),
-            size_of::<Question>() as libc::c_ulong,
+            std::ptr::from_ref(&attributes),
+            size_of::<InfoAttributes>() as libc::c_ulong,
         )
     };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(found.interface) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(found.interface) }
 }
 
-/// The names of the programs on an interface, if the kernel tells: root alone may ask.
+/// The names of the programs on an interface; none if the query fails: it needs the privileges of root.
 pub fn programs(interface: &str, direction: Direction) -> Vec<String> {
-    let found = SchedClassifier::query_tcx(interface, way(direction)).map_or(Vec::new(), |(_, found)| found);
+    let found =
+        SchedClassifier::query_tcx(interface, attach_type(direction)).map_or(Vec::new(), |(_, found)| found);
     found.iter().filter_map(|program| program.name_as_str().map(str::to_owned)).collect()
 }
 
-fn way(direction: Direction) -> TcAttachType {
+fn attach_type(direction: Direction) -> TcAttachType {
     match direction {
         Direction::Ingress => TcAttachType::Ingress,
         Direction::Egress => TcAttachType::Egress,
@@ -64,7 +65,7 @@ fn way(direction: Direction) -> TcAttachType {
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 
 #[repr(C)]
-struct Question {
+struct InfoAttributes {
     descriptor: u32,
     bytes: u32,
     info: u64,

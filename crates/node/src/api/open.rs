@@ -20,7 +20,7 @@ pub(super) fn open(settings: &NodeSettings) -> Result<Arc<dyn Backend>, NodeErro
         },
         EngineChoice::Ebpf => match open_with(settings, EngineChoice::Ebpf) {
             Ok(handle) => handle,
-            Err(NodeError::Kernel(error)) if error.lacks_rights() => match find_daemon(settings) {
+            Err(NodeError::Kernel(error)) if error.is_permission_denied() => match find_daemon(settings) {
                 Ok(client) if client.has_kernel() => client,
                 Ok(client) => {
                     tracing::info!("the daemon at {} has another engine", client.path().display());
