@@ -1,4 +1,4 @@
-//! What fuzzers do: each function takes any bytes, and panics if something is wrong with our code.
+//! Fuzz targets: each function takes arbitrary bytes, and panics if an invariant is broken.
 
 mod proto;
 mod wire;

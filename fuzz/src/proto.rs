@@ -1,7 +1,6 @@
-//! The protocol, given a script of any steps: three nodes, a network between them that does what the script says, and
-//! packets that no node has sent.
+//! The protocol with a script of arbitrary steps: three nodes, a network that the script controls, and forged packets.
 //!
-//! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member, and only the script speaks for it.
+//! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member: the script forges its packets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,10 +20,10 @@ const COOKIE: Cookie = Cookie(0x5eed);
 const PAYLOAD_BYTES: u16 = 512;
 const NODES: usize = 3;
 
-/// A node says no more than this at once.
+/// The greatest number of outputs of a node in a row.
 const TRANSMITS_MAX: usize = 10_000;
 
-/// What the group is like.
+/// The settings of the group.
 #[derive(Debug, Arbitrary)]
 struct Setting {
     slots: u8,
@@ -35,20 +34,20 @@ struct Setting {
     rate: Option<u16>,
 }
 
-/// What happens next.
+/// A step of the script.
 #[derive(Debug, Arbitrary)]
 enum Step {
     /// The oldest datagrams arrive.
     Deliver {
         count: u8,
     },
-    /// The newest one overtakes the others.
+    /// The newest datagram overtakes the others.
     Overtake,
     Lose,
-    /// The oldest one arrives, and will once more.
-    Double,
-    /// A byte of the oldest one is changed.
-    Spoil {
+    /// The oldest datagram is duplicated.
+    Duplicate,
+    /// A byte of the oldest datagram is changed.
+    Corrupt {
         place: u16,
         change: u8,
     },
@@ -58,12 +57,12 @@ enum Step {
     WaitLong {
         ms: u8,
     },
-    /// The root queues the next packets of messages of so many bytes.
+    /// The root queues the next packets of messages of `bytes` bytes.
     Queue {
         bytes: u16,
         count: u8,
     },
-    /// Any piece at all.
+    /// The root queues an arbitrary piece.
     QueueAny {
         message: u32,
         offset: u64,
@@ -82,8 +81,8 @@ enum Step {
         upto: Number,
         child: Option<u8>,
     },
-    /// A request that ends much, or one that makes no sense; or nothing, so that not every life is short.
-    Upset {
+    /// A rare request: close, leave, abort or a restart. Most values do nothing, so that not every run is short.
+    Disrupt {
         what: u8,
         node: u8,
     },
@@ -104,14 +103,14 @@ enum Step {
     },
 }
 
-/// A packet's number: near to where B is, or any.
+/// A sequence number: near the next one of B, or arbitrary.
 #[derive(Debug, Arbitrary, Clone, Copy)]
 enum Number {
     Near(i8),
     Any(u32),
 }
 
-/// A time stamp.
+/// A timestamp.
 #[derive(Debug, Arbitrary)]
 enum Time {
     Now,
@@ -126,7 +125,7 @@ enum AnyBody {
         message: i8,
         offset: u16,
         length: u16,
-        behind: u16,
+        rest: u16,
         ack_requested: bool,
         close: bool,
     },
@@ -158,10 +157,10 @@ enum AnyBody {
     Evicted(u8),
 }
 
-/// A script: what is left of it is left out. Nothing panics, and after every step what must hold holds.
+/// Runs a script; an incomplete final step is ignored. The invariants are checked after every step.
 ///
 /// # Panics
-/// If something is wrong with the protocol.
+/// If an invariant is broken.
 pub fn proto(bytes: &[u8]) {
     let mut bytes = Unstructured::new(bytes);
     let Ok(setting) = Setting::arbitrary(&mut bytes) else { return };
@@ -180,12 +179,12 @@ struct Trial {
     start: Sequence,
     nodes: [Protocol; NODES],
     in_flight: VecDeque<(usize, usize, Vec<u8>)>,
-    /// At the root, the message that is being queued: its number, how much of it is, and its length.
+    /// The message that the root is queueing: its number, its queued bytes and its length.
     queued: (u32, u64, u64),
-    /// What each node has read last.
+    /// The piece that each node has read last.
     read: [Option<Piece>; NODES],
-    /// By node, the first packet for which nobody has told it of a slot. Whose word it was is not kept: in a forged tree two may
-    /// have the same number.
+    /// The end of the greatest receive window that was announced to each node. It is not kept per child: in a forged tree two children
+    /// may have the same number.
     ends: [Option<Sequence>; NODES],
 }
 
@@ -193,7 +192,7 @@ fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7_000))
 }
 
-/// What every piece of a message is: its number over and over.
+/// The payload of every piece of a message: its number, repeated.
 fn payload_of(message: u32, length: u32) -> Vec<u8> {
     vec![message as u8; length as usize]
 }
@@ -213,7 +212,7 @@ impl Trial {
             read: [None; NODES],
             ends: [None; NODES],
         };
-        let lead = CreateGroup {
+        let create = CreateGroup {
             group: GROUP,
             cookie: COOKIE,
             root: MemberId(0),
@@ -226,20 +225,20 @@ impl Trial {
             admits: setting.admits,
             bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
         };
-        trial.ask(0, Input::CreateGroup(Box::new(lead)));
-        trial.follow(1, false);
-        trial.follow(2, false);
+        trial.request(0, Input::CreateGroup(Box::new(create)));
+        trial.join(1, false);
+        trial.join(2, false);
         trial.deliver(50);
         trial
     }
 
-    fn follow(&mut self, node: usize, sends_join: bool) {
-        let follow = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join };
-        self.ask(node, follow);
+    fn join(&mut self, node: usize, sends_join: bool) {
+        let join = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join };
+        self.request(node, join);
     }
 
     /// A request, which may be refused.
-    fn ask(&mut self, node: usize, input: Input<'_>) -> bool {
+    fn request(&mut self, node: usize, input: Input<'_>) -> bool {
         let is_done = self.nodes[node].handle(self.now, input).is_ok();
         self.drain(node);
         is_done
@@ -256,12 +255,12 @@ impl Trial {
             Step::Lose => {
                 self.in_flight.pop_front();
             }
-            Step::Double => {
+            Step::Duplicate => {
                 if let Some((from, to, bytes)) = self.in_flight.front().cloned() {
                     self.arrive(from, to, &bytes);
                 }
             }
-            Step::Spoil { place, change } => {
+            Step::Corrupt { place, change } => {
                 if let Some((_, _, bytes)) = self.in_flight.front_mut() {
                     let place = usize::from(place) % bytes.len();
                     bytes[place] ^= change;
@@ -273,7 +272,7 @@ impl Trial {
             Step::QueueAny { message, offset, length, message_length } => {
                 let checksum = PayloadChecksum::of(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
                 let piece = Piece { message, offset, length, message_length, checksum };
-                if self.ask(0, Input::Queue { group: GROUP, piece }) {
+                if self.request(0, Input::Queue { group: GROUP, piece }) {
                     self.queued = if piece.is_last() {
                         (message.wrapping_add(1), 0, 0)
                     } else {
@@ -286,16 +285,16 @@ impl Trial {
             }
             Step::Consume { node, upto } => {
                 let (node, upto) = (usize::from(node) % NODES, self.number(upto));
-                if self.ask(node, Input::Consumed { group: GROUP, upto }) {
-                    // What is skipped is not checked.
+                if self.request(node, Input::Consumed { group: GROUP, upto }) {
+                    // Skipped packets are not checked.
                     self.read[node] = None;
                 }
             }
             Step::Forward { node, upto, child } => {
                 let (upto, child) = (self.number(upto), child.map(|child| MemberId(child.into())));
-                self.ask(usize::from(node) % NODES, Input::Forward { group: GROUP, upto, child });
+                self.request(usize::from(node) % NODES, Input::Forward { group: GROUP, upto, child });
             }
-            Step::Upset { what, node } => self.upset(what, usize::from(node) % NODES),
+            Step::Disrupt { what, node } => self.disrupt(what, usize::from(node) % NODES),
             Step::Forge { .. } => self.forge(step),
             Step::Bytes { from, to, bytes, length } => {
                 let bytes = &bytes[..usize::from(length) % (bytes.len() + 1)];
@@ -304,16 +303,16 @@ impl Trial {
         }
     }
 
-    fn upset(&mut self, what: u8, node: usize) {
+    fn disrupt(&mut self, what: u8, node: usize) {
         match what % 64 {
-            0 => _ = self.ask(node, Input::Close { group: GROUP }),
-            1 => _ = self.ask(node, Input::Leave { group: GROUP }),
-            2 => _ = self.ask(node, Input::Abort { group: GROUP }),
+            0 => _ = self.request(node, Input::Close { group: GROUP }),
+            1 => _ = self.request(node, Input::Leave { group: GROUP }),
+            2 => _ = self.request(node, Input::Abort { group: GROUP }),
             sends_join @ (3 | 4) if node > 0 => {
                 self.nodes[node] = Protocol::new(Settings::default());
                 (self.read[node], self.slots[node]) = (None, 0);
                 self.ends[node] = None;
-                self.follow(node, sends_join == 4);
+                self.join(node, sends_join == 4);
             }
             _ => {}
         }
@@ -336,7 +335,10 @@ impl Trial {
         let checksum = PayloadChecksum::of(&payload_of(message, length as u32));
         let piece = Piece { message, offset, length: length as u32, message_length, checksum };
         if self.nodes[0].room(GROUP) > 0 {
-            assert!(self.ask(0, Input::Queue { group: GROUP, piece }), "there was room");
+            assert!(
+                self.request(0, Input::Queue { group: GROUP, piece }),
+                "a packet is accepted while there is room"
+            );
             let end = offset + length;
             self.queued = if end == message_length {
                 (message.wrapping_add(1), 0, 0)
@@ -351,7 +353,7 @@ impl Trial {
         if packet == end {
             return;
         }
-        let piece = *self.nodes[node].piece(GROUP, packet).expect("what may be read is there");
+        let piece = *self.nodes[node].piece(GROUP, packet).expect("a readable packet is in its slot");
         if let Some(before) = self.read[node] {
             let follows = if before.is_last() {
                 (piece.message, piece.offset) == (before.message.wrapping_add(1), 0)
@@ -362,13 +364,13 @@ impl Trial {
             assert!(follows, "{piece:?} is read after {before:?}");
         }
         self.read[node] = Some(piece);
-        assert!(self.ask(node, Input::Consumed { group: GROUP, upto: packet + 1 }));
+        assert!(self.request(node, Input::Consumed { group: GROUP, upto: packet + 1 }));
     }
 
     fn wait(&mut self, span: Nanoseconds) {
         self.now += span;
         for node in 0..NODES {
-            self.ask(node, Input::Timeout);
+            self.request(node, Input::Timeout);
         }
     }
 
@@ -384,14 +386,14 @@ impl Trial {
         if to >= NODES {
             return;
         }
-        self.note_window(to, bytes);
+        self.record_window(to, bytes);
         let input = Input::Datagram { from: address(from), bytes };
         self.nodes[to].handle(self.now, input).expect("no datagram is refused");
         self.drain(to);
     }
 
-    /// Keeps what children say of their slots, if it can be true.
-    fn note_window(&mut self, to: usize, bytes: &[u8]) {
+    /// Records the receive window of an acknowledgment, if it is valid.
+    fn record_window(&mut self, to: usize, bytes: &[u8]) {
         let Ok(packet) = View::new(bytes).and_then(View::check) else { return };
         let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body else {
             return;
@@ -399,10 +401,10 @@ impl Trial {
         let Some((_, next)) = self.nodes[to].readable(GROUP) else { return };
         let said = packet.header.sequence;
         let slots = self.slots[to];
-        let is_possible = !(next + 1).is_before(said)
+        let is_valid = !(next + 1).is_before(said)
             && next.distance_from(said) <= 2 * slots as i32
             && acknowledgment.receive_window <= slots;
-        if is_possible {
+        if is_valid {
             let end = said + acknowledgment.receive_window;
             self.ends[to] = Some(self.ends[to].map_or(end, |known| known.max(end)));
         }
@@ -416,7 +418,7 @@ impl Trial {
                     assert!(slot < self.slots[node], "a payload is stored beyond the slots");
                 }
                 Output::Event(Event::Placed { slots, .. }) => {
-                    // In another place it begins anew.
+                    // In a new place the reader starts again.
                     self.slots[node] = slots;
                     self.read[node] = None;
                 }
@@ -443,31 +445,34 @@ impl Trial {
                 Output::Timeout(timeout) => {
                     assert!(
                         timeout.is_none_or(|at| at > self.now),
-                        "a node waits for a time that has passed"
+                        "a node returns a timeout that has passed"
                     );
                     return;
                 }
             }
         }
-        panic!("a node never stops speaking");
+        panic!("a node never stops sending");
     }
 
-    /// A packet that is sent is in its slot, and the child has said that it has one for it.
+    /// Checks that a packet that is sent is in its slot, and within a receive window.
     fn check_data(&self, node: usize, header: &[u8]) -> Vec<u8> {
         let packet = Sequence(u32::from_be_bytes(header[28..32].try_into().expect("four bytes")));
         let piece = self.nodes[node].piece(GROUP, packet).expect("a packet that is sent is in its slot");
-        let end = self.ends[node].expect("a child has said how far it is");
-        assert!(packet.is_before(end), "packet {packet} is sent, and slots end before {end}");
+        let end = self.ends[node].expect("a child has announced its receive window");
+        assert!(
+            packet.is_before(end),
+            "packet {packet} is sent beyond the receive window, which ends before {end}"
+        );
         payload_of(piece.message, piece.length)
     }
 
-    /// What holds after every step.
+    /// The invariants after every step.
     fn check(&self) {
         for (node, slots) in self.nodes.iter().zip(self.slots) {
             let Some((from, end)) = node.readable(GROUP) else { continue };
-            let stable = node.stable(GROUP).expect("it has a place");
-            assert!((0..=slots as i32).contains(&end.distance_from(from)), "{from} to {end} is to be read");
-            assert!(stable.distance_from(end) <= 1, "{stable} is stable, and {end} not there");
+            let stable = node.stable(GROUP).expect("a node with packets has a place");
+            assert!((0..=slots as i32).contains(&end.distance_from(from)), "{from} to {end} is readable");
+            assert!(stable.distance_from(end) <= 1, "{stable} is stable, but {end} is not accepted");
             assert!(from == end || node.piece(GROUP, from).is_some());
             assert!(node.piece(GROUP, end + 1).is_none());
         }
@@ -477,11 +482,11 @@ impl Trial {
         let Step::Forge { from, to, sender, epoch, sequence, time, body } = step else { return };
         let number = |number: Number| self.number(number);
         let (body, payload) = match *body {
-            AnyBody::Data { message, offset, length, behind, ack_requested, close } => {
+            AnyBody::Data { message, offset, length, rest, ack_requested, close } => {
                 let known = self.read[1].map_or(self.queued.0, |read| read.message);
                 let length = if close { 0 } else { u32::from(length % 600) };
-                let (offset, behind) = if length == 0 { (0, 0) } else { (offset, behind) };
-                let message_length = u64::from(offset) + u64::from(length) + u64::from(behind);
+                let (offset, rest) = if length == 0 { (0, 0) } else { (offset, rest) };
+                let message_length = u64::from(offset) + u64::from(length) + u64::from(rest);
                 let data = Data {
                     message: known.wrapping_add_signed(message.into()),
                     offset: offset.into(),

@@ -1,8 +1,7 @@
-//! The state diagrams of docs/protocol.md: tables, from which the pictures are made, held to what nodes do.
+//! The state diagrams of docs/protocol.md as tables, and tests that they are complete.
 //!
-//! A few nodes are driven through many short lives with losses, crashes, stopped readers and newcomers. Every change of state
-//! that happens has to stand in a table, everything that stands in a table has to happen, and the page has to show the
-//! pictures of the tables.
+//! A few nodes run through many short random groups with losses, crashes, stopped readers and late joiners. Every transition that
+//! occurs must be in a table, every transition in a table must occur, and the page must show the diagrams of the tables.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use crate::{
     Protocol, Sequence, Settings, TransmitPayload,
 };
 
-/// What has states.
+/// A state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Diagram {
     /// A packet at a member.
@@ -30,7 +29,7 @@ pub(crate) enum Diagram {
     Group,
 }
 
-/// From which state to which, and why.
+/// A transition: the state before, the state after, and its cause.
 type Edge = (&'static str, &'static str, &'static str);
 
 const DIAGRAMS: [(Diagram, &[Edge]); 5] = [
@@ -136,7 +135,7 @@ const GROUP_AT_ROOT: [Edge; 12] = [
     ("closing", "over", "the user aborts it"),
 ];
 
-/// A Mermaid picture of a table.
+/// The Mermaid diagram of a table.
 fn picture(edges: &[Edge]) -> String {
     let name = |state: &str| state.replace(' ', "_");
     let lines = edges.iter().map(|(from, to, why)| format!("    {} --> {}: {why}\n", name(from), name(to)));
@@ -156,38 +155,38 @@ fn the_page_shows_the_tables() {
 }
 
 #[test]
-fn what_happens_stands_in_the_tables_and_what_stands_there_happens() {
+fn the_tables_have_exactly_the_transitions_that_occur() {
     let mut seen = BTreeSet::new();
-    for seed in (0..LIVES).chain(RARE) {
+    for seed in (0..RUNS).chain(RARE_SEEDS) {
         let known = seen.len();
-        Life::new(seed).run(&mut seen);
+        Run::new(seed).run(&mut seen);
         if seen.len() > known {
-            println!("seed {seed} shows something new");
+            println!("seed {seed} shows a new transition");
         }
     }
-    let said: BTreeSet<_> = DIAGRAMS
+    let listed: BTreeSet<_> = DIAGRAMS
         .into_iter()
         .flat_map(|(diagram, edges)| edges.iter().map(move |&(from, to, _)| (diagram, from, to)))
         .collect();
-    let unsaid: Vec<_> = seen.difference(&said).collect();
-    let unseen: Vec<_> = said.difference(&seen).collect();
+    let unlisted: Vec<_> = seen.difference(&listed).collect();
+    let unseen: Vec<_> = listed.difference(&seen).collect();
     assert!(
-        unsaid.is_empty() && unseen.is_empty(),
-        "happens unsaid: {unsaid:#?}\nnever happens: {unseen:#?}"
+        unlisted.is_empty() && unseen.is_empty(),
+        "occur, but are not in a table: {unlisted:#?}\nnever occur: {unseen:#?}"
     );
 }
 
-/// As many lives show nearly everything, and these the rest. Where a change of the protocol changes them, as many lives as it
-/// takes say which others do.
-const LIVES: u64 = 600;
-const RARE: [u64; 8] = [603, 1_514, 2_048, 2_528, 2_926, 8_135, 11_227, 19_468];
+/// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the protocol changes them, raise `RUNS` until
+/// the printed seeds show other rare ones.
+const RUNS: u64 = 600;
+const RARE_SEEDS: [u64; 8] = [603, 1_514, 2_048, 2_528, 2_926, 8_135, 11_227, 19_468];
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 6;
-/// Nodes from this one on are no members at first.
+/// The number of initial members; later nodes may join.
 const MEMBERS: usize = 5;
 
-/// A group from its beginning to its end.
-struct Life {
+/// A random group from its creation to its end.
+struct Run {
     random: Pcg64,
     now: Nanoseconds,
     nodes: [Option<Protocol>; NODES],
@@ -195,11 +194,11 @@ struct Life {
     message: u32,
     is_lossy: bool,
     reads: [bool; NODES],
-    /// To which something has happened that is not noted yet.
+    /// Whether a node had an input since its states were recorded.
     is_touched: [bool; NODES],
-    /// Which member each node is.
+    /// The member number of each node.
     numbers: [MemberId; NODES],
-    /// Last seen.
+    /// The state of each state machine when it was recorded last.
     states: BTreeMap<(usize, Diagram, u32), &'static str>,
 }
 
@@ -207,10 +206,10 @@ fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7_000))
 }
 
-impl Life {
+impl Run {
     fn new(seed: u64) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
-        let mut life = Self {
+        let mut run = Self {
             now: Nanoseconds::from_ms(1),
             nodes: std::array::from_fn(|_| Some(Protocol::new(Settings::default()))),
             in_flight: VecDeque::new(),
@@ -222,7 +221,7 @@ impl Life {
             states: BTreeMap::new(),
             random,
         };
-        let lead = CreateGroup {
+        let create = CreateGroup {
             group: GROUP,
             cookie: Cookie(seed),
             root: MemberId(0),
@@ -237,12 +236,12 @@ impl Life {
             admits: true,
             bytes_per_s_max: None,
         };
-        life.handle(0, Input::CreateGroup(Box::new(lead)));
-        (1..MEMBERS).for_each(|node| life.follow(node, false));
-        life
+        run.handle(0, Input::CreateGroup(Box::new(create)));
+        (1..MEMBERS).for_each(|node| run.join(node, false));
+        run
     }
 
-    fn follow(&mut self, node: usize, sends_join: bool) {
+    fn join(&mut self, node: usize, sends_join: bool) {
         if self.nodes[node].as_ref().is_some_and(|protocol| protocol.group(GROUP).is_none()) {
             self.states.retain(|(of, ..), _| *of != node);
         }
@@ -284,7 +283,7 @@ impl Life {
             970..974 => self.handle(node, Input::Leave { group: GROUP }),
             974..978 => self.forget(node, None),
             978..984 => self.restart(node),
-            984..990 => self.follow(NODES - 1, true),
+            984..990 => self.join(NODES - 1, true),
             990 => self.handle(node, Input::Abort { group: GROUP }),
             991 if self.random.random_bool(0.1) => self.handle(0, Input::Abort { group: GROUP }),
             _ => {
@@ -297,7 +296,7 @@ impl Life {
     fn restart(&mut self, node: usize) {
         self.forget(node, Some(Protocol::new(Settings::default())));
         let sends_join = self.random.random_bool(0.3);
-        self.follow(node, sends_join);
+        self.join(node, sends_join);
     }
 
     fn forget(&mut self, node: usize, other: Option<Protocol>) {
@@ -354,7 +353,7 @@ impl Life {
 
     fn drain(&mut self, node: usize, seen: &mut BTreeSet<(Diagram, &'static str, &'static str)>) {
         loop {
-            self.note(node, seen);
+            self.record(node, seen);
             let Some(protocol) = &mut self.nodes[node] else { return };
             let transmit = match protocol.poll(self.now) {
                 Output::Transmit(transmit) => transmit,
@@ -365,17 +364,17 @@ impl Life {
             if let TransmitPayload::Bytes(payload) = transmit.payload {
                 bytes.extend(payload);
             }
-            let to = (0..NODES).find(|&to| address(to) == transmit.to).expect("it goes to a node");
+            let to = (0..NODES).find(|&to| address(to) == transmit.to).expect("the destination is a node");
             self.in_flight.push_back((node, to, bytes));
         }
-        self.note(node, seen);
+        self.record(node, seen);
     }
 
-    /// Notes what has changed at a node.
-    fn note(&mut self, node: usize, seen: &mut BTreeSet<(Diagram, &'static str, &'static str)>) {
+    /// Records the transitions at a node.
+    fn record(&mut self, node: usize, seen: &mut BTreeSet<(Diagram, &'static str, &'static str)>) {
         let Some(protocol) = &self.nodes[node] else { return };
         let Some(group) = protocol.group(GROUP) else {
-            // It has ended, and there is nothing left of it.
+            // The group has ended.
             if let Some(before) =
                 self.states.remove(&(node, Diagram::Member, 0)).filter(|state| *state != "ended")
             {
@@ -384,7 +383,7 @@ impl Life {
             return;
         };
         if self.numbers[node] != group.member() {
-            // Under another number it begins anew.
+            // With another number it is a new member.
             self.numbers[node] = group.member();
             self.states.retain(|(of, diagram, _), _| *of != node || *diagram == Diagram::Member);
         }

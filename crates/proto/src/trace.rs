@@ -1,51 +1,51 @@
-//! What was done to a node, written down: the same can be done to another one.
+//! A recording of a node's inputs, to be replayed with another node.
 
 use std::net::SocketAddr;
 
 use crate::{Input, Nanoseconds, Settings};
 
-/// All that was done to a node, in order.
+/// The inputs of a node, in order.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// Where the node is.
+    /// The node's address.
     pub address: SocketAddr,
-    /// What it is set to.
+    /// The node's settings.
     pub settings: Settings,
-    /// What was done, and when; after each, the node was asked what to do.
+    /// The inputs with their times; all outputs were polled after each.
     pub steps: Vec<(Nanoseconds, Step)>,
 }
 
-/// Something that was done to a node.
+/// An input of a node.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// A datagram came.
+    /// A datagram was received.
     Datagram {
-        /// Who sent it.
+        /// Its source address.
         from: SocketAddr,
-        /// What is in it.
+        /// Its bytes.
         bytes: Vec<u8>,
     },
-    /// Anything else.
+    /// Any other input.
     Request {
-        /// What was asked for.
+        /// The input.
         input: Input<'static>,
-        /// Of a packet that is queued, its payload.
+        /// The payload of a packet that is queued; empty otherwise.
         payload: Vec<u8>,
     },
 }
 
 impl Trace {
-    /// Nothing was done yet.
+    /// An empty trace.
     pub const fn new(address: SocketAddr, settings: Settings) -> Self {
         Self { address, settings, steps: Vec::new() }
     }
 
-    /// A datagram comes.
+    /// Records a datagram.
     pub fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) {
         self.steps.push((now, Step::Datagram { from, bytes: bytes.to_vec() }));
     }
 
-    /// Something is asked for, with a payload if a packet is queued.
+    /// Records any other input, with the payload if a packet is queued.
     pub fn request(&mut self, now: Nanoseconds, input: &Input<'static>, payload: &[u8]) {
         self.steps.push((now, Step::Request { input: input.clone(), payload: payload.to_vec() }));
     }

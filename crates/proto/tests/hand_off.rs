@@ -27,7 +27,7 @@ fn drain(protocol: &mut Protocol, now: Nanoseconds) {
     while !matches!(protocol.poll(now), Output::Timeout(_)) {}
 }
 
-fn hear(protocol: &mut Protocol, from: u32, body: Body, payload: &[u8]) {
+fn receive(protocol: &mut Protocol, from: u32, body: Body, payload: &[u8]) {
     let header = Header {
         group: GROUP,
         cookie: COOKIE,
@@ -64,18 +64,18 @@ fn hand_off() -> (Protocol, HandOff) {
     });
     let table = control.write();
     let body = Body::Control { operation: control.operation(), length: table.len() as u32 };
-    hear(&mut protocol, 0, body, &table);
+    receive(&mut protocol, 0, body, &table);
     // The first acknowledgment establishes a child, the second answers the probe that was sent to it.
     for child in (0..CHILDREN).flat_map(|place| [2 + place; 2]) {
         let acknowledgment = Acknowledgment { stable: START, receive_window: SLOTS };
-        hear(&mut protocol, child, Body::Acknowledgment(acknowledgment), &[]);
+        receive(&mut protocol, child, Body::Acknowledgment(acknowledgment), &[]);
     }
     let mut handed_off = HandOff::new();
     assert!(protocol.hand_off(GROUP, &mut handed_off, |_| true), "nothing needs the slow path");
     (protocol, handed_off)
 }
 
-/// The packet of that number, a message by itself.
+/// The packet with this number, which is a whole message.
 fn packet(number: Sequence) -> HandOffPacket {
     let message = number.distance_from(START) as u32;
     let piece = Piece { message, offset: 0, length: 5, message_length: 5, checksum: PayloadChecksum::EMPTY };
@@ -83,7 +83,7 @@ fn packet(number: Sequence) -> HandOffPacket {
 }
 
 /// Time passes for a node whose group was reclaimed, and its user leaves: it must not panic.
-fn go_on(mut protocol: Protocol) {
+fn run_to_the_end(mut protocol: Protocol) {
     for step in 0..50 {
         let now = NOW + Nanoseconds::from_ms(100 * step);
         drain(&mut protocol, now);
@@ -96,7 +96,7 @@ fn go_on(mut protocol: Protocol) {
 }
 
 #[test]
-fn the_state_of_the_fast_path_is_taken_over() {
+fn reclaiming_restores_the_state_of_the_fast_path() {
     let (mut protocol, mut handed_off) = hand_off();
     handed_off.flow.next = START + 5;
     handed_off.flow.counters.accepted = 5;
@@ -105,7 +105,7 @@ fn the_state_of_the_fast_path_is_taken_over() {
     assert_eq!(protocol.readable(GROUP), Some((START, START + 5)));
     assert_eq!(protocol.piece(GROUP, START + 4).map(|piece| piece.message), Some(4));
     assert_eq!(protocol.counters(GROUP).map(|counters| counters.accepted), Some(5));
-    go_on(protocol);
+    run_to_the_end(protocol);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_freed_slot_is_not_read() {
         packet(number)
     }));
     assert_eq!(read, [START + 3, START + 4]);
-    go_on(protocol);
+    run_to_the_end(protocol);
 }
 
 /// Numbers near the valid ones, and any others.
@@ -161,7 +161,7 @@ proptest! {
         if !protocol.reclaim(GROUP, &handed_off, packet) {
             prop_assert_eq!(protocol.readable(GROUP), before);
         }
-        go_on(protocol);
+        run_to_the_end(protocol);
     }
 
     #[test]
@@ -184,6 +184,6 @@ proptest! {
         // Longer than a slot's payload.
         prop_assume!(length > u32::from(PAYLOAD_BYTES_MAX));
         prop_assert_eq!(protocol.reclaim(GROUP, &handed_off, packets), wrong_at >= count);
-        go_on(protocol);
+        run_to_the_end(protocol);
     }
 }

@@ -1,7 +1,7 @@
-//! The protocol, told in scripts: what is done to a few nodes on a table, and all that they say to each other.
+//! Golden scripts of the protocol: commands to a few nodes on a tabletop, and all packets and events that follow.
 //!
-//! A script is a file in `scripts`: commands (`tabletop/script.rs`), `---`, and what happens. A command in parentheses is done in
-//! silence. To write down what happens now:
+//! A script is a file in `scripts`: commands (`tabletop/script.rs`), `---`, and the expected output. The output of a command in
+//! parentheses is suppressed. To update the expected output:
 //!
 //!     UPDATE_GOLDENFILES=1 cargo test -p treecast-proto --test scripts
 

@@ -1,5 +1,5 @@
-//! The format as others rely on it: what is written is read back, nothing panics, every byte is guarded, and the bytes of
-//! each type stay what they are.
+//! The guarantees of the wire format: packets round-trip, parsing never panics, the checksum covers every byte, and the test vectors of
+//! each type do not change.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,9 +14,9 @@ fn datagram(header: &Header, payload: &[u8]) -> Vec<u8> {
     [&header.write(Payload::new(payload).checksum())[..], payload].concat()
 }
 
-fn piece(payload: &[u8], offset: u64, behind: u64, message: u32, bits: u8) -> Body {
+fn piece(payload: &[u8], offset: u64, rest: u64, message: u32, bits: u8) -> Body {
     let length = payload.len() as u32;
-    let message_length = if length == 0 { 0 } else { offset + u64::from(length) + behind };
+    let message_length = if length == 0 { 0 } else { offset + u64::from(length) + rest };
     let close = bits & 4 != 0 && message_length == 0;
     let offset = if length == 0 { 0 } else { offset };
     Body::Data(Data {
@@ -45,8 +45,8 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
         any::<u32>(),
         any::<u8>(),
     )
-        .prop_map(|(payload, offset, behind, message, bits)| {
-            (piece(&payload, offset, behind, message, bits), payload)
+        .prop_map(|(payload, offset, rest, message, bits)| {
+            (piece(&payload, offset, rest, message, bits), payload)
         });
     let control =
         (any::<u32>(), prop::collection::vec(any::<u8>(), 0..100)).prop_map(|(operation, payload)| {
@@ -123,7 +123,7 @@ fn controls() -> impl Strategy<Value = Control> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back((header, payload) in packets()) {
+    fn packets_round_trip((header, payload) in packets()) {
         let bytes = datagram(&header, &payload);
         let view = View::new(&bytes).unwrap();
         prop_assert_eq!((view.group(), view.cookie()), (header.group, header.cookie));
@@ -133,15 +133,15 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_noticed((header, payload) in packets(), place: prop::sample::Index, change in 1..=255_u8) {
+    fn a_changed_byte_is_detected((header, payload) in packets(), index: prop::sample::Index, change in 1..=255_u8) {
         let mut bytes = datagram(&header, &payload);
-        let place = place.index(bytes.len());
-        bytes[place] ^= change;
+        let index = index.index(bytes.len());
+        bytes[index] ^= change;
         prop_assert!(View::new(&bytes).and_then(View::check).is_err());
     }
 
     #[test]
-    fn a_cut_or_lengthened_packet_is_noticed((header, payload) in packets(), length in 0..3_000_usize) {
+    fn a_truncated_or_extended_packet_is_detected((header, payload) in packets(), length in 0..3_000_usize) {
         let mut bytes = datagram(&header, &payload);
         prop_assume!(length != bytes.len());
         bytes.resize(length, 0);
@@ -149,25 +149,25 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_read_that_would_be_written_otherwise(bytes in prop::collection::vec(any::<u8>(), 64..200), kind in 0..7_u8) {
+    fn parsed_packets_are_written_as_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 64..200), kind in 0..7_u8) {
         let mut bytes = bytes;
         (bytes[0], bytes[1], bytes[2]) = (1, kind, 0);
         for (from, to) in [(3, 4), (40, 64)] {
             bytes[from..to].iter_mut().for_each(|byte| *byte &= 1);
         }
-        // The checksum is what a changed packet is told by; here all the others have to see what is wrong.
-        let given = match View::new(&bytes).and_then(View::check) {
+        // The checksum would hide all other checks, so it is corrected here.
+        let correct = match View::new(&bytes).and_then(View::check) {
             Err(Malformed::Checksum { computed, .. }) => computed,
             other => panic!("a random checksum was right: {other:?}"),
         };
-        bytes[4..8].copy_from_slice(&given.to_be_bytes());
+        bytes[4..8].copy_from_slice(&correct.to_be_bytes());
         if let Ok(packet) = View::new(&bytes).and_then(View::check) {
             prop_assert_eq!(datagram(&packet.header, packet.payload.bytes()), bytes);
         }
     }
 
     #[test]
-    fn control_messages_are_read_back(control in controls()) {
+    fn control_messages_round_trip(control in controls()) {
         let bytes = control.write();
         prop_assert!(bytes.len() <= usize::from(Table::PAYLOAD_BYTES_MIN));
         prop_assert_eq!(Control::read(control.operation(), &bytes), Ok(control));
@@ -193,7 +193,7 @@ fn header(body: Body) -> Header {
     }
 }
 
-/// Four bytes a group, sixteen bytes a line.
+/// A hex dump in words of four bytes, sixteen bytes per line.
 fn dump(name: &str, bytes: &[u8]) -> String {
     let word = |word: &[u8]| format!("{:08x}", u32::from_be_bytes(word.try_into().unwrap()));
     let lines = bytes.chunks(16).enumerate().map(|(line, bytes)| {
@@ -205,9 +205,9 @@ fn dump(name: &str, bytes: &[u8]) -> String {
     format!("{name}\n{}", lines.collect::<String>())
 }
 
-/// Test vectors of docs/wire.md.
+/// The test vectors of docs/wire.md.
 #[test]
-fn the_bytes_of_each_type_stay_what_they_are() {
+fn packets_of_each_type_match_the_test_vectors() {
     let acknowledgment = Acknowledgment { stable: Sequence(0x4142_4340), receive_window: 60 };
     let missing = Missing { first: Sequence(0x4142_4344), bits: 0b1001 };
     let data = Data {
@@ -257,11 +257,11 @@ fn the_bytes_of_each_type_stay_what_they_are() {
     let text = text.join("\n");
     insta::assert_snapshot!(text);
     let page = include_str!("../../../docs/wire.md");
-    assert!(page.contains(text.trim_end()), "docs/wire.md shows other test vectors than these");
+    assert!(page.contains(text.trim_end()), "docs/wire.md does not show these test vectors");
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_defect() {
     let good = datagram(&header(Body::Probe), b"");
     let error = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = good.clone();

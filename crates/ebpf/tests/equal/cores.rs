@@ -1,6 +1,6 @@
-//! Several processors in one group at once: its parent, its children, its application and its user space each have a thread.
+//! Several processors work on one group at once: its parent, its children, its application and its slow path each have a thread.
 //!
-//! Time stands still, so that nothing is ever late: whatever is sent twice, or never, is the program's fault.
+//! The clock stands still, so that no timer expires: a packet that is sent twice, or never, is an error of the program.
 
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
@@ -26,13 +26,13 @@ const GROUP: GroupId = GroupId(1);
 const COOKIE: Cookie = Cookie(0xc0de);
 const NOW: Nanoseconds = Nanoseconds::from_ms(1);
 const SLOTS: u32 = 64;
-/// Numbers wrap on the way.
+/// Sequence numbers wrap during the test.
 const START: Sequence = Sequence(u32::MAX - 500);
 const PACKETS: u32 = 4_000;
 const CHILDREN: u32 = 3;
 const PARENT: u32 = 0;
 const OWN: u32 = 1;
-const PATIENCE: Duration = Duration::from_secs(20);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn address(member: u32) -> SocketAddr {
     SocketAddr::from(([10, 2, 0, member as u8 + 1], 7_000))
@@ -52,32 +52,32 @@ fn payload(number: u32) -> Vec<u8> {
     (0..40 + number % 200).map(|place| (number.wrapping_mul(31) + place) as u8).collect()
 }
 
-/// The user-space half of the node.
-struct Half {
+/// The slow path of the node, in user space.
+struct SlowPath {
     protocol: Protocol,
     kernel: KernelGroup,
     state: HandOff,
 }
 
-/// What carries datagrams to the neighbours.
+/// Delivers datagrams to the neighbours.
 struct Network {
     children: Vec<Sender<Vec<u8>>>,
-    /// Acknowledgments that the parent has got.
+    /// The number of acknowledgments that the parent has received.
     answers: AtomicU64,
 }
 
-/// What threads share.
+/// The state that the threads share.
 struct Node {
-    half: Mutex<Half>,
+    slow_path: Mutex<SlowPath>,
     network: Network,
-    taken: AtomicU64,
+    handled: AtomicU64,
     acknowledged: AtomicU64,
     is_over: AtomicBool,
 }
 
-impl Half {
-    /// Takes the group, does something, and lends it again; what is to be sent.
-    fn go(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
+impl SlowPath {
+    /// Reclaims the group, calls `act`, and hands the group off again. Returns the datagrams to be sent.
+    fn run(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
         let Self { protocol, kernel, state } = self;
         if kernel.reclaim(state) {
             assert!(protocol.reclaim(GROUP, state, |packet| kernel.packet(packet)));
@@ -115,62 +115,62 @@ impl Half {
         if let Some(Output::Store(store)) = self.protocol.poll_local() {
             let payload = &bytes[store.payload];
             let slot = self.kernel.memory().payload(store.packet);
-            // SAFETY: the slot has room for the payload, and this half owns the group.
+            // SAFETY: the slot has room for the payload, and the slow path owns the group.
             unsafe { slot.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
         }
     }
 }
 
-/// What is in a slot that is not written at this time.
+/// The payload of a packet that is in its slot.
 fn payload_of(kernel: &KernelGroup, packet: Sequence, length: usize) -> Vec<u8> {
-    // SAFETY: the slot has room for the payload; it is not free, so that nobody writes there.
+    // SAFETY: the slot has room for the payload; it is not free, so it is not written.
     unsafe { std::slice::from_raw_parts(kernel.memory().payload(packet), length).to_vec() }
 }
 
 impl Network {
-    fn carry(&self, to: SocketAddr, bytes: Vec<u8>) {
+    fn deliver(&self, to: SocketAddr, bytes: Vec<u8>) {
         let place = (0..CHILDREN).find(|place| address(OWN + 1 + place) == to);
         match place {
-            // A child that has everything listens no more.
+            // A child that has all packets has dropped its receiver.
             Some(place) => drop(self.children[place as usize].send(bytes)),
             None => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
-    fn carry_frame(&self, frame: &[u8]) {
+    fn deliver_frame(&self, frame: &[u8]) {
         if let Some((from, to, bytes)) = frame::read(frame).filter(|(from, ..)| *from == address(OWN)) {
-            assert_eq!(frame, frame::build(from, to, bytes, Style::OWN), "frames are right");
-            self.carry(to, bytes.to_vec());
+            assert_eq!(frame, frame::build(from, to, bytes, Style::OWN), "the frame is valid");
+            self.deliver(to, bytes.to_vec());
         }
     }
 }
 
 impl Node {
-    fn half(&self) -> MutexGuard<'_, Half> {
-        self.half.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slow_path(&self) -> MutexGuard<'_, SlowPath> {
+        self.slow_path.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something comes: the program takes it, or user space.
+    /// A datagram arrives: the program handles it, or passes it to the slow path.
     fn receive(&self, ingress: &Ingress, from: u32, bytes: &[u8]) {
-        let style = Style { hops: 9, ..Style::OWN };
+        let style = Style { hop_limit: 9, ..Style::OWN };
         match ingress.receive(&frame::build(address(from), address(OWN), bytes, style)) {
-            Verdict::Taken => {}
-            Verdict::Waking(_) => unreachable!("nobody sleeps"),
-            Verdict::Sent(frame) => self.network.carry_frame(&frame),
+            Verdict::Handled => {}
+            Verdict::WakeDatagram(_) => unreachable!("no reader sleeps"),
+            Verdict::Sent(frame) => self.network.deliver_frame(&frame),
             Verdict::Passed => {
-                let sent = self.half().go(|half| half.datagram(address(from), bytes));
+                let sent = self.slow_path().run(|slow_path| slow_path.datagram(address(from), bytes));
                 for (to, bytes) in sent {
-                    self.network.carry(to, bytes);
+                    self.network.deliver(to, bytes);
                 }
                 return;
             }
         }
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.handled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends every packet until it is accepted.
+    /// The parent: sends every packet until it is accepted.
     fn parent(&self, ingress: &Ingress) {
-        let memory = self.half().kernel.memory().clone();
+        let memory = self.slow_path().kernel.memory().clone();
         for number in 0..PACKETS {
             let payload = payload(number);
             let data = Data {
@@ -194,13 +194,13 @@ impl Node {
         }
     }
 
-    /// Answers what asks; every packet comes once.
+    /// A child: acknowledges on request, and checks that every packet arrives once.
     fn child(&self, ingress: &Ingress, place: u32, datagrams: &Receiver<Vec<u8>>) -> Result<(), String> {
         let child = OWN + 1 + place;
         let (mut next, mut ahead) = (START, BTreeSet::new());
         let end = START + PACKETS;
         while next != end {
-            let bytes = datagrams.recv_timeout(PATIENCE).map_err(|error: RecvTimeoutError| {
+            let bytes = datagrams.recv_timeout(RECEIVE_TIMEOUT).map_err(|error: RecvTimeoutError| {
                 format!("child {place} waits for packet {next} of {START} to {end}: {error}")
             })?;
             let packet = View::new(&bytes).and_then(View::check).map_err(|error| error.to_string())?;
@@ -216,7 +216,7 @@ impl Node {
                 next += 1;
             }
             if data.ack_requested || next == end {
-                // Now and then an acknowledgment comes twice.
+                // Some acknowledgments are duplicated.
                 for _ in 0..if number.0 % 3 == 0 { 2 } else { 1 } {
                     self.acknowledged.fetch_add(1, Ordering::Relaxed);
                     self.receive(ingress, child, &acknowledgment(child, next));
@@ -226,18 +226,18 @@ impl Node {
         Ok(())
     }
 
-    /// Reads everything, and makes sure of it.
+    /// The application: reads every payload, and checks it.
     fn application(&self) -> Result<(), String> {
-        let memory = self.half().kernel.memory().clone();
+        let memory = self.slow_path().kernel.memory().clone();
         let mut next = START;
         while next != START + PACKETS && !self.is_over.load(Ordering::Relaxed) {
             let written = Sequence(memory.written().load(Ordering::Acquire));
             for packet in next.until(written) {
                 let expected = payload(packet.0.wrapping_sub(START.0));
-                // SAFETY: the slot has room for the payload; it is not free before this has read it.
+                // SAFETY: the slot has room for the payload; it is not freed before it is read.
                 let found = unsafe { std::slice::from_raw_parts(memory.payload(packet), expected.len()) };
                 if found != expected {
-                    return Err(format!("the application reads something else in packet {packet}"));
+                    return Err(format!("the application reads a wrong payload in packet {packet}"));
                 }
             }
             next = written;
@@ -248,14 +248,14 @@ impl Node {
     }
 }
 
-/// A node in its place, whose children are open and whose program knows all ways.
-fn begin(lab: &mut Lab) -> Half {
+/// A node with its place in the tree, established children and learned paths, whose group is handed off.
+fn hand_off_group(lab: &mut Lab) -> SlowPath {
     let mut kernel = lab.add_group(GROUP, SLOTS);
     kernel.memory().read().store(START.0, Ordering::Release);
     let mut protocol = Protocol::new(Settings::default());
     let root = address(PARENT);
-    let follow = Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false };
-    protocol.handle(NOW, follow).expect("it is the first group");
+    let join = Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false };
+    protocol.handle(NOW, join).expect("it is the first group");
     let neighbour = |member, role| Neighbour { member: MemberId(member), role, address: address(member) };
     let children = (0..CHILDREN).map(|place| neighbour(OWN + 1 + place, Role::Child));
     let control = Control::Table(Table {
@@ -272,41 +272,41 @@ fn begin(lab: &mut Lab) -> Half {
     let table = control.write();
     let body = Body::Control { operation: control.operation(), length: table.len() as u32 };
     let header = header(PARENT, Sequence(0), body).write(PayloadChecksum::of(&table));
-    let mut hear = |from, bytes: &[u8]| {
+    let mut receive = |from, bytes: &[u8]| {
         let store = protocol.handle(NOW, Input::Datagram { from: address(from), bytes });
         assert_eq!(store, Ok(()), "no datagram is refused");
         while !matches!(protocol.poll(NOW), Output::Timeout(_)) {}
     };
-    hear(PARENT, &[&header[..], &table].concat());
+    receive(PARENT, &[&header[..], &table].concat());
     for child in (0..CHILDREN).map(|place| OWN + 1 + place) {
-        hear(child, &acknowledgment(child, START));
-        hear(child, &acknowledgment(child, START));
+        receive(child, &acknowledgment(child, START));
+        receive(child, &acknowledgment(child, START));
     }
     let mut state = HandOff::new();
     let is_handed_off = protocol.hand_off(GROUP, &mut state, |state| {
         let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
         kernel.post_neighbours(Some(root), &children);
-        lab.teach(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
+        lab.learn_paths(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
         kernel.hand_off(state)
     });
     assert!(is_handed_off, "nothing needs the slow path, and all paths are learned");
-    Half { protocol, kernel, state }
+    SlowPath { protocol, kernel, state }
 }
 
 #[test]
-fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
+fn concurrent_processors_neither_lose_nor_duplicate_packets() {
     let Some(mut lab) = Lab::new() else { return };
     lab.listen(address(OWN).port());
     lab.program.set_time(NOW.0);
-    let half = begin(&mut lab);
-    let before = *half.protocol.counters(GROUP).expect("the group is here");
-    let mut far_end = lab.far_end().expect("a descriptor can be had twice");
+    let slow_path = hand_off_group(&mut lab);
+    let before = *slow_path.protocol.counters(GROUP).expect("the group is here");
+    let mut far_end = lab.far_end().expect("the descriptor is duplicated");
     let mut ingress = || lab.ingress().expect("the program is loaded");
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..CHILDREN).map(|_| channel()).unzip();
     let node = Node {
-        half: Mutex::new(half),
+        slow_path: Mutex::new(slow_path),
         network: Network { children: senders, answers: AtomicU64::new(0) },
-        taken: AtomicU64::new(0),
+        handled: AtomicU64::new(0),
         acknowledged: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
     };
@@ -322,9 +322,9 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
         }
         let user = scope.spawn(|| {
             while !node.is_over.load(Ordering::Relaxed) {
-                let sent = node.half().go(|_| {});
+                let sent = node.slow_path().run(|_| {});
                 for (to, bytes) in sent {
-                    node.network.carry(to, bytes);
+                    node.network.deliver(to, bytes);
                 }
                 thread::sleep(Duration::from_micros(5));
             }
@@ -334,12 +334,12 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
                 thread::sleep(Duration::from_micros(20));
                 (!node.is_over.load(Ordering::Relaxed)).then(Vec::new)
             }) {
-                node.network.carry_frame(&frame);
+                node.network.deliver_frame(&frame);
             }
         });
         let ended =
             |end: thread::ScopedJoinHandle<'_, Result<(), String>>| end.join().expect("nothing panics");
-        // Children come last: once one of them has given up, nobody goes on.
+        // The children are joined first: after an error of one of them the others stop.
         let mut results: Vec<_> = ends.drain(1..).map(ended).collect();
         if results.iter().any(Result::is_err) {
             node.is_over.store(true, Ordering::Relaxed);
@@ -348,32 +348,32 @@ fn processors_that_meet_in_a_group_lose_nothing_and_double_nothing() {
         parent.join().expect("the parent does not panic");
         node.is_over.store(true, Ordering::Relaxed);
         user.join().expect("user space does not panic");
-        wire.join().expect("frames are right");
+        wire.join().expect("the far end does not panic");
         results
     });
     for end in ends {
         end.unwrap();
     }
 
-    let Node { half, network, taken, acknowledged, .. } = node;
-    let mut half = half.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (to, bytes) in half.go(|_| {}) {
-        network.carry(to, bytes);
+    let Node { slow_path, network, handled, acknowledged, .. } = node;
+    let mut slow_path = slow_path.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (to, bytes) in slow_path.run(|_| {}) {
+        network.deliver(to, bytes);
     }
-    half.kernel.reclaim(&mut half.state);
-    assert!(half.protocol.reclaim(GROUP, &half.state, |packet| half.kernel.packet(packet)));
+    slow_path.kernel.reclaim(&mut slow_path.state);
+    assert!(slow_path.protocol.reclaim(GROUP, &slow_path.state, |packet| slow_path.kernel.packet(packet)));
     let end = START + PACKETS;
-    assert_eq!(half.protocol.readable(GROUP), Some((end, end)), "all is accepted, and read");
-    assert_eq!(half.protocol.freed(GROUP), Some(end), "all have everything");
-    let counters = half.protocol.counters(GROUP).expect("the group is here");
+    assert_eq!(slow_path.protocol.readable(GROUP), Some((end, end)), "every packet is accepted and read");
+    assert_eq!(slow_path.protocol.freed(GROUP), Some(end), "the whole subtree has every packet");
+    let counters = slow_path.protocol.counters(GROUP).expect("the group is here");
     assert_eq!(counters.accepted, u64::from(PACKETS));
     assert_eq!(counters.sent, u64::from(PACKETS * CHILDREN));
     assert_eq!(counters.acks_received - before.acks_received, acknowledged.into_inner());
     assert_eq!(counters.acks_sent - before.acks_sent, network.answers.into_inner());
     assert_eq!((counters.retransmitted, counters.timeouts, counters.invalid), (0, 0, 0));
-    assert_eq!(half.kernel.counters().fast_path.transmit_errors, 0);
-    let (taken, came) = (taken.into_inner(), u64::from(PACKETS) + counters.acks_received);
-    println!("cores: the program has taken {taken} of {came} packets");
-    assert!(taken * 4 > came, "the program takes many packets: {taken} of {came}");
-    lab.remove_group(half.kernel);
+    assert_eq!(slow_path.kernel.counters().fast_path.transmit_errors, 0);
+    let (handled, received) = (handled.into_inner(), u64::from(PACKETS) + counters.acks_received);
+    println!("cores: the program has handled {handled} of {received} packets");
+    assert!(handled * 4 > received, "the program handles many packets: {handled} of {received}");
+    lab.remove_group(slow_path.kernel);
 }

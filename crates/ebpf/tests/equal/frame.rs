@@ -1,24 +1,24 @@
-//! Frames around datagrams: Ethernet, IP without options, UDP.
+//! Frames of datagrams: Ethernet, IP without options, UDP.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What is different between frames of one sender to one receiver.
+/// The fields in which frames from one sender to one receiver differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    pub hops: u8,
+    pub hop_limit: u8,
     pub has_checksum: bool,
 }
 
 impl Style {
-    /// As this host sends.
-    pub const OWN: Self = Self { hops: 64, has_checksum: true };
+    /// The style of frames that this host sends.
+    pub const OWN: Self = Self { hop_limit: 64, has_checksum: true };
 }
 
 const ETHERNET_BYTES: usize = 14;
 const UDP: u8 = 17;
 
-/// The station where an address is.
-pub fn station(address: SocketAddr) -> [u8; 6] {
+/// The MAC address of an IP address in these tests.
+pub fn mac_address(address: SocketAddr) -> [u8; 6] {
     let [.., a, b, c] = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
@@ -35,7 +35,7 @@ pub fn build(from: SocketAddr, to: SocketAddr, datagram: &[u8], style: Style) ->
     let (protocol, mut ip, addresses) = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let total = (20 + length).to_be_bytes();
-            let mut ip = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, style.hops, UDP, 0, 0];
+            let mut ip = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, style.hop_limit, UDP, 0, 0];
             ip.extend(from.octets());
             ip.extend(to.octets());
             let sum = checksum(&ip);
@@ -44,29 +44,29 @@ pub fn build(from: SocketAddr, to: SocketAddr, datagram: &[u8], style: Style) ->
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let total = length.to_be_bytes();
-            let mut ip = vec![0x60, 0, 0, 0, total[0], total[1], UDP, style.hops];
+            let mut ip = vec![0x60, 0, 0, 0, total[0], total[1], UDP, style.hop_limit];
             ip.extend(from.octets());
             ip.extend(to.octets());
             (0x86dd, ip, [&from.octets()[..], &to.octets()].concat())
         }
-        _ => panic!("{from} and {to} speak different IPs"),
+        _ => panic!("{from} and {to} have different versions of IP"),
     };
     if style.has_checksum {
         let pseudo = [&addresses[..], &[0, UDP], &length.to_be_bytes(), &udp].concat();
-        // RFC 768: a checksum of 0 says that there is none.
+        // A checksum of 0 means that there is none (RFC 768).
         let sum = match checksum(&pseudo) {
             0 => u16::MAX,
             sum => sum,
         };
         udp[6..8].copy_from_slice(&sum.to_be_bytes());
     }
-    let mut frame = [&station(to)[..], &station(from), &protocol.to_be_bytes()].concat();
+    let mut frame = [&mac_address(to)[..], &mac_address(from), &protocol.to_be_bytes()].concat();
     frame.append(&mut ip);
     frame.append(&mut udp);
     frame
 }
 
-/// Who sends what to whom in a frame; none if it is something else than a datagram. Nothing is checked.
+/// The source, the destination and the datagram of a frame; `None` if it is not UDP. Checksums and lengths are not checked.
 pub fn read(frame: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
     let port = |place: usize| Some(u16::from_be_bytes(*frame.get(place..)?.first_chunk()?));
     let (from, to, udp): (IpAddr, IpAddr, usize) = match frame.get(12..14)? {
@@ -83,27 +83,28 @@ pub fn read(frame: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
     Some((SocketAddr::new(from, port(udp)?), SocketAddr::new(to, port(udp + 2)?), frame.get(udp + 8..)?))
 }
 
-/// Whether the sender has computed UDP's checksum.
+/// Whether the frame has a UDP checksum.
 pub fn has_checksum(frame: &[u8]) -> bool {
     let udp = udp_at(frame);
     frame[udp + 6..udp + 8] != [0, 0]
 }
 
-/// Where UDP begins.
+/// The offset of the UDP header.
 pub fn udp_at(frame: &[u8]) -> usize {
     if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 }
 }
 
-/// Leaves UDP's checksum to whoever takes the frame: only the sum of what lies outside of UDP is there.
-pub fn leave_open(frame: &mut [u8]) {
+/// Replaces the UDP checksum by that of the pseudo-header alone (CHECKSUM_PARTIAL): the interface completes it.
+pub fn set_partial_checksum(frame: &mut [u8]) {
     let udp = udp_at(frame);
     let addresses = if frame[12] == 0x08 { udp - 8..udp } else { udp - 32..udp };
     let pseudo = [&frame[addresses], &[0, UDP], &frame[udp + 4..udp + 6]].concat();
     frame[udp + 6..udp + 8].copy_from_slice(&(!checksum(&pseudo)).to_be_bytes());
 }
 
-/// Takes off the number that IPv4 gives to what is cut apart, and says which it was; what else is wrong stays so.
-pub fn take_number(frame: &mut [u8]) -> u16 {
+/// Resets the IPv4 identification, by which segments of a batch differ, and returns it. A frame with a wrong IPv4 checksum stays as it
+/// is.
+pub fn take_identification(frame: &mut [u8]) -> u16 {
     const IP: std::ops::Range<usize> = ETHERNET_BYTES..ETHERNET_BYTES + 20;
     if frame[12] != 0x08 || checksum(&frame[IP]) != 0 {
         return 0;
@@ -116,13 +117,13 @@ pub fn take_number(frame: &mut [u8]) -> u16 {
     number
 }
 
-/// Completes a checksum as an interface does: of all from one place on, put behind that, where the rest of it is.
-pub fn complete(frame: &mut [u8], from: usize, behind: usize) {
-    let sum = match checksum(&frame[from..]) {
+/// Completes a partial checksum as an interface does: of all bytes from `start` on, at `start + offset`.
+pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
+    let sum = match checksum(&frame[start..]) {
         0 => u16::MAX,
         sum => sum,
     };
-    frame[from + behind..from + behind + 2].copy_from_slice(&sum.to_be_bytes());
+    frame[start + offset..start + offset + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// The Internet's checksum (RFC 1071).

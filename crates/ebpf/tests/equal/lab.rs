@@ -1,7 +1,7 @@
-//! The program with an interface of its own: a TAP device in a network namespace of the test's thread. Who sends and receives at
-//! its far end is the test.
+//! The program with an interface of its own: a TAP device in a network namespace of the test's thread. The test sends and receives at
+//! its far end.
 
-#![expect(unsafe_code, reason = "system calls that no library here has")]
+#![expect(unsafe_code, reason = "system calls that no library here wraps")]
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -18,80 +18,80 @@ use treecast_wire::HEADER_BYTES;
 
 use super::frame::{self, Style};
 
-/// The program, loaded, and what it is attached to.
+/// The loaded program, and the interface that it is attached to.
 pub struct Lab {
     pub program: Program,
     ingress: Ingress,
     far_end: FarEnd,
-    /// The sockets of the user-space half and of a root's application: whole frames go through them.
+    /// The sockets of the slow path and of a root's application, for whole frames.
     node: Socket,
     application: Socket,
-    /// Where frames go that the program does not keep from the system, by IP's version.
+    /// The sockets for frames that the program passes to the kernel, by version of IP.
     stack: [Socket; 2],
-    /// In place of the application's, one by which the system makes the frames.
+    /// Replaces `application` by a UDP socket, for which the kernel makes the frames.
     datagrams: Option<UdpSocket>,
-    /// Groups that are no more, for others of as many slots.
+    /// Removed groups, whose maps are reused for groups with the same number of slots.
     idle: Vec<KernelGroup>,
 }
 
-/// What frames come to.
+/// The ingress program, by which frames are received.
 pub struct Ingress(SchedClassifier);
 
-/// Where frames leave the host.
+/// The far end of the TAP device, where frames leave the host.
 pub struct FarEnd(File);
 
-/// What a socket of this host sends leaves by the interface, past the program.
+/// A socket of this host; its frames leave by the interface, through the egress program.
 struct Socket {
     descriptor: OwnedFd,
     cookie: u64,
 }
 
-/// Who sends a frame.
+/// The socket that sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     Node,
     Application,
 }
 
-/// What the program makes of a frame that comes.
+/// What the program does with a received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is for user space, and has not changed.
+    /// It passes the frame unchanged to user space.
     Passed,
-    /// It goes no further.
-    Taken,
-    /// It leaves again, as this frame.
+    /// It handles the frame, which goes no further.
+    Handled,
+    /// It sends the frame back in this form: an acknowledgment.
     Sent(Vec<u8>),
-    /// It comes once more, as this frame, for who sleeps.
-    Waking(Vec<u8>),
+    /// It passes the frame up in this form, to wake a sleeping reader.
+    WakeDatagram(Vec<u8>),
 }
 
 const FRAME_BYTES_MAX: usize = 30_000;
 
-/// As much as `BPF_PROG_TEST_RUN` can be given.
-const PAGE_BYTES: usize = 4_000;
+/// The longest frame for `BPF_PROG_TEST_RUN`, which is limited to a page.
+const TEST_RUN_BYTES_MAX: usize = 4_000;
 
-/// What comes before a frame: what is left for the interface to do (`linux/virtio_net.h`).
-const OFFLOAD_BYTES: usize = 10;
+/// The length of the header before a frame that says what is offloaded to the interface: `struct virtio_net_hdr` (linux/virtio_net.h).
+const OFFLOAD_HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
-const IS_TRAIN: u8 = 5;
+const GSO_UDP_L4: u8 = 5;
 
-/// As many frames wait at the far end: of a long batch to many children each is one.
+/// The length of the interface's queue in frames: each copy of each segment of a batch is one.
 const QUEUE_FRAMES: i32 = 8_192;
 
-/// Answers of the program (`linux/pkt_cls.h`).
-const UNSPEC: i32 = -1;
-const GO_UP: i32 = 0;
-const SHOT: i32 = 2;
-const REDIRECT: i32 = 7;
+/// Return values of the program (linux/pkt_cls.h).
+const TC_ACT_UNSPEC: i32 = -1;
+const TC_ACT_OK: i32 = 0;
+const TC_ACT_SHOT: i32 = 2;
+const TC_ACT_REDIRECT: i32 = 7;
 
-/// Says why a test does nothing, past the test harness, which keeps what tests that pass print, and in one piece.
+/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
 impl Lab {
-    /// A lab for this thread; none, and a word on why, where there can be none.
+    /// A lab for this thread; `None`, with the reason on stderr, where the program cannot run.
     pub fn new() -> Option<Self> {
         let settings = ProgramSettings { has_test_clock: true, groups_max: 64, ..ProgramSettings::default() };
         let program = match Program::load(settings) {
@@ -106,32 +106,32 @@ impl Lab {
             }
             Err(error) => panic!("{error}"),
         };
-        match Self::around(program) {
+        match Self::with_program(program) {
             Ok(lab) => Some(lab),
             Err(error) => {
-                skip(&format_args!("there is no TAP device in a network namespace: {error}"));
+                skip(&format_args!("cannot create a TAP device in a network namespace: {error}"));
                 None
             }
         }
     }
 
-    /// A lab where batches may pass the program: before Linux 6.16 the kernel may crash where one takes them apart.
+    /// A lab for batches. Before Linux 6.16 the kernel may crash when a batch that a program has changed is segmented.
     pub fn for_batches() -> Option<Self> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut numbers =
             release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         if version < (6, 16) {
-            skip(&format_args!("batches are not for Linux {}", release.trim()));
+            skip(&format_args!("batches need Linux 6.16, and this is {}", release.trim()));
             return None;
         }
         Self::new()
     }
 
-    fn around(mut program: Program) -> io::Result<Self> {
+    fn with_program(mut program: Program) -> io::Result<Self> {
         // SAFETY: this thread alone goes into the namespace.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-        // Nobody else is to send: while another processor sends, what is sent here is not at the far end at once.
+        // The kernel must not send on its own: while another processor sends, a frame does not reach the far end at once.
         for interfaces in ["all", "default"] {
             let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
         }
@@ -156,18 +156,18 @@ impl Lab {
             program.classifier(name).attach("equal", place).map_err(io::Error::other)?;
         }
         let (node, application) = (Socket::new(interface, 0)?, Socket::new(interface, 0)?);
-        application.leave_to_interface()?;
+        application.enable_offload_header()?;
         let stack = [Socket::new(interface, libc::ETH_P_IP)?, Socket::new(interface, libc::ETH_P_IPV6)?];
         let (ingress, far_end) = (Ingress::of(&mut program)?, FarEnd(far_end));
         Ok(Self { program, ingress, far_end, node, application, stack, datagrams: None, idle: Vec::new() })
     }
 
-    /// The port of the node.
+    /// Sets the port of the node.
     pub fn listen(&mut self, port: u16) {
         self.program.set_socket(self.node.cookie, port);
     }
 
-    /// Posts a group, in memory that is there already if it can be.
+    /// Posts a group, with the maps of a removed one if possible.
     pub fn add_group(&mut self, id: GroupId, slots: u32) -> KernelGroup {
         let found = self.idle.iter().position(|idle| idle.memory().count() == slots);
         let group = match found {
@@ -180,20 +180,20 @@ impl Lab {
         group.expect("there is room for a group")
     }
 
-    /// Takes a group out.
+    /// Removes a group.
     pub fn remove_group(&mut self, mut group: KernelGroup) {
-        // Packets that still come for it are for user space.
+        // Packets that still arrive for it are passed to user space.
         group.reclaim(&mut HandOff::new());
         self.idle.push(group);
     }
 
-    /// What the program knows the application's socket by.
+    /// The cookie of the application's socket.
     pub fn application(&self) -> u64 {
         let Some(socket) = &self.datagrams else { return self.application.cookie };
         rustix::net::sockopt::socket_cookie(socket).expect("every socket has a cookie")
     }
 
-    /// Lets applications send as they do, from this address, and not whole frames.
+    /// Makes the application send datagrams from this address by a UDP socket, rather than whole frames.
     pub fn use_datagrams(&mut self, own: Ipv4Addr) -> io::Result<()> {
         let mut request = request();
         let mut address = [0; 14];
@@ -205,7 +205,7 @@ impl Lab {
         // SAFETY: the request is what the call reads, and a number needs no memory.
         unsafe {
             check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const request))?;
-            // Checksums are left to the interface, as with most NICs.
+            // Checksums are offloaded to the interface, as with most NICs.
             check(libc::ioctl(self.far_end.0.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM))?;
         }
         rustix::net::sockopt::set_ip_multicast_if(&socket, &own)?;
@@ -213,43 +213,46 @@ impl Lab {
         Ok(())
     }
 
-    /// A frame comes.
+    /// Receives a frame.
     pub fn receive(&self, frame: &[u8]) -> Verdict {
         self.ingress.receive(frame)
     }
 
-    /// Packets come by the interface as one, each but the last of so many bytes.
-    pub fn receive_batch(&mut self, frame: &[u8], each_bytes: usize) -> io::Result<Verdict> {
+    /// Receives a batch by the interface; all segments but the last are `segment_bytes` long.
+    pub fn receive_batch(&mut self, frame: &[u8], segment_bytes: usize) -> io::Result<Verdict> {
         let mut frame = frame.to_vec();
-        frame::leave_open(&mut frame);
-        self.far_end.0.write_all(&[&offload(&frame, Some(each_bytes))[..], &frame].concat())?;
+        frame::set_partial_checksum(&mut frame);
+        self.far_end.0.write_all(&[&offload_header(&frame, Some(segment_bytes))[..], &frame].concat())?;
         let mut up: Vec<Vec<u8>> = self.stack.iter().flat_map(Socket::frames).collect();
         match up.pop() {
-            None => Ok(Verdict::Taken),
+            None => Ok(Verdict::Handled),
             Some(found) if up.is_empty() && found == frame => Ok(Verdict::Passed),
             Some(mut found)
                 if up.is_empty() && frame::read(&found).is_some_and(|(.., bytes)| bytes[0] == 0) =>
             {
                 let udp = frame::udp_at(&found);
-                frame::complete(&mut found, udp, 6);
-                Ok(Verdict::Waking(found))
+                frame::complete_checksum(&mut found, udp, 6);
+                Ok(Verdict::WakeDatagram(found))
             }
             Some(found) => {
-                Err(io::Error::other(format!("this goes up: {found:02x?}, and before it {up:02x?}")))
+                Err(io::Error::other(format!("unexpected frame passed up: {found:02x?}, after {up:02x?}")))
             }
         }
     }
 
-    /// Packets of an application leave as one, each but the last of so many bytes.
-    pub fn send_batch(&self, frame: &[u8], each_bytes: usize) -> io::Result<()> {
+    /// An application sends a batch; all segments but the last are `segment_bytes` long.
+    pub fn send_batch(&self, frame: &[u8], segment_bytes: usize) -> io::Result<()> {
         let Some(socket) = &self.datagrams else {
             let mut frame = frame.to_vec();
-            frame::leave_open(&mut frame);
-            return self.application.send(&offload(&frame, Some(each_bytes)), &frame).or_else(unless_dropped);
+            frame::set_partial_checksum(&mut frame);
+            return self
+                .application
+                .send(&offload_header(&frame, Some(segment_bytes)), &frame)
+                .or_else(ignore_drop);
         };
-        let set = |each_bytes: usize| {
-            let value = each_bytes as libc::c_int;
-            // SAFETY: the value is as long as it is said to be.
+        let set = |segment_bytes: usize| {
+            let value = segment_bytes as libc::c_int;
+            // SAFETY: the length is that of the value.
             check(unsafe {
                 libc::setsockopt(
                     socket.as_raw_fd(),
@@ -260,20 +263,20 @@ impl Lab {
                 )
             })
         };
-        set(each_bytes)?;
+        set(segment_bytes)?;
         let (_, to, bytes) = frame::read(frame).expect("applications send datagrams");
-        let sent = socket.send_to(bytes, to).map(|_| ()).or_else(unless_dropped);
+        let sent = socket.send_to(bytes, to).map(|_| ()).or_else(ignore_drop);
         set(0)?;
         sent
     }
 
-    /// What frames come to, for another thread.
+    /// Another handle of the ingress program, for another thread.
     pub fn ingress(&mut self) -> io::Result<Ingress> {
         Ingress::of(&mut self.program)
     }
 
-    /// Lets user space say something to others that nobody understands: it shows the program the ways.
-    pub fn teach(
+    /// Sends an empty control message to each address, by which the program learns the path.
+    pub fn learn_paths(
         &mut self,
         from: SocketAddr,
         group: GroupId,
@@ -281,21 +284,22 @@ impl Lab {
     ) -> io::Result<()> {
         const CONTROL: u8 = 5;
         for to in to {
-            let mut word = [0; HEADER_BYTES];
-            (word[0], word[1]) = (1, CONTROL);
-            word[16..20].copy_from_slice(&group.0.to_be_bytes());
-            self.send(Sender::Node, &frame::build(from, to, &word, Style::OWN))?;
+            let mut message = [0; HEADER_BYTES];
+            message[0] = 1;
+            message[1] = CONTROL;
+            message[16..20].copy_from_slice(&group.0.to_be_bytes());
+            self.send(Sender::Node, &frame::build(from, to, &message, Style::OWN))?;
             self.frames();
         }
         Ok(())
     }
 
-    /// The far end, for another thread.
+    /// Another handle of the far end, for another thread.
     pub fn far_end(&self) -> io::Result<FarEnd> {
         self.far_end.0.try_clone().map(FarEnd)
     }
 
-    /// A frame leaves.
+    /// Sends a frame.
     pub fn send(&self, sender: Sender, frame: &[u8]) -> io::Result<()> {
         if let (Sender::Application, Some(socket)) = (sender, &self.datagrams) {
             let (_, to, bytes) = frame::read(frame).expect("applications send datagrams");
@@ -304,12 +308,12 @@ impl Lab {
         match sender {
             Sender::Node => self.node.send(&[], frame),
             Sender::Application => {
-                self.application.send(&offload(frame, None), frame).or_else(unless_dropped)
+                self.application.send(&offload_header(frame, None), frame).or_else(ignore_drop)
             }
         }
     }
 
-    /// The frames that have left since this was asked last.
+    /// The frames that have left since the last call.
     pub fn frames(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.far_end.frame()).collect()
     }
@@ -321,10 +325,10 @@ impl FarEnd {
         let mut frame = vec![0; FRAME_BYTES_MAX];
         let bytes = self.0.read(&mut frame).ok()?;
         frame.truncate(bytes);
-        let offload: Vec<u8> = frame.drain(..OFFLOAD_BYTES).collect();
+        let offload: Vec<u8> = frame.drain(..OFFLOAD_HEADER_BYTES).collect();
         if offload[0] & NEEDS_CHECKSUM != 0 {
             let number = |place: usize| usize::from(u16::from_ne_bytes([offload[place], offload[place + 1]]));
-            frame::complete(&mut frame, number(6), number(8));
+            frame::complete_checksum(&mut frame, number(6), number(8));
         }
         Some(frame)
     }
@@ -338,33 +342,35 @@ impl Ingress {
             .map_err(io::Error::other)
     }
 
-    /// A frame comes.
+    /// Receives a frame.
     pub fn receive(&self, frame: &[u8]) -> Verdict {
-        let mut sent = vec![0; PAGE_BYTES];
+        let mut sent = vec![0; TEST_RUN_BYTES_MAX];
         let options =
             TestRunOptions { data_in: Some(frame), data_out: Some(&mut sent), ..TestRunOptions::new() };
         let run = self.0.test_run(options).expect("the program can be run");
         sent.truncate(run.data_size_out as usize);
         match run.return_value as i32 {
-            UNSPEC => {
-                assert_eq!(sent, frame, "what is passed up has not changed");
+            TC_ACT_UNSPEC => {
+                assert_eq!(sent, frame, "a frame that is passed up is unchanged");
                 Verdict::Passed
             }
-            SHOT => Verdict::Taken,
-            // It goes up as it is over loopback, by which frames come here.
-            GO_UP if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => Verdict::Waking(sent),
-            REDIRECT => Verdict::Sent(sent),
-            other => panic!("the program answers {other}"),
+            TC_ACT_SHOT => Verdict::Handled,
+            // The interface of a test run is loopback, where the program passes the wake datagram up.
+            TC_ACT_OK if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => {
+                Verdict::WakeDatagram(sent)
+            }
+            TC_ACT_REDIRECT => Verdict::Sent(sent),
+            other => panic!("the program returns {other}"),
         }
     }
 }
 
 impl Socket {
-    /// A socket for whole frames, of which those come to it whose protocol has this number in Ethernet.
+    /// A socket for whole frames, which receives those with this EtherType.
     fn new(interface: i32, protocol: i32) -> io::Result<Self> {
         let protocol = (protocol as u16).to_be();
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
-        // SAFETY: an address is zeroes and numbers, and the call is told how long it is.
+        // SAFETY: zeroes are a valid address, and the length is that of the address.
         let descriptor = unsafe {
             let descriptor = OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?);
             let mut address: libc::sockaddr_ll = mem::zeroed();
@@ -382,10 +388,10 @@ impl Socket {
         Ok(Self { descriptor, cookie })
     }
 
-    /// From now on it says before each frame what is left for the interface to do.
-    fn leave_to_interface(&self) -> io::Result<()> {
+    /// Sets PACKET_VNET_HDR: each frame that is sent begins with an offload header.
+    fn enable_offload_header(&self) -> io::Result<()> {
         let value: libc::c_int = 1;
-        // SAFETY: the value is as long as it is said to be.
+        // SAFETY: the length is that of the value.
         let set = unsafe {
             libc::setsockopt(
                 self.descriptor.as_raw_fd(),
@@ -403,7 +409,7 @@ impl Socket {
         Ok(())
     }
 
-    /// What has come.
+    /// The frames that were received since the last call.
     fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
         std::iter::from_fn(|| {
             let mut frame = vec![0; FRAME_BYTES_MAX];
@@ -415,22 +421,22 @@ impl Socket {
     }
 }
 
-/// What is left for the interface to do with a frame: nothing, or to cut it apart and complete checksums.
-fn offload(frame: &[u8], each_bytes: Option<usize>) -> [u8; OFFLOAD_BYTES] {
-    let Some(each_bytes) = each_bytes else { return [0; OFFLOAD_BYTES] };
+/// The offload header of a frame: nothing, or segmentation and checksums of a batch.
+fn offload_header(frame: &[u8], segment_bytes: Option<usize>) -> [u8; OFFLOAD_HEADER_BYTES] {
+    let Some(segment_bytes) = segment_bytes else { return [0; OFFLOAD_HEADER_BYTES] };
     let udp = frame::udp_at(frame) as u16;
-    let [headers, each, from] = [udp + 8, each_bytes as u16, udp].map(u16::to_ne_bytes);
-    [NEEDS_CHECKSUM, IS_TRAIN, headers[0], headers[1], each[0], each[1], from[0], from[1], 6, 0]
+    let [headers, each, from] = [udp + 8, segment_bytes as u16, udp].map(u16::to_ne_bytes);
+    [NEEDS_CHECKSUM, GSO_UDP_L4, headers[0], headers[1], each[0], each[1], from[0], from[1], 6, 0]
 }
 
-/// The program drops what it does not send on as it is, and what it has sent on in another way.
-fn unless_dropped(error: io::Error) -> io::Result<()> {
+/// Ignores the error of a frame that the egress program has dropped: it drops every datagram of an application that it has handled.
+fn ignore_drop(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ENOBUFS) { Ok(()) } else { Err(error) }
 }
 
 /// A request about the interface.
 fn request() -> libc::ifreq {
-    // SAFETY: it is a name and numbers.
+    // SAFETY: zeroes are a valid request.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (place, &byte) in request.ifr_name.iter_mut().zip(b"equal") {
         *place = byte as libc::c_char;

@@ -1,5 +1,5 @@
-//! The program does as the protocol does: the same happens to a node that has the program and to one that has the protocol alone,
-//! and both say the same and come equally far.
+//! The program is equivalent to the protocol: a node with the program and a node with the protocol alone get the same inputs; they must
+//! send the same packets and end in the same state.
 
 mod batches;
 mod cores;

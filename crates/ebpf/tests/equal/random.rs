@@ -1,4 +1,4 @@
-//! One node of a small tree, to which happens what proptest draws: mostly what is in the ordinary.
+//! One node of a small tree with random inputs, most of which are valid.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::lab::Lab;
-use super::pair::Tally;
-use super::stage::{Act, Setting, Stage, Twist};
+use super::pair::Counts;
+use super::stage::{Act, Defect, Setting, Stage};
 
 pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
     let start = prop_oneof![any::<u32>(), (0..100_u32).prop_map(|back| u32::MAX - back)];
     (any::<(bool, bool, bool, bool, bool, bool)>(), slots_log2, 512..=1_388_u16, few, start).prop_map(
         |(flags, slots_log2, payload_bytes_max, children, start)| {
-            let (is_root, is_v6, is_below_root, has_checksum, reads_in_silence, sleeps) = flags;
+            let (is_root, is_v6, is_below_root, has_checksum, reads_silently, sleeps) = flags;
             // UDP over IPv6 always has a checksum (RFC 8200, section 8.1).
             let has_checksum = has_checksum || is_v6;
             Setting {
@@ -28,62 +28,62 @@ pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Settin
                 children,
                 start,
                 has_checksum,
-                reads_in_silence,
+                reads_silently,
                 sleeps,
             }
         },
     )
 }
 
-fn twists() -> impl Strategy<Value = Twist> {
-    prop_oneof![5 => Just(Twist::Nothing), 1 => wrongs()]
+fn any_defects() -> impl Strategy<Value = Defect> {
+    prop_oneof![5 => Just(Defect::None), 1 => defects()]
 }
 
-pub fn wrongs() -> impl Strategy<Value = Twist> {
+pub fn defects() -> impl Strategy<Value = Defect> {
     prop_oneof![
-        1 => any::<u16>().prop_map(Twist::Spoilt),
-        1 => Just(Twist::Cookie),
-        1 => Just(Twist::Stranger),
-        1 => Just(Twist::Epoch),
-        1 => Just(Twist::Elsewhere),
-        1 => prop_oneof![1..8_u16, any::<u16>()].prop_map(Twist::Flags),
-        1 => any::<u8>().prop_map(Twist::Cut),
-        1 => (any::<u8>(), prop_oneof![0..100_u32, any::<u32>()]).prop_map(|(word, value)| Twist::Body { word, value }),
+        1 => any::<u16>().prop_map(Defect::BitFlip),
+        1 => Just(Defect::WrongCookie),
+        1 => Just(Defect::UnknownSender),
+        1 => Just(Defect::WrongEpoch),
+        1 => Just(Defect::WrongSource),
+        1 => prop_oneof![1..8_u16, any::<u16>()].prop_map(Defect::Flags),
+        1 => any::<u8>().prop_map(Defect::Truncated),
+        1 => (any::<u8>(), prop_oneof![0..100_u32, any::<u32>()]).prop_map(|(word, value)| Defect::Body { word, value }),
     ]
 }
 
 pub fn acts() -> impl Strategy<Value = Act> {
     let ahead = prop_oneof![30 => Just(0_i8), 1 => -3..=3_i8, 1 => any::<i8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 2 => 1..20_u16, 8 => any::<u16>()];
-    let lacks = || prop_oneof![6 => Just(0_u8), 3 => 0..4_u8, 1 => any::<u8>()];
+    let missing = || prop_oneof![6 => Just(0_u8), 3 => 0..4_u8, 1 => any::<u8>()];
     let window = prop_oneof![3 => Just(u8::MAX), 1 => any::<u8>()];
     prop_oneof![
-        12 => (ahead, any::<bool>(), 1..6_u8, bytes, twists())
-            .prop_map(|(ahead, ack_requested, pieces, bytes, twist)| Act::Data { ahead, ack_requested, pieces, bytes, twist }),
-        8 => (any::<u8>(), lacks(), lacks(), window, any::<bool>(), twists()).prop_map(
-            |(child, lacks, subtree_lacks, window, echoes, twist)| {
-                Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist }
+        12 => (ahead, any::<bool>(), 1..6_u8, bytes, any_defects())
+            .prop_map(|(ahead, ack_requested, pieces, bytes, defect)| Act::Data { ahead, ack_requested, pieces, bytes, defect }),
+        8 => (any::<u8>(), missing(), missing(), window, any::<bool>(), any_defects()).prop_map(
+            |(child, missing, subtree_missing, window, echoes, defect)| {
+                Act::Acknowledgment { child, missing, subtree_missing, window, echoes, defect }
             }
         ),
         3 => Just(Act::AllAcknowledge),
         1 => (any::<u8>(), 0..6_u8, any::<u64>())
-            .prop_map(|(child, lacks, bits)| Act::Nak { child, lacks, bits }),
+            .prop_map(|(child, missing, bits)| Act::Nak { child, missing, bits }),
         1 => Just(Act::Probe),
         4 => (any::<u8>(), prop::bool::weighted(0.05))
-            .prop_map(|(packets, is_nonsense)| Act::Read { packets, is_nonsense }),
+            .prop_map(|(packets, is_invalid)| Act::Read { packets, is_invalid }),
         4 => prop_oneof![10 => 0..60_u32, 4 => 0..2_000_u32, 1 => 0..150_000_u32].prop_map(|us| Act::Pass { us }),
     ]
 }
 
-/// Draws nodes, and what happens to them.
+/// Runs random nodes with random inputs.
 pub fn run(
     lab: Lab,
     cases: u32,
     settings: impl Strategy<Value = Setting>,
     acts: impl Strategy<Value = Act>,
-) -> Tally {
+) -> Counts {
     let lab = RefCell::new(lab);
-    let tally = RefCell::new(Tally::default());
+    let counts = RefCell::new(Counts::default());
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let strategy = (settings, prop::collection::vec(acts, 1..150));
     let run = runner.run(&strategy, |(setting, acts)| {
@@ -92,31 +92,31 @@ pub fn run(
         for act in &acts {
             stage.act(act).map_err(TestCaseError::fail)?;
         }
-        *tally.borrow_mut() += stage.pair.tally;
+        *counts.borrow_mut() += stage.pair.counts;
         Ok(())
     });
     if let Err(why) = run {
         panic!("{why}");
     }
-    tally.into_inner()
+    counts.into_inner()
 }
 
 #[test]
-fn a_node_to_which_anything_happens_does_the_same_with_the_program() {
+fn a_node_with_random_inputs_behaves_the_same_with_the_program() {
     let Some(lab) = Lab::new() else { return };
-    let tally = run(lab, 150, settings(2..=6), acts());
-    println!("random: {tally:?}");
-    assert!(tally.taken * 3 > tally.came, "the program takes many packets: {tally:?}");
-    assert!(tally.sent_on * 3 > tally.queued, "the program sends many packets on: {tally:?}");
+    let counts = run(lab, 150, settings(2..=6), acts());
+    println!("random: {counts:?}");
+    assert!(counts.handled * 3 > counts.received, "the program handles many packets: {counts:?}");
+    assert!(counts.forwarded * 3 > counts.queued, "the program forwards many packets: {counts:?}");
 }
 
-/// The system leaves checksums to the interface, and the program changes what is there of them.
+/// The kernel offloads checksums to the interface, and the program updates the partial checksums.
 #[test]
-fn packets_of_an_application_s_own_socket_are_sent_on_as_they_should() {
+fn packets_of_an_application_s_socket_are_forwarded_correctly() {
     let Some(mut lab) = Lab::new() else { return };
     lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1)).expect("the interface takes an address");
     let roots = settings(2..=6).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
-    let tally = run(lab, 50, roots, acts());
-    println!("sockets: {tally:?}");
-    assert!(tally.sent_on * 3 > tally.queued, "the program sends many packets on: {tally:?}");
+    let counts = run(lab, 50, roots, acts());
+    println!("sockets: {counts:?}");
+    assert!(counts.forwarded * 3 > counts.queued, "the program forwards many packets: {counts:?}");
 }

@@ -1,32 +1,32 @@
-//! What happens to each node in the protocol's scripts.
+//! The nodes of the protocol's scripts, replayed with the program.
 
 use std::path::Path;
 
 use super::lab::Lab;
-use super::pair::{Manner, Tally, replay};
+use super::pair::{Behaviour, Counts, replay};
 use super::tabletop::script;
 
 #[test]
-fn nodes_in_scripts_do_the_same_with_the_program() {
+fn nodes_of_scripts_behave_the_same_with_the_program() {
     let Some(mut lab) = Lab::new() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/scripts");
     let mut scripts: Vec<_> = folder
         .read_dir()
-        .expect("the scripts are there")
-        .map(|entry| entry.expect("it can be read").path())
+        .expect("the scripts exist")
+        .map(|entry| entry.expect("the folder is readable").path())
         .collect();
     scripts.sort();
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     for script in scripts {
         for trace in script::run(&script).into_traces() {
-            for reads_in_silence in [false, true] {
-                let manner = Manner { reads_in_silence, ..Manner::USUAL };
-                let replayed = replay(&mut lab, &trace, manner);
-                tally += replayed
+            for reads_silently in [false, true] {
+                let behaviour = Behaviour { reads_silently, ..Behaviour::DEFAULT };
+                let replayed = replay(&mut lab, &trace, behaviour);
+                counts += replayed
                     .unwrap_or_else(|what| panic!("{}, node {}: {what}", script.display(), trace.address));
             }
         }
     }
-    println!("scripts: {tally:?}");
-    assert!(tally.taken * 2 > tally.came, "the program takes most packets: {tally:?}");
+    println!("scripts: {counts:?}");
+    assert!(counts.handled * 2 > counts.received, "the program handles most packets: {counts:?}");
 }

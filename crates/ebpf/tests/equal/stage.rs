@@ -1,4 +1,4 @@
-//! One node of a small tree, and what its neighbours and its application do.
+//! One node of a small tree, with simulated neighbours and a simulated application.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,18 +12,18 @@ use treecast_wire::{
 
 use super::frame::Style;
 use super::lab::Lab;
-use super::pair::{Manner, Pair, brief};
+use super::pair::{Behaviour, Pair, brief};
 
 pub const GROUP: GroupId = GroupId(7);
 pub const COOKIE: Cookie = Cookie(0x5eed_c00c_1e00_0007);
 pub const PORT: u16 = 7_000;
 
-/// As many bytes are in a batch at most, with their headers: those that a root sends at once.
-const TRAIN_BYTES_MAX: u64 = 24_000;
+/// The greatest length of a batch in bytes, headers included: as much as a root sends at once.
+const BATCH_BYTES_MAX: u64 = 24_000;
 
 /// A node and its neighbours.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is drawn for itself")]
+#[expect(clippy::struct_excessive_bools, reason = "each is generated independently")]
 pub struct Setting {
     pub is_root: bool,
     pub is_v6: bool,
@@ -34,70 +34,79 @@ pub struct Setting {
     pub children: u32,
     pub start: u32,
     pub has_checksum: bool,
-    pub reads_in_silence: bool,
+    pub reads_silently: bool,
     pub sleeps: bool,
 }
 
-/// Something that happens; numbers are taken modulo what makes sense.
+/// An input; numbers are reduced modulo their valid range.
 #[derive(Debug, Clone)]
 pub enum Act {
-    /// The next packet comes, or is queued at a root; or one that is `ahead` of it.
-    Data { ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, twist: Twist },
-    /// As many packets as one, of so many bytes each but the last: `asks` has a bit for each, and messages have so many pieces,
-    /// of which the last message may go on behind the batch.
-    Batch { packets: u8, pieces: u8, bytes: u16, last: u16, goes_on: bool, ack_requested: u64, fault: Fault },
-    /// A child has so many packets less than there are, and its subtree so many less than that.
-    Acknowledgment { child: u8, lacks: u8, subtree_lacks: u8, window: u8, echoes: bool, twist: Twist },
-    /// All children have everything.
+    /// The next packet arrives, or is queued at a root; or the packet that is `ahead` of it.
+    Data { ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, defect: Defect },
+    /// A batch of `packets` segments of `bytes` bytes, of which the final one has `last` bytes. `ack_requested` has a bit for each.
+    /// Messages have `pieces` pieces; the final message may be continued after the batch.
+    Batch {
+        packets: u8,
+        pieces: u8,
+        bytes: u16,
+        last: u16,
+        is_continued: bool,
+        ack_requested: u64,
+        fault: Fault,
+    },
+    /// A child acknowledges; `missing` packets are missing there, and `subtree_missing` more in its subtree.
+    Acknowledgment { child: u8, missing: u8, subtree_missing: u8, window: u8, echoes: bool, defect: Defect },
+    /// All children acknowledge all packets.
     AllAcknowledge,
-    /// A child misses packets.
-    Nak { child: u8, lacks: u8, bits: u64 },
-    /// The parent asks.
+    /// A child sends a NAK.
+    Nak { child: u8, missing: u8, bits: u64 },
+    /// The parent sends a probe.
     Probe,
-    /// The application has read some packets; sometimes it says what cannot be.
-    Read { packets: u8, is_nonsense: bool },
+    /// The application has read some packets; if `is_invalid`, perhaps more than there are.
+    Read { packets: u8, is_invalid: bool },
     /// Time passes.
     Pass { us: u32 },
 }
 
-/// What is wrong with a packet.
+/// A defect of a packet.
 #[derive(Debug, Clone)]
-pub enum Twist {
-    Nothing,
-    /// A bit is another.
-    Spoilt(u16),
-    Cookie,
-    Stranger,
-    Epoch,
-    Elsewhere,
+pub enum Defect {
+    None,
+    /// One bit is inverted.
+    BitFlip(u16),
+    WrongCookie,
+    UnknownSender,
+    WrongEpoch,
+    WrongSource,
     Flags(u16),
-    Cut(u8),
-    /// One of the last six words of the header is another.
+    Truncated(u8),
+    /// One of the last six words of the header has another value.
     Body {
         word: u8,
         value: u32,
     },
 }
 
-/// What is wrong with a batch, at one of its packets.
+/// A fault of a batch, at one of its segments.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    Nothing,
-    Twisted(u8, Twist),
-    /// One is missing.
-    Gap(u8),
-    /// One comes after its next.
+    None,
+    /// One segment has a defect.
+    Segment(u8, Defect),
+    /// One segment is missing.
+    Missing(u8),
+    /// One segment is swapped with the next.
     Swapped(u8),
 }
 
-/// A pair of nodes, and what its neighbours know.
+/// A pair of nodes with simulated neighbours.
 pub struct Stage<'a> {
     setting: Setting,
     pub pair: Pair<'a>,
     pub now: Nanoseconds,
-    /// The packets of the group, from the first one on, and the byte that they are full of.
+    /// The packets of the group from the first one on, with their payloads.
     pieces: Vec<(Piece, Vec<u8>)>,
-    /// When something was last sent to children.
+    /// When data was last sent to children.
     sent_at: Nanoseconds,
 }
 
@@ -111,7 +120,7 @@ impl Setting {
         SocketAddr::new(ip, PORT)
     }
 
-    /// The node's own number. The root is 0, and whoever sends to it 1 where that is another.
+    /// The node's own number. The root is 0; a parent that is not the root is 1.
     const fn member(&self) -> u32 {
         if self.is_root { 0 } else { 2 }
     }
@@ -131,35 +140,35 @@ impl Setting {
 
 impl<'a> Stage<'a> {
     pub fn new(lab: &'a mut Lab, setting: &Setting) -> Result<Self, String> {
-        let manner = Manner {
-            style: Style { hops: 61, has_checksum: setting.has_checksum },
-            reads_in_silence: setting.reads_in_silence,
+        let behaviour = Behaviour {
+            style: Style { hop_limit: 61, has_checksum: setting.has_checksum },
+            reads_silently: setting.reads_silently,
             sleeps: setting.sleeps,
         };
-        let pair = Pair::new(lab, setting.address(setting.member()), Settings::default(), manner);
+        let pair = Pair::new(lab, setting.address(setting.member()), Settings::default(), behaviour);
         let now = Nanoseconds::from_ms(1);
         let mut stage = Self { setting: setting.clone(), pair, now, pieces: Vec::new(), sent_at: now };
         if setting.is_root {
-            stage.lead()?;
+            stage.create_group()?;
         } else {
-            stage.follow()?;
+            stage.join_group()?;
         }
         for child in 0..setting.children {
-            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(0), &Twist::Nothing)?;
+            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(0), &Defect::None)?;
         }
         stage.pass(Nanoseconds::from_us(20))?;
         for child in 0..setting.children {
-            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(stage.sent_at.0), &Twist::Nothing)?;
+            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(stage.sent_at.0), &Defect::None)?;
         }
         Ok(stage)
     }
 
-    fn lead(&mut self) -> Result<(), String> {
+    fn create_group(&mut self) -> Result<(), String> {
         let setting = &self.setting;
         let members = 1 + setting.children;
         let mut children = vec![Vec::new(); members as usize];
         children[0] = (1..members).map(MemberId).collect();
-        let lead = CreateGroup {
+        let create = CreateGroup {
             group: GROUP,
             cookie: COOKIE,
             root: MemberId(0),
@@ -172,16 +181,16 @@ impl<'a> Stage<'a> {
             admits: false,
             bytes_per_s_max: None,
         };
-        self.request(Input::CreateGroup(Box::new(lead)), &[])?;
+        self.request(Input::CreateGroup(Box::new(create)), &[])?;
         for child in 1..members {
             let operation = Control::TableAck.operation();
             let header = self.header(child, Sequence(0), Body::Control { operation, length: 0 });
-            self.datagram(child, &header, &[], &Twist::Nothing)?;
+            self.datagram(child, &header, &[], &Defect::None)?;
         }
         Ok(())
     }
 
-    fn follow(&mut self) -> Result<(), String> {
+    fn join_group(&mut self) -> Result<(), String> {
         let root = self.setting.address(0);
         self.request(Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false }, &[])?;
         let setting = self.setting.clone();
@@ -206,45 +215,52 @@ impl<'a> Stage<'a> {
             let payload = control.write();
             let body = Body::Control { operation: control.operation(), length: payload.len() as u32 };
             let header = self.header(0, Sequence(0), body);
-            self.datagram(0, &header, &payload, &Twist::Nothing)?;
+            self.datagram(0, &header, &payload, &Defect::None)?;
         }
         Ok(())
     }
 
     pub fn act(&mut self, act: &Act) -> Result<(), String> {
         match act {
-            Act::Data { ahead, ack_requested, pieces, bytes, twist } => {
-                self.data(*ahead, *ack_requested, *pieces, *bytes, twist)
+            Act::Data { ahead, ack_requested, pieces, bytes, defect } => {
+                self.data(*ahead, *ack_requested, *pieces, *bytes, defect)
             }
             Act::Batch { fault, .. } if self.setting.is_root => self.queue_batch(act, fault),
             Act::Batch { ack_requested, fault, .. } => self.batch(act, *ack_requested, fault),
-            Act::Acknowledgment { child, lacks, subtree_lacks, window, echoes, twist } => {
+            Act::Acknowledgment { child, missing, subtree_missing, window, echoes, defect } => {
                 let children = self.setting.children;
                 if children == 0 {
                     return Ok(());
                 }
                 let timestamp = Timestamp(if *echoes { self.sent_at.0 } else { 0 });
                 let window = if *window == u8::MAX { u32::MAX } else { u32::from(*window) };
-                let (lacks, subtree_lacks) = (u32::from(*lacks), u32::from(*subtree_lacks));
-                self.acknowledge(u32::from(*child) % children, lacks, subtree_lacks, window, timestamp, twist)
+                let (missing, subtree_missing) = (u32::from(*missing), u32::from(*subtree_missing));
+                self.acknowledge(
+                    u32::from(*child) % children,
+                    missing,
+                    subtree_missing,
+                    window,
+                    timestamp,
+                    defect,
+                )
             }
             Act::AllAcknowledge => {
                 let timestamp = Timestamp(self.sent_at.0);
                 for child in 0..self.setting.children {
-                    self.acknowledge(child, 0, 0, u32::MAX, timestamp, &Twist::Nothing)?;
+                    self.acknowledge(child, 0, 0, u32::MAX, timestamp, &Defect::None)?;
                 }
                 Ok(())
             }
-            Act::Nak { child, lacks, bits } => self.nak(*child, *lacks, *bits),
+            Act::Nak { child, missing, bits } => self.nak(*child, *missing, *bits),
             Act::Probe => {
                 let parent = self.setting.parent();
                 let header = self.header(parent, self.next(), Body::Probe);
-                self.datagram(parent, &header, &[], &Twist::Nothing)
+                self.datagram(parent, &header, &[], &Defect::None)
             }
-            Act::Read { packets, is_nonsense } => {
+            Act::Read { packets, is_invalid } => {
                 let Some((from, end)) = self.pair.reference().readable(GROUP) else { return Ok(()) };
                 let there = end.distance_from(from) as u32;
-                let upto = if *is_nonsense {
+                let upto = if *is_invalid {
                     from + u32::from(*packets)
                 } else {
                     from + u32::from(*packets) % (there + 1)
@@ -259,21 +275,20 @@ impl<'a> Stage<'a> {
         self.pair.reference().readable(GROUP).map_or(Sequence(self.setting.start), |(_, next)| next)
     }
 
-    /// The packet of that place in the group.
+    /// The packet at this index in the group.
     fn piece(&mut self, place: usize, pieces: u8, bytes: u16) -> (Piece, Vec<u8>) {
-        let most = u64::from(self.setting.payload_bytes_max);
-        self.piece_of(place, pieces, most, u64::from(bytes) % (most + 1))
+        let max = u64::from(self.setting.payload_bytes_max);
+        self.piece_of(place, pieces, max, u64::from(bytes) % (max + 1))
     }
 
-    /// The packet of that place in the group; messages from there on have so many pieces of `most` bytes, and a last one.
-    fn piece_of(&mut self, place: usize, pieces: u8, most: u64, last: u64) -> (Piece, Vec<u8>) {
+    /// The packet at this index in the group. New messages have `pieces` pieces of `max` bytes, the final one of `last` bytes.
+    fn piece_of(&mut self, place: usize, pieces: u8, max: u64, last: u64) -> (Piece, Vec<u8>) {
         while self.pieces.len() <= place {
             let message = self.pieces.last().map_or(0, |(piece, _)| piece.message + 1);
-            let message_length =
-                if pieces == 1 { last } else { most * (u64::from(pieces) - 1) + last.max(1) };
+            let message_length = if pieces == 1 { last } else { max * (u64::from(pieces) - 1) + last.max(1) };
             let mut offset = 0;
             loop {
-                let length = most.min(message_length - offset);
+                let length = max.min(message_length - offset);
                 let payload: Vec<u8> =
                     (0..length).map(|byte| (byte * 7 + u64::from(message)) as u8).collect();
                 let checksum = PayloadChecksum::of(&payload);
@@ -296,7 +311,7 @@ impl<'a> Stage<'a> {
         ack_requested: bool,
         pieces: u8,
         bytes: u16,
-        twist: &Twist,
+        defect: &Defect,
     ) -> Result<(), String> {
         let next = self.next();
         let begun = next.distance_from(Sequence(self.setting.start));
@@ -304,8 +319,8 @@ impl<'a> Stage<'a> {
         let (mut piece, payload) = self.piece(place, pieces, bytes);
         self.sent_at = self.now;
         if self.setting.is_root {
-            if let Twist::Body { word, value } = twist {
-                spoil(&mut piece, *word, *value);
+            if let Defect::Body { word, value } = defect {
+                corrupt(&mut piece, *word, *value);
             }
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
@@ -321,27 +336,27 @@ impl<'a> Stage<'a> {
         };
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
-        self.datagram(parent, &header, &payload, twist)
+        self.datagram(parent, &header, &payload, defect)
     }
 
-    /// The next packets, as far as they can be one batch.
+    /// The next packets, as many as fit into one batch.
     fn segments(&mut self, act: &Act) -> Vec<(Piece, Vec<u8>)> {
-        let &Act::Batch { packets, pieces, bytes, last, goes_on, .. } = act else { return Vec::new() };
+        let &Act::Batch { packets, pieces, bytes, last, is_continued, .. } = act else { return Vec::new() };
         let begun = self.next().distance_from(Sequence(self.setting.start)) as usize;
         let mut segments: Vec<(Piece, Vec<u8>)> = Vec::new();
         let mut each = u64::from(bytes) % (u64::from(self.setting.payload_bytes_max) + 1);
-        let mut most = usize::from(packets).clamp(1, 64);
-        while segments.len() < most {
-            let left = most - segments.len();
-            // A message without bytes is one packet.
+        let mut max = usize::from(packets).clamp(1, 64);
+        while segments.len() < max {
+            let left = max - segments.len();
+            // An empty message is one packet.
             let pieces = if each == 0 { 1 } else { usize::from(pieces.max(1)) };
-            let ends = pieces == left || pieces > left && !goes_on;
+            let ends = pieces == left || pieces > left && !is_continued;
             let (pieces, length) = if ends { (left, u64::from(last) % (each + 1)) } else { (pieces, each) };
             let (piece, payload) = self.piece_of(begun + segments.len(), pieces as u8, each, length);
             let length = u64::from(piece.length);
             if segments.is_empty() {
                 each = length;
-                most = most.min((TRAIN_BYTES_MAX / (64 + each)) as usize);
+                max = max.min((BATCH_BYTES_MAX / (64 + each)) as usize);
             }
             if length > each {
                 break;
@@ -358,10 +373,10 @@ impl<'a> Stage<'a> {
         let mut segments = self.segments(act);
         let count = segments.len();
         match fault {
-            Fault::Twisted(place, Twist::Body { word, value }) => {
-                spoil(&mut segments[usize::from(*place) % count].0, *word, *value);
+            Fault::Segment(place, Defect::Body { word, value }) => {
+                corrupt(&mut segments[usize::from(*place) % count].0, *word, *value);
             }
-            Fault::Gap(place) if count > 1 => drop(segments.remove(usize::from(*place) % count)),
+            Fault::Missing(place) if count > 1 => drop(segments.remove(usize::from(*place) % count)),
             _ => {}
         }
         self.sent_at = self.now;
@@ -390,27 +405,27 @@ impl<'a> Stage<'a> {
                 close: false,
             };
             let mut header = self.header(parent, next + place as u32, Body::Data(data));
-            // It is seen about which packet an answer is.
+            // The timestamp shows which segment an acknowledgment answers.
             header.timestamp.0 += place as u64;
-            let twist = match fault {
-                Fault::Twisted(spoilt, twist) if usize::from(*spoilt) % count == place => twist,
-                _ => &Twist::Nothing,
+            let defect = match fault {
+                Fault::Segment(index, defect) if usize::from(*index) % count == place => defect,
+                _ => &Defect::None,
             };
-            match twist {
-                Twist::Elsewhere => from.set_port(PORT + 1),
-                // What is cut off is shorter than the others: that is the last one.
-                Twist::Cut(_) if place + 1 < count => {}
+            match defect {
+                Defect::WrongSource => from.set_port(PORT + 1),
+                // Only the final segment of a batch may be shorter.
+                Defect::Truncated(_) if place + 1 < count => {}
                 _ => {
-                    datagrams.push(write(header, &payload, twist));
+                    datagrams.push(write(header, &payload, defect));
                     continue;
                 }
             }
-            datagrams.push(write(header, &payload, &Twist::Nothing));
+            datagrams.push(write(header, &payload, &Defect::None));
         }
         match fault {
-            Fault::Gap(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),
+            Fault::Missing(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),
             Fault::Swapped(place) if count > 2 => {
-                // The last one may be shorter.
+                // The final one may be shorter, so it is not swapped.
                 let place = usize::from(*place) % (count - 2);
                 datagrams.swap(place, place + 1);
             }
@@ -425,33 +440,33 @@ impl<'a> Stage<'a> {
     fn acknowledge(
         &mut self,
         child: u32,
-        lacks: u32,
-        subtree_lacks: u32,
+        missing: u32,
+        subtree_missing: u32,
         window: u32,
         timestamp: Timestamp,
-        twist: &Twist,
+        defect: &Defect,
     ) -> Result<(), String> {
-        let next = self.next() - lacks;
-        let stable = next - subtree_lacks;
-        let window = window.min(self.setting.slots() - subtree_lacks.min(self.setting.slots()));
+        let next = self.next() - missing;
+        let stable = next - subtree_missing;
+        let window = window.min(self.setting.slots() - subtree_missing.min(self.setting.slots()));
         let child = self.setting.child(child);
         let mut header =
             self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window }));
         header.timestamp = timestamp;
-        self.datagram(child, &header, &[], twist)
+        self.datagram(child, &header, &[], defect)
     }
 
-    fn nak(&mut self, child: u8, lacks: u8, bits: u64) -> Result<(), String> {
+    fn nak(&mut self, child: u8, missing: u8, bits: u64) -> Result<(), String> {
         if self.setting.children == 0 {
             return Ok(());
         }
         let child = self.setting.child(u32::from(child) % self.setting.children);
-        let next = self.next() - u32::from(lacks);
+        let next = self.next() - u32::from(missing);
         let missing = Missing { first: next, bits: bits | 1 };
         let acknowledgment = Acknowledgment { stable: next, receive_window: self.setting.slots() / 2 };
         let mut header = self.header(child, next, Body::Nak(acknowledgment, missing));
         header.timestamp = Timestamp(self.sent_at.0);
-        self.datagram(child, &header, &[], &Twist::Nothing)
+        self.datagram(child, &header, &[], &Defect::None)
     }
 
     fn header(&self, sender: u32, sequence: Sequence, body: Body) -> Header {
@@ -466,12 +481,18 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn datagram(&mut self, from: u32, header: &Header, payload: &[u8], twist: &Twist) -> Result<(), String> {
+    fn datagram(
+        &mut self,
+        from: u32,
+        header: &Header,
+        payload: &[u8],
+        defect: &Defect,
+    ) -> Result<(), String> {
         let mut from = self.setting.address(from);
-        if matches!(twist, Twist::Elsewhere) {
+        if matches!(defect, Defect::WrongSource) {
             from.set_port(PORT + 1);
         }
-        let bytes = write(*header, payload, twist);
+        let bytes = write(*header, payload, defect);
         self.step(&Step::Datagram { from, bytes })
     }
 
@@ -479,7 +500,7 @@ impl<'a> Stage<'a> {
         self.step(&Step::Request { input, payload: payload.to_vec() })
     }
 
-    /// Time passes, and what is due by then is done.
+    /// Lets time pass, and handles the timeouts that expire.
     fn pass(&mut self, span: Nanoseconds) -> Result<(), String> {
         let end = self.now + span;
         while let Some(deadline) = self.pair.deadline().filter(|&deadline| deadline <= end) {
@@ -495,31 +516,31 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A datagram with what is wrong with it.
-fn write(mut header: Header, payload: &[u8], twist: &Twist) -> Vec<u8> {
-    match twist {
-        Twist::Cookie => header.cookie.0 ^= 1 << 40,
-        Twist::Stranger => header.sender.0 ^= 5,
-        Twist::Epoch => header.epoch += 1,
+/// A datagram with a defect.
+fn write(mut header: Header, payload: &[u8], defect: &Defect) -> Vec<u8> {
+    match defect {
+        Defect::WrongCookie => header.cookie.0 ^= 1 << 40,
+        Defect::UnknownSender => header.sender.0 ^= 5,
+        Defect::WrongEpoch => header.epoch += 1,
         _ => {}
     }
     let checksum = PayloadChecksum::of(payload);
     let mut bytes = [&header.write(checksum)[..], payload].concat();
-    match *twist {
-        Twist::Spoilt(bit) => {
+    match *defect {
+        Defect::BitFlip(bit) => {
             let bit = usize::from(bit) % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        Twist::Flags(flags) => {
+        Defect::Flags(flags) => {
             bytes[2..4].copy_from_slice(&flags.to_be_bytes());
-            complete(&mut bytes);
+            update_checksum(&mut bytes);
         }
-        Twist::Body { word, value } => {
+        Defect::Body { word, value } => {
             let place = 40 + usize::from(word % 6) * 4;
             bytes[place..place + 4].copy_from_slice(&value.to_be_bytes());
-            complete(&mut bytes);
+            update_checksum(&mut bytes);
         }
-        Twist::Cut(end) => {
+        Defect::Truncated(end) => {
             let length = bytes.len().saturating_sub(1 + usize::from(end));
             bytes.truncate(length.max(1));
         }
@@ -528,8 +549,8 @@ fn write(mut header: Header, payload: &[u8], twist: &Twist) -> Vec<u8> {
     bytes
 }
 
-/// Makes something else of a piece.
-fn spoil(piece: &mut Piece, word: u8, value: u32) {
+/// Overwrites a field of a piece.
+fn corrupt(piece: &mut Piece, word: u8, value: u32) {
     match word % 4 {
         0 => piece.message = value,
         1 => piece.offset = u64::from(value) << (value % 33),
@@ -538,8 +559,8 @@ fn spoil(piece: &mut Piece, word: u8, value: u32) {
     }
 }
 
-/// Computes the checksum of a datagram anew (docs/wire.md).
-fn complete(bytes: &mut [u8]) {
+/// Updates the checksum of a datagram (docs/wire.md).
+fn update_checksum(bytes: &mut [u8]) {
     let (header, payload) = bytes.split_at_mut(64);
     header[4..8].fill(0);
     let whole = [&*payload, &*header].concat();

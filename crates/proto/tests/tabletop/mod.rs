@@ -1,7 +1,7 @@
-//! A few nodes on a table, joined by hand: what happens is told in words, one line a packet.
+//! A small simulated network of protocol nodes, which prints one line per packet and event.
 //!
-//! Every datagram takes [`WAY`]; the clock jumps to the next thing that is due. Nodes are letters, and so are the members of
-//! groups; a node reads what comes at once unless it is told not to.
+//! Every datagram takes [`LATENCY`]; the clock jumps to the next arrival or timeout. Nodes have letters as names. A node's application
+//! reads packets at once unless its reader is stopped.
 
 pub mod script;
 mod words;
@@ -16,25 +16,25 @@ use treecast_proto::{
 };
 use treecast_wire::{Header, Payload};
 
-/// How long a datagram is under way.
-const WAY: Nanoseconds = Nanoseconds::from_us(50);
+/// The latency of every datagram.
+const LATENCY: Nanoseconds = Nanoseconds::from_us(50);
 
 /// The longest payload of a packet.
 pub const PAYLOAD_BYTES: u64 = 512;
 
-/// Nodes and what is under way between them.
+/// Nodes, and the datagrams in flight between them.
 #[derive(Default)]
 pub struct Tabletop {
     now: Nanoseconds,
     nodes: BTreeMap<char, Node>,
-    /// Those that have crashed.
-    gone: Vec<Node>,
-    /// When and in which order datagrams arrive.
+    /// Nodes that have crashed.
+    crashed: Vec<Node>,
+    /// Datagrams by arrival time and order.
     in_flight: BTreeMap<(Nanoseconds, u64), Datagram>,
     sent: u64,
     losses: Vec<Loss>,
-    is_silent: bool,
-    told: String,
+    hides_packets: bool,
+    output: String,
 }
 
 /// A node with its memory and its reader.
@@ -43,10 +43,10 @@ struct Node {
     trace: Trace,
     slots: BTreeMap<u32, Vec<Vec<u8>>>,
     wake_at: Option<Nanoseconds>,
-    asleep_until: Nanoseconds,
+    suspended_until: Nanoseconds,
     is_reading: bool,
-    is_cut: bool,
-    /// By group, the number of the message that the root begins next.
+    is_partitioned: bool,
+    /// The number of the root's next message, by group.
     messages: BTreeMap<u32, u32>,
 }
 
@@ -60,12 +60,12 @@ struct Datagram {
 struct Loss {
     from: char,
     to: char,
-    /// What they begin with, in words.
-    what: String,
+    /// The beginning of their text.
+    prefix: String,
     times: u32,
 }
 
-/// A group as a script sets it up.
+/// The settings of a group in a script.
 pub struct Setting {
     pub group: u32,
     /// Each parent with its children, the root first.
@@ -74,17 +74,17 @@ pub struct Setting {
     pub start: u32,
     pub offload: Offload,
     pub admits: bool,
-    /// Whether members ask for their places from the beginning.
+    /// Whether members send a join at the start.
     pub sends_join: bool,
     pub bytes_per_s_max: Option<u64>,
 }
 
-/// Where a node is.
+/// The address of a node.
 pub fn address(node: char) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7_000))
 }
 
-/// Who is there.
+/// The name of the node with an address.
 pub fn name(address: SocketAddr) -> char {
     match address.ip() {
         std::net::IpAddr::V4(ip) => ip.octets()[3] as char,
@@ -96,9 +96,9 @@ const fn cookie(group: u32) -> Cookie {
     Cookie(0xc00c_1e00 + group as u64)
 }
 
-/// What the byte at that place of that message is.
-fn byte(message: u32, place: u64) -> u8 {
-    (message as u8).wrapping_mul(31).wrapping_add(place as u8)
+/// The byte of a message at an offset.
+fn byte(message: u32, offset: u64) -> u8 {
+    (message as u8).wrapping_mul(31).wrapping_add(offset as u8)
 }
 
 impl Node {
@@ -108,15 +108,15 @@ impl Node {
             trace: Trace::new(address(name), Settings::default()),
             slots: BTreeMap::new(),
             wake_at: None,
-            asleep_until: Nanoseconds::ZERO,
+            suspended_until: Nanoseconds::ZERO,
             is_reading: true,
-            is_cut: false,
+            is_partitioned: false,
             messages: BTreeMap::new(),
         }
     }
 
-    /// Does what a user asks for, with the payload of a packet that is queued.
-    fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
+    /// Handles a request of the user; `payload` is that of a packet that is queued.
+    fn request(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
         self.trace.request(now, &input, payload);
         self.protocol.handle(now, input).map_err(|refused: Refused| refused.to_string())
     }
@@ -128,39 +128,40 @@ impl Node {
 }
 
 impl Tabletop {
-    /// What has happened since this was asked last.
-    pub fn take_told(&mut self) -> String {
-        std::mem::take(&mut self.told)
+    /// The output since the last call.
+    pub fn take_output(&mut self) -> String {
+        std::mem::take(&mut self.output)
     }
 
-    /// Packets are told, or only what users of nodes see.
-    pub fn tell_packets(&mut self, does: bool) {
-        self.is_silent = !does;
+    /// Sets whether packets are printed, or only events.
+    pub fn print_packets(&mut self, prints: bool) {
+        self.hides_packets = !prints;
     }
 
-    fn tell(&mut self, line: &str) {
-        writeln!(self.told, "{:>8} us  {line}", self.now.0 / 1_000).expect("a string takes everything");
+    fn print(&mut self, line: &str) {
+        writeln!(self.output, "{:>8} us  {line}", self.now.0 / 1_000).expect("writing to a string succeeds");
     }
 
     fn node(&mut self, name: char) -> Result<&mut Node, String> {
         self.nodes.get_mut(&name).ok_or_else(|| format!("there is no node {name}"))
     }
 
-    /// Begins a group at all its members.
-    pub fn begin(&mut self, setting: &Setting) -> Result<(), String> {
+    /// Creates a group, and makes all its members join.
+    pub fn create_group(&mut self, setting: &Setting) -> Result<(), String> {
         let mut members: Vec<char> =
             setting.tree.iter().flat_map(|(parent, children)| [&[*parent], &children[..]].concat()).collect();
         members.sort_unstable();
         members.dedup();
         let number = |name: char| {
-            MemberId(members.iter().position(|&member| member == name).expect("it is a member") as u32)
+            MemberId(members.iter().position(|&member| member == name).expect("the name is that of a member")
+                as u32)
         };
         let mut children = vec![Vec::new(); members.len()];
         for (parent, names) in &setting.tree {
             children[number(*parent).0 as usize] = names.iter().map(|&child| number(child)).collect();
         }
         let root = setting.tree[0].0;
-        let lead = CreateGroup {
+        let create = CreateGroup {
             group: GroupId(setting.group),
             cookie: cookie(setting.group),
             root: number(root),
@@ -174,28 +175,28 @@ impl Tabletop {
             bytes_per_s_max: setting.bytes_per_s_max,
         };
         for &member in members.iter().filter(|&&member| member != root) {
-            self.follow(member, setting.group, root, setting.sends_join)?;
+            self.join(member, setting.group, root, setting.sends_join)?;
         }
         let node = self.nodes.entry(root).or_insert_with(|| Node::new(root));
         node.slots.insert(setting.group, vec![Vec::new(); setting.slots as usize]);
-        self.ask(root, Input::CreateGroup(Box::new(lead)))
+        self.request(root, Input::CreateGroup(Box::new(create)))
     }
 
-    /// Makes a node a member, once the root says where; one that the root does not know `asks`.
-    pub fn follow(&mut self, name: char, group: u32, root: char, sends_join: bool) -> Result<(), String> {
+    /// Makes a node join a group. A node that the root does not know sends a join.
+    pub fn join(&mut self, name: char, group: u32, root: char, sends_join: bool) -> Result<(), String> {
         self.nodes.entry(name).or_insert_with(|| Node::new(name));
         let (group, cookie) = (GroupId(group), cookie(group));
-        self.ask(name, Input::JoinGroup { group, cookie, root: address(root), sends_join })
+        self.request(name, Input::JoinGroup { group, cookie, root: address(root), sends_join })
     }
 
     /// A request of a node's user.
-    pub fn ask(&mut self, name: char, input: Input<'static>) -> Result<(), String> {
+    pub fn request(&mut self, name: char, input: Input<'static>) -> Result<(), String> {
         let now = self.now;
-        self.node(name)?.ask(now, input, &[])?;
+        self.node(name)?.request(now, input, &[])?;
         self.drain(name)
     }
 
-    /// The root queues a message of so many bytes, or only its first packet.
+    /// The root queues a message, or only its first packet.
     pub fn send(
         &mut self,
         root: char,
@@ -210,11 +211,11 @@ impl Tabletop {
         let mut offset = 0;
         loop {
             let length = PAYLOAD_BYTES.min(message_length - offset);
-            let bytes: Vec<u8> = (offset..offset + length).map(|place| byte(message, place)).collect();
+            let bytes: Vec<u8> = (offset..offset + length).map(|offset| byte(message, offset)).collect();
             let checksum = PayloadChecksum::of(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
-            let (_, next) = node.protocol.readable(id).ok_or("the group is not here")?;
-            node.ask(now, Input::Queue { group: id, piece }, &bytes)?;
+            let (_, next) = node.protocol.readable(id).ok_or("the node has no such group")?;
+            node.request(now, Input::Queue { group: id, piece }, &bytes)?;
             let slots = node.slots.get_mut(&group).ok_or("the group has no slots")?;
             let slot = next.0 as usize & (slots.len() - 1);
             slots[slot] = bytes;
@@ -227,51 +228,51 @@ impl Tabletop {
         self.drain(root)
     }
 
-    /// The reader of a node stops, or goes on.
+    /// The reader of a node stops or continues.
     pub fn read(&mut self, name: char, reads: bool) -> Result<(), String> {
         self.node(name)?.is_reading = reads;
         self.drain(name)
     }
 
-    /// A node is gone, with all it knew.
+    /// A node ends and loses its state.
     pub fn crash(&mut self, name: char) {
-        self.gone.extend(self.nodes.remove(&name));
+        self.crashed.extend(self.nodes.remove(&name));
     }
 
-    /// What was done to each node.
-    #[allow(dead_code, reason = "tests that share the table differ in what they want of it")]
+    /// The trace of each node.
+    #[allow(dead_code, reason = "not every test that includes this module uses it")]
     pub fn into_traces(self) -> impl Iterator<Item = Trace> {
-        self.gone.into_iter().chain(self.nodes.into_values()).map(|node| node.trace)
+        self.crashed.into_iter().chain(self.nodes.into_values()).map(|node| node.trace)
     }
 
-    /// A node does nothing for a while; what is sent to it waits.
-    pub fn sleep(&mut self, name: char, span: Nanoseconds) -> Result<(), String> {
+    /// A node is not scheduled for a time; datagrams to it wait.
+    pub fn suspend(&mut self, name: char, span: Nanoseconds) -> Result<(), String> {
         let until = self.now + span;
-        self.node(name)?.asleep_until = until;
+        self.node(name)?.suspended_until = until;
         Ok(())
     }
 
-    /// A node hears nothing of others nor they of it, or does again.
-    pub fn cut(&mut self, name: char, is_cut: bool) -> Result<(), String> {
-        self.node(name)?.is_cut = is_cut;
+    /// Begins or ends a partition: all datagrams from and to a node are lost.
+    pub fn partition(&mut self, name: char, is_partitioned: bool) -> Result<(), String> {
+        self.node(name)?.is_partitioned = is_partitioned;
         Ok(())
     }
 
-    /// The next datagrams between two nodes that begin with these words are lost.
-    pub fn lose(&mut self, from: char, to: char, what: &str, times: u32) {
-        self.losses.push(Loss { from, to, what: what.to_owned(), times });
+    /// The next datagrams between two nodes whose text begins with `prefix` are lost.
+    pub fn lose(&mut self, from: char, to: char, prefix: &str, times: u32) {
+        self.losses.push(Loss { from, to, prefix: prefix.to_owned(), times });
     }
 
-    /// A datagram that no node has sent.
-    pub fn forge(&mut self, from: char, to: char, header: &Header, payload: &[u8], is_spoilt: bool) {
+    /// Sends a forged datagram.
+    pub fn forge(&mut self, from: char, to: char, header: &Header, payload: &[u8], is_corrupt: bool) {
         let mut bytes = [&header.write(Payload::new(payload).checksum())[..], payload].concat();
-        if is_spoilt {
+        if is_corrupt {
             bytes[63] ^= 1;
         }
-        self.put(from, to, bytes);
+        self.send_datagram(from, to, bytes);
     }
 
-    /// What a forged packet of group 1 says about itself.
+    /// The header of a forged packet of group 1.
     pub fn header(&self, sender: u32, sequence: u32, body: treecast_wire::Body) -> Header {
         Header {
             group: GroupId(1),
@@ -284,16 +285,14 @@ impl Tabletop {
         }
     }
 
-    /// How things stand at a node.
+    /// The sequence numbers and counters of a node.
     pub fn state(&mut self, name: char, group: u32) -> Result<String, String> {
         let protocol = &self.node(name)?.protocol;
         let id = GroupId(group);
         let mut lines = Vec::new();
         if let (Some((from, end)), Some(stable)) = (protocol.readable(id), protocol.stable(id)) {
-            lines.push(format!(
-                "{name}: to be read from {from} to before {end}, stable before {stable}, room for {}",
-                protocol.room(id)
-            ));
+            lines
+                .push(format!("{name}: readable {from}..{end}, stable {stable}, room {}", protocol.room(id)));
         }
         let counted = protocol.counters(id).into_iter().flat_map(treecast_proto::GroupCounters::values);
         let counted: Vec<String> = counted
@@ -317,7 +316,7 @@ impl Tabletop {
             };
             self.now = self.now.max(next);
             if arrival == Some(next) {
-                let (_, datagram) = self.in_flight.pop_first().expect("one arrives");
+                let (_, datagram) = self.in_flight.pop_first().expect("a datagram is in flight");
                 self.arrive(datagram)?;
             } else if let Some((_, name)) = wake {
                 self.wake(name)?;
@@ -330,9 +329,9 @@ impl Tabletop {
     fn arrive(&mut self, datagram: Datagram) -> Result<(), String> {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(&datagram.to) else { return Ok(()) };
-        if now < node.asleep_until {
+        if now < node.suspended_until {
             self.sent += 1;
-            self.in_flight.insert((node.asleep_until, self.sent), datagram);
+            self.in_flight.insert((node.suspended_until, self.sent), datagram);
             return Ok(());
         }
         node.datagram(now, address(datagram.from), &datagram.bytes)?;
@@ -345,16 +344,16 @@ impl Tabletop {
     fn wake(&mut self, name: char) -> Result<(), String> {
         let now = self.now;
         let node = self.node(name)?;
-        if now < node.asleep_until {
-            node.wake_at = Some(node.asleep_until);
+        if now < node.suspended_until {
+            node.wake_at = Some(node.suspended_until);
             return Ok(());
         }
         node.wake_at = None;
-        node.ask(now, Input::Timeout, &[])?;
+        node.request(now, Input::Timeout, &[])?;
         self.drain(name)
     }
 
-    /// Lets a node say what it has to say, and its reader read.
+    /// Carries out all outputs of a node, and lets its reader read.
     fn drain(&mut self, name: char) -> Result<(), String> {
         let now = self.now;
         loop {
@@ -366,11 +365,11 @@ impl Tabletop {
                 }
             };
             if timeout.is_some_and(|at| at <= now) {
-                return Err(format!("{name} waits for a time that has passed"));
+                return Err(format!("{name} returns a timeout that has passed"));
             }
             if !self.read_one(name)? {
-                let asleep_until = self.node(name)?.asleep_until;
-                self.node(name)?.wake_at = timeout.map(|at| at.max(now).max(asleep_until));
+                let suspended_until = self.node(name)?.suspended_until;
+                self.node(name)?.wake_at = timeout.map(|at| at.max(now).max(suspended_until));
                 return Ok(());
             }
         }
@@ -388,7 +387,7 @@ impl Tabletop {
                 if let Event::Placed { group, slots, .. } = event {
                     self.node(name)?.slots.insert(group.0, vec![Vec::new(); slots as usize]);
                 }
-                self.tell(&format!("{name}       {}", words::event(&event)));
+                self.print(&format!("{name}       {}", words::event(&event)));
             }
             Output::Transmit(transmit) => self.transmit(name, transmit)?,
             Output::Timeout(_) => {}
@@ -406,28 +405,29 @@ impl Tabletop {
                 bytes.extend(&slots[slot as usize][..length as usize]);
             }
         }
-        self.put(from, name(to), bytes);
+        self.send_datagram(from, name(to), bytes);
         Ok(())
     }
 
-    /// Puts a datagram on the wire, if nothing is the matter with it.
-    fn put(&mut self, from: char, to: char, bytes: Vec<u8>) {
+    /// Puts a datagram on the wire, unless it is to be lost.
+    fn send_datagram(&mut self, from: char, to: char, bytes: Vec<u8>) {
         let meaning = words::datagram(&bytes);
-        let is_cut = [from, to].iter().any(|name| self.nodes.get(name).is_some_and(|node| node.is_cut));
+        let is_partitioned =
+            [from, to].iter().any(|name| self.nodes.get(name).is_some_and(|node| node.is_partitioned));
         let loss = self.losses.iter_mut().find(|loss| {
-            (loss.from, loss.to) == (from, to) && loss.times > 0 && meaning.starts_with(&loss.what)
+            (loss.from, loss.to) == (from, to) && loss.times > 0 && meaning.starts_with(&loss.prefix)
         });
-        let is_lost = loss.map(|loss| loss.times -= 1).is_some() || is_cut;
-        if !self.is_silent {
-            self.tell(&format!("{from} -> {to}  {meaning}{}", if is_lost { "   (lost)" } else { "" }));
+        let is_lost = loss.map(|loss| loss.times -= 1).is_some() || is_partitioned;
+        if !self.hides_packets {
+            self.print(&format!("{from} -> {to}  {meaning}{}", if is_lost { "   (lost)" } else { "" }));
         }
         if !is_lost {
             self.sent += 1;
-            self.in_flight.insert((self.now + WAY, self.sent), Datagram { from, to, bytes });
+            self.in_flight.insert((self.now + LATENCY, self.sent), Datagram { from, to, bytes });
         }
     }
 
-    /// A reader reads a packet, if it reads and one is there, and makes sure of its bytes.
+    /// Reads and checks the next packet, if there is one and the reader is not stopped.
     fn read_one(&mut self, name: char) -> Result<bool, String> {
         let now = self.now;
         let node = self.node(name)?;
@@ -437,18 +437,18 @@ impl Tabletop {
             if packet == end {
                 continue;
             }
-            let piece = *node.protocol.piece(group, packet).ok_or("a packet to be read is not there")?;
+            let piece = *node.protocol.piece(group, packet).ok_or("a readable packet has no piece")?;
             let slots = &node.slots[&group.0];
             let bytes = &slots[packet.0 as usize & (slots.len() - 1)];
             let is_right =
-                bytes.iter().zip(piece.offset..).all(|(&found, place)| found == byte(piece.message, place));
+                bytes.iter().zip(piece.offset..).all(|(&found, offset)| found == byte(piece.message, offset));
             if bytes.len() != piece.length as usize || !is_right {
-                return Err(format!("{name} reads other bytes of message {}", piece.message));
+                return Err(format!("{name} reads wrong bytes of message {}", piece.message));
             }
-            node.ask(now, Input::Consumed { group, upto: packet + 1 }, &[])?;
+            node.request(now, Input::Consumed { group, upto: packet + 1 }, &[])?;
             if piece.is_last() {
                 let (message, length) = (piece.message, piece.message_length);
-                self.tell(&format!("{name}       has read message {message}: {length} bytes"));
+                self.print(&format!("{name}       has read message {message}: {length} bytes"));
             }
             return Ok(true);
         }

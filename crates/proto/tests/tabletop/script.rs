@@ -1,4 +1,4 @@
-//! Scripts: what is done to nodes on a table, in words.
+//! Scripts: commands to the nodes of a tabletop.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use treecast_wire::{Acknowledgment, Body, Control, Data};
 
 use super::{Setting, Tabletop};
 
-/// Runs a script, and makes sure that what happens is what it tells; what is left on the table.
+/// Runs a script, compares its output with the expected one, and returns the tabletop.
 pub fn run(path: &std::path::Path) -> Tabletop {
     let mut script = Script::default();
-    goldenscript::run(&mut script, path).expect("what happens is what the script tells");
+    goldenscript::run(&mut script, path).expect("the output is the one in the script");
     script.table
 }
 
@@ -21,10 +21,10 @@ struct Script {
     table: Tabletop,
 }
 
-/// What a script may do. Nodes are capital letters; where no group is given it is group 1.
+/// The commands of scripts. Nodes are capital letters; the default group is 1.
 #[derive(goldenscript::Command)]
 enum Command {
-    /// `group A=BC B=D slots=64`: begins a group. Each parent with its children, the root first.
+    /// `group A=BC B=D slots=64`: creates a group. Each parent with its children, the root first.
     Group {
         #[arg(key)]
         slots: Option<u32>,
@@ -33,52 +33,52 @@ enum Command {
         start: Option<u32>,
         #[arg(key)]
         offload: Option<String>,
-        /// Whether hosts that ask later become members.
+        /// Whether the group admits late joiners.
         #[arg(key)]
         admits: Option<bool>,
-        /// Whether members ask for their places from the beginning.
+        /// Whether members send a join at the start.
         #[arg(key)]
         sends_join: Option<bool>,
-        /// Bytes a second.
+        /// The greatest rate in bytes/s.
         #[arg(key)]
         rate: Option<u64>,
         #[arg(key)]
         group: Option<u32>,
         families: Vec<(char, String)>,
     },
-    /// `send A 1200`: the root queues a message of so many bytes; a packet carries 512.
+    /// `send A 1200`: the root queues a message of 1200 bytes; a packet carries up to 512.
     Send {
         root: char,
         bytes: u64,
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `begin A 1200`: the root queues the first packet of a message of so many bytes, and no more.
+    /// `begin A 1200`: the root queues only the first packet of a message of 1200 bytes.
     Begin { root: char, bytes: u64 },
-    /// `close A`: the root has sent everything.
+    /// `close A`: the root closes the group.
     Close {
         root: char,
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `abort A`: a node gives the group up.
+    /// `abort A`: a node aborts the group.
     Abort { node: char },
-    /// `leave C`: a member asks to leave.
+    /// `leave C`: a member leaves.
     Leave {
         node: char,
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `forward B 3`: the application at B sends packets before 3 on, to all children or to one: `forward B 3 child=C`.
+    /// `forward B 3`: the application at B forwards packets before 3, to all children or to one: `forward B 3 child=C`.
     Forward {
         node: char,
         upto: u32,
         #[arg(key)]
         child: Option<char>,
     },
-    /// `run 1ms`: time passes. `run 1ms quietly`: only what users see is told.
+    /// `run 1ms`: time passes. `run 1ms quietly`: prints no packets, only events.
     Run { span: Span, how: Option<String> },
-    /// `lose A B "data 3"`: the next datagram from A to B that begins with these words is lost; `times=9`: so many.
+    /// `lose A B "data 3"`: the next datagram from A to B whose text begins with this is lost; `times=9`: the next nine are.
     Lose {
         from: char,
         to: char,
@@ -86,63 +86,63 @@ enum Command {
         #[arg(key)]
         times: Option<u32>,
     },
-    /// `cut B`: a node hears nothing and is not heard.
-    Cut { node: char },
-    /// `mend B`: it does again.
-    Mend { node: char },
-    /// `stop C`: a reader stops.
+    /// `partition B`: all datagrams from and to a node are lost.
+    Partition { node: char },
+    /// `heal B`: ends the partition.
+    Heal { node: char },
+    /// `stop C`: the reader of a node stops.
     Stop { node: char },
-    /// `read C`: it goes on.
+    /// `read C`: the reader continues.
     Read { node: char },
-    /// `sleep B 2s`: a node does nothing for a while; what is sent to it waits.
-    Sleep { node: char, span: Span },
-    /// `crash B`: a node is gone with all it knew.
+    /// `suspend B 2s`: a node is not scheduled for a time; datagrams to it wait.
+    Suspend { node: char, span: Span },
+    /// `crash B`: a node ends and loses its state.
     Crash { node: char },
-    /// `follow B A`: a node that was started again waits to be told its place by the root A.
-    Follow { node: char, root: char },
-    /// `join D A`: a host asks the root A to be a member.
+    /// `restart B A`: a crashed node runs again, and waits for its table from the root A.
+    Restart { node: char, root: char },
+    /// `join D A`: a node sends a join to the root A.
     Join {
         node: char,
         root: char,
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `forge B C data=7`: a datagram from the address of B that no node has sent.
+    /// `forge B C data=7`: a forged datagram with the source address of B.
     Forge {
         from: char,
         to: char,
-        /// Data with this number.
+        /// Data with this sequence number.
         #[arg(key)]
         data: Option<u32>,
-        /// Of so many bytes.
+        /// The length of the data in bytes.
         #[arg(key)]
         length: Option<u32>,
-        /// A probe that says this is next.
+        /// A probe with this next sequence number.
         #[arg(key)]
         probe: Option<u32>,
-        /// An acknowledgment of all before this number.
+        /// An acknowledgment with this next sequence number.
         #[arg(key)]
         ack: Option<u32>,
         #[arg(key)]
         stable: Option<u32>,
         #[arg(key)]
         window: Option<u32>,
-        /// A control message: `taken`, `join`, `leave`, or a number: that member is silent.
+        /// A control message: `table_ack`, `join`, `leave`, or the number of a suspected member.
         #[arg(key)]
         control: Option<String>,
-        /// The number of the member that it says it is from.
+        /// The sender's member number.
         #[arg(key)]
         sender: Option<u32>,
         #[arg(key)]
         epoch: Option<u32>,
-        /// When it says it was sent, in microseconds; now.
+        /// Its timestamp in microseconds; the default is now.
         #[arg(key)]
         at: Option<u64>,
         /// `cookie`, `checksum` or `length`.
         #[arg(key)]
         wrong: Option<String>,
     },
-    /// `state B`: how far a node is, and what it has counted.
+    /// `state B`: prints sequence numbers and counters of a node.
     State {
         node: char,
         #[arg(key)]
@@ -155,19 +155,19 @@ impl Runner for Script {
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
         let state = self.table.act(command)?;
-        Ok(self.table.take_told() + &state)
+        Ok(self.table.take_output() + &state)
     }
 }
 
 impl Tabletop {
-    /// Does what a script says; answers what it asks for.
+    /// Executes a command, and returns the state that it requests.
     fn act(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
         const GROUP: GroupId = GroupId(1);
         match command {
             Command::Group { families, slots, start, offload, admits, sends_join, rate, group } => {
                 let offload = offload.as_deref().unwrap_or("nic");
                 let named = Offload::NAMES.into_iter().find(|(name, _)| *name == offload);
-                self.begin(&Setting {
+                self.create_group(&Setting {
                     group: group.unwrap_or(1),
                     tree: families.iter().map(|(parent, names)| (*parent, names.chars().collect())).collect(),
                     slots: slots.unwrap_or(64),
@@ -181,31 +181,31 @@ impl Tabletop {
             Command::Send { root, bytes, group } => self.send(*root, group.unwrap_or(1), *bytes, true)?,
             Command::Begin { root, bytes } => self.send(*root, 1, *bytes, false)?,
             Command::Close { root, group } => {
-                self.ask(*root, Input::Close { group: group.map_or(GROUP, GroupId) })?;
+                self.request(*root, Input::Close { group: group.map_or(GROUP, GroupId) })?;
             }
-            Command::Abort { node } => self.ask(*node, Input::Abort { group: GROUP })?,
+            Command::Abort { node } => self.request(*node, Input::Abort { group: GROUP })?,
             Command::Leave { node, group } => {
-                self.ask(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;
+                self.request(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;
             }
             Command::Forward { node, upto, child } => {
-                // Where it is used, all letters from A on are members.
+                // Scripts with `forward` use all letters from A on as members.
                 let child = child.map(|child| MemberId(u32::from(child) - u32::from('A')));
-                self.ask(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child })?;
+                self.request(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child })?;
             }
             Command::Run { span, how } => {
-                self.tell_packets(how.as_deref() != Some("quietly"));
+                self.print_packets(how.as_deref() != Some("quietly"));
                 self.run(span.0)?;
-                self.tell_packets(true);
+                self.print_packets(true);
             }
             Command::Lose { from, to, words, times } => self.lose(*from, *to, words, times.unwrap_or(1)),
-            Command::Cut { node } => self.cut(*node, true)?,
-            Command::Mend { node } => self.cut(*node, false)?,
+            Command::Partition { node } => self.partition(*node, true)?,
+            Command::Heal { node } => self.partition(*node, false)?,
             Command::Stop { node } => self.read(*node, false)?,
             Command::Read { node } => self.read(*node, true)?,
-            Command::Sleep { node, span } => self.sleep(*node, span.0)?,
+            Command::Suspend { node, span } => self.suspend(*node, span.0)?,
             Command::Crash { node } => self.crash(*node),
-            Command::Follow { node, root } => self.follow(*node, 1, *root, false)?,
-            Command::Join { node, root, group } => self.follow(*node, group.unwrap_or(1), *root, true)?,
+            Command::Restart { node, root } => self.join(*node, 1, *root, false)?,
+            Command::Join { node, root, group } => self.join(*node, group.unwrap_or(1), *root, true)?,
             Command::Forge { .. } => self.act_forge(command)?,
             Command::State { node, group } => return Ok(self.state(*node, group.unwrap_or(1))?),
         }
@@ -245,7 +245,7 @@ impl Tabletop {
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {
-                    "taken" => Control::TableAck,
+                    "table_ack" => Control::TableAck,
                     "join" => Control::Join,
                     "leave" => Control::Leave,
                     member => Control::Suspect(MemberId(member.parse()?)),
@@ -279,6 +279,6 @@ impl FromStr for Span {
             let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
             Some(Self(Nanoseconds::from_us(number * us)))
         });
-        span.ok_or_else(|| format!("a span is written 20us, 1ms or 2s, and not {text}"))
+        span.ok_or_else(|| format!("invalid span {text}: expected 20us, 1ms or 2s"))
     }
 }

@@ -1,26 +1,26 @@
-//! Packets and events in words.
+//! Packets and events as text.
 
 use treecast_proto::{Event, Offload, Sequence};
 use treecast_wire::{Acknowledgment, Body, Control, Data, Header, Neighbour, Role, View};
 
-/// What a datagram says.
+/// A datagram as text.
 pub fn datagram(bytes: &[u8]) -> String {
     let packet = match View::new(bytes).and_then(View::check) {
         Ok(packet) => packet,
-        Err(malformed) => return format!("no packet: {malformed}"),
+        Err(malformed) => return format!("malformed: {malformed}"),
     };
     let Header { group, epoch, sequence, body, .. } = packet.header;
     let meaning = match body {
         Body::Data(data) => data_of(sequence, &data),
-        Body::Acknowledgment(acknowledgment) => acknowledged(sequence, acknowledgment),
+        Body::Acknowledgment(acknowledgment) => format!("ACK: {}", state(sequence, acknowledgment)),
         Body::Nak(acknowledgment, missing) => {
             let missing: Vec<String> = missing.numbers().map(|packet| packet.to_string()).collect();
-            format!("misses {}; {}", missing.join(" "), acknowledged(sequence, acknowledgment))
+            format!("NAK: missing {}; {}", missing.join(" "), state(sequence, acknowledgment))
         }
-        Body::Probe => format!("probe: {sequence} is next"),
+        Body::Probe => format!("probe: next {sequence}"),
         Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
             Ok(meaning) => control(epoch, &meaning),
-            Err(malformed) => format!("no control message: {malformed}"),
+            Err(malformed) => format!("malformed control message: {malformed}"),
         },
     };
     if group.0 == 1 { meaning } else { format!("{meaning}   [group {group}]") }
@@ -28,20 +28,20 @@ pub fn datagram(bytes: &[u8]) -> String {
 
 fn data_of(sequence: Sequence, data: &Data) -> String {
     let Data { message, offset, length, message_length, ack_requested, retransmitted, close } = *data;
-    let what = if close {
-        "the group is closed".to_owned()
+    let content = if close {
+        "close".to_owned()
     } else {
         let end = offset + u64::from(length);
         format!("message {message}, bytes {offset} to {end} of {message_length}")
     };
     let flags = [(retransmitted, ", retransmitted"), (ack_requested, ", ack requested")];
     let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, text)| text).collect();
-    format!("data {sequence}: {what}{flags}")
+    format!("data {sequence}: {content}{flags}")
 }
 
-fn acknowledged(next: Sequence, acknowledgment: Acknowledgment) -> String {
+fn state(next: Sequence, acknowledgment: Acknowledgment) -> String {
     let Acknowledgment { stable, receive_window } = acknowledgment;
-    format!("has all before {next}, its subtree before {stable}, slots for {receive_window} more")
+    format!("next {next}, stable {stable}, receive window {receive_window}")
 }
 
 fn control(epoch: u32, control: &Control) -> String {
@@ -56,35 +56,35 @@ fn control(epoch: u32, control: &Control) -> String {
             let (member, start) = (table.member, table.start);
             let (parent, children) = (all(Role::Parent), all(Role::Child));
             format!(
-                "table of epoch {epoch}: member {member}, from packet {start}, parent {parent}, children {children}"
+                "table of epoch {epoch}: member {member}, start {start}, parent {parent}, children {children}"
             )
         }
-        Control::TableAck => format!("has taken its place of epoch {epoch}"),
-        Control::Suspect(member) => format!("member {member} is silent"),
-        Control::StateLost(member) => format!("member {member} has forgotten what it had"),
-        Control::Join => "asks to join".to_owned(),
-        Control::Leave => "asks to leave".to_owned(),
+        Control::TableAck => format!("table acknowledgment of epoch {epoch}"),
+        Control::Suspect(member) => format!("suspects member {member}"),
+        Control::StateLost(member) => format!("member {member} has lost its state"),
+        Control::Join => "join".to_owned(),
+        Control::Leave => "leave".to_owned(),
         Control::Evicted(why) => format!("evicted: {why:?}"),
     }
 }
 
-/// What has happened at a node.
+/// An event of a node as text.
 pub fn event(event: &Event) -> String {
     match event {
         Event::Placed { group, member, start, slots, offload, .. } => {
             let (offload, _) =
-                Offload::NAMES.iter().find(|(_, named)| named == offload).expect("each has a name");
+                Offload::NAMES.iter().find(|(_, named)| named == offload).expect("every offload has a name");
             format!(
-                "has its place in group {group}: member {member}, {slots} slots, from packet {start}, offload {offload}"
+                "is placed in group {group}: member {member}, {slots} slots, start {start}, offload {offload}"
             )
         }
-        Event::Ready { group } => format!("is told that group {group} is ready"),
+        Event::Ready { group } => format!("group {group} is ready"),
         Event::Joined { group, member, start } => {
-            format!("is told that member {member} has joined group {group} from packet {start}")
+            format!("member {member} has joined group {group}, start {start}")
         }
         Event::MemberLost { group, member, loss } => {
-            format!("is told that group {group} has lost member {member}: {loss}")
+            format!("group {group} has lost member {member}: {loss}")
         }
-        Event::Ended { group, ending } => format!("is told that group {group} has ended: {ending}"),
+        Event::Ended { group, ending } => format!("group {group} has ended: {ending}"),
     }
 }

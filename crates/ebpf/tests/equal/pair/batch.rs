@@ -1,12 +1,13 @@
-//! Batches: packets of one length, but for the last, that pass the system as one. The program takes all of them, or none.
+//! GSO batches: segments of equal length, except the final one, that pass the kernel as one packet. The program handles all segments of
+//! a batch, or none.
 //!
-//! The reference is given the same packets one after the other, at one time, and is asked what it has to say when it has all of
-//! them. What the program does with a batch that it takes is the same, by design: there is one answer to the parent, with the time
-//! of the last packet that asks; and of a root's packets the last one alone asks since it ends what there is to send. On their way
-//! out copies are cut apart by the system.
+//! The reference gets the same packets back to back, at one time, and its outputs are polled after the final one. The program's result
+//! for a batch that it handles is the same by design: there is one acknowledgment to the parent, with the timestamp of the last packet
+//! that requests one; of a root's packets only the final one requests an acknowledgment, since it ends the data to be sent. The kernel
+//! segments the copies on egress.
 //!
-//! A batch is taken if every packet is in the ordinary and every child may be sent all of them; which batches are, is foretold here
-//! and compared. Of any other nothing has changed, and user space handles its packets one by one.
+//! The program handles a batch if every packet is the next one in order and the windows of every child admit all of them. The test
+//! predicts and compares which batches are handled. Any other batch changes nothing, and the slow path handles its packets one by one.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -17,76 +18,76 @@ use treecast_wire::{Body, View};
 use super::super::frame::{self, Style};
 use super::super::lab::Verdict;
 use super::compare::equal;
-use super::{Pair, ours, source, text, write};
+use super::{Pair, source_datagram, text, udp_frames, write};
 
-/// How long to wait for an answer before one has come, as in proto's `RoundTrip`.
+/// The RTO before the first measurement, as in proto's `Rtt`.
 const INITIAL_RTO: Nanoseconds = Nanoseconds::from_ms(10);
 
 impl Pair<'_> {
-    /// Packets come as one.
+    /// Receives a batch.
     pub fn batch(&mut self, now: Nanoseconds, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<(), String> {
-        self.begin(now, false)?;
+        self.advance(now, false)?;
         let group = |bytes: &[u8]| View::new(bytes).ok().map(|view| view.group());
-        let of_whom: Vec<Option<GroupId>> = datagrams
+        let groups: Vec<Option<GroupId>> = datagrams
             .iter()
             .map(|bytes| group(bytes).filter(|group| self.groups.contains_key(group)))
             .collect();
-        let first = of_whom[0];
+        let first = groups[0];
         let state = first.and_then(|group| self.state(group));
-        for &group in of_whom.iter().flatten() {
-            self.read(now, group);
+        for &group in groups.iter().flatten() {
+            self.sync_consumed(now, group);
         }
-        let is_ordinary = state.is_some_and(|state| self.is_ordinary(now, &state, from, datagrams));
+        let is_fast_path = state.is_some_and(|state| self.is_fast_path(now, &state, from, datagrams));
         for bytes in datagrams {
             self.handle(now, from, bytes)?;
         }
 
         if let Some(posted) = first.and_then(|group| self.groups.get(&group)) {
-            posted.kernel.memory().is_waiting().store(self.manner.sleeps.into(), Ordering::Release);
+            posted.kernel.memory().is_waiting().store(self.behaviour.sleeps.into(), Ordering::Release);
         }
-        let style = Style { has_checksum: true, ..self.manner.style };
+        let style = Style { has_checksum: true, ..self.behaviour.style };
         let frame = frame::build(from, self.address, &datagrams.concat(), style);
         let verdict = self.lab.receive_batch(&frame, datagrams[0].len()).map_err(text)?;
         let sent = self.lab.frames();
-        equal("whether a batch is taken", &is_ordinary, &(verdict != Verdict::Passed))?;
+        equal("whether a batch is handled", &is_fast_path, &(verdict != Verdict::Passed))?;
         let segments = datagrams.len() as u64;
-        self.count(segments, is_ordinary);
-        self.tally.came += segments;
-        if is_ordinary {
-            self.tally.taken += segments;
+        self.count_batch(segments, is_fast_path);
+        self.counts.received += segments;
+        if is_fast_path {
+            self.counts.handled += segments;
             equal(
-                "whether somebody is woken",
+                "whether a reader is woken",
                 &self.wakes(first, datagrams),
-                &matches!(verdict, Verdict::Waking(_)),
+                &matches!(verdict, Verdict::WakeDatagram(_)),
             )?;
         } else {
-            if !ours(&sent).is_empty() {
-                return Err("what is passed up was sent on all the same".into());
+            if !udp_frames(&sent).is_empty() {
+                return Err("a batch that was passed up was forwarded as well".into());
             }
-            // What the application has read is looked at once, as by the program.
-            for group in of_whom.into_iter().flatten() {
-                self.take(now, group);
+            // The application's page is read once per batch, as the program does.
+            for group in groups.into_iter().flatten() {
+                self.reclaim(now, group);
             }
             for bytes in datagrams {
                 self.user_handle(now, from, bytes)?;
             }
         }
-        if let Verdict::Waking(waking) = verdict {
-            self.tally.woken += 1;
-            self.check_waking(style, from, &datagrams[0], &waking)?;
+        if let Verdict::WakeDatagram(waking) = verdict {
+            self.counts.wakeups += 1;
+            self.check_wake_datagram(style, from, &datagrams[0], &waking)?;
         }
         while self.lab.program.take_wakeup().is_some() {}
         self.settle(now, sent)
     }
 
-    /// The root's application has packets, and gives as many as there is room for to the program as one.
+    /// The root's application sends as many packets as there is room for in one batch.
     pub fn queue_batch(
         &mut self,
         now: Nanoseconds,
         group: GroupId,
         packets: &[(Piece, Vec<u8>)],
     ) -> Result<(), String> {
-        self.begin(now, false)?;
+        self.advance(now, false)?;
         let Some((_, first)) = self.reference.readable(group) else { return Ok(()) };
         let room = self.reference.room(group) as usize;
         let packets = &packets[..packets.len().min(room)];
@@ -95,7 +96,8 @@ impl Pair<'_> {
         }
         let state = self.state(group);
         let is_queued = queue_all(&mut self.reference.clone(), now, group, packets).is_ok();
-        let is_ordinary = is_queued && state.is_some_and(|state| may_be_sent_all(&state, now, packets.len()));
+        let is_fast_path =
+            is_queued && state.is_some_and(|state| may_be_sent_all(&state, now, packets.len()));
         let expected = queue_all(&mut self.reference, now, group, packets);
         let memory = self.groups[&group].kernel.memory().clone();
         let mut datagrams = Vec::new();
@@ -106,7 +108,7 @@ impl Pair<'_> {
             slots[index].clone_from(payload);
             write(&memory, packet, payload);
             memory.describe(packet, piece, now);
-            datagrams.push(source(group, packet, piece, payload));
+            datagrams.push(source_datagram(group, packet, piece, payload));
         }
         let is_handed_off = self.groups[&group].kernel.is_handed_off();
         if is_handed_off {
@@ -114,49 +116,49 @@ impl Pair<'_> {
             self.lab.send_batch(&frame, datagrams[0].len()).map_err(text)?;
         }
         let sent = self.lab.frames();
-        let taken = Sequence(memory.forwarded().load(Ordering::Acquire));
+        let forwarded = Sequence(memory.forwarded().load(Ordering::Acquire));
         let end = first + packets.len() as u32;
-        if is_handed_off && taken != first && taken != end {
-            return Err(format!("of packets {first} to {end} those before {taken} were taken"));
+        if is_handed_off && forwarded != first && forwarded != end {
+            return Err(format!("of packets {first} to {end} only those before {forwarded} were forwarded"));
         }
-        equal("whether a batch is taken", &is_ordinary, &(is_handed_off && taken == end))?;
+        equal("whether a batch is handled", &is_fast_path, &(is_handed_off && forwarded == end))?;
         let segments = packets.len() as u64;
-        self.count(segments, is_ordinary);
-        self.tally.queued += segments;
-        let found = if is_ordinary {
-            self.tally.sent_on += segments;
+        self.count_batch(segments, is_fast_path);
+        self.counts.queued += segments;
+        let found = if is_fast_path {
+            self.counts.forwarded += segments;
             Ok(())
         } else {
-            if !ours(&sent).is_empty() {
-                return Err("what is not taken was sent all the same".into());
+            if !udp_frames(&sent).is_empty() {
+                return Err("a batch that was not handled was sent nevertheless".into());
             }
-            self.take(now, group);
+            self.reclaim(now, group);
             queue_all(&mut self.subject, now, group, packets)
         };
         equal("the answer to a batch", &expected, &found)?;
         self.settle(now, sent)
     }
 
-    const fn count(&mut self, segments: u64, is_taken: bool) {
+    const fn count_batch(&mut self, segments: u64, is_handled: bool) {
         if segments > 1 {
-            self.tally.batches += 1;
-            self.tally.segments += segments;
-            if is_taken {
-                self.tally.batches_taken += 1;
-                self.tally.segments_taken += segments;
+            self.counts.batches += 1;
+            self.counts.segments += segments;
+            if is_handled {
+                self.counts.batches_handled += 1;
+                self.counts.segments_handled += segments;
             }
         }
     }
 
-    /// What the program has of a group, if it has it.
+    /// The state of a group that is handed off to the program.
     fn state(&self, group: GroupId) -> Option<HandOff> {
         let posted = self.groups.get(&group).filter(|posted| posted.kernel.is_handed_off())?;
         let mut state = posted.state.clone();
         self.reference.clone().hand_off(group, &mut state, |_| true).then_some(state)
     }
 
-    /// Whether every packet is the next one of the parent, and every child may be sent all of them.
-    fn is_ordinary(
+    /// Whether every packet is the next one from the parent, and all of them may be sent to every child.
+    fn is_fast_path(
         &self,
         now: Nanoseconds,
         state: &HandOff,
@@ -178,7 +180,7 @@ impl Pair<'_> {
         datagrams.iter().all(is_next) && may_be_sent_all(state, now, datagrams.len())
     }
 
-    /// Whether a sleeping application is woken by a batch that is taken: by what ends a message, or since it has to make room.
+    /// Whether a batch that is handled wakes a sleeping application: it ends a message, or a quarter of the slots is to be read.
     fn wakes(&self, group: Option<GroupId>, datagrams: &[Vec<u8>]) -> bool {
         let ends = |bytes: &Vec<u8>| {
             let body = View::new(bytes).and_then(View::check).map(|packet| packet.header.body);
@@ -188,11 +190,11 @@ impl Pair<'_> {
             let (from, next) = self.reference.readable(group).unwrap_or((Sequence(0), Sequence(0)));
             next.distance_from(from) as usize >= self.slots[&group].len() / 4
         });
-        self.manner.sleeps && (is_full || datagrams.iter().any(ends))
+        self.behaviour.sleeps && (is_full || datagrams.iter().any(ends))
     }
 }
 
-/// Queues what a root's application has written, up to what is refused.
+/// Queues the packets of a root's application, up to the first that is refused.
 fn queue_all(
     protocol: &mut Protocol,
     now: Nanoseconds,
@@ -202,7 +204,7 @@ fn queue_all(
     packets.iter().try_for_each(|(piece, _)| protocol.handle(now, Input::Queue { group, piece: *piece }))
 }
 
-/// Whether windows and slots let so many packets go to every child at once, and no child is to be looked after first.
+/// Whether the windows of every child admit this number of packets at once, and no timer of a child has expired.
 fn may_be_sent_all(state: &HandOff, now: Nanoseconds, packets: usize) -> bool {
     let may_be_sent = |child: &ChildState| {
         let in_flight = child.sent.distance_from(child.acked) as usize;
@@ -213,7 +215,7 @@ fn may_be_sent_all(state: &HandOff, now: Nanoseconds, packets: usize) -> bool {
     state.children.iter().all(|child| may_be_sent(&child.state))
 }
 
-/// When a child is to be looked after, as in proto's `Child`.
+/// When the timer of a child expires, as in proto's `Child`.
 fn deadline(state: &HandOff, child: &ChildState) -> Nanoseconds {
     let rtt = &child.rtt;
     let measured = state.min_rto.max(Nanoseconds(rtt.smoothed.0 + 4 * rtt.variation.0));

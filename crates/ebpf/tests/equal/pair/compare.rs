@@ -1,4 +1,4 @@
-//! What is compared: frames down to Ethernet, and how far both nodes have come.
+//! Comparison of both nodes: their frames, down to Ethernet, and their states.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,35 +8,35 @@ use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
 use treecast_wire::HEADER_BYTES;
 
 use super::super::frame::{self, Style};
-use super::{Pair, Posted, Sent, describe, ours, payload_of};
+use super::{Pair, Posted, Sent, describe, payload_of, udp_frames};
 
-/// What is below the payload, of IPv6.
+/// The length of all headers below the payload, with IPv6.
 const HEADERS_BYTES: usize = 62 + HEADER_BYTES;
 
 impl Pair<'_> {
-    /// Every frame is right below our header.
+    /// Checks the headers below ours in every frame.
     pub(super) fn check_frames(&self, frames: &[Vec<u8>]) -> Result<Sent, String> {
         let mut sent = Sent::new();
         let mut numbers: BTreeMap<SocketAddr, u16> = BTreeMap::new();
-        for frame in ours(frames) {
+        for frame in udp_frames(frames) {
             let mut frame = frame.clone();
-            let number = frame::take_number(&mut frame);
+            let number = frame::take_identification(&mut frame);
             let frame = &frame;
-            let (from, to, datagram) = frame::read(frame).expect("it is one of ours");
-            // What is cut apart is counted through, from 0 on.
+            let (from, to, datagram) = frame::read(frame).expect("it is a UDP frame");
+            // The kernel numbers the segments of a batch from 0 (IPv4 identification).
             let before = numbers.insert(to, number);
             if number != 0 && before != Some(number - 1) {
-                return Err(format!("a frame to {to} has the number {number} after {before:?}"));
+                return Err(format!("a frame to {to} has the identification {number} after {before:?}"));
             }
             let style = Style {
-                has_checksum: frame::has_checksum(frame) || self.manner.style.has_checksum,
+                has_checksum: frame::has_checksum(frame) || self.behaviour.style.has_checksum,
                 ..Style::OWN
             };
             if from != self.address || frame::build(from, to, datagram, style) != *frame {
                 let right = frame::build(self.address, to, datagram, style);
                 let headers = frame.len().min(HEADERS_BYTES);
                 return Err(format!(
-                    "a frame to {to} is wrong:\n  {:02x?}, and not\n  {:02x?}",
+                    "a frame to {to} is wrong: it is\n  {:02x?}, expected\n  {:02x?}",
                     &frame[..headers],
                     &right[..headers]
                 ));
@@ -46,30 +46,34 @@ impl Pair<'_> {
         Ok(sent)
     }
 
-    /// Who sleeps is woken by the packet that has come, or its header, under a version that no packet has.
-    pub(super) fn check_waking(
+    /// Checks a wake datagram: the received packet or its header, with a version that no packet has.
+    pub(super) fn check_wake_datagram(
         &self,
         style: Style,
         from: SocketAddr,
-        came: &[u8],
+        received: &[u8],
         waking: &[u8],
     ) -> Result<(), String> {
-        let (found, to, bytes) = frame::read(waking).ok_or("what wakes is no datagram")?;
-        let is_whole = bytes.len() == came.len() || bytes.len() == HEADER_BYTES;
-        let is_right = (found, to) == (from, self.wake_at())
+        let (found, to, bytes) = frame::read(waking).ok_or("the wake frame is no datagram")?;
+        let is_whole = bytes.len() == received.len() || bytes.len() == HEADER_BYTES;
+        let is_right = (found, to) == (from, self.wake_address())
             && is_whole
             && bytes[0] == 0
-            && bytes[1..] == came[1..bytes.len()]
+            && bytes[1..] == received[1..bytes.len()]
             && frame::build(from, to, bytes, style) == waking;
         let headers = waking.len().min(HEADERS_BYTES);
-        if is_right { Ok(()) } else { Err(format!("what wakes is wrong: {:02x?}", &waking[..headers])) }
+        if is_right {
+            Ok(())
+        } else {
+            Err(format!("the wake datagram is wrong: {:02x?}", &waking[..headers]))
+        }
     }
 
-    pub(super) fn wake_at(&self) -> SocketAddr {
+    pub(super) fn wake_address(&self) -> SocketAddr {
         SocketAddr::new(self.address.ip(), self.address.port() ^ 2)
     }
 
-    /// Both have come equally far.
+    /// Compares the states of both nodes.
     pub(super) fn compare(&mut self, now: Nanoseconds) -> Result<(), String> {
         let mut copy = self.subject.clone();
         for (&group, Posted { kernel, state, .. }) in &mut self.groups {
@@ -79,7 +83,10 @@ impl Pair<'_> {
             }
         }
         if let Output::Transmit(transmit) = copy.poll(now) {
-            return Err(format!("the program has left something to be sent: {}", describe(&transmit.header)));
+            return Err(format!(
+                "the program has not sent a packet that is due: {}",
+                describe(&transmit.header)
+            ));
         }
         let mut reference = self.reference.clone();
         equal("strays", reference.strays(), copy.strays())?;
@@ -87,21 +94,21 @@ impl Pair<'_> {
         let groups: Vec<GroupId> = reference.groups().collect();
         for group in groups {
             equal("the counters", &reference.counters(group), &copy.counters(group))?;
-            equal("what can be read", &reference.readable(group), &copy.readable(group))?;
-            equal("what is stable", &reference.stable(group), &copy.stable(group))?;
-            equal("what is free", &reference.freed(group), &copy.freed(group))?;
+            equal("the readable packets", &reference.readable(group), &copy.readable(group))?;
+            equal("the stable packets", &reference.stable(group), &copy.stable(group))?;
+            equal("the freed packets", &reference.freed(group), &copy.freed(group))?;
             equal("the room", &reference.room(group), &copy.room(group))?;
             if let (Some(freed), Some((_, next)), Some(posted)) =
                 (reference.freed(group), reference.readable(group), self.groups.get(&group))
             {
                 for packet in freed.until(next) {
                     let piece = reference.piece(group, packet);
-                    equal("what is in a slot", &piece, &copy.piece(group, packet))?;
+                    equal("the piece in a slot", &piece, &copy.piece(group, packet))?;
                     let slots = &self.slots[&group];
                     let expected = &slots[packet.0 as usize & (slots.len() - 1)];
                     let found = payload_of(posted.kernel.memory(), packet, expected.len() as u32);
                     if *expected != found {
-                        return Err(format!("packet {packet} has another payload"));
+                        return Err(format!("packet {packet} has a different payload"));
                     }
                 }
             }
@@ -121,6 +128,6 @@ pub(super) fn equal<T: PartialEq + Debug>(what: &str, expected: &T, found: &T) -
     if expected == found {
         Ok(())
     } else {
-        Err(format!("{what}: with the program it is\n  {found:?}, and without\n  {expected:?}"))
+        Err(format!("{what}: with the program\n  {found:?}, without it\n  {expected:?}"))
     }
 }

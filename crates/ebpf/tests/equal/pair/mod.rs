@@ -1,4 +1,4 @@
-//! Two nodes side by side to which the same happens: one of them has the program.
+//! Two nodes side by side that get the same inputs: the subject has the program, the reference has the protocol alone.
 
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
@@ -20,56 +20,56 @@ use super::frame::{self, Style};
 use super::lab::{Lab, Sender, Verdict};
 use compare::equal;
 
-/// What was sent to whom, in order.
+/// The datagrams that were sent, by destination, in order.
 type Sent = BTreeMap<SocketAddr, Vec<Vec<u8>>>;
 
-/// How frames come, and how applications read.
+/// How frames arrive, and how applications read.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct Behaviour {
     pub style: Style,
-    /// Whether an application that has read says so on its page alone, and not to its node too.
-    pub reads_in_silence: bool,
-    /// Whether an application sleeps whenever something comes.
+    /// Whether an application that has read only updates its page, and does not notify its node.
+    pub reads_silently: bool,
+    /// Whether the application sleeps whenever a packet arrives.
     pub sleeps: bool,
 }
 
-impl Manner {
-    pub const USUAL: Self =
-        Self { style: Style { hops: 63, has_checksum: true }, reads_in_silence: false, sleeps: false };
+impl Behaviour {
+    pub const DEFAULT: Self =
+        Self { style: Style { hop_limit: 63, has_checksum: true }, reads_silently: false, sleeps: false };
 }
 
-/// How much of what comes is done by the program.
+/// How much of the work the program does.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Tally {
-    /// Data and acknowledgments that came for groups that have a place.
-    pub came: u64,
-    /// Of these, those that the program has taken.
-    pub taken: u64,
-    /// Of these, those by which the program has woken somebody.
-    pub woken: u64,
-    /// Packets that applications of roots gave.
+pub struct Counts {
+    /// Data and acknowledgments that were received for posted groups.
+    pub received: u64,
+    /// Of these, those that the program handled.
+    pub handled: u64,
+    /// Of these, those by which the program woke a reader.
+    pub wakeups: u64,
+    /// Packets that applications of roots sent.
     pub queued: u64,
-    /// Of these, those that the program has sent on.
-    pub sent_on: u64,
-    /// GSO batches of two packets or more, that came or that applications of roots gave, and how long they are together.
+    /// Of these, those that the program forwarded.
+    pub forwarded: u64,
+    /// GSO batches of two segments or more, received or sent by applications of roots, and their segments.
     pub batches: u64,
     pub segments: u64,
-    /// Of these, those that the program has taken.
-    pub batches_taken: u64,
-    pub segments_taken: u64,
+    /// Of these, those that the program handled.
+    pub batches_handled: u64,
+    pub segments_handled: u64,
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.came += other.came;
-        self.taken += other.taken;
-        self.woken += other.woken;
+        self.received += other.received;
+        self.handled += other.handled;
+        self.wakeups += other.wakeups;
         self.queued += other.queued;
-        self.sent_on += other.sent_on;
+        self.forwarded += other.forwarded;
         self.batches += other.batches;
         self.segments += other.segments;
-        self.batches_taken += other.batches_taken;
-        self.segments_taken += other.segments_taken;
+        self.batches_handled += other.batches_handled;
+        self.segments_handled += other.segments_handled;
     }
 }
 
@@ -77,17 +77,17 @@ impl std::ops::AddAssign for Tally {
 pub struct Pair<'a> {
     lab: &'a mut Lab,
     address: SocketAddr,
-    manner: Manner,
-    /// The protocol alone, its slots, and when it has something to do.
+    behaviour: Behaviour,
+    /// The protocol alone, its slots, and its next timeout.
     reference: Protocol,
     slots: BTreeMap<GroupId, Vec<Vec<u8>>>,
     deadline: Option<Nanoseconds>,
     reference_events: VecDeque<Event>,
-    /// The slow path of the node that has the program, and its groups.
+    /// The slow path of the node with the program, and its groups.
     subject: Protocol,
     subject_events: VecDeque<Event>,
     groups: BTreeMap<GroupId, Posted>,
-    pub tally: Tally,
+    pub counts: Counts,
 }
 
 struct Posted {
@@ -104,23 +104,23 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// Does to both what was done to a node.
-pub fn replay(lab: &mut Lab, trace: &Trace, manner: Manner) -> Result<Tally, String> {
-    let mut pair = Pair::new(lab, trace.address, trace.settings.clone(), manner);
+/// Replays the trace of a node with both.
+pub fn replay(lab: &mut Lab, trace: &Trace, behaviour: Behaviour) -> Result<Counts, String> {
+    let mut pair = Pair::new(lab, trace.address, trace.settings.clone(), behaviour);
     for (number, (now, step)) in trace.steps.iter().enumerate() {
         pair.step(*now, step).map_err(|what| format!("step {number}, at {now}, {}: {what}", brief(step)))?;
     }
-    Ok(pair.tally)
+    Ok(pair.counts)
 }
 
 impl<'a> Pair<'a> {
-    pub fn new(lab: &'a mut Lab, address: SocketAddr, settings: Settings, manner: Manner) -> Self {
+    pub fn new(lab: &'a mut Lab, address: SocketAddr, settings: Settings, behaviour: Behaviour) -> Self {
         lab.listen(address.port());
         lab.frames();
         Self {
             lab,
             address,
-            manner,
+            behaviour,
             reference: Protocol::new(settings.clone()),
             slots: BTreeMap::new(),
             deadline: None,
@@ -128,16 +128,16 @@ impl<'a> Pair<'a> {
             subject: Protocol::new(settings),
             subject_events: VecDeque::new(),
             groups: BTreeMap::new(),
-            tally: Tally::default(),
+            counts: Counts::default(),
         }
     }
 
-    /// When the reference has something to do.
+    /// The next timeout of the reference.
     pub const fn deadline(&self) -> Option<Nanoseconds> {
         self.deadline
     }
 
-    /// Where the program is.
+    /// The lab with the program.
     pub const fn lab(&mut self) -> &mut Lab {
         self.lab
     }
@@ -148,7 +148,7 @@ impl<'a> Pair<'a> {
     }
 
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
-        self.begin(now, matches!(step, Step::Request { input: Input::Timeout, .. }))?;
+        self.advance(now, matches!(step, Step::Request { input: Input::Timeout, .. }))?;
         match step {
             Step::Datagram { from, bytes } => self.datagram(now, *from, bytes),
             Step::Request { input: Input::Queue { group, piece }, payload } => {
@@ -159,8 +159,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// It is that time now; what is due is done, unless that is what happens anyway.
-    fn begin(&mut self, now: Nanoseconds, is_done: bool) -> Result<(), String> {
+    /// Sets the time, and handles an expired timeout unless the input is a timeout itself.
+    fn advance(&mut self, now: Nanoseconds, is_done: bool) -> Result<(), String> {
         self.lab.program.set_time(now.0);
         let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
         if is_due && !is_done { self.request(now, &Input::Timeout) } else { Ok(()) }
@@ -170,36 +170,36 @@ impl<'a> Pair<'a> {
         let view = View::new(bytes).ok();
         let group = view.map(|view| view.group()).filter(|group| self.groups.contains_key(group));
         if let Some(group) = group {
-            self.read(now, group);
+            self.sync_consumed(now, group);
         }
         self.handle(now, from, bytes)?;
-        let is_ordinary = group.is_some() && matches!(bytes[1], 1 | 2);
-        self.tally.came += u64::from(is_ordinary);
+        let is_fast_path = group.is_some() && matches!(bytes[1], 1 | 2);
+        self.counts.received += u64::from(is_fast_path);
         let mut sent = Vec::new();
         let mut is_passed = true;
         if let Some(posted) = group.and_then(|group| self.groups.get(&group)) {
-            posted.kernel.memory().is_waiting().store(self.manner.sleeps.into(), Ordering::Release);
+            posted.kernel.memory().is_waiting().store(self.behaviour.sleeps.into(), Ordering::Release);
         }
         if from.is_ipv4() == self.address.is_ipv4() {
-            let verdict = self.lab.receive(&frame::build(from, self.address, bytes, self.manner.style));
+            let verdict = self.lab.receive(&frame::build(from, self.address, bytes, self.behaviour.style));
             sent = self.lab.frames();
             is_passed = verdict == Verdict::Passed;
-            if is_passed && !ours(&sent).is_empty() {
-                return Err("what is passed up was sent on all the same".into());
+            if is_passed && !udp_frames(&sent).is_empty() {
+                return Err("a packet that was passed up was forwarded as well".into());
             }
             match verdict {
                 Verdict::Sent(last) => sent.push(last),
-                Verdict::Waking(frame) => {
-                    self.tally.woken += 1;
-                    self.check_waking(self.manner.style, from, bytes, &frame)?;
+                Verdict::WakeDatagram(frame) => {
+                    self.counts.wakeups += 1;
+                    self.check_wake_datagram(self.behaviour.style, from, bytes, &frame)?;
                 }
-                Verdict::Passed | Verdict::Taken => {}
+                Verdict::Passed | Verdict::Handled => {}
             }
         }
         if is_passed {
             self.user_datagram(now, group, from, bytes)?;
         } else {
-            self.tally.taken += u64::from(is_ordinary);
+            self.counts.handled += u64::from(is_fast_path);
         }
         while let Some(wakeup) = self.lab.program.take_wakeup() {
             if wakeup.reason == WakeReason::Nak {
@@ -209,7 +209,7 @@ impl<'a> Pair<'a> {
         self.settle(now, sent)
     }
 
-    /// The reference takes in a datagram.
+    /// The reference handles a datagram.
     fn handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
         if let Some(store) = poll_local(&mut self.reference, &mut self.reference_events) {
@@ -227,12 +227,12 @@ impl<'a> Pair<'a> {
         bytes: &[u8],
     ) -> Result<(), String> {
         if let Some(group) = group {
-            self.take(now, group);
+            self.reclaim(now, group);
         }
         self.user_handle(now, from, bytes)
     }
 
-    /// User space takes in a datagram of a group that it has.
+    /// The slow path handles a datagram of a group that it owns.
     fn user_handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
         if let Some(store) = poll_local(&mut self.subject, &mut self.subject_events) {
@@ -246,7 +246,7 @@ impl<'a> Pair<'a> {
     fn take_naks(&mut self, now: Nanoseconds, index: u32) -> Result<(), String> {
         let found = self.groups.iter().find(|(_, posted)| posted.kernel.index() == index);
         let Some((&group, _)) = found else { return Ok(()) };
-        self.take(now, group);
+        self.reclaim(now, group);
         while let Some(nak) = self.groups.get_mut(&group).and_then(|posted| posted.kernel.take_nak()) {
             if nak.arrived_at != now {
                 return Err(format!("a NAK arrived at {}", nak.arrived_at));
@@ -256,7 +256,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// The root's application has a packet.
+    /// The root's application sends a packet.
     fn queue(
         &mut self,
         now: Nanoseconds,
@@ -273,7 +273,7 @@ impl<'a> Pair<'a> {
         }
         let has_room = self.reference.room(group) > 0;
         let expected = self.reference.handle(now, input.clone());
-        self.tally.queued += 1;
+        self.counts.queued += 1;
         if has_room {
             let slots = self.slots.get_mut(&group).ok_or("a root without slots")?;
             let index = packet.0 as usize & (slots.len() - 1);
@@ -282,28 +282,28 @@ impl<'a> Pair<'a> {
             write(memory, packet, payload);
             memory.describe(packet, piece, now);
         }
-        let taken = self.groups[&group].kernel.memory().clone();
+        let memory = self.groups[&group].kernel.memory().clone();
         let is_handed_off = self.groups[&group].kernel.is_handed_off();
         if is_handed_off {
-            let frame = self.source_frame(&source(group, packet, piece, payload));
+            let frame = self.source_frame(&source_datagram(group, packet, piece, payload));
             self.lab.send(Sender::Application, &frame).map_err(text)?;
         }
         let sent = self.lab.frames();
-        let found = if is_handed_off && Sequence(taken.forwarded().load(Ordering::Acquire)) == packet + 1 {
-            self.tally.sent_on += 1;
+        let found = if is_handed_off && Sequence(memory.forwarded().load(Ordering::Acquire)) == packet + 1 {
+            self.counts.forwarded += 1;
             Ok(())
         } else {
-            if !ours(&sent).is_empty() {
-                return Err("what is not taken was sent all the same".into());
+            if !udp_frames(&sent).is_empty() {
+                return Err("a packet that was not handled was sent nevertheless".into());
             }
-            self.take(now, group);
+            self.reclaim(now, group);
             self.subject.handle(now, input)
         };
-        equal("the answer to a packet", &expected, &found)?;
+        equal("the result of queueing a packet", &expected, &found)?;
         self.settle(now, sent)
     }
 
-    /// The frame of what an application gives to the program.
+    /// The frame of datagrams that an application sends to the program.
     fn source_frame(&self, bytes: &[u8]) -> Vec<u8> {
         let to: IpAddr = match self.address.ip() {
             IpAddr::V4(_) => Ipv4Addr::new(239, 255, 84, 67).into(),
@@ -313,47 +313,47 @@ impl<'a> Pair<'a> {
         frame::build(from, SocketAddr::new(to, self.address.port()), bytes, Style::OWN)
     }
 
-    /// An application has read.
+    /// An application has read packets.
     fn consumed(&mut self, now: Nanoseconds, group: GroupId, upto: Sequence) -> Result<(), String> {
         let Some(posted) = self.groups.get(&group).filter(|posted| !posted.is_root) else {
             return self.request(now, &Input::Consumed { group, upto });
         };
         posted.kernel.memory().read().store(upto.0, Ordering::Release);
-        if self.manner.reads_in_silence && posted.kernel.is_handed_off() {
+        if self.behaviour.reads_silently && posted.kernel.is_handed_off() {
             return Ok(());
         }
-        self.read(now, group);
-        self.take(now, group);
+        self.sync_consumed(now, group);
+        self.reclaim(now, group);
         self.settle(now, Vec::new())
     }
 
     fn request(&mut self, now: Nanoseconds, input: &Input<'static>) -> Result<(), String> {
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
-            self.read(now, group);
-            self.take(now, group);
+            self.sync_consumed(now, group);
+            self.reclaim(now, group);
         }
         let expected = self.reference.handle(now, input.clone());
         let found = self.subject.handle(now, input.clone());
-        equal::<Result<(), Refused>>("the answer", &expected, &found)?;
-        if let (Input::CreateGroup(lead), Ok(())) = (input, &found) {
-            self.place(lead.group, lead.start, lead.slots, lead.payload_bytes_max, true)?;
+        equal::<Result<(), Refused>>("the result", &expected, &found)?;
+        if let (Input::CreateGroup(create), Ok(())) = (input, &found) {
+            self.post(create.group, create.start, create.slots, create.payload_bytes_max, true)?;
         }
         self.settle(now, Vec::new())
     }
 
-    /// The reference takes over what is on the application's page.
-    fn read(&mut self, now: Nanoseconds, group: GroupId) {
+    /// Updates the reference by the application's page.
+    fn sync_consumed(&mut self, now: Nanoseconds, group: GroupId) {
         let posted = &self.groups[&group];
         let read = Sequence(posted.kernel.memory().read().load(Ordering::Acquire));
         if !posted.is_root && self.reference.readable(group).is_some_and(|(from, _)| from != read) {
-            // A number that cannot be is refused, and changes nothing.
+            // An invalid number is refused, and changes nothing.
             let _ = self.reference.handle(now, Input::Consumed { group, upto: read });
         }
     }
 
-    /// User space takes a group back, and what is on its page.
-    fn take(&mut self, now: Nanoseconds, group: GroupId) {
+    /// The slow path reclaims a group, and reads its page.
+    fn reclaim(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, state, is_root, .. }) = self.groups.get_mut(&group) else { return };
         if kernel.reclaim(state) {
             let is_valid = self.subject.reclaim(group, state, |packet| kernel.packet(packet));
@@ -365,7 +365,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn place(
+    fn post(
         &mut self,
         group: GroupId,
         start: Sequence,
@@ -378,10 +378,10 @@ impl<'a> Pair<'a> {
         }
         let mut kernel = self.lab.add_group(group, slots);
         if usize::from(payload_bytes_max) > kernel.memory().payload_bytes_max() {
-            return Err(format!("payloads of {payload_bytes_max} bytes are too long here"));
+            return Err(format!("payloads of {payload_bytes_max} bytes are longer than the slots"));
         }
         kernel.memory().read().store(start.0, Ordering::Release);
-        kernel.set_wake_port(self.wake_at().port());
+        kernel.set_wake_port(self.wake_address().port());
         if is_root {
             kernel.set_root_socket(self.lab.application());
         }
@@ -393,10 +393,10 @@ impl<'a> Pair<'a> {
     fn take_events(&mut self) -> Result<(), String> {
         loop {
             let event = self.reference_events.pop_front();
-            equal("what has happened", &event, &self.subject_events.pop_front())?;
+            equal("the event", &event, &self.subject_events.pop_front())?;
             match event {
                 Some(Event::Placed { group, start, slots, payload_bytes_max, .. }) => {
-                    self.place(group, start, slots, payload_bytes_max, false)?;
+                    self.post(group, start, slots, payload_bytes_max, false)?;
                 }
                 Some(_) => {}
                 None => return Ok(()),
@@ -404,7 +404,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Both say what they have to say, the one with the program beside what that has sent; all of it is compared.
+    /// Polls both, and compares their packets and states; `frames` are those that the program has sent.
     fn settle(&mut self, now: Nanoseconds, mut frames: Vec<Vec<u8>>) -> Result<(), String> {
         self.take_events()?;
         let mut expected = Sent::new();
@@ -451,7 +451,7 @@ impl<'a> Pair<'a> {
         let found = self.check_frames(&frames)?;
         let receivers = expected.keys().chain(found.keys());
         for to in receivers {
-            let what = format!("what is sent to {to}");
+            let what = format!("the packets to {to}");
             let described = |sent: &Sent| {
                 sent.get(to).map(|sent| sent.iter().map(|bytes| describe(bytes)).collect::<Vec<_>>())
             };
@@ -464,12 +464,12 @@ impl<'a> Pair<'a> {
         self.compare(now)
     }
 
-    /// Hands off what can be handed off.
+    /// Hands off every group that needs no slow path.
     fn hand_off(&mut self) -> Result<(), String> {
         let gone: Vec<GroupId> =
             self.groups.keys().copied().filter(|&group| !self.subject.has(group)).collect();
         for group in gone {
-            let posted = self.groups.remove(&group).expect("it is here");
+            let posted = self.groups.remove(&group).expect("it was found among the groups");
             self.lab.remove_group(posted.kernel);
         }
         let Self { lab, address, subject, groups, .. } = self;
@@ -483,10 +483,10 @@ impl<'a> Pair<'a> {
                 let parent = state.parent.map(|(_, parent)| parent);
                 kernel.post_neighbours(parent, &children);
                 let is_handed_off = kernel.hand_off(state)
-                    || lab.teach(*address, group, children.iter().copied().chain(parent)).is_ok()
+                    || lab.learn_paths(*address, group, children.iter().copied().chain(parent)).is_ok()
                         && kernel.hand_off(state);
                 if !is_handed_off && children.len() <= CHILDREN_MAX {
-                    refused = Some(format!("group {group} is not handed off: {state:?}"));
+                    refused = Some(format!("group {group} cannot be handed off: {state:?}"));
                 }
                 is_handed_off
             });
@@ -498,8 +498,8 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The datagram by which an application gives a packet to the program, which is in its slot.
-fn source(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
+/// The datagram by which an application sends a packet, which is in its slot, to the program.
+fn source_datagram(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
     let Piece { message, offset, length, message_length, checksum } = *piece;
     let data = Data {
         message,
@@ -521,7 +521,7 @@ fn source(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Ve
     };
     let mut bytes = header.write(checksum).to_vec();
     bytes[4..8].copy_from_slice(&checksum.0.to_be_bytes());
-    // What the application says there is of no matter.
+    // The program must ignore this byte of the application.
     bytes[0] = u8::MAX;
     bytes.extend(payload);
     bytes
@@ -540,8 +540,8 @@ fn poll_local(protocol: &mut Protocol, events: &mut VecDeque<Event>) -> Option<S
     stored
 }
 
-/// Frames of ours: the system has things of its own to say.
-fn ours(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
+/// The UDP frames among all: the kernel sends others on its own.
+fn udp_frames(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
     frames.iter().filter(|frame| frame::read(frame).is_some()).collect()
 }
 
@@ -560,20 +560,20 @@ pub fn brief(step: &Step) -> String {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+#[expect(clippy::needless_pass_by_value, reason = "it is an argument of map_err")]
 fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
 fn write(memory: &SlotMemory, packet: Sequence, payload: &[u8]) {
     let fits = payload.len() <= memory.payload_bytes_max();
-    assert!(fits, "a payload is as long as its group's may be");
-    // SAFETY: a slot has room for the longest payload; nobody else touches it now.
+    assert!(fits, "a payload fits into its slot");
+    // SAFETY: a slot has room for the longest payload; neither the program nor an application accesses it now.
     unsafe { memory.payload(packet).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
 }
 
 fn payload_of(memory: &SlotMemory, packet: Sequence, length: u32) -> Vec<u8> {
     assert!(length as usize <= memory.payload_bytes_max(), "a payload fits into its slot");
-    // SAFETY: a slot has room for the longest payload; nobody else touches it now.
+    // SAFETY: a slot has room for the longest payload; neither the program nor an application accesses it now.
     unsafe { std::slice::from_raw_parts(memory.payload(packet), length as usize).to_vec() }
 }
