@@ -4,7 +4,8 @@ use thiserror::Error;
 
 use treecast_terms::SpecError;
 
-use crate::{PortNumber, SwitchId, Vertex};
+use crate::ids::{PortNumber, SwitchId, Vertex};
+use crate::limits;
 
 /// Why a fabric could not be generated, read or routed. Each error names the offending value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -16,16 +17,16 @@ pub enum FabricError {
     #[error("the fabric has no hosts")]
     NoHosts,
     /// More hosts than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX).
-    #[error("a fabric holds at most {} hosts", crate::Topology::HOSTS_MAX)]
+    #[error("a fabric holds at most {} hosts", limits::HOSTS_MAX)]
     TooManyHosts,
     /// More switches than [`Topology::SWITCHES_MAX`](crate::Topology::SWITCHES_MAX).
-    #[error("a fabric holds at most {} switches", crate::Topology::SWITCHES_MAX)]
+    #[error("a fabric holds at most {} switches", limits::SWITCHES_MAX)]
     TooManySwitches,
     /// More ports than [`Topology::PORTS_MAX`](crate::Topology::PORTS_MAX).
-    #[error("a switch has at most {most} ports, not {0}", most = crate::Topology::PORTS_MAX)]
+    #[error("a switch has at most {most} ports, not {0}", most = limits::PORTS_MAX)]
     TooManyPorts(u32),
     /// More links than [`Topology::LINKS_MAX`](crate::Topology::LINKS_MAX).
-    #[error("a fabric holds at most {} directed links", crate::Topology::LINKS_MAX)]
+    #[error("a fabric holds at most {} directed links", limits::LINKS_MAX)]
     TooManyLinks,
     /// A switch that does not exist.
     #[error("there is no switch {0}")]

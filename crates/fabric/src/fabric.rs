@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use treecast_terms::{NameAndOptions, SpecError};
 
+use crate::error::FabricError;
 use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine, star};
-use crate::{
-    DimensionOrder, FabricError, Routing, ShortestPath, SwitchId, Topology, UpDown, VirtualChannels,
-};
+use crate::ids::SwitchId;
+use crate::routing::{DimensionOrder, Routing, ShortestPath, UpDown, VirtualChannels};
+use crate::topology::Topology;
 
 /// A topology and the routing over it.
 #[derive(Debug, Clone)]
@@ -290,9 +291,7 @@ impl fmt::Display for FabricSpec {
                 "irregular:switches={switches},ports={ports},hosts={hosts},connectivity={connectivity},seed={seed}"
             ),
             Self::Star(hosts) => write!(formatter, "star:{hosts}"),
-            Self::Grid(GridShape::Torus, k, n) => write!(formatter, "torus:k={k},n={n}"),
-            Self::Grid(GridShape::UnidirectionalTorus, k, n) => write!(formatter, "torus:k={k},n={n},uni"),
-            Self::Grid(GridShape::Mesh, k, n) => write!(formatter, "mesh:k={k},n={n}"),
+            Self::Grid(shape, k, n) => formatter.write_str(&shape.spec(k, n)),
             Self::FatTree(k) => write!(formatter, "fat-tree:k={k}"),
             Self::LeafSpine { leaves, spines, hosts } => {
                 write!(formatter, "leaf-spine:leaves={leaves},spines={spines},hosts={hosts}")

@@ -1,6 +1,6 @@
 //! The grid of a torus or mesh: coordinates, directions, and the link of each direction.
 
-use crate::LinkId;
+use crate::ids::LinkId;
 
 /// A direction along one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,4 +1,4 @@
-//! Identifiers: integers in newtypes, dense from 0.
+//! Identifiers: integers in newtypes, dense from 0; and vertices, which are hosts or switches.
 
 use std::fmt;
 
@@ -42,3 +42,39 @@ id!(
     /// A port of a switch, below the switch's number of ports.
     PortNumber(u32), ""
 );
+
+/// An end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Vertex {
+    /// A host: one network interface, one link in and one out.
+    Host(HostId),
+    /// A switch.
+    Switch(SwitchId),
+}
+
+impl Vertex {
+    /// The switch, if it is one.
+    pub const fn switch(self) -> Option<SwitchId> {
+        match self {
+            Self::Switch(switch) => Some(switch),
+            Self::Host(_) => None,
+        }
+    }
+
+    /// The host, if it is one.
+    pub const fn host(self) -> Option<HostId> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Switch(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Vertex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => host.fmt(formatter),
+            Self::Switch(switch) => switch.fmt(formatter),
+        }
+    }
+}

@@ -22,6 +22,7 @@ mod fabric;
 pub mod generate;
 mod grid;
 mod ids;
+mod limits;
 pub mod read;
 mod routing;
 mod summary;
@@ -31,10 +32,10 @@ mod write;
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
-pub use ids::{HostId, LinkId, PortNumber, SwitchId};
+pub use ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
 pub use routing::{
     Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, UpDown,
     VirtualChannels,
 };
 pub use summary::Summary;
-pub use topology::{Link, Topology, TopologyBuilder, Vertex};
+pub use topology::{Link, Topology, TopologyBuilder};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::Topology;
+use crate::topology::Topology;
 
 /// The size of a topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
-    use crate::FabricSpec;
+    use crate::fabric::FabricSpec;
 
     #[test]
     fn a_topology_prints_in_a_line() {

@@ -2,8 +2,11 @@
 
 use std::fmt::{self, Write};
 
+use crate::fabric::FabricSpec;
 use crate::generate::GridShape;
-use crate::{FabricSpec, Grid, Link, Topology, Vertex};
+use crate::grid::Grid;
+use crate::ids::Vertex;
+use crate::topology::{Link, Topology};
 
 impl Topology {
     /// The whole topology in the format of [`read::toml`](crate::read::toml()), which builds an equal topology from it.

@@ -6,8 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::{Channel, Fabric, Link, Vertex};
 
+use crate::error::PlanError;
+use crate::limits::PACKETS_MAX;
+use crate::plan::{Plan, WormKind};
 use crate::routes::Routes;
-use crate::{PACKETS_MAX, Plan, PlanError, WormKind};
 
 /// The static metrics of a plan.
 ///

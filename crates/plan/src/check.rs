@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use treecast_fabric::{Channel, Fabric, Link, Overlap, Routing, UpDown, Vertex};
 
-use crate::{Placement, Plan, PlanError, Worm, WormKind};
+use crate::error::PlanError;
+use crate::group::Placement;
+use crate::plan::{Plan, Worm, WormKind};
 
 impl Plan {
     /// Checks that the plan can be carried out on a fabric: its members run there, and every route leads from the sender

@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 use treecast_fabric::{FabricError, SwitchId};
-use treecast_terms::SpecError;
+use treecast_terms::{MemberId, SpecError};
 
-use crate::MemberId;
+use crate::limits::{MEMBERS_MAX, PACKETS_MAX};
 
 /// Why there is no plan. Each error names the offending value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -56,10 +56,7 @@ pub enum PlanError {
         hosts: u32,
     },
     /// No processes on the hosts, or too many.
-    #[error(
-        "a host runs at least one process, and all hosts together at most {}",
-        crate::Placement::MEMBERS_MAX
-    )]
+    #[error("a host runs at least one process, and all hosts together at most {}", MEMBERS_MAX)]
     BadProcesses,
     /// A torus scheme on another fabric.
     #[error("scheme {scheme} needs a torus; this fabric is {fabric}")]
@@ -110,7 +107,7 @@ pub enum PlanError {
         from: SwitchId,
     },
     /// Zero packets, or too many.
-    #[error("a message has 1 to {max} packets, not {0}", max = crate::PACKETS_MAX)]
+    #[error("a message has 1 to {max} packets, not {0}", max = PACKETS_MAX)]
     Packets(u64),
     /// An inconsistent plan.
     #[error("the plan is not sound: {0}")]

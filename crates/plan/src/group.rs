@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use treecast_fabric::{Fabric, HostId};
 use treecast_terms::{MemberId, NameAndOptions, SpecError};
 
-use crate::PlanError;
+use crate::error::PlanError;
+use crate::limits::MEMBERS_MAX;
 use crate::numbering::{Numbering, is_sparse};
 
 /// The numbering of processes over hosts.
@@ -61,7 +62,7 @@ pub struct Placement {
 
 impl Placement {
     /// The most members of a placement.
-    pub const MEMBERS_MAX: u32 = 1 << 24;
+    pub const MEMBERS_MAX: u32 = MEMBERS_MAX;
 
     /// One process per host: member and host have the same number.
     pub const fn one_per_host(hosts: u32) -> Self {

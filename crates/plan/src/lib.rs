@@ -22,6 +22,7 @@ mod analysis;
 mod check;
 mod error;
 mod group;
+mod limits;
 mod make;
 mod numbering;
 pub mod order;
@@ -35,11 +36,9 @@ pub mod shape;
 pub use analysis::Analysis;
 pub use error::PlanError;
 pub use group::{Arrangement, Group, MemberList, Order, Placement};
+pub use limits::PACKETS_MAX;
 pub use plan::{Label, Plan, Sends, Worm, WormKind};
 pub use planner::{PlanOptions, Planner, plan};
 pub use scheme::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};
 
 pub use treecast_terms::MemberId;
-
-/// The most packets of a message.
-pub const PACKETS_MAX: u32 = 1 << 20;

@@ -1,6 +1,6 @@
 //! Dense numbers for the members of a group, so that tables over them are in proportion to the group.
 
-use crate::MemberId;
+use treecast_terms::MemberId;
 
 /// Dense numbers from 0 for some members: positions in a sorted list, or their ids if they are most of all members.
 #[derive(Debug, Clone)]

@@ -4,7 +4,9 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 use treecast_fabric::{Fabric, SwitchId, Topology, UpDown};
 
-use crate::{Group, MemberId, Order, PlanError};
+use crate::error::PlanError;
+use crate::group::{Group, Order};
+use treecast_terms::MemberId;
 
 /// The random stream of a seed that shuffles members.
 const ORDER_STREAM: u128 = 0x6f72_6465;
@@ -100,7 +102,7 @@ mod tests {
     use treecast_fabric::{FabricSpec, PortNumber, RoutingPolicy, TopologyBuilder};
 
     use super::*;
-    use crate::Placement;
+    use crate::group::Placement;
 
     fn fabric() -> Fabric {
         Fabric::from_spec(&"icpp98".parse::<FabricSpec>().unwrap()).unwrap()

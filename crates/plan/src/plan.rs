@@ -7,8 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Channel;
 
+use crate::error::PlanError;
+use crate::group::{Group, Placement};
 use crate::numbering::Numbering;
-use crate::{Group, MemberId, Placement, PlanError, Scheme};
+use crate::scheme::Scheme;
+use treecast_terms::MemberId;
 
 /// Where an algorithm comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -2,8 +2,12 @@
 
 use treecast_fabric::{Fabric, RouteFinder};
 
+use crate::error::PlanError;
+use crate::group::{Group, Order};
+use crate::limits::PACKETS_MAX;
 use crate::make::Maker;
-use crate::{Group, Label, Order, PACKETS_MAX, Plan, PlanError, Scheme};
+use crate::plan::{Label, Plan};
+use crate::scheme::Scheme;
 
 /// What a plan depends on besides fabric, group and scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

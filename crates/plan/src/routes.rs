@@ -2,7 +2,7 @@
 
 use treecast_fabric::{Channel, Fabric, Overlap, RouteFinder};
 
-use crate::{Plan, Worm, WormKind};
+use crate::plan::{Plan, Worm, WormKind};
 
 /// The routes of a plan's worms on a fabric. Consecutive requests for worms to one switch share a search.
 pub(crate) struct Routes<'a> {

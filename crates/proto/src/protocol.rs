@@ -279,7 +279,9 @@ impl Protocol {
     }
 
     /// A group that is handed off and has to be reclaimed by now.
-    pub fn due(&self, now: Nanoseconds) -> Option<GroupId> {
+    pub fn due(&mut self, now: Nanoseconds) -> Option<GroupId> {
+        // After a suspension all groups are due, those that are handed off among them.
+        self.detect_suspend(now);
         if self.timeout.is_none_or(|timeout| now < timeout) {
             return None;
         }

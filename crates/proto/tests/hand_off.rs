@@ -44,6 +44,11 @@ fn receive(protocol: &mut Protocol, from: u32, body: Body, payload: &[u8]) {
 
 /// A member between the root and two children, handed off.
 fn hand_off() -> (Protocol, HandOff) {
+    hand_off_with(CHILDREN)
+}
+
+/// A member with `children` children, handed off.
+fn hand_off_with(children: u32) -> (Protocol, HandOff) {
     let mut protocol = Protocol::new(Settings::default());
     let join = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join: false };
     protocol.handle(NOW, join).unwrap();
@@ -59,14 +64,14 @@ fn hand_off() -> (Protocol, HandOff) {
         parts: 1,
         neighbours: [neighbour(0, Role::Parent)]
             .into_iter()
-            .chain((0..CHILDREN).map(|place| neighbour(2 + place, Role::Child)))
+            .chain((0..children).map(|place| neighbour(2 + place, Role::Child)))
             .collect(),
     });
     let table = control.write();
     let body = Body::Control { operation: control.operation(), length: table.len() as u32 };
     receive(&mut protocol, 0, body, &table);
     // The first acknowledgment establishes a child, the second answers the probe that was sent to it.
-    for child in (0..CHILDREN).flat_map(|place| [2 + place; 2]) {
+    for child in (0..children).flat_map(|place| [2 + place; 2]) {
         let acknowledgment = Acknowledgment { stable: START, receive_window: SLOTS };
         receive(&mut protocol, child, Body::Acknowledgment(acknowledgment), &[]);
     }
@@ -185,5 +190,23 @@ proptest! {
         prop_assume!(length > u32::from(PAYLOAD_BYTES_MAX));
         prop_assert_eq!(protocol.reclaim(GROUP, &handed_off, packets), wrong_at >= count);
         run_to_the_end(protocol);
+    }
+}
+
+#[test]
+fn a_handed_off_group_is_due_when_the_node_was_suspended() {
+    for pause_ms in 1..1_000 {
+        // A leaf has no timeout before that of its parent, which is longer than a keepalive.
+        let (mut protocol, handed_off) = hand_off_with(0);
+        // The timeout of a second group tells the protocol that the node was suspended.
+        let group = GroupId(2);
+        let join = Input::JoinGroup { group, cookie: COOKIE, root: address(0), sends_join: true };
+        protocol.handle(NOW, join).unwrap();
+        drain(&mut protocol, NOW);
+        let now = NOW + Nanoseconds::from_ms(pause_ms);
+        while let Some(group) = protocol.due(now) {
+            assert!(protocol.reclaim(group, &handed_off, packet));
+        }
+        drain(&mut protocol, now);
     }
 }

@@ -1,7 +1,9 @@
 //! The k-ary fat tree (Al-Fares, Loukissas, Vahdat: A scalable, commodity data center network architecture, 2008).
 
 use super::check_range;
-use crate::{FabricError, PortNumber, Topology, TopologyBuilder};
+use crate::error::FabricError;
+use crate::ids::PortNumber;
+use crate::topology::{Topology, TopologyBuilder};
 
 /// A k-ary fat tree: k pods of k/2 edge and k/2 aggregation switches, (k/2)^2 core switches, k^3/4 hosts.
 ///

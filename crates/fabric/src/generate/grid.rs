@@ -1,7 +1,10 @@
 //! Tori and meshes: k nodes along each of n dimensions; each node is a router with its host.
 
 use super::check_range;
-use crate::{Direction, FabricError, FabricSpec, Grid, LinkId, PortNumber, Topology, TopologyBuilder};
+use crate::error::FabricError;
+use crate::grid::{Direction, Grid};
+use crate::ids::{LinkId, PortNumber};
+use crate::topology::{Topology, TopologyBuilder};
 
 /// The kind of grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +15,17 @@ pub enum GridShape {
     UnidirectionalTorus,
     /// Rows without wraparound links, with links in both directions.
     Mesh,
+}
+
+impl GridShape {
+    /// The spec of a grid, as [`FabricSpec`](crate::FabricSpec) reads it.
+    pub(crate) fn spec(self, radix: u32, dimensions: u32) -> String {
+        match self {
+            Self::Torus => format!("torus:k={radix},n={dimensions}"),
+            Self::UnidirectionalTorus => format!("torus:k={radix},n={dimensions},uni"),
+            Self::Mesh => format!("mesh:k={radix},n={dimensions}"),
+        }
+    }
 }
 
 /// A k-ary n-dimensional torus or mesh of k^n nodes, each a router with one host. k is at least 2, n at least 1.
@@ -72,7 +86,7 @@ pub(crate) fn recognise(
     radix: u32,
     dimensions: u32,
 ) -> Result<Grid, FabricError> {
-    let grid_name = FabricSpec::Grid(shape, radix, dimensions).to_string();
+    let grid_name = shape.spec(radix, dimensions);
     let differs = |reason: String| FabricError::NotAGrid { grid: grid_name.clone(), reason };
     let switches = topology.switch_count();
     if radix.checked_pow(dimensions) != Some(switches) {
@@ -114,7 +128,8 @@ pub(crate) fn recognise(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SwitchId, Vertex};
+    use crate::ids::SwitchId;
+    use crate::ids::Vertex;
 
     #[test]
     fn every_link_joins_neighbours() {

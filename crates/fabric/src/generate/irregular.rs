@@ -4,7 +4,9 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 
 use super::check_range;
-use crate::{FabricError, PortNumber, SwitchId, Topology, TopologyBuilder};
+use crate::error::FabricError;
+use crate::ids::{PortNumber, SwitchId};
+use crate::topology::{Topology, TopologyBuilder};
 
 /// The parameters of a random irregular network.
 ///

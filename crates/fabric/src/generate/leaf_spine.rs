@@ -1,7 +1,9 @@
 //! The leaf-spine network: leaf switches with hosts, each linked to every spine switch (a folded Clos network).
 
 use super::check_range;
-use crate::{FabricError, PortNumber, Topology, TopologyBuilder};
+use crate::error::FabricError;
+use crate::ids::PortNumber;
+use crate::topology::{Topology, TopologyBuilder};
 
 /// A leaf-spine network: equal numbers of hosts on the leaves, and a link from every leaf to every spine.
 ///

@@ -11,7 +11,9 @@ pub use grid::{GridShape, grid};
 pub use irregular::{Irregular, irregular};
 pub use leaf_spine::leaf_spine;
 
-use crate::{FabricError, PortNumber, Topology, TopologyBuilder};
+use crate::error::FabricError;
+use crate::ids::PortNumber;
+use crate::topology::{Topology, TopologyBuilder};
 
 /// A single switch with `hosts` hosts, 1 to [`Topology::HOSTS_MAX`], host h on port h.
 ///

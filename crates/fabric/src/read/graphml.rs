@@ -6,7 +6,8 @@ use roxmltree::{Document, Node as Element};
 
 use super::parts::{Connection, End, GridPart, Parts, SwitchPart};
 use super::{Read, Source, without_mark};
-use crate::{FabricError, FabricSpec};
+use crate::error::FabricError;
+use crate::fabric::FabricSpec;
 
 /// Reads GraphML.
 ///
@@ -360,7 +361,8 @@ fn host_ends(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HostId, LinkId, SwitchId, Topology};
+    use crate::ids::{HostId, LinkId, SwitchId};
+    use crate::topology::Topology;
 
     fn read(attributes: &str, body: &str) -> Result<Topology, FabricError> {
         graphml("f.graphml", &format!("<graphml><graph {attributes}>\n{body}\n</graph></graphml>"))

@@ -9,7 +9,7 @@ use winnow::{ModalResult, Parser};
 
 use super::parts::{Connection, End, Parts, SwitchPart};
 use super::{Read, Source, without_mark};
-use crate::FabricError;
+use crate::error::FabricError;
 
 /// Reads the output of `ibnetdiscover`.
 ///
@@ -290,7 +290,7 @@ fn names(nodes: &[Node]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HostId, SwitchId};
+    use crate::ids::{HostId, SwitchId};
 
     /// Two switches with a node each, with every variant of a line.
     const SMALL: &str = "#

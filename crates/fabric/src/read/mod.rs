@@ -11,7 +11,8 @@ pub use self::toml::toml;
 pub use graphml::graphml;
 pub use ibnetdiscover::ibnetdiscover;
 
-use crate::{FabricError, Topology};
+use crate::error::FabricError;
+use crate::topology::Topology;
 
 /// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

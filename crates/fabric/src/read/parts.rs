@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Source;
-use crate::generate::GridShape;
-use crate::{FabricError, PortNumber, SwitchId, Topology, TopologyBuilder};
+use crate::error::FabricError;
+use crate::generate::{GridShape, recognise};
+use crate::ids::{PortNumber, SwitchId};
+use crate::topology::{Topology, TopologyBuilder};
 
 /// The parts of a file. Switches, hosts and links are numbered in the order of these lists.
 #[derive(Default)]
@@ -86,9 +88,9 @@ impl Parts {
         })?;
         match self.grid {
             None => Ok(topology),
-            Some(grid) => topology
-                .into_grid(grid.shape, grid.radix, grid.dimensions)
-                .map_err(|error| source.error(grid.line, error)),
+            Some(part) => recognise(&topology, part.shape, part.radix, part.dimensions)
+                .map(|grid| topology.with_grid(grid))
+                .map_err(|error| source.error(part.line, error)),
         }
     }
 }

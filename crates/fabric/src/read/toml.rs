@@ -8,8 +8,10 @@ use treecast_terms::nearest;
 
 use super::parts::{Connection, End, GridPart, Parts, SwitchPart};
 use super::{Read, Source, without_mark};
+use crate::error::FabricError;
+use crate::fabric::FabricSpec;
 use crate::generate::GridShape;
-use crate::{FabricError, FabricSpec, Topology};
+use crate::topology::Topology;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -248,7 +250,7 @@ impl Names<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HostId, LinkId, SwitchId};
+    use crate::ids::{HostId, LinkId, SwitchId};
 
     const TWO: &str = "[[switch]]\nname = 'a'\nports = 4\n[[switch]]\nports = 3\n";
 
@@ -381,7 +383,7 @@ mod tests {
             format!("[grid]\nk = {k}\nn = 1\nshape = 'torus'\n{switches}{hosts}{links}")
         };
         let read = topology(&ring(3));
-        let link = read.grid().unwrap().link(0, 0, crate::Direction::Plus).unwrap();
+        let link = read.grid().unwrap().link(0, 0, crate::grid::Direction::Plus).unwrap();
         assert_eq!(read.link_name(link), "s0:0>s1:1");
         assert_eq!(
             error(&ring(4)),

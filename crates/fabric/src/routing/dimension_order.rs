@@ -2,7 +2,10 @@
 //! interconnection networks, 1987).
 
 use super::{Channel, end};
-use crate::{Direction, FabricError, Grid, LinkId, SwitchId, Topology};
+use crate::error::FabricError;
+use crate::grid::{Direction, Grid};
+use crate::ids::{LinkId, SwitchId};
+use crate::topology::Topology;
 
 /// The virtual channels of the links of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,9 @@ pub use shortest_path::ShortestPath;
 pub use tree_worm::Overlap;
 pub use up_down::{Distances, UpDown};
 
-use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
+use crate::error::FabricError;
+use crate::ids::{HostId, LinkId, SwitchId};
+use crate::topology::Topology;
 
 /// A virtual channel of a directed link: the link, and one of the input buffers at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

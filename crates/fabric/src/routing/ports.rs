@@ -1,6 +1,7 @@
 //! Links between switches, by the switch that they leave.
 
-use crate::{LinkId, SwitchId, Topology};
+use crate::ids::{LinkId, SwitchId};
+use crate::topology::Topology;
 
 /// A subset of the links between switches: those that leave each switch, in the order of their ports, with the switches at
 /// their ends.

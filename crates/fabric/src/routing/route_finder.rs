@@ -1,7 +1,8 @@
 //! Routes from host to host.
 
 use super::{Channel, NextLinks, Routing, UpDown, end};
-use crate::{HostId, LinkId, SwitchId, Topology};
+use crate::ids::{HostId, LinkId, SwitchId};
+use crate::topology::Topology;
 
 /// Finds routes between hosts: those that the fabric determines, or representative ones of adaptive routing, which take the
 /// lowest-numbered link at each step. Consecutive queries for routes to one switch share a search.
@@ -183,7 +184,7 @@ impl<'a> UpwardSearch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fabric, FabricSpec, RoutingPolicy};
+    use crate::fabric::{Fabric, FabricSpec, RoutingPolicy};
 
     #[test]
     fn routes_take_the_lowest_port_of_the_shortest_legal_ones_at_each_step() {

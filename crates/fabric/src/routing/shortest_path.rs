@@ -1,7 +1,10 @@
 //! Plain shortest-path routing, without deadlock avoidance.
 
 use super::{Distances, checked_channels, end};
-use crate::{FabricError, LinkId, SwitchId, Topology, UpDown};
+use crate::error::FabricError;
+use crate::ids::{LinkId, SwitchId};
+use crate::routing::UpDown;
+use crate::topology::Topology;
 
 /// Adaptive routing over all links that lie on a shortest path, without restrictions on turns.
 ///

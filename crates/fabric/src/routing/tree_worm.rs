@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use fixedbitset::FixedBitSet;
 
 use super::{Channel, UpDown};
-use crate::{HostId, LinkId, SwitchId, Topology};
+use crate::ids::{HostId, LinkId, SwitchId};
+use crate::topology::Topology;
 
 impl UpDown {
     /// The switches of some hosts, as a bit set.

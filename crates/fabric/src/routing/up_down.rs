@@ -8,7 +8,9 @@ use fixedbitset::FixedBitSet;
 
 use super::ports::Ports;
 use super::{checked_channels, end};
-use crate::{FabricError, HostId, LinkId, SwitchId, Topology};
+use crate::error::FabricError;
+use crate::ids::{HostId, LinkId, SwitchId, Vertex};
+use crate::topology::Topology;
 
 /// Adaptive up*/down* routing: zero or more links up, then zero or more links down.
 ///
@@ -222,9 +224,9 @@ impl UpDown {
     pub fn reachable_hosts(&self, topology: &Topology, link: LinkId) -> FixedBitSet {
         let mut hosts = FixedBitSet::with_capacity(topology.host_count() as usize);
         match topology.link(link).to {
-            crate::Vertex::Host(host) => hosts.insert(host.index()),
-            crate::Vertex::Switch(_) if self.is_up(topology, link) => {}
-            crate::Vertex::Switch(switch) => {
+            Vertex::Host(host) => hosts.insert(host.index()),
+            Vertex::Switch(_) if self.is_up(topology, link) => {}
+            Vertex::Switch(switch) => {
                 for below in self.reach(topology)[switch.index()].ones() {
                     hosts.extend(
                         topology.hosts_of(SwitchId(below as u32)).iter().map(|host: &HostId| host.index()),

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HostRecord, Link, SwitchRecord, Topology, Vertex};
-use crate::{FabricError, Grid, HostId, LinkId, PortNumber, SwitchId};
+use crate::error::FabricError;
+use crate::grid::Grid;
+use crate::ids::{HostId, LinkId, PortNumber, SwitchId};
 
 /// Builds a [`Topology`], with a check of each step.
 ///

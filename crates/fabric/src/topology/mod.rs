@@ -2,48 +2,11 @@
 
 mod builder;
 
-use std::fmt;
-
 pub use builder::TopologyBuilder;
 
-use crate::generate::{GridShape, recognise};
-use crate::{FabricError, Grid, HostId, LinkId, PortNumber, SwitchId};
-
-/// An end of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Vertex {
-    /// A host: one network interface, one link in and one out.
-    Host(HostId),
-    /// A switch.
-    Switch(SwitchId),
-}
-
-impl Vertex {
-    /// The switch, if it is one.
-    pub const fn switch(self) -> Option<SwitchId> {
-        match self {
-            Self::Switch(switch) => Some(switch),
-            Self::Host(_) => None,
-        }
-    }
-
-    /// The host, if it is one.
-    pub const fn host(self) -> Option<HostId> {
-        match self {
-            Self::Host(host) => Some(host),
-            Self::Switch(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Vertex {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(host) => host.fmt(formatter),
-            Self::Switch(switch) => switch.fmt(formatter),
-        }
-    }
-}
+use crate::grid::Grid;
+use crate::ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
+use crate::limits;
 
 /// A directed link. The port of a host is always 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,13 +59,13 @@ pub struct Topology {
 
 impl Topology {
     /// The most hosts a topology holds.
-    pub const HOSTS_MAX: u32 = 1 << 20;
+    pub const HOSTS_MAX: u32 = limits::HOSTS_MAX;
     /// The most switches a topology holds.
-    pub const SWITCHES_MAX: u32 = 1 << 20;
+    pub const SWITCHES_MAX: u32 = limits::SWITCHES_MAX;
     /// The most ports a switch has.
-    pub const PORTS_MAX: u32 = 1 << 20;
+    pub const PORTS_MAX: u32 = limits::PORTS_MAX;
     /// The most directed links a topology holds.
-    pub const LINKS_MAX: u32 = 1 << 26;
+    pub const LINKS_MAX: u32 = limits::LINKS_MAX;
 
     /// The number of hosts.
     pub fn host_count(&self) -> u32 {
@@ -237,18 +200,10 @@ impl Topology {
         self.grid.as_ref()
     }
 
-    /// The same topology, declared as a grid.
-    ///
-    /// # Errors
-    /// The first difference between the grid and this topology.
-    pub(crate) fn into_grid(
-        mut self,
-        shape: GridShape,
-        radix: u32,
-        dimensions: u32,
-    ) -> Result<Self, FabricError> {
-        self.grid = Some(recognise(&self, shape, radix, dimensions)?);
-        Ok(self)
+    /// The same topology with the grid that its switches form.
+    pub(crate) fn with_grid(mut self, grid: Grid) -> Self {
+        self.grid = Some(grid);
+        self
     }
 
     /// Whether a link is inside a node: between a host and its router if both are one node (tori and meshes).

@@ -90,7 +90,7 @@ pub struct GroupSettings {
     pub scheme: Option<Scheme>,
     /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
-    /// Who forwards.
+    /// Where packets are forwarded.
     pub offload: Offload,
     /// The number of packets that each member holds: a power of two from 4 to 65,536.
     pub slots: u32,

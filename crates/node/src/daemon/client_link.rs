@@ -1,4 +1,4 @@
-//! The way from a group in the daemon to the client that has it.
+//! Links a group in the daemon to the client that has it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -14,7 +14,7 @@ use super::seqpacket;
 use crate::memory::RingSettings;
 use crate::sync::lock;
 
-/// The way to a client, for one of its groups.
+/// The link to a client, for one of its groups.
 #[derive(Debug)]
 pub(crate) struct ClientLink {
     waker: Arc<ClientWaker>,

@@ -34,8 +34,8 @@ pub(crate) fn find_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String
     if listens_at(client.address(), settings.bind) {
         return Ok(Arc::new(client));
     }
-    let (path, address, bind) = (path.display(), client.address(), settings.bind);
-    Err(format!("{path}: the daemon listens at {address}, and not at {bind}"))
+    let path = path.display();
+    Err(format!("{path}: the daemon listens at {}, and not at {}", client.address(), settings.bind))
 }
 
 /// As [`find_daemon`], unless another node of this process uses the daemon. A daemon whose socket is named may have several nodes.

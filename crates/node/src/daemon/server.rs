@@ -76,7 +76,7 @@ pub struct DaemonCounters {
     pub clients: u64,
     /// Rejected clients, also those that were disconnected later because of an invalid message.
     pub refused: u64,
-    /// Groups that were given up since what their applications wrote cannot be.
+    /// Groups that ended because their applications wrote invalid values into shared memory.
     pub invalid: u64,
 }
 

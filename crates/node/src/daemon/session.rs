@@ -91,8 +91,8 @@ impl Session {
         waker: ClientWaker,
         client_ends: (OwnedFd, UdpSocket),
     ) -> Self {
-        let (waker, client_ends) = (Arc::new(waker), Some(client_ends));
-        Self { socket, peer, rule, waker, client_ends, groups: BTreeMap::new() }
+        let groups = BTreeMap::new();
+        Self { socket, peer, rule, waker: Arc::new(waker), client_ends: Some(client_ends), groups }
     }
 
     /// The number of its groups.
@@ -145,8 +145,8 @@ impl Session {
             ClientMessage::Leave { group } => self.request(state, Input::Leave { group: GroupId(group) }),
             ClientMessage::Abort { group } => self.request(state, Input::Abort { group: GroupId(group) }),
             ClientMessage::Forward { group, upto, child } => {
-                let (group, upto, child) = (GroupId(group), Sequence(upto), child.map(MemberId));
-                self.request(state, Input::Forward { group, upto, child });
+                let child = child.map(MemberId);
+                self.request(state, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
             }
             ClientMessage::End { group } => {
                 if self.groups.contains_key(&GroupId(group)) {

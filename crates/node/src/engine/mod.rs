@@ -42,7 +42,7 @@ use root_socket::RootSocket;
 #[derive(Debug)]
 pub(crate) enum Request {
     Input(Input<'static>),
-    /// End a group whose application is gone.
+    /// End a group whose application has exited.
     End(GroupId),
     /// Take part in a group; at its root with the node's side of the ring.
     Enter {

@@ -19,7 +19,7 @@ pub(crate) struct SharedGroup {
     pub events: EventCount,
     /// Whether the application has written or read since the node last looked.
     has_progress: AtomicBool,
-    /// In a daemon: the way to the application, which is in another process.
+    /// In a daemon: the link to the application, which is in another process.
     pub client: Option<ClientLink>,
     placement: OnceLock<Placement>,
     is_closed: AtomicBool,

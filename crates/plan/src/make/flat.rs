@@ -6,7 +6,10 @@ use super::path::PathMaker;
 use super::torus::TorusMaker;
 use super::tree::TreeMaker;
 use super::tree_worm::TreeWormMaker;
-use crate::{FlatScheme, Group, Order, PlanError, Worm};
+use crate::error::PlanError;
+use crate::group::{Group, Order};
+use crate::plan::Worm;
+use crate::scheme::FlatScheme;
 
 /// Makes the worms of a flat scheme on one fabric.
 #[derive(Debug)]

@@ -4,7 +4,12 @@ use treecast_fabric::{HostId, RouteFinder};
 
 use super::flat::FlatMaker;
 use super::sender::Sender;
-use crate::{Group, Local, MemberId, PlanError, Worm, WormKind, shape};
+use crate::error::PlanError;
+use crate::group::Group;
+use crate::plan::{Worm, WormKind};
+use crate::scheme::Local;
+use crate::shape;
+use treecast_terms::MemberId;
 
 /// The root leads its host; elsewhere the member with the lowest id does. Leaders first send into the fabric, then
 /// serve their own host.

@@ -10,7 +10,10 @@ mod tree_worm;
 
 use treecast_fabric::{Fabric, RouteFinder};
 
-use crate::{Group, Local, Order, PlanError, Scheme, Worm};
+use crate::error::PlanError;
+use crate::group::{Group, Order};
+use crate::plan::Worm;
+use crate::scheme::{Local, Scheme};
 use flat::FlatMaker;
 
 /// Makes the worms of one scheme on one fabric; caches what does not depend on the group.

@@ -2,8 +2,10 @@
 
 use treecast_fabric::{Channel, RouteFinder};
 
+use crate::group::{Group, Placement};
+use crate::plan::{Worm, WormKind};
 use crate::shape::Shape;
-use crate::{Group, MemberId, Placement, Worm, WormKind};
+use treecast_terms::MemberId;
 
 /// Makes worms of sends from member to member, with the routes that the fabric determines.
 pub(super) struct Sender<'a, 's> {

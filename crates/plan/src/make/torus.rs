@@ -3,7 +3,12 @@
 use treecast_fabric::{DimensionOrder, Direction, Fabric, Grid, LinkId, RouteFinder, Routing};
 
 use super::sender::Sender;
-use crate::{Form, Group, MemberId, PlanError, Relay, TorusScheme, Worm, WormKind, shape};
+use crate::error::PlanError;
+use crate::group::Group;
+use crate::plan::{Worm, WormKind};
+use crate::scheme::{Form, Relay, TorusScheme};
+use crate::shape;
+use treecast_terms::MemberId;
 
 /// Makes the worms of a torus scheme.
 #[derive(Debug)]
@@ -293,7 +298,9 @@ mod tests {
     use treecast_fabric::FabricSpec;
 
     use super::*;
-    use crate::{Placement, Plan, PlanOptions, plan};
+    use crate::group::Placement;
+    use crate::plan::Plan;
+    use crate::planner::{PlanOptions, plan};
 
     fn torus(spec: &str) -> Fabric {
         Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap()

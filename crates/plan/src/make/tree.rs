@@ -3,9 +3,12 @@
 use treecast_fabric::{Fabric, RouteFinder};
 
 use super::sender::Sender;
+use crate::error::PlanError;
+use crate::group::{Group, Order};
 use crate::order::MemberOrder;
+use crate::plan::Worm;
+use crate::scheme::TreeScheme;
 use crate::shape::{self, Shape};
-use crate::{Group, Order, PlanError, TreeScheme, Worm};
 
 /// Places the shape of a tree on the members in an order.
 #[derive(Debug)]

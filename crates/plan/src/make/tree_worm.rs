@@ -3,7 +3,9 @@
 use treecast_fabric::{Fabric, Overlap, RouteFinder, Topology, UpDown};
 
 use super::sender::Sender;
-use crate::{Group, PlanError, Worm, WormKind};
+use crate::error::PlanError;
+use crate::group::Group;
+use crate::plan::{Worm, WormKind};
 
 /// Sends one worm to all destinations on other hosts; those on the root's host are served inside it.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 use treecast_fabric::Fabric;
 
 use super::member_name;
-use crate::{Plan, PlanError, WormKind};
+use crate::error::PlanError;
+use crate::plan::{Plan, WormKind};
 
 /// A plan in the DOT language: one box per member, one arrow per worm with its step. A path or tree worm, and any other with
 /// several receivers, goes through a small point from which an arrow leads to each receiver. Colours and line styles

@@ -6,11 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::{Channel, Fabric, LinkId, RoutingPolicy, Topology};
 
+use crate::analysis::Analysis;
+use crate::error::PlanError;
+use crate::group::{Arrangement, Order, Placement};
+use crate::limits::PACKETS_MAX;
+use crate::plan::{Label, Plan, Worm, WormKind};
 use crate::routes::Routes;
-use crate::{
-    Analysis, Arrangement, Label, MemberId, Order, PACKETS_MAX, Placement, Plan, PlanError, Scheme, Worm,
-    WormKind,
-};
+use crate::scheme::Scheme;
+use treecast_terms::MemberId;
 
 /// The format that is written and read.
 pub const FORMAT: &str = "treecast-plan/1";

@@ -16,7 +16,9 @@ pub use tree::tree;
 
 use treecast_fabric::Fabric;
 
-use crate::{Analysis, MemberId, Plan};
+use crate::analysis::Analysis;
+use crate::plan::Plan;
+use treecast_terms::MemberId;
 
 /// The number of worms that a tree or a table shows by default.
 pub const WORMS_SHOWN: usize = 200;

@@ -11,7 +11,10 @@ use std::fmt::Write;
 use treecast_fabric::Fabric;
 
 use super::counted;
-use crate::{Analysis, MemberId, Plan, PlanError, Worm, WormKind};
+use crate::analysis::Analysis;
+use crate::error::PlanError;
+use crate::plan::{Plan, Worm, WormKind};
+use treecast_terms::MemberId;
 
 /// The most members in a picture, the root included.
 pub const MEMBERS_DRAWN_MAX: usize = 2000;

@@ -4,7 +4,8 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use treecast_fabric::Fabric;
 
 use super::{cut_note, member_name, short_list};
-use crate::{Plan, PlanError, Worm};
+use crate::error::PlanError;
+use crate::plan::{Plan, Worm};
 
 /// Receivers named in a row.
 const RECEIVERS_SHOWN: usize = 8;

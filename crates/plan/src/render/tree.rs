@@ -3,7 +3,9 @@
 use treecast_fabric::Fabric;
 
 use super::{counted, cut_note, member_name, short_list};
-use crate::{MemberId, Plan, PlanError, WormKind};
+use crate::error::PlanError;
+use crate::plan::{Plan, WormKind};
+use treecast_terms::MemberId;
 
 /// Levels of guide lines; deeper branches begin with their depth.
 const GUIDES_MAX: usize = 16;

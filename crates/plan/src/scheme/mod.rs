@@ -2,8 +2,9 @@
 
 mod name;
 
+use crate::error::PlanError;
+use crate::group::Order;
 use crate::shape::Lambda;
-use crate::{Order, PlanError};
 
 /// A rule that turns a group on a fabric into a plan (an algorithm of a collective operation, in MPI terms). n is the number of members with the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

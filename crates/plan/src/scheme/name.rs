@@ -7,8 +7,9 @@ use treecast_fabric::Fabric;
 use treecast_terms::{NameAndOptions, SpecError};
 
 use super::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};
+use crate::group::Order;
+use crate::plan::Label;
 use crate::shape::Lambda;
-use crate::{Label, Order};
 
 const FORMS: [(&str, Form); 2] = [("store-and-forward", Form::StoreAndForward), ("worm", Form::Worm)];
 const RELAYS: [(&str, Relay); 2] = [("chain", Relay::Chain), ("separate", Relay::Separate)];

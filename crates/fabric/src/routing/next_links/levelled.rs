@@ -13,7 +13,8 @@
 use fixedbitset::FixedBitSet;
 
 use super::super::UpDown;
-use crate::{LinkId, SwitchId, Topology};
+use crate::ids::{LinkId, SwitchId};
+use crate::topology::Topology;
 
 #[derive(Debug)]
 pub(super) struct Levelled<'a> {
@@ -105,7 +106,7 @@ impl<'a> Levelled<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FabricSpec;
+    use crate::fabric::FabricSpec;
 
     fn holds_the_shortest_links(topology: &Topology) {
         let routing = UpDown::new(topology).unwrap();
@@ -140,12 +141,12 @@ mod tests {
         // Two tops over three middles over four leaves, not all joined, one pair joined twice.
         let links =
             [(2, 0), (2, 1), (3, 0), (3, 1), (4, 1), (5, 2), (6, 2), (6, 3), (7, 4), (8, 4), (8, 3), (5, 2)];
-        let mut builder = crate::TopologyBuilder::new();
+        let mut builder = crate::topology::TopologyBuilder::new();
         for _ in 0..9 {
             builder.switch(8).unwrap();
         }
         for leaf in 5..9 {
-            builder.host(SwitchId(leaf), crate::PortNumber(7)).unwrap();
+            builder.host(SwitchId(leaf), crate::ids::PortNumber(7)).unwrap();
         }
         for (a, b) in links {
             let ends = [a, b].map(|switch| (SwitchId(switch), builder.free_port(SwitchId(switch)).unwrap()));

@@ -7,7 +7,8 @@ use levelled::Levelled;
 use table::{Adaptive, Table};
 
 use super::Routing;
-use crate::{LinkId, SwitchId, Topology};
+use crate::ids::{LinkId, SwitchId};
+use crate::topology::Topology;
 
 /// The links that a packet may take next where routing is adaptive: those on a shortest legal route, lowest port first.
 ///

@@ -1,7 +1,8 @@
 //! A cache of next links, one row per target.
 
 use super::super::{ShortestPath, UpDown};
-use crate::{LinkId, SwitchId, Topology};
+use crate::ids::{LinkId, SwitchId};
+use crate::topology::Topology;
 
 /// An adaptive routing.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +140,7 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FabricSpec;
+    use crate::fabric::FabricSpec;
 
     #[test]
     fn a_full_table_is_cleared_and_still_correct() {

@@ -15,7 +15,11 @@ use search::{Path, Search, end};
 use treecast_fabric::{Channel, Fabric, RouteFinder, Topology};
 
 use super::sender::Sender;
-use crate::{Group, MemberId, PathPolicy, PlanError, Share, Worm, WormKind};
+use crate::error::PlanError;
+use crate::group::Group;
+use crate::plan::{Worm, WormKind};
+use crate::scheme::{PathPolicy, Share};
+use treecast_terms::MemberId;
 
 /// Makes path worms in phases.
 #[derive(Debug)]
@@ -130,7 +134,8 @@ mod tests {
     use treecast_fabric::{FabricSpec, LinkId};
 
     use super::*;
-    use crate::{Placement, PlanOptions, plan};
+    use crate::group::Placement;
+    use crate::planner::{PlanOptions, plan};
 
     fn fabric(spec: &str) -> Fabric {
         Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap()
