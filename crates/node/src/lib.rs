@@ -24,7 +24,7 @@ pub use api::addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use api::error::{Lost, NodeError, Unanswered};
 pub use api::group::Group;
 pub use api::node::Node;
-pub use api::receiver::Part;
+pub use api::receive::Part;
 pub use api::settings::{EngineChoice, GroupSettings, NodeSettings};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use engine::backend::RunningEngine;

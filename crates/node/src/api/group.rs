@@ -1,4 +1,4 @@
-//! A group as an application sees it. What the root does with it is in `sender.rs`, what other members do in `receiver.rs`.
+//! A group as an application sees it. The root sends in `send.rs`, other members receive in `receive.rs`.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;

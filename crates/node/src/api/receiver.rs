@@ -1,35 +1,21 @@
-//! How the members other than the root receive.
+//! A member's side of a group's ring.
 
-use std::time::{Duration, Instant};
+use treecast_proto::{Nanoseconds, Offload, Sequence};
 
-use treecast_proto::{Nanoseconds, Offload, Piece, Sequence};
-
-use super::group::{Group, Role, is_forward_due};
-use crate::NodeError;
 use crate::memory::ring::RingReader;
-use crate::memory::shared_group::{Placement, RingSide};
-use crate::sync::lock;
-
-/// A part of a message that was received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// The length of the whole message, in bytes.
-    pub message_bytes: u64,
-    /// Whether this part completes the message.
-    pub is_last: bool,
-}
+use crate::memory::shared_group::Placement;
 
 /// A member's side of the ring.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    reader: RingReader,
-    offload: Offload,
+    pub(super) reader: RingReader,
+    pub(super) offload: Offload,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
-    forwarded: Sequence,
+    pub(super) forwarded: Sequence,
     /// The first packet that the node does not know to be read.
-    reported: Sequence,
+    pub(super) reported: Sequence,
     /// When the last received packet was stored.
-    stored_at: Option<Nanoseconds>,
+    pub(super) stored_at: Option<Nanoseconds>,
 }
 
 impl Receiver {
@@ -47,179 +33,4 @@ impl Receiver {
     pub fn release_all(&mut self) {
         self.reader.release(self.reader.written());
     }
-}
-
-impl Group {
-    /// Receives the next message; none, if the root has closed the group and all messages have been received.
-    ///
-    /// # Errors
-    /// [`NodeError::WrongSide`] at the root; [`NodeError::TimedOut`], after which the message can still be received;
-    /// [`NodeError::Ended`].
-    pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
-        let mut message = Vec::new();
-        let length = self.receive_with(timeout, u64::MAX, |length, bytes| {
-            message.reserve_exact(length as usize - message.len());
-            message.extend_from_slice(bytes);
-        })?;
-        Ok(length.map(|_| message))
-    }
-
-    /// Receives the next message into a buffer; returns its length.
-    ///
-    /// # Errors
-    /// Those of [`Group::receive`], and [`NodeError::TooLong`], after which the message can still be received.
-    pub fn receive_into(
-        &self,
-        buffer: &mut [u8],
-        timeout: Option<Duration>,
-    ) -> Result<Option<usize>, NodeError> {
-        let mut filled = 0;
-        let length = self.receive_with(timeout, buffer.len() as u64, |_, bytes| {
-            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
-            filled += bytes.len();
-        })?;
-        Ok(length.map(|length| length as usize))
-    }
-
-    /// Receives the next message in place: `take` is called with the message's length and each contiguous part of its bytes. Returns
-    /// the length.
-    ///
-    /// # Errors
-    /// Those of [`Group::receive_into`], for a message of more than `room_bytes`.
-    pub fn receive_with(
-        &self,
-        timeout: Option<Duration>,
-        room_bytes: u64,
-        mut take: impl FnMut(u64, &[u8]),
-    ) -> Result<Option<u64>, NodeError> {
-        let mut role = self.role();
-        let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        let mut timeout = timeout;
-        while let Some(part) = self.receive_available(receiver, timeout, room_bytes, &mut take)? {
-            if part.is_last {
-                return Ok(Some(part.message_bytes));
-            }
-            // The timeout is for the beginning of a message. The rest is waited for as long as the root is alive.
-            timeout = None;
-        }
-        Ok(None)
-    }
-
-    /// Receives a further part of a message: waits until packets are available, and takes them. For programs that cannot wait as long
-    /// as [`Group::receive`] may, whose timeout is for the beginning of a message.
-    ///
-    /// # Errors
-    /// Those of [`Group::receive_into`], for a message of more than `room_bytes`.
-    pub fn receive_part(
-        &self,
-        timeout: Option<Duration>,
-        room_bytes: u64,
-        mut take: impl FnMut(u64, &[u8]),
-    ) -> Result<Option<Part>, NodeError> {
-        let mut role = self.role();
-        let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_available(receiver, timeout, room_bytes, &mut take)
-    }
-
-    /// Waits until packets are available, and takes those of one message.
-    fn receive_available(
-        &self,
-        receiver: &mut Option<Receiver>,
-        timeout: Option<Duration>,
-        room_bytes: u64,
-        take: &mut impl FnMut(u64, &[u8]),
-    ) -> Result<Option<Part>, NodeError> {
-        // Evaluated only where a wait is needed: to read the clock takes as long as to receive a short message.
-        let until = || timeout.map(|timeout| Instant::now() + timeout);
-        let receiver = match receiver {
-            Some(receiver) => receiver,
-            None => receiver.insert(self.take_receiver(until())?),
-        };
-        let available = Some(receiver.reader.written()).filter(|&end| end != receiver.reader.read());
-        let end = match available {
-            Some(end) => Some(end),
-            None => self.wait_for_packets(receiver, until())?,
-        };
-        let Some(end) = end else {
-            self.report_read(receiver, true);
-            return Ok(None);
-        };
-        let Piece { message_length: message_bytes, .. } = receiver.reader.piece(receiver.reader.read());
-        if message_bytes > room_bytes {
-            return Err(NodeError::TooLong { message_bytes, room_bytes });
-        }
-        let (next, is_last) = take_message(&receiver.reader, end, |bytes| take(message_bytes, bytes));
-        receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
-        receiver.reader.release(next);
-        if receiver.offload != Offload::Nic {
-            self.report_read(receiver, true);
-            let slots = receiver.reader.slots();
-            if is_forward_due(receiver.offload, receiver.forwarded, next, is_last, slots) {
-                receiver.forwarded = next;
-                self.forward(receiver.offload, next);
-            }
-        }
-        self.report_read(receiver, false);
-        Ok(Some(Part { message_bytes, is_last }))
-    }
-
-    /// The reading side, once the member has its place in the tree.
-    pub(super) fn take_receiver(&self, until: Option<Instant>) -> Result<Receiver, NodeError> {
-        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        self.wait(timeout, || {
-            let placement = self.shared_group.placement()?;
-            let Some(RingSide::Reader(reader)) = lock(&placement.side).take() else { return None };
-            self.drop_probes();
-            Some(Receiver::new(reader, Some(placement)))
-        })
-    }
-
-    /// The end of the available packets, once there are any; none, if the group is closed and everything is read.
-    fn wait_for_packets(
-        &self,
-        receiver: &Receiver,
-        until: Option<Instant>,
-    ) -> Result<Option<Sequence>, NodeError> {
-        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let reader = &receiver.reader;
-        self.wait(timeout, || {
-            // The close is checked first: all packets of a closed group are visible then.
-            let is_closed = self.shared_group.is_closed();
-            let end = reader.written();
-            if end == reader.read() { is_closed.then_some(None) } else { Some(Some(end)) }
-        })
-    }
-
-    /// Reports to the node what is read: at once, or after a quarter of the slots.
-    pub(super) fn report_read(&self, receiver: &mut Receiver, at_once: bool) {
-        self.shared_group.mark_progress();
-        let read = receiver.reader.read();
-        if at_once || read.distance_from(receiver.reported) as u32 >= receiver.reader.slots() / 4 {
-            receiver.reported = read;
-            self.wake_engine();
-        }
-    }
-}
-
-/// Passes the bytes of one message that are available before `end` to `take`; returns the next packet, and whether the message is
-/// complete.
-fn take_message(reader: &RingReader, end: Sequence, mut take: impl FnMut(&[u8])) -> (Sequence, bool) {
-    let first = reader.read();
-    let mut next = first;
-    let mut rest_bytes = 0;
-    let mut is_last = false;
-    while next != end && !is_last {
-        let piece = reader.piece(next);
-        rest_bytes += u64::from(piece.length);
-        is_last = piece.is_last();
-        next += 1;
-    }
-    let mut packet = first;
-    while rest_bytes > 0 {
-        let part = reader.bytes(packet, rest_bytes as usize);
-        take(part);
-        rest_bytes -= part.len() as u64;
-        packet += part.len().div_ceil(reader.stride()) as u32;
-    }
-    (next, is_last)
 }

@@ -1,0 +1,102 @@
+//! How the root sends.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use treecast_proto::Ending;
+
+use super::group::{Group, Role, is_forward_due};
+use super::sender::Sender;
+use crate::NodeError;
+use crate::engine::root_socket::{RootSocket, Sending};
+
+/// The engine starts to send a long message after this many packets.
+const PACKETS_PER_SEND: u32 = 32;
+
+impl Group {
+    /// Sends a message to all other members. Returns when all of it is in the node's memory.
+    ///
+    /// # Errors
+    /// [`NodeError::WrongSide`] at other members than the root; [`NodeError::Ended`]; [`NodeError::DatagramTooLong`].
+    pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
+        let mut role = self.role();
+        let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
+        sender.socket.iter_mut().for_each(RootSocket::begin_call);
+        while !self.send_available(sender, message, None)? {}
+        sender.socket.iter_mut().for_each(RootSocket::end_call);
+        Ok(())
+    }
+
+    /// Sends a further part of a message: waits until there is room, and fills it. Returns whether the message is complete. For
+    /// programs that cannot wait as long as [`Group::send`] may: they call it with the same message until it is complete, and before
+    /// they send another one.
+    ///
+    /// # Errors
+    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for another message than the partly sent one.
+    pub fn send_part(&self, message: &[u8], timeout: Option<Duration>) -> Result<bool, NodeError> {
+        let mut role = self.role();
+        let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
+        sender.socket.iter_mut().for_each(RootSocket::begin_call);
+        let is_whole = self.send_available(sender, message, timeout);
+        sender.socket.iter_mut().for_each(RootSocket::end_call);
+        is_whole
+    }
+
+    /// Waits until there is room, and fills it; says whether the message is complete.
+    fn send_available(
+        &self,
+        sender: &mut Sender,
+        message: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<bool, NodeError> {
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(NodeError::Ended(Ending::Closed));
+        }
+        if sender.length != message.len() {
+            sender.check_no_partial_message()?;
+            sender.length = message.len();
+        }
+        if sender.writer.room() == 0 {
+            self.pass_to_engine(sender);
+            self.wait(timeout, || (sender.writer.room() > 0).then_some(()))?;
+        }
+        for _ in 0..sender.writer.room() {
+            let is_last = sender.write_packet(message);
+            let end = sender.writer.written();
+            let offload = self.settings.offload;
+            if is_forward_due(offload, sender.forwarded, end, is_last, sender.writer.slots()) {
+                sender.forwarded = end;
+                self.forward(offload, end);
+            }
+            if is_last || end.0.is_multiple_of(PACKETS_PER_SEND) {
+                self.pass_to_engine(sender);
+            }
+            if is_last {
+                return self.check().map(|()| true);
+            }
+        }
+        self.pass_to_engine(sender);
+        self.check().map(|()| false)
+    }
+
+    /// Passes the written packets to the kernel's packet path, where that forwards, and else to the engine.
+    fn pass_to_engine(&self, sender: &mut Sender) {
+        let written = sender.writer.written();
+        match sender.socket.as_mut().map_or(Sending::Refused, |socket| socket.send(written)) {
+            Sending::Sent | Sending::Delegated { is_new: false } => {}
+            Sending::Delegated { is_new: true } => self.wake_engine_thread(),
+            Sending::Refused => self.wake_engine(),
+        }
+    }
+
+    /// Waits until each member that is not lost has all sent messages.
+    ///
+    /// # Errors
+    /// As [`Group::send`], and [`NodeError::TimedOut`].
+    pub fn flush(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
+        let mut role = self.role();
+        let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
+        sender.socket.iter_mut().for_each(RootSocket::flushed);
+        self.wait(timeout, || (sender.writer.read() == sender.writer.written()).then_some(()))
+    }
+}
