@@ -1,4 +1,4 @@
-//! GSO batches: those received from a parent (UDP_GRO), and those sent by a root's application (UDP_SEGMENT).
+//! GSO batches: those received from a parent (`UDP_GRO`), and those sent by a root's application (`UDP_SEGMENT`).
 
 use std::net::Ipv4Addr;
 

@@ -94,7 +94,7 @@ pub fn udp_at(frame: &[u8]) -> usize {
     if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 }
 }
 
-/// Replaces the UDP checksum by that of the pseudo-header alone (CHECKSUM_PARTIAL): the interface completes it.
+/// Replaces the UDP checksum by that of the pseudo-header alone (`CHECKSUM_PARTIAL`): the interface completes it.
 pub fn set_partial_checksum(frame: &mut [u8]) {
     let udp = udp_at(frame);
     let addresses = if frame[12] == 0x08 { udp - 8..udp } else { udp - 32..udp };

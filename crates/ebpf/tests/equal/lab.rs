@@ -71,7 +71,7 @@ const FRAME_BYTES_MAX: usize = 30_000;
 /// The longest frame for `BPF_PROG_TEST_RUN`, which is limited to a page.
 const TEST_RUN_BYTES_MAX: usize = 4_000;
 
-/// The length of the header before a frame that says what is offloaded to the interface: `struct virtio_net_hdr` (linux/virtio_net.h).
+/// The length of the header before a frame that says what is offloaded to the interface: `struct virtio_net_hdr` (`linux/virtio_net.h`).
 const OFFLOAD_HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_UDP_L4: u8 = 5;
@@ -79,7 +79,7 @@ const GSO_UDP_L4: u8 = 5;
 /// The length of the interface's queue in frames: each copy of each segment of a batch is one.
 const QUEUE_FRAMES: i32 = 8_192;
 
-/// Return values of the program (linux/pkt_cls.h).
+/// Return values of the program (`linux/pkt_cls.h`).
 const TC_ACT_UNSPEC: i32 = -1;
 const TC_ACT_OK: i32 = 0;
 const TC_ACT_SHOT: i32 = 2;
@@ -366,7 +366,7 @@ impl Ingress {
 }
 
 impl Socket {
-    /// A socket for whole frames, which receives those with this EtherType.
+    /// A socket for whole frames, which receives those with this `EtherType`.
     fn new(interface: i32, protocol: i32) -> io::Result<Self> {
         let protocol = (protocol as u16).to_be();
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
@@ -388,7 +388,7 @@ impl Socket {
         Ok(Self { descriptor, cookie })
     }
 
-    /// Sets PACKET_VNET_HDR: each frame that is sent begins with an offload header.
+    /// Sets `PACKET_VNET_HDR`: each frame that is sent begins with an offload header.
     fn enable_offload_header(&self) -> io::Result<()> {
         let value: libc::c_int = 1;
         // SAFETY: the length is that of the value.

@@ -330,7 +330,7 @@ impl<'a> Stage<'a> {
             offset,
             length,
             message_length,
-            ack_requested: ack_requested,
+            ack_requested,
             retransmitted: false,
             close: false,
         };

@@ -32,7 +32,7 @@ impl Simulation<'_> {
                 return StepResult::Blocked;
             }
             Step::Retransmit(packet_id, to) if !self.is_unacknowledged(packet_id.broadcast, to) => {
-                self.retransmission_done(packet_id.broadcast)
+                self.retransmission_done(packet_id.broadcast);
             }
             Step::Multicast(packet_id) | Step::Retransmit(packet_id, _) => {
                 return work(parameters.post + parameters.copy(self.packet_length(packet_id.packet), false));

@@ -343,14 +343,14 @@ impl Core {
     }
 
     /// Applies an event of the protocol to its group.
-    pub fn handle_event(&mut self, event: Event) {
+    pub fn handle_event(&mut self, event: &Event) {
         let (Event::Placed { group, .. }
         | Event::Ready { group }
         | Event::Joined { group, .. }
         | Event::MemberLost { group, .. }
-        | Event::Ended { group, .. }) = event;
+        | Event::Ended { group, .. }) = *event;
         let Some(entry) = self.groups.get(&group) else { return };
-        match event {
+        match *event {
             Event::Placed { member, start, slots, payload_bytes_max, offload, .. } => {
                 self.place(group, member, RingSettings { slots, payload_bytes_max, start, offload });
             }

@@ -193,7 +193,7 @@ impl Engine {
                 while let Some(output) = core.protocol.poll_local() {
                     match output {
                         Output::Store(store) => core.store(&store, bytes),
-                        Output::Event(event) => core.handle_event(event),
+                        Output::Event(event) => core.handle_event(&event),
                         Output::Transmit(_) | Output::Timeout(_) => {}
                     }
                 }
@@ -212,7 +212,7 @@ impl Engine {
             match self.core.protocol.poll(now) {
                 Output::Timeout(timeout) => break timeout,
                 Output::Transmit(transmit) => self.transmit(transmit),
-                Output::Event(event) => self.core.handle_event(event),
+                Output::Event(event) => self.core.handle_event(&event),
                 Output::Store(_) => {}
             }
             if self.datagrams.is_full() {
