@@ -482,7 +482,8 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
     with pytest.raises(TypeError):
         node.group(node.address)
     with pytest.raises(
-        TreecastError, match=rf"^this node listens at {node.address}, which is not the address of a member: 127.0.0.2:7000$"
+        TreecastError,
+        match=rf"^this node listens at {node.address}, which is not the address of a member: 127.0.0.2:7000$",
     ):
         node.group(["127.0.0.2:7000"])
     with pytest.raises(TreecastError, match=f"^{node.address} is given twice"):

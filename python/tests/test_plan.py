@@ -110,9 +110,7 @@ def test_plans_are_equal_on_equal_fabrics_only(fabric):
 def test_a_plan_for_a_fabric_without_a_line_needs_it(fabric):
     drawn = Fabric.from_networkx(fabric.to_networkx())
     made = plan(drawn, Group(drawn), "binomial")
-    with pytest.raises(
-        TreecastError, match="pass the plan's fabric as an argument: unknown fabric 'networkx'"
-    ):
+    with pytest.raises(TreecastError, match="pass the plan's fabric as an argument: unknown fabric 'networkx'"):
         Plan.from_json(made.to_json())
     assert Plan.from_json(made.to_json(), drawn) == made
 
