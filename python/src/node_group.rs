@@ -344,7 +344,7 @@ impl Drop for Entered {
 /// ...     left = receiver.close()
 /// ...     [lost] = sender.close()
 /// >>> lost.member, lost.address == other.address, lost.reason
-/// (1, True, 'it has left')
+/// (1, True, 'left the group')
 #[pyclass(frozen, eq, module = "treecast")]
 #[derive(PartialEq)]
 pub struct Lost(treecast_node::Lost);
@@ -363,7 +363,7 @@ impl Lost {
         self.0.address.map(|address| address.to_string())
     }
 
-    /// The reason, such as `it has left`.
+    /// The reason, such as `left the group`.
     #[getter]
     fn reason(&self) -> String {
         self.0.loss.to_string()

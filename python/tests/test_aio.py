@@ -170,7 +170,7 @@ async def test_waiting_tasks_raise_when_the_group_ends(pair):
     with pytest.raises(GroupEnded, match="^this member has left$"):
         await receiving
     [lost] = await root.close()
-    assert (lost.member, lost.reason) == (1, "it has left")
+    assert (lost.member, lost.reason) == (1, "left the group")
     assert root.losses == [lost]
 
 

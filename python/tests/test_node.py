@@ -344,7 +344,7 @@ def test_a_group_that_is_over_says_so(pair):
     member.close(PATIENCE)
     with pytest.raises(GroupEnded, match="^this member has left$"):
         member.receive()
-    assert [str(lost) for lost in root.close(PATIENCE)][0].endswith("is lost: it has left")
+    assert [str(lost) for lost in root.close(PATIENCE)][0].endswith("is lost: left the group")
 
 
 def test_an_exception_in_the_block_aborts_the_group(pair):
@@ -464,7 +464,7 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
     with pytest.raises(OSError, match="not an address of this machine$"):
         Node("192.0.2.1:0")
     loopback, outside = node.address, "192.0.2.1:7000"
-    with pytest.raises(TreecastError, match=f"^{loopback} is reached on one host alone, and {outside} on others"):
+    with pytest.raises(TreecastError, match=f"^{loopback} is reachable on its own host only, unlike {outside}"):
         node.group([loopback, outside])
     members = [loopback, "127.0.0.2:7000"]
     for settings, sentence in [

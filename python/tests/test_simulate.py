@@ -83,7 +83,7 @@ def test_parameters_are_taken_as_dict_and_as_themselves(fabric, tree):
         ({"message": -1}, "invalid value -1: expected a whole number from 0 to 18446744073709551615"),
         ({"parameters": {"nic_overhed": 1}}, "parameters has no key 'nic_overhed': did you mean nic_overhead"),
         ({"parameters": {"link_delay": -1}}, "invalid value link_delay=-1: expected a number of cycles"),
-        ({"parameters": {"buffer_flits": 100}}, "128 flits of payload and 1 of header are a packet that does not fit"),
+        ({"parameters": {"buffer_flits": 100}}, "a packet of 128 payload flits and 1 header flits does not fit"),
     ],
 )
 def test_invalid_runs_are_rejected(fabric, tree, arguments, sentence):
