@@ -40,7 +40,7 @@ static __always_inline __u32 later(__u32 one, __u32 other)
 	return is_before(one, other) ? other : one;
 }
 
-/* An eighth of the slots: one packet in so many requests an acknowledgment. */
+/* The interval, in packets, of requests for an acknowledgment: an eighth of the slots. */
 static __always_inline __u32 ack_interval(struct group *group)
 {
 	return group->slots < 8 ? 1 : group->slots / 8;

@@ -198,8 +198,8 @@ fn a_token_mismatch_is_rejected() {
     let address = address();
     let mut command = node(&["--listen", &address, "--count", "2", "--send", "-"]);
     let mut root = command.env("TREECAST_TOKEN", "secret").spawn().unwrap();
-    let guest = node(&["--join", &address, "--token-file", text(&wrong)]).spawn().unwrap();
-    check(guest, 2, "rejected: token mismatch");
+    let outsider = node(&["--join", &address, "--token-file", text(&wrong)]).spawn().unwrap();
+    check(outsider, 2, "rejected: token mismatch");
     wait_for(&mut root, "; 1 connection rejected: 127.0.0.1:");
     let mut command = node(&["--join", &address]);
     check(command.env("TREECAST_TOKEN", "secret").spawn().unwrap(), 0, "the group is closed");

@@ -284,7 +284,7 @@ impl KernelGroup {
         // SAFETY: as above.
         let parent = group.parent.map(|_| unsafe { get!(pointer, parent_path) });
         let paths: Vec<Path> = (0..group.children.len()).map(path_to).chain(parent).collect();
-        // A root without members sends to nobody.
+        // A root without members has no neighbours.
         let may_be_alone = group.parent.is_none() && group.children.is_empty();
         paths.first().map_or(may_be_alone, |first| {
             paths.iter().all(|path| path.is_learned() && path.bytes == first.bytes)

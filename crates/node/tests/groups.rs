@@ -349,12 +349,12 @@ fn a_node_with_a_wrong_token_does_not_join() {
     let nodes = nodes(2);
     let good = GroupSettings { token: "secret".into(), ..settings(&nodes) };
     let root = nodes[0].group(&good).unwrap();
-    let stranger = nodes[1].group(&GroupSettings { token: "guess".into(), ..good.clone() }).unwrap();
+    let outsider = nodes[1].group(&GroupSettings { token: "guess".into(), ..good.clone() }).unwrap();
     let error = root.wait_until_ready(Some(Duration::from_millis(200))).unwrap_err().to_string();
     assert_eq!(error, format!("member 1 at {} has not answered within the timeout", nodes[1].address()));
-    let error = stranger.wait_until_ready(Some(Duration::from_millis(10))).unwrap_err().to_string();
+    let error = outsider.wait_until_ready(Some(Duration::from_millis(10))).unwrap_err().to_string();
     assert_eq!(error, format!("member 0 at {} has not answered within the timeout", nodes[0].address()));
-    assert!(matches!(stranger.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
+    assert!(matches!(outsider.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
     assert!(nodes[1].strays().wrong_cookie > 0);
 }
 

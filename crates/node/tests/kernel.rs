@@ -334,9 +334,9 @@ fn forged_packets_are_counted_and_do_nothing() {
             &GroupSettings { scheme: Some(Scheme::tree(TreeScheme::Separate)), ..settings(&nodes) },
         );
         exchange(&groups, 10, 6);
-        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let outsider = UdpSocket::bind("127.0.0.1:0").unwrap();
         let member: SocketAddr = nodes[1].address();
-        let send = |packet: &[u8]| stranger.send_to(packet, member).unwrap();
+        let send = |packet: &[u8]| outsider.send_to(packet, member).unwrap();
         let next = 10;
         // A wrong cookie; a sender that is not the parent; a duplicate from another address than the parent's; a wake-up; and half a
         // packet.

@@ -70,7 +70,7 @@ impl Rtt {
     }
 
     /// Whether packets wait in a queue of the network for so long that more of them would only wait longer. The latest sample
-    /// decides: in slow start the window may have doubled before the mean follows.
+    /// decides: in slow start the window may double before the mean follows.
     pub(crate) fn has_standing_queue(&self) -> bool {
         self.latest.since(self.min) > QUEUEING_DELAY_MAX
     }

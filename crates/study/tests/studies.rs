@@ -311,10 +311,10 @@ fn lines_that_are_spoilt_are_not_believed() {
     let study = small();
     let runs = figure(&study).runs(false);
     let (text, _) = journal(&study);
-    let spoilt = text.replacen("\"gave\":{", "\"gave\":", 1).replacen("latency\":", "laten\0y\":", 2);
+    let corrupt = text.replacen("\"gave\":{", "\"gave\":", 1).replacen("latency\":", "laten\0y\":", 2);
     let left = |text: &str, program| Journal::read(text.as_bytes(), program).recall(&runs).left().len();
-    // The first of the two is the line that is spoilt already.
-    assert_eq!(left(&spoilt, "p"), 2);
+    // The first of the two is the line that is corrupt already.
+    assert_eq!(left(&corrupt, "p"), 2);
     assert_eq!(left(&text, "another program"), runs.len());
     assert_eq!(left(&text.replacen("journal 1", "journal 0", 1), "p"), runs.len());
 }

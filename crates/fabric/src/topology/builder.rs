@@ -307,8 +307,8 @@ mod tests {
             assert_eq!(topology.link_by_name(&topology.link_name(link)), Some(link));
         }
         assert_eq!(topology.link_name(LinkId(4)), "s0:1>s1:2");
-        for nonsense in ["", "s0", "x>y", "s9:0>s1:1", "h9>s0:0", "s0:1>s1:3"] {
-            assert_eq!(topology.link_by_name(nonsense), None, "{nonsense}");
+        for invalid in ["", "s0", "x>y", "s9:0>s1:1", "h9>s0:0", "s0:1>s1:3"] {
+            assert_eq!(topology.link_by_name(invalid), None, "{invalid}");
         }
     }
 

@@ -265,7 +265,7 @@ fn one_seed_makes_one_run() {
     assert!(value(&with(7), "retransmissions") > 0.0);
 }
 
-/// Rings in which each passes on to the next: host 0 sends to 1, 1 to 2 and so on, whoever the root is.
+/// Rings in which each passes on to the next: host 0 sends to 1, 1 to 2 and so on, whichever host is the root.
 fn ring(settings: &str, order: Option<treecast_plan::Order>) -> Outcome {
     let case = Case::new(4, "serial", &format!("groups=4,messages=4,nic_receive_buffers=3,{settings}"));
     run(&case.parameters, &Task { order, ..case.task(Offload::Nic, 64) }).unwrap()
@@ -398,7 +398,7 @@ fn names_make_packets_longer_and_nics_busier() {
         assert!(pair[0].latency < pair[1].latency);
         assert!(value(&pair[0], "nic_busy_us") < value(&pair[1], "nic_busy_us"));
     }
-    // Two names in the send event, which the root's NIC reads; a receiver has nobody below.
+    // Two names in the send event, which the root's NIC reads; a receiver has no children.
     let multisend = |membership: &str| {
         Case::new(3, "separate", &format!("operation=multisend,membership={membership}"))
             .latency(Offload::Nic, 64)

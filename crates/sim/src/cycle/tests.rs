@@ -82,7 +82,7 @@ impl Setup {
     }
 }
 
-/// The closed form of a worm that meets nobody: h switches, w flits, 3 cycles from one switch to the next.
+/// The closed form of a worm without contention: h switches, w flits, 3 cycles from one switch to the next.
 fn transit(h: u64, w: u64) -> u64 {
     1 + h * 3 + w - 1
 }

@@ -77,7 +77,7 @@ pub(super) struct TableChange {
     pub joined: Option<(MemberId, Sequence)>,
 }
 
-/// The number of times that members are told of the group's end, and the interval: nobody acknowledges it, and it may be lost.
+/// The number of times that members are told of the group's end, and the interval: the announcement is not acknowledged, and may be lost.
 const END_ANNOUNCEMENTS: u32 = 3;
 const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 
