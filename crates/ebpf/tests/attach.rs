@@ -313,9 +313,17 @@ fn an_interface_that_is_removed_or_replaced_is_reported() {
             let node = Node::new(hook, &["one"]);
             run("ip link del one");
             let interface = || "one".to_owned();
-            assert_eq!(node.program.check(), [HookTrouble::Gone { interface: interface() }], "{hook:?}");
+            assert_eq!(
+                node.program.check(),
+                [HookTrouble::InterfaceRemoved { interface: interface() }],
+                "{hook:?}"
+            );
             add_veth_pair();
-            assert_eq!(node.program.check(), [HookTrouble::Another { interface: interface() }], "{hook:?}");
+            assert_eq!(
+                node.program.check(),
+                [HookTrouble::InterfaceReplaced { interface: interface() }],
+                "{hook:?}"
+            );
             let text = node.program.check()[0].to_string();
             assert_eq!(text, "interface one was replaced by another one of the same name");
         }
@@ -328,7 +336,8 @@ fn a_changed_mtu_is_reported() {
         for hook in HOOKS {
             let mut node = Node::new(hook, &["one"]);
             run("ip link set one mtu 1400");
-            let trouble = HookTrouble::Mtu { interface: "one".into(), from_bytes: 1_500, to_bytes: 1_400 };
+            let trouble =
+                HookTrouble::MtuChanged { interface: "one".into(), from_bytes: 1_500, to_bytes: 1_400 };
             assert_eq!(node.program.check(), [trouble], "{hook:?}");
             node.program.attach(&interfaces(&["one"])).unwrap();
             assert_eq!(node.program.check(), [], "{hook:?}");
@@ -339,7 +348,7 @@ fn a_changed_mtu_is_reported() {
 
 fn removed(direction: Direction, instead: &[&str]) -> HookTrouble {
     let instead = instead.iter().copied().map(str::to_owned).collect();
-    HookTrouble::Removed { interface: "one".into(), direction, instead }
+    HookTrouble::ProgramRemoved { interface: "one".into(), direction, instead }
 }
 
 #[test]

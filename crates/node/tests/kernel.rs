@@ -372,7 +372,7 @@ fn a_node_whose_interface_disappears_reports_it_and_its_groups_end() {
         exchange(&groups, 5, 100);
         run("ip link del one");
         wait_until("the interface is missed", || {
-            nodes[0].troubles().iter().any(|trouble| matches!(trouble, HookTrouble::Gone { .. }))
+            nodes[0].troubles().iter().any(|trouble| matches!(trouble, HookTrouble::InterfaceRemoved { .. }))
         });
         // Packets in flight are lost, and the group ends by its timeouts, as after any network failure.
         wait_until("the group is over", || {
@@ -442,7 +442,7 @@ fn a_node_whose_program_is_detached_reports_it_and_continues() {
         exchange(&groups, 10, 2_000);
         assert!(groups[1..].iter().all(|group| counts(group).group.accepted > 0));
         run("tc qdisc del dev lo clsact");
-        let is_removed = |trouble: &HookTrouble| matches!(trouble, HookTrouble::Removed { .. });
+        let is_removed = |trouble: &HookTrouble| matches!(trouble, HookTrouble::ProgramRemoved { .. });
         for node in &nodes {
             wait_until("the program is missed", || node.troubles().iter().any(is_removed));
         }
@@ -466,7 +466,7 @@ fn another_mtu_is_said_and_what_fits_still_passes() {
         exchange(&groups, 5, 2_000);
         assert_eq!(nodes[1].troubles(), []);
         run("ip link set one mtu 1500");
-        let trouble = HookTrouble::Mtu { interface: "one".into(), from_bytes: 9_000, to_bytes: 1_500 };
+        let trouble = HookTrouble::MtuChanged { interface: "one".into(), from_bytes: 9_000, to_bytes: 1_500 };
         wait_until("another MTU is seen", || nodes[1].troubles() == [trouble.clone()]);
         exchange(&groups, 5, 2_000);
     });

@@ -21,7 +21,7 @@ pub struct Host {
     pub life: u32,
     pub wake_at: Option<Nanoseconds>,
     /// Events that have not been reported.
-    pub told: Vec<String>,
+    pub unreported_events: Vec<String>,
     is_up: bool,
     protocol: Protocol,
     groups: BTreeMap<u32, Application>,
@@ -55,7 +55,7 @@ struct Application {
     has_left: bool,
     ended: Option<Ending>,
     /// Whether it asked to join after the group had been created.
-    has_asked: bool,
+    joined_late: bool,
     /// At the root, the next piece to queue.
     message: u32,
     offset: u64,
@@ -91,7 +91,7 @@ impl Host {
             number,
             life: 0,
             wake_at: None,
-            told: Vec::new(),
+            unreported_events: Vec::new(),
             is_up: true,
             protocol: Protocol::new(settings()),
             groups: BTreeMap::new(),
@@ -114,12 +114,12 @@ impl Host {
 
     /// Its part in a group that it is a member of, or has asked to join.
     pub fn participant(&self, group: u32, root_survived: bool) -> Option<Participant> {
-        let &Application { has_asked: joined_late, has_left, .. } = self.groups.get(&group)?;
+        let &Application { joined_late, has_left, .. } = self.groups.get(&group)?;
         Some(Participant { reader: self.reader(group), joined_late, has_left, root_survived })
     }
 
     fn joined_late(&self, group: u32) -> bool {
-        self.groups.get(&group).is_some_and(|application| application.has_asked)
+        self.groups.get(&group).is_some_and(|application| application.joined_late)
     }
 
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
@@ -324,7 +324,7 @@ impl Host {
         scenario: &Scenario,
         oracle: &mut Oracle,
     ) -> Result<(), String> {
-        self.told.push(format!("{event:?}"));
+        self.unreported_events.push(format!("{event:?}"));
         match *event {
             Event::Placed { group, member, start, .. } => {
                 if let Some(application) = self.groups.get_mut(&group.0) {
@@ -449,7 +449,7 @@ impl Host {
             let piece = *self.protocol.piece(id, packet).ok_or("a packet to be read is not there")?;
             let application = self.groups.get(&group).ok_or("no such group")?;
             let slot = packet.0 & (application.slots - 1);
-            let joined_late = application.has_asked;
+            let joined_late = application.joined_late;
             let bytes = &application.memory[slot as usize];
             oracle.read(scenario, self.reader(group), joined_late, &piece, bytes)?;
             self.ask(time, Input::Consumed { group: id, upto: packet + 1 }, &[])?;
@@ -488,7 +488,7 @@ impl Host {
 }
 
 impl Application {
-    fn new(setting: &GroupScenario, is_root: bool, has_asked: bool) -> Self {
+    fn new(setting: &GroupScenario, is_root: bool, joined_late: bool) -> Self {
         Self {
             slots: setting.slots,
             memory: vec![Vec::new(); setting.slots as usize],
@@ -496,7 +496,7 @@ impl Application {
             is_root,
             has_left: false,
             ended: None,
-            has_asked,
+            joined_late,
             message: 0,
             offset: 0,
             queued: setting.start,

@@ -37,7 +37,7 @@ pub struct World {
     hosts: Vec<Host>,
     network: Network,
     oracle: Oracle,
-    events: BinaryHeap<Reverse<Due>>,
+    events: BinaryHeap<Reverse<ScheduledEvent>>,
     scheduled: u64,
     now: Nanoseconds,
     steps: u64,
@@ -45,15 +45,15 @@ pub struct World {
 
 /// A scheduled event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
+struct ScheduledEvent {
     at: Nanoseconds,
     /// Events of the same time are ordered by the time of their scheduling.
     number: u64,
-    what: What,
+    kind: EventKind,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum EventKind {
     Arrive {
         to: usize,
         from: usize,
@@ -149,14 +149,14 @@ impl World {
             scenario,
         };
         for (number, (at, _)) in world.scenario.faults.clone().into_iter().enumerate() {
-            world.plan(at, What::Fault(number));
+            world.schedule(at, EventKind::Fault(number));
         }
         world
     }
 
-    fn plan(&mut self, at: Nanoseconds, what: What) {
+    fn schedule(&mut self, at: Nanoseconds, kind: EventKind) {
         self.scheduled += 1;
-        self.events.push(Reverse(Due { at, number: self.scheduled, what }));
+        self.events.push(Reverse(ScheduledEvent { at, number: self.scheduled, kind }));
     }
 
     /// Runs the world to its end.
@@ -199,10 +199,10 @@ impl World {
                 let what = format!("not finished after {} steps: {}", self.steps, self.unfinished());
                 return Err(self.violation(what));
             }
-            watch_step(self.now, &due.what, &self.scenario, watch);
-            let step = self.step(due.what);
+            watch_step(self.now, &due.kind, &self.scenario, watch);
+            let step = self.step(due.kind);
             for host in &mut self.hosts {
-                for event in host.told.drain(..) {
+                for event in host.unreported_events.drain(..) {
                     watch(format!("{:>14}  {:>2}        {event}", self.now.0, host.number));
                 }
             }
@@ -244,30 +244,30 @@ impl World {
         for group in 0..self.scenario.groups.len() as u32 {
             if self.hosts[host].enter(self.now, group, &self.scenario)? {
                 let life = self.hosts[host].life;
-                self.plan(self.now, What::Work { host, group, life });
+                self.schedule(self.now, EventKind::Work { host, group, life });
             }
         }
         self.drain(host)
     }
 
-    fn step(&mut self, what: What) -> Result<(), String> {
-        match what {
-            What::Arrive { to, from, bytes } => {
+    fn step(&mut self, kind: EventKind) -> Result<(), String> {
+        match kind {
+            EventKind::Arrive { to, from, bytes } => {
                 if self.hosts[to].is_up() && !self.hosts[to].has_paused(self.now) {
                     self.hosts[to].datagram(self.now, from, &bytes, &self.scenario, &mut self.oracle)?;
                     return self.drain(to);
                 }
                 if let Some(until) = self.hosts[to].wait_for_room(self.now) {
-                    self.plan(until, What::Arrive { to, from, bytes });
+                    self.schedule(until, EventKind::Arrive { to, from, bytes });
                 }
                 Ok(())
             }
-            What::Wake(host) => {
+            EventKind::Wake(host) => {
                 if !self.hosts[host].is_up() {
                     return Ok(());
                 }
                 if let Some(until) = self.hosts[host].paused_until(self.now) {
-                    self.plan(until, What::Wake(host));
+                    self.schedule(until, EventKind::Wake(host));
                     return Ok(());
                 }
                 if self.hosts[host].wake_at.is_some_and(|at| at <= self.now) {
@@ -277,8 +277,8 @@ impl World {
                 }
                 Ok(())
             }
-            What::Work { host, group, life } => self.work(host, group, life),
-            What::Fault(number) => self.fault(number),
+            EventKind::Work { host, group, life } => self.work(host, group, life),
+            EventKind::Fault(number) => self.fault(number),
         }
     }
 
@@ -288,13 +288,13 @@ impl World {
             return Ok(());
         }
         if let Some(until) = self.hosts[host].paused_until(self.now) {
-            self.plan(until, What::Work { host, group, life });
+            self.schedule(until, EventKind::Work { host, group, life });
             return Ok(());
         }
         let goes_on = self.hosts[host].work(self.now, group, &self.scenario, &mut self.oracle)?;
         self.drain(host)?;
         if let Some(pause) = goes_on {
-            self.plan(self.now + pause, What::Work { host, group, life });
+            self.schedule(self.now + pause, EventKind::Work { host, group, life });
         }
         Ok(())
     }
@@ -306,7 +306,7 @@ impl World {
             match self.hosts[host].poll(now, &self.scenario, &mut self.oracle)? {
                 Action::Send { to, bytes } => {
                     for (at, to, bytes) in self.network.send(now, host, to, &bytes) {
-                        self.plan(at, What::Arrive { to, from: host, bytes });
+                        self.schedule(at, EventKind::Arrive { to, from: host, bytes });
                     }
                 }
                 Action::Wait(deadline) => {
@@ -316,7 +316,7 @@ impl World {
                     {
                         let deadline = deadline.max(now);
                         self.hosts[host].wake_at = Some(deadline);
-                        self.plan(deadline, What::Wake(host));
+                        self.schedule(deadline, EventKind::Wake(host));
                     }
                     break;
                 }
@@ -341,7 +341,7 @@ impl World {
             Fault::Join { host, group } => {
                 if self.hosts[host].is_up() && self.hosts[host].join(self.now, group, &self.scenario)? {
                     let life = self.hosts[host].life;
-                    self.plan(self.now, What::Work { host, group, life });
+                    self.schedule(self.now, EventKind::Work { host, group, life });
                     return self.drain(host);
                 }
             }
@@ -357,9 +357,9 @@ impl World {
     }
 }
 
-fn watch_step(now: Nanoseconds, what: &What, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
-    match what {
-        What::Arrive { to, from, bytes } => {
+fn watch_step(now: Nanoseconds, kind: &EventKind, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
+    match kind {
+        EventKind::Arrive { to, from, bytes } => {
             let meaning = View::new(bytes).and_then(View::check).map_or_else(
                 |malformed| malformed.to_string(),
                 |packet| {
@@ -376,7 +376,9 @@ fn watch_step(now: Nanoseconds, what: &What, scenario: &Scenario, watch: &mut dy
             );
             watch(format!("{:>14}  {from:>2} -> {to:>2}  {meaning}", now.0));
         }
-        What::Fault(number) => watch(format!("{:>14}            {:?}", now.0, scenario.faults[*number].1)),
-        What::Wake(_) | What::Work { .. } => {}
+        EventKind::Fault(number) => {
+            watch(format!("{:>14}            {:?}", now.0, scenario.faults[*number].1));
+        }
+        EventKind::Wake(_) | EventKind::Work { .. } => {}
     }
 }

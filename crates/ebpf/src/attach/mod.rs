@@ -67,19 +67,19 @@ impl fmt::Display for Direction {
 pub enum HookTrouble {
     /// The interface was removed, or moved to another network namespace.
     #[error("interface {interface} is gone")]
-    Gone {
+    InterfaceRemoved {
         /// The name of the interface.
         interface: String,
     },
     /// The interface was removed, and another one has its name.
     #[error("interface {interface} was replaced by another one of the same name")]
-    Another {
+    InterfaceReplaced {
         /// The name of the interface.
         interface: String,
     },
     /// The program was detached or replaced.
     #[error("the BPF program was removed from the {direction} of interface {interface}{}", attached_now(.instead))]
-    Removed {
+    ProgramRemoved {
         /// The name of the interface.
         interface: String,
         /// The direction from which it was removed.
@@ -89,7 +89,7 @@ pub enum HookTrouble {
     },
     /// The MTU was changed.
     #[error("the MTU of interface {interface} has changed from {from_bytes} to {to_bytes} bytes")]
-    Mtu {
+    MtuChanged {
         /// The name of the interface.
         interface: String,
         /// The MTU when the program was attached, in bytes.
@@ -99,7 +99,7 @@ pub enum HookTrouble {
     },
     /// The query failed, so the state is unknown.
     #[error("cannot query interface {interface}: {why}")]
-    Unknown {
+    QueryFailed {
         /// The name of the interface.
         interface: String,
         /// The kernel's error.
@@ -225,7 +225,7 @@ impl Attachment {
             Ok(troubles) => troubles,
             Err(error) => {
                 let interface = attached.interface.name.clone();
-                vec![HookTrouble::Unknown { interface, why: error.to_string() }]
+                vec![HookTrouble::QueryFailed { interface, why: error.to_string() }]
             }
         }
     }
@@ -236,16 +236,16 @@ impl Attachment {
         let Some(link) = self.netlink.link(*index)? else {
             let is_replaced = self.netlink.links()?.iter().any(|link| link.name == interface);
             let trouble = if is_replaced {
-                HookTrouble::Another { interface }
+                HookTrouble::InterfaceReplaced { interface }
             } else {
-                HookTrouble::Gone { interface }
+                HookTrouble::InterfaceRemoved { interface }
             };
             return Ok(vec![trouble]);
         };
         let mut troubles = Vec::new();
         if link.mtu_bytes != *mtu_bytes {
             let (from_bytes, to_bytes) = (*mtu_bytes, link.mtu_bytes);
-            troubles.push(HookTrouble::Mtu { interface: interface.clone(), from_bytes, to_bytes });
+            troubles.push(HookTrouble::MtuChanged { interface: interface.clone(), from_bytes, to_bytes });
         }
         for ((direction, hold), program) in
             Direction::BOTH.into_iter().zip(&attached.holds).zip(self.programs)
@@ -259,7 +259,11 @@ impl Attachment {
                     Hold::Tcx(_) => tcx::programs(&link.name, direction),
                     Hold::Clsact(_) => clsact::programs(&self.netlink, *index, direction),
                 };
-                troubles.push(HookTrouble::Removed { interface: interface.clone(), direction, instead });
+                troubles.push(HookTrouble::ProgramRemoved {
+                    interface: interface.clone(),
+                    direction,
+                    instead,
+                });
             }
         }
         Ok(troubles)

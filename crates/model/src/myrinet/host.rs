@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::node::{Notice, Post};
+use super::node::{GmEvent, Post};
 use super::policies::{EagerCopies, Layer, Operation};
 use super::simulation::{Event, Simulation};
 use super::stream::Content;
@@ -76,7 +76,7 @@ impl Simulation<'_> {
     pub fn send_control(&mut self, node: usize, to: usize, content: Content) {
         let length = if matches!(content, Content::Answer { .. }) { ANSWER } else { CONTROL };
         if node == to {
-            let notice = Notice::Received { from: node, content, length };
+            let notice = GmEvent::Received { from: node, content, length };
             let work = self.manager_work(node, content);
             self.cpu(node, work, Event::Handled { node, notice });
         } else {
@@ -120,14 +120,14 @@ impl Simulation<'_> {
     }
 
     /// An event is in host memory: the process finds it at once, or when it enters the operation.
-    pub fn noticed(&mut self, node: usize, notice: Notice) {
+    pub fn noticed(&mut self, node: usize, notice: GmEvent) {
         let enters = self.nodes[node].enters;
         if self.events.now() < enters {
             self.events.schedule(enters, Event::Noticed { node, notice });
             return;
         }
         let mut work = self.parameters.host_event;
-        if let Notice::Received { content, length, .. } = notice {
+        if let GmEvent::Received { content, length, .. } = notice {
             work += self.manager_work(node, content);
             if self.is_eager() && matches!(content, Content::Data { .. }) {
                 work += self.copy_time(length);
@@ -137,16 +137,16 @@ impl Simulation<'_> {
     }
 
     /// A process has handled an event.
-    pub fn handled(&mut self, node: usize, notice: Notice) {
+    pub fn handled(&mut self, node: usize, notice: GmEvent) {
         match notice {
-            Notice::Sent { content } => {
+            GmEvent::Sent { content } => {
                 self.nodes[node].send_tokens_used -= 1;
                 self.post_next(node);
                 if let Content::Data { group, message } = content {
                     self.sent(node, group, message);
                 }
             }
-            Notice::Received { from, content, .. } => match content {
+            GmEvent::Received { from, content, .. } => match content {
                 Content::Data { group, message } => self.delivered_to(node, group, message),
                 Content::Answer { .. } => self.count_down(),
                 Content::Ready { group, message } => {

@@ -123,7 +123,7 @@ pub(super) enum Packet {
 
 /// An event of GM: what a NIC notifies its process of.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Notice {
+pub(super) enum GmEvent {
     /// A message has arrived from a node.
     Received { from: usize, content: Content, length: Bytes },
     /// A message has been acknowledged by all, and its token is returned.

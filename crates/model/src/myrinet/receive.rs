@@ -2,7 +2,7 @@
 
 use treecast_sim::Offload;
 
-use super::node::{Notice, Packet, Slot, Transmission};
+use super::node::{GmEvent, Packet, Slot, Transmission};
 use super::policies::{Flow, Forwarding};
 use super::simulation::{Event, Simulation};
 use super::stream::Content;
@@ -175,7 +175,7 @@ impl Simulation<'_> {
         if queued_message.end == number + 1 {
             let from = self.streams[stream].from;
             let notice =
-                Notice::Received { from, content: queued_message.content, length: queued_message.length };
+                GmEvent::Received { from, content: queued_message.content, length: queued_message.length };
             self.nic(node, self.parameters.nic_event, Event::Raised { node, notice });
         }
         self.release_slot(node, slot);

@@ -3,7 +3,7 @@
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
-use super::node::{Job, Notice, Packet, Post, Transmission};
+use super::node::{GmEvent, Job, Packet, Post, Transmission};
 use super::policies::{Flow, Replicas};
 use super::simulation::{EVENT, Event, Simulation, TIMEOUTS_MAX};
 use super::stream::{Content, Stream};
@@ -222,7 +222,7 @@ impl Simulation<'_> {
     pub fn housekeeping_done(&mut self, node: usize) {
         let returns = &mut self.nodes[node].returns;
         if let Some((Some(content), _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
-            self.bus(node, EVENT, Event::Noticed { node, notice: Notice::Sent { content } });
+            self.bus(node, EVENT, Event::Noticed { node, notice: GmEvent::Sent { content } });
         }
         self.run_housekeeping(node);
     }

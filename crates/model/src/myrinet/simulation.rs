@@ -9,7 +9,7 @@ use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::credits::{BufferCredits, Manager};
-use super::node::{Job, Node, Notice, Packet, Post, Transmission};
+use super::node::{GmEvent, Job, Node, Packet, Post, Transmission};
 use super::parameters::Parameters;
 use super::policies::{Layer, Operation};
 use super::stream::Stream;
@@ -46,9 +46,9 @@ pub(super) enum Event {
     Acknowledged { stream: usize, child: u32, below: u64 },
     HousekeepingDone(usize),
     Credited { from: usize, to: usize },
-    Raised { node: usize, notice: Notice },
-    Noticed { node: usize, notice: Notice },
-    Handled { node: usize, notice: Notice },
+    Raised { node: usize, notice: GmEvent },
+    Noticed { node: usize, notice: GmEvent },
+    Handled { node: usize, notice: GmEvent },
     GroupMade(usize),
     TimedOut(usize),
 }

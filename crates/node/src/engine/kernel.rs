@@ -137,7 +137,7 @@ impl KernelPath {
         !self
             .troubles
             .iter()
-            .any(|trouble| is_gone(trouble) || matches!(trouble, HookTrouble::Removed { .. }))
+            .any(|trouble| is_gone(trouble) || matches!(trouble, HookTrouble::ProgramRemoved { .. }))
     }
 
     fn attach_again(&mut self) -> bool {
@@ -332,7 +332,7 @@ fn written(group: &KernelGroup) -> Sequence {
 
 /// Whether the interface does not exist any more.
 const fn is_gone(trouble: &HookTrouble) -> bool {
-    matches!(trouble, HookTrouble::Gone { .. } | HookTrouble::Another { .. })
+    matches!(trouble, HookTrouble::InterfaceRemoved { .. } | HookTrouble::InterfaceReplaced { .. })
 }
 
 /// The longest payload follows the interface with the largest MTU.

@@ -55,12 +55,12 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
     // For each level above the current branch, whether it was the last of its level.
     let mut ended: Vec<bool> = Vec::new();
     let mut open: Vec<Branch> = Vec::new();
-    push(&mut open, 0, sends.of(plan.root()).iter().map(|&position| What::Worm(position)));
-    while let Some(Branch { depth, last, what }) = open.pop() {
+    push(&mut open, 0, sends.of(plan.root()).iter().map(|&position| Entry::Worm(position)));
+    while let Some(Branch { depth, last, entry }) = open.pop() {
         ended.truncate(depth);
-        match what {
-            What::Worm(_) if shown == worms_max => break,
-            What::Worm(position) => {
+        match entry {
+            Entry::Worm(_) if shown == worms_max => break,
+            Entry::Worm(position) => {
                 shown += 1;
                 let worm = &plan.worms()[position as usize];
                 let kind = if worm.kind == WormKind::Unicast {
@@ -72,15 +72,15 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
                 let step = steps[position as usize];
                 lines.push(format!("{}step {step}{kind}: {receivers}", indent(&ended, last)));
                 if let [only] = worm.to[..] {
-                    push(&mut open, depth + 1, sends.of(only).iter().map(|&position| What::Worm(position)));
+                    push(&mut open, depth + 1, sends.of(only).iter().map(|&position| Entry::Worm(position)));
                 } else {
                     let senders = worm.to.iter().filter(|&&to| !sends.of(to).is_empty());
-                    push(&mut open, depth + 1, senders.map(|&to| What::Sender(to)));
+                    push(&mut open, depth + 1, senders.map(|&to| Entry::Sender(to)));
                 }
             }
-            What::Sender(member) => {
+            Entry::Sender(member) => {
                 lines.push(indent(&ended, last) + &name(member));
-                push(&mut open, depth + 1, sends.of(member).iter().map(|&position| What::Worm(position)));
+                push(&mut open, depth + 1, sends.of(member).iter().map(|&position| Entry::Worm(position)));
             }
         }
         ended.push(last);
@@ -95,11 +95,11 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
 struct Branch {
     depth: usize,
     last: bool,
-    what: What,
+    entry: Entry,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum Entry {
     /// The worm at this position.
     Worm(u32),
     /// One of several receivers of a worm, which sends itself.
@@ -107,9 +107,9 @@ enum What {
 }
 
 /// Pushes branches so that the first is popped first.
-fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = What>) {
+fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = Entry>) {
     let first = open.len();
-    open.extend(branches.map(|what| Branch { depth, last: false, what }));
+    open.extend(branches.map(|entry| Branch { depth, last: false, entry }));
     if let Some(last) = open[first..].last_mut() {
         last.last = true;
     }

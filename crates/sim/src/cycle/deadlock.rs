@@ -14,14 +14,14 @@ use crate::parameters::Replication;
 
 /// The attainable progress of the packet at the head of a buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Outlook {
+struct Progress {
     /// The number of its flits that reach the buffer.
     comes: u64,
     /// The number of flits that each copy sends; `None` if it never gets an output.
     sends: Vec<Option<u64>>,
 }
 
-impl Outlook {
+impl Progress {
     /// The progress so far.
     fn so_far(head: &Head) -> Self {
         let sends = head.copies.iter().map(|copy| copy.output.map(|_| copy.sent)).collect();
@@ -40,58 +40,58 @@ impl Outlook {
 impl Network<'_> {
     /// The deadlock, if packets are stuck.
     pub fn deadlock(&self, cycle: Cycles) -> Option<Deadlock> {
-        let outlooks = self.outlooks();
+        let attainable = self.attainable();
         let is_stuck =
-            |&buffer: &usize| self.buffers[buffer].head.is_some() && !self.is_gone(&outlooks, buffer);
-        let stuck = (0..self.buffers.len()).filter(is_stuck).map(|buffer| self.stuck(&outlooks, buffer));
+            |&buffer: &usize| self.buffers[buffer].head.is_some() && !self.is_gone(&attainable, buffer);
+        let stuck = (0..self.buffers.len()).filter(is_stuck).map(|buffer| self.stuck(&attainable, buffer));
         Deadlock::among(cycle, stuck.collect())
     }
 
-    fn outlooks(&self) -> Vec<Outlook> {
-        let so_far = |buffer: &Buffer| buffer.head.as_ref().map(Outlook::so_far);
-        let mut outlooks: Vec<Outlook> =
+    fn attainable(&self) -> Vec<Progress> {
+        let so_far = |buffer: &Buffer| buffer.head.as_ref().map(Progress::so_far);
+        let mut attainable: Vec<Progress> =
             self.buffers.iter().map(|buffer| so_far(buffer).unwrap_or_default()).collect();
         loop {
             let mut has_changed = false;
             for (buffer, head) in self.buffers.iter().map(|buffer| buffer.head.as_ref()).enumerate() {
                 let Some(head) = head else { continue };
-                let outlook = self.outlook(&outlooks, buffer, head);
-                has_changed |= outlook != outlooks[buffer];
-                outlooks[buffer] = outlook;
+                let progress = self.progress(&attainable, buffer, head);
+                has_changed |= progress != attainable[buffer];
+                attainable[buffer] = progress;
             }
             if !has_changed {
-                return outlooks;
+                return attainable;
             }
         }
     }
 
     /// The attainable progress of a packet, given that of the others.
-    fn outlook(&self, outlooks: &[Outlook], buffer: usize, head: &Head) -> Outlook {
-        let known = &outlooks[buffer];
+    fn progress(&self, attainable: &[Progress], buffer: usize, head: &Head) -> Progress {
+        let known = &attainable[buffer];
         let room = known.leaves(head) + self.setting.parameters.buffer_flits.0;
-        let comes = known.comes.max(self.supply(outlooks, buffer, head).min(room));
+        let comes = known.comes.max(self.supply(attainable, buffer, head).min(room));
         let mut sends: Vec<Option<u64>> =
-            (0..head.copies.len()).map(|copy| self.reach(outlooks, comes, head, copy)).collect();
+            (0..head.copies.len()).map(|copy| self.reach(attainable, comes, head, copy)).collect();
         if self.setting.parameters.replication == Replication::Synchronous {
             let together = sends.iter().min().copied().flatten();
             sends = known.sends.iter().map(|sent| together.or(*sent)).collect();
         }
-        Outlook {
+        Progress {
             comes,
             sends: sends.into_iter().zip(&known.sends).map(|(new, old)| new.max(*old)).collect(),
         }
     }
 
     /// Whether a whole packet leaves its buffer.
-    fn is_gone(&self, outlooks: &[Outlook], buffer: usize) -> bool {
+    fn is_gone(&self, attainable: &[Progress], buffer: usize) -> bool {
         let head = self.head(buffer);
-        outlooks[buffer].leaves(head) == head.packet.length
+        attainable[buffer].leaves(head) == head.packet.length
     }
 
     /// The number of flits of a packet that are sent to its buffer.
-    fn supply(&self, outlooks: &[Outlook], buffer: usize, head: &Head) -> u64 {
+    fn supply(&self, attainable: &[Progress], buffer: usize, head: &Head) -> u64 {
         match self.fed_by(buffer, head) {
-            Some((behind, copy)) => outlooks[behind].sends[copy].unwrap_or(0),
+            Some((behind, copy)) => attainable[behind].sends[copy].unwrap_or(0),
             None => head.packet.length,
         }
     }
@@ -106,32 +106,36 @@ impl Network<'_> {
     }
 
     /// The number of flits that a copy can send, of those that arrive; `None` if it never gets an output.
-    fn reach(&self, outlooks: &[Outlook], comes: u64, head: &Head, copy: usize) -> Option<u64> {
+    fn reach(&self, attainable: &[Progress], comes: u64, head: &Head, copy: usize) -> Option<u64> {
         let present = comes.saturating_sub(head.stripped);
-        self.bound(outlooks, head, copy).map(|bound| bound.min(present))
+        self.bound(attainable, head, copy).map(|bound| bound.min(present))
     }
 
     /// The number of flits of a copy that find room at the end of its channel; `None` if it never gets an output.
-    fn bound(&self, outlooks: &[Outlook], head: &Head, copy: usize) -> Option<u64> {
+    fn bound(&self, attainable: &[Progress], head: &Head, copy: usize) -> Option<u64> {
         let copy = &head.copies[copy];
         if let Some((channel, _)) = copy.output {
             // With virtual cut-through the room is reserved.
             let is_sure = !self.is_wormhole();
             let length = head.length_onward();
-            return Some(if is_sure { length } else { self.accepted(outlooks, length, copy.sent, channel) });
+            return Some(if is_sure {
+                length
+            } else {
+                self.accepted(attainable, length, copy.sent, channel)
+            });
         }
         let outputs = copy.branch.outputs.iter().copied();
-        let possible = outputs.filter(|&channel| self.comes_free(outlooks, channel));
-        let bounds = possible.map(|channel| self.accepted(outlooks, head.length_onward(), 0, channel));
+        let possible = outputs.filter(|&channel| self.comes_free(attainable, channel));
+        let bounds = possible.map(|channel| self.accepted(attainable, head.length_onward(), 0, channel));
         // With virtual cut-through an output is granted only if there is room for the whole packet.
         bounds.filter(|&bound| self.is_wormhole() || bound == head.length_onward()).max()
     }
 
     /// The number of flits of a copy that find room at the end of a channel, if the copy holds the channel.
-    fn accepted(&self, outlooks: &[Outlook], length: u64, sent: u64, channel: Channel) -> u64 {
+    fn accepted(&self, attainable: &[Progress], length: u64, sent: u64, channel: Channel) -> u64 {
         let next = self.index(channel);
         let Some(front) = &self.buffers[next].head else { return length };
-        let leaves = outlooks[next].leaves(front);
+        let leaves = attainable[next].leaves(front);
         let accepted = match self.fed_by(next, front) {
             Some(_) if sent > 0 => leaves + self.setting.parameters.buffer_flits.0,
             _ if leaves == front.packet.length => length,
@@ -141,8 +145,8 @@ impl Network<'_> {
     }
 
     /// Whether a channel is free, or becomes free.
-    fn comes_free(&self, outlooks: &[Outlook], channel: Channel) -> bool {
-        self.holders(channel).all(|sender| self.finishes(outlooks, sender))
+    fn comes_free(&self, attainable: &[Progress], channel: Channel) -> bool {
+        self.holders(channel).all(|sender| self.finishes(attainable, sender))
     }
 
     /// The senders because of which a channel is not granted.
@@ -152,14 +156,14 @@ impl Network<'_> {
     }
 
     /// Whether a sender sends its tail flit.
-    fn finishes(&self, outlooks: &[Outlook], sender: Sender) -> bool {
+    fn finishes(&self, attainable: &[Progress], sender: Sender) -> bool {
         let Sender::Copy { buffer, copy } = sender else { return true };
-        outlooks[buffer].sends[copy] == Some(self.head(buffer).length_onward())
+        attainable[buffer].sends[copy] == Some(self.head(buffer).length_onward())
     }
 
     /// A stuck packet, and what blocks it.
-    fn stuck(&self, outlooks: &[Outlook], buffer: usize) -> Stuck {
-        let (head, comes) = (self.head(buffer), outlooks[buffer].comes);
+    fn stuck(&self, attainable: &[Progress], buffer: usize) -> Stuck {
+        let (head, comes) = (self.head(buffer), attainable[buffer].comes);
         let at = self.channel(buffer);
         let waits_for = |wants: Channel, behind: usize| {
             let PacketId { multicast, worm, packet } = head.packet.id;
@@ -169,10 +173,10 @@ impl Network<'_> {
         let waits_for_itself = |other: usize| Stuck { at, behind: self.channel(other), shown: None };
 
         let copies = 0..head.copies.len();
-        let least = copies.min_by_key(|&copy| self.bound(outlooks, head, copy));
+        let least = copies.min_by_key(|&copy| self.bound(attainable, head, copy));
         let present = comes.saturating_sub(head.stripped).min(head.length_onward() - 1);
         let least =
-            least.filter(|&copy| self.bound(outlooks, head, copy).is_none_or(|bound| bound <= present));
+            least.filter(|&copy| self.bound(attainable, head, copy).is_none_or(|bound| bound <= present));
         let Some(copy) = least else {
             // All flits that arrive are forwarded, so the rest does not arrive.
             let (source, _) =
@@ -182,7 +186,7 @@ impl Network<'_> {
         let copy = &head.copies[copy];
         let Some((wants, _)) = copy.output else {
             let wants = copy.branch.outputs[0];
-            let holder = self.holders(wants).find(|&holder| !self.finishes(outlooks, holder));
+            let holder = self.holders(wants).find(|&holder| !self.finishes(attainable, holder));
             return match holder {
                 Some(Sender::Copy { buffer: holder, .. }) => waits_for(wants, holder),
                 _ => waits_for(wants, self.index(wants)),
