@@ -1,13 +1,17 @@
-//! Every link between pages has a target, and every path in the map of the code exists.
+//! Every link between pages has a target, and every path in the map of the code and in a comment exists.
 
 use std::path::{Path, PathBuf};
 
+/// The directories of the repository to which a path in a page or in a comment may lead.
+const DIRECTORIES: [&str; 8] =
+    ["bpf/", "crates/", "dist/", "docs/", "fuzz/", "include/", "papers/", "python/"];
+
 fn pages(root: &Path) -> Vec<PathBuf> {
-    let in_folder = |folder: &Path| {
-        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let in_directory = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect::<Vec<_>>()
     };
-    [in_folder(root), in_folder(&root.join("docs"))].concat()
+    [in_directory(root), in_directory(&root.join("docs"))].concat()
 }
 
 #[test]
@@ -33,12 +37,11 @@ fn every_link_to_a_file_is_valid() {
 #[test]
 fn every_path_in_the_map_of_the_code_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["bpf/", "crates/", "dist/", "docs/", "fuzz/", "include/", "papers/", "python/"];
     let mut paths = 0;
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let text = std::fs::read_to_string(root.join(page)).unwrap();
         let quoted = text.split('`').skip(1).step_by(2);
-        for path in quoted.filter(|text| folders.iter().any(|folder| text.starts_with(folder))) {
+        for path in quoted.filter(|text| DIRECTORIES.iter().any(|directory| text.starts_with(directory))) {
             if !path.contains(['*', ' ']) {
                 paths += 1;
                 assert!(root.join(path).exists(), "{page} names {path}, which does not exist");
@@ -46,4 +49,47 @@ fn every_path_in_the_map_of_the_code_exists() {
         }
     }
     assert!(paths > 50, "the pages name {paths} paths");
+}
+
+/// The source files below a directory, those of the build excluded.
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            if !path.ends_with("target") {
+                sources(&path, found);
+            }
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "rs" || extension == "h" || extension == "c")
+        {
+            found.push(path);
+        }
+    }
+}
+
+/// The paths that a line of a comment names: words that begin with a directory of the repository.
+fn paths_in_comment(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.trim_start();
+    let is_comment = line.starts_with("//") || line.starts_with('*') || line.starts_with("/*");
+    let in_path = |character: char| character.is_ascii_alphanumeric() || "./_-".contains(character);
+    let words = line.split(move |character| !in_path(character)).map(|word| word.trim_end_matches('.'));
+    words.filter(move |word| is_comment && DIRECTORIES.iter().any(|directory| word.starts_with(directory)))
+}
+
+#[test]
+fn every_path_in_a_comment_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    for directory in ["bpf", "crates", "include", "python/src"] {
+        sources(&root.join(directory), &mut files);
+    }
+    let mut paths = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for path in text.lines().flat_map(paths_in_comment) {
+            paths += 1;
+            assert!(root.join(path).exists(), "{} names {path}, which does not exist", file.display());
+        }
+    }
+    assert!(paths > 10, "the comments name {paths} paths");
 }

@@ -43,7 +43,7 @@ enum Memory {
         read: AtomicU32,
     },
     /// Shared with the kernel's packet path or with another process. While a group is handed off, the kernel's packet path is the
-    /// node's side of the ring and follows the same rules (bpf/take.h): it writes only slots that the reader does not own, and
+    /// node's side of the ring and follows the same rules (bpf/receive.h): it writes only slots that the reader does not own, and
     /// advances `written` when they are complete.
     #[cfg(not(loom))]
     Shared(SlotMemory),
