@@ -62,7 +62,7 @@ struct File {
 struct RuleOfFile {
     name: Spanned<String>,
     #[serde(default)]
-    everybody: bool,
+    all_users: bool,
     #[serde(default)]
     users: Vec<Spanned<NameOrNumber>>,
     #[serde(default)]
@@ -184,12 +184,12 @@ impl Rule {
             });
         }
         let names_users = !users.is_empty() || !groups.is_empty();
-        let subject = match (file.everybody, names_users) {
+        let subject = match (file.all_users, names_users) {
             (true, false) => Subject::Everyone,
             (false, true) => Subject::These { users, groups },
-            (true, true) => return Err((at, "a rule for everybody cannot name users too".into())),
+            (true, true) => return Err((at, "a rule for all users cannot name users too".into())),
             (false, false) => {
-                return Err((at, "expected users, user_groups, or everybody = true".into()));
+                return Err((at, "expected users, user_groups, or all_users = true".into()));
             }
         };
         let memory_max = file.memory_max.map(|memory| {
@@ -240,7 +240,7 @@ impl Rule {
     /// Whether a user with `groups` groups may have another one, with this number.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The reason for the client.
     pub fn allows(&self, number: u32, groups: usize) -> Result<(), String> {
         if self.groups_max.is_some_and(|groups_max| groups >= groups_max) {
             let groups_max = self.groups_max.unwrap_or_default();
@@ -294,7 +294,7 @@ mod tests {
 
             [[rule]]
             name = "all"
-            everybody = true
+            all_users = true
             groups_max = 0
         "#;
         let policy = Policy::parse(text, "policy").unwrap();
@@ -325,15 +325,15 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         for (text, line, what) in [
-            ("[[rule]]\nname = \"a\"\neverybody = true\ncolour = 1\n", 4, "unknown field `colour`"),
+            ("[[rule]]\nname = \"a\"\nall_users = true\ncolour = 1\n", 4, "unknown field `colour`"),
             ("[[rule]]\nname = \"a\"\nusers = [\"nobody-has-this\"]\n", 3, "there is no user"),
             ("[[rule]]\nname = \"a\"\nusers = [-1]\n", 3, "a name, or a number"),
             (
-                "[[rule]]\nname = \"a\"\neverybody = true\nmemory_max = \"64 apples\"\n",
+                "[[rule]]\nname = \"a\"\nall_users = true\nmemory_max = \"64 apples\"\n",
                 4,
                 "invalid size '64 apples'",
             ),
-            ("[[rule]]\nname = \"a\"\neverybody = true\nnumbers = [\"9-1\"]\n", 4, "invalid range 9-1"),
+            ("[[rule]]\nname = \"a\"\nall_users = true\nnumbers = [\"9-1\"]\n", 4, "invalid range 9-1"),
             ("[[rule]]\nname = \"a\"\n", 2, "expected users"),
             ("[[rule]]\nusers = [1]\n", 1, "missing field `name`"),
             ("rules = 1\n", 1, "unknown field"),

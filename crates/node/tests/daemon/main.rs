@@ -25,7 +25,7 @@ const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// A daemon in a thread of this process.
 struct Served {
-    folder: TempDir,
+    directory: TempDir,
     stopper: Stopper,
     thread: Option<JoinHandle<DaemonCounters>>,
 }
@@ -37,18 +37,18 @@ impl Served {
 
     /// A daemon whose tables have room for `groups_max` groups.
     fn with_groups_max(engine: EngineChoice, policy: Policy, groups_max: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let bind = "127.0.0.1:0".parse().unwrap();
         let mut settings = NodeSettings { bind, engine, ..NodeSettings::default() };
         settings.protocol.groups_max = groups_max;
-        let daemon = Daemon::open(&settings, &socket(&folder), policy).unwrap();
+        let daemon = Daemon::open(&settings, &socket(&directory), policy).unwrap();
         let stopper = daemon.stopper();
         let thread = Some(std::thread::spawn(move || daemon.serve().unwrap()));
-        Self { folder, stopper, thread }
+        Self { directory, stopper, thread }
     }
 
     fn socket(&self) -> PathBuf {
-        socket(&self.folder)
+        socket(&self.directory)
     }
 
     fn end(mut self) -> DaemonCounters {
@@ -66,8 +66,8 @@ impl Drop for Served {
     }
 }
 
-fn socket(folder: &TempDir) -> PathBuf {
-    folder.path().join("run/node.sock")
+fn socket(directory: &TempDir) -> PathBuf {
+    directory.path().join("run/node.sock")
 }
 
 fn client(socket: &Path) -> Node {
@@ -216,8 +216,8 @@ fn a_daemon_that_stops_tells_its_clients_and_leaves_no_files() {
         [0, 1].map(|root| (here.group(&settings(root)).unwrap(), there.group(&settings(root)).unwrap()));
     exchange(&pairs[0].0, &pairs[0].1, 3);
     exchange(&pairs[1].1, &pairs[1].0, 3);
-    let folder = served.socket().parent().unwrap().to_owned();
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    let directory = served.socket().parent().unwrap().to_owned();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
     std::thread::scope(|scope| {
         let waiting = [&pairs[0].1, &pairs[1].0].map(|group| scope.spawn(|| group.receive(TIMEOUT)));
         served.stopper.stop();
@@ -228,13 +228,13 @@ fn a_daemon_that_stops_tells_its_clients_and_leaves_no_files() {
     });
     here.close(TIMEOUT).unwrap();
     assert_eq!(served.end().clients, 1);
-    assert!(!folder.join("node.sock").exists());
+    assert!(!directory.join("node.sock").exists());
 }
 
 #[test]
 fn a_stale_socket_is_replaced_but_one_in_use_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = socket(&folder);
+    let directory = tempfile::tempdir().unwrap();
+    let path = socket(&directory);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     // The socket of a daemon that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -253,7 +253,7 @@ fn a_stale_socket_is_replaced_but_one_in_use_is_not() {
 
 #[test]
 fn a_policy_limits_groups_memory_and_numbers() {
-    let text = "[[rule]]\nname = \"all\"\neverybody = true\ngroups_max = 2\nmemory_max = \"4M\"\nnumbers = [\"10-19\"]";
+    let text = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 2\nmemory_max = \"4M\"\nnumbers = [\"10-19\"]";
     let served = Served::new(EngineChoice::User, Policy::parse(text, "policy").unwrap());
     let (here, there) = (client(&served.socket()), other());
     let settings = |group, slots| GroupSettings {

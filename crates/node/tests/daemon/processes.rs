@@ -13,16 +13,16 @@ use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError
 
 use crate::{Served, TIMEOUT, client, engines, exchange, other, skip};
 
-const NOBODY: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 /// The user that clients run as: another one, if the test runs as root.
-fn person() -> Option<u32> {
-    rustix::process::getuid().is_root().then_some(NOBODY)
+fn other_user() -> Option<u32> {
+    rustix::process::getuid().is_root().then_some(OTHER_USER)
 }
 
 /// A policy that allows groups to all users.
 fn policy(bounds: &str) -> Policy {
-    Policy::parse(&format!("[[rule]]\nname = \"all\"\neverybody = true\n{bounds}"), "policy").unwrap()
+    Policy::parse(&format!("[[rule]]\nname = \"all\"\nall_users = true\n{bounds}"), "policy").unwrap()
 }
 
 fn process(socket: &Path, does: &str, user: Option<u32>, peer: SocketAddr) -> Child {
@@ -102,7 +102,7 @@ fn a_user_without_rights_sends_and_receives() {
     for engine in engines() {
         let served = Served::new(engine, policy(""));
         let (there, address) = (other(), client(&served.socket()).address());
-        let mut child = process(&served.socket(), "echo 5", person(), there.address());
+        let mut child = process(&served.socket(), "echo 5", other_user(), there.address());
         let said = wait_for(&mut child, "engine: ");
         assert!(said.starts_with(&format!("{engine}, of the daemon at ")), "{said}");
         let settings = |group, root| GroupSettings {
@@ -136,7 +136,7 @@ fn a_killed_client_releases_everything() {
         let rounds = 8;
         for round in 0..rounds {
             let mut child =
-                process(&served.socket(), &format!("hold {}", 2 * round), person(), there.address());
+                process(&served.socket(), &format!("hold {}", 2 * round), other_user(), there.address());
             let settings = |group, root| GroupSettings {
                 group: GroupId(group),
                 root,
@@ -171,10 +171,10 @@ fn a_killed_client_releases_everything() {
 fn a_refusal_of_the_policy_reaches_the_process() {
     let served = Served::new(EngineChoice::User, policy("numbers = [\"1000-1999\"]"));
     let there = other();
-    let mut child = process(&served.socket(), "refused 5", person(), there.address());
+    let mut child = process(&served.socket(), "refused 5", other_user(), there.address());
     assert_eq!(wait_for(&mut child, "why: "), "rule \"all\" allows groups 1000-1999, and not 5");
     assert!(child.wait().unwrap().success());
-    let Some(user) = person() else { return skip(&"a client of another user is for root") };
+    let Some(user) = other_user() else { return skip(&"a client of another user is for root") };
     // A user without a rule gets a node with a thread of its own.
     let served = Served::new(EngineChoice::User, Policy::default());
     let mut child = process(&served.socket(), "hold 5", Some(user), there.address());
