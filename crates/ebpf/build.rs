@@ -24,10 +24,10 @@ fn main() {
     }
     if !problem.is_empty() {
         // Builds again once the missing tool or header is installed.
-        let folders = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
-        for folder in folders.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]) {
-            if folder.is_dir() {
-                println!("cargo::rerun-if-changed={}", folder.display());
+        let directories = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+        for directory in directories.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]) {
+            if directory.is_dir() {
+                println!("cargo::rerun-if-changed={}", directory.display());
             }
         }
     }

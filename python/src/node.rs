@@ -372,8 +372,8 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
 /// name that cannot be resolved.
 ///
 /// >>> import pathlib, tempfile
-/// >>> with tempfile.TemporaryDirectory() as folder:
-/// ...     path = pathlib.Path(folder, "members")
+/// >>> with tempfile.TemporaryDirectory() as directory:
+/// ...     path = pathlib.Path(directory, "members")
 /// ...     _ = path.write_text("192.0.2.1:7000  # the root\n192.0.2.2\n")
 /// ...     read_members(path)
 /// ['192.0.2.1:7000', '192.0.2.2:7700']

@@ -39,7 +39,7 @@ use crate::trace::traced;
 #[pyo3(
     text_signature = "(fabric, plan, offload='host', message=None, parameters=None, seed=1, *, simulator='event', trace=None)"
 )]
-#[expect(clippy::too_many_arguments, reason = "a run is made of so many things")]
+#[expect(clippy::too_many_arguments, reason = "a run has this many independent settings")]
 pub fn simulate(
     py: Python<'_>,
     fabric: &Bound<'_, Fabric>,

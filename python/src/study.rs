@@ -17,7 +17,7 @@ use crate::table::Table;
 
 /// A published experiment: what it measured, figure by figure, and how it is shown.
 ///
-/// `name` is that of a study that comes along (`Study.known()`), or the path of a folder with a study of your own;
+/// `name` is that of a study that comes along (`Study.known()`), or the path of a directory with a study of your own;
 /// docs/studies.md says how to write one.
 ///
 /// Raises TreecastError for an unknown name and, with file and line, for invalid data; OSError if a file
@@ -41,7 +41,7 @@ impl Study {
         let path = name.py().import("pathlib")?.getattr("Path")?.call1((&name,))?;
         if !path.call_method0("is_dir")?.is_truthy()? {
             let hint = nearest_hint(&path.to_string(), &builtin::names());
-            return Err(TreecastError::new_err(format!("unknown study '{path}', and no folder{hint}")));
+            return Err(TreecastError::new_err(format!("unknown study '{path}', and no directory{hint}")));
         }
         let mut files = Vec::new();
         for file in path.call_method1("glob", ("*.toml",))?.try_iter()? {

@@ -79,13 +79,13 @@ async def test_a_receive_that_is_cancelled_loses_no_message(pair):
 @asynchronous
 async def test_a_cancelled_send_sends_all_or_nothing(pair):
     root, member = await pair(slots=4)
-    begun = asyncio.create_task(root.send(bytes(100_000)))
+    sending = asyncio.create_task(root.send(bytes(100_000)))
     waits = asyncio.create_task(root.send(b"waits for its turn"))
     while root.counters["sent"] < 4:
         await asyncio.sleep(0)
-    for task in (begun, waits):
+    for task in (sending, waits):
         task.cancel()
-    await asyncio.wait([begun, waits])
+    await asyncio.wait([sending, waits])
     receiving = asyncio.create_task(member.receive())
     await root.send(b"next")
     assert [await receiving, await member.receive()] == [bytes(100_000), b"next"]

@@ -23,18 +23,18 @@ def cluster():
         yield cluster
 
 
-def script(name, folder):
+def script(name, directory):
     """A script as docs/python.md shows it, as a file; and the table that its points give here."""
     page = (ROOT / "docs/python.md").read_text("utf-8")
     code = re.search(rf"^```python\n(# {name}\n.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
-    (folder / name).write_text(code)
+    (directory / name).write_text(code)
     names = {"__name__": "page"}
     exec(compile(code, name, "exec"), names)
     return polars.DataFrame(sweep(names["POINTS"]))
 
 
-def run(folder, *command):
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+def run(directory, *command):
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -17,7 +17,7 @@ def study():
 
 
 def test_included_studies_are_those_of_the_repository():
-    assert Study.known() == sorted(folder.name for folder in (ROOT / "papers").iterdir())
+    assert Study.known() == sorted(directory.name for directory in (ROOT / "papers").iterdir())
 
 
 def test_a_figure_is_that_of_the_command(study, command, tmp_path):
@@ -38,9 +38,9 @@ def test_a_study_of_a_folder_is_the_same(study):
 
 
 def test_progress_is_told_and_its_error_raised(study):
-    told = []
-    runs = len(study.run("fig7", quick=True, progress=lambda done, all: told.append((done, all))).rows)
-    assert told == [(done, runs) for done in range(runs + 1)]
+    reported = []
+    runs = len(study.run("fig7", quick=True, progress=lambda done, all: reported.append((done, all))).rows)
+    assert reported == [(done, runs) for done in range(runs + 1)]
     with pytest.raises(ZeroDivisionError):
         study.run("fig7", quick=True, progress=lambda done, all: done / 0)
 
@@ -62,16 +62,16 @@ treecast.Study("icpp98").run(
 def test_an_interrupted_figure_resumes(study, tmp_path):
     path = tmp_path / "icpp98.journal"
     assert subprocess.run([sys.executable, "-c", DYING, path]).returncode == 9
-    told = []
-    figure = study.run("fig7", quick=True, resume=path, progress=lambda done, all: told.append(done))
+    reported = []
+    figure = study.run("fig7", quick=True, resume=path, progress=lambda done, all: reported.append(done))
     runs = len(figure.rows)
     # The head, the runs completed before, and each remaining run once.
-    assert told == list(range(100, runs + 1))
+    assert reported == list(range(100, runs + 1))
     assert len(set(path.read_text().splitlines())) == 1 + runs
     expected = study.run("fig7", quick=True)
     assert (figure.rows, figure.html()) == (expected.rows, expected.html())
-    study.run("fig7", quick=True, resume=path, progress=lambda done, all: told.append(done))
-    assert told[-2:] == [runs, runs]
+    study.run("fig7", quick=True, resume=path, progress=lambda done, all: reported.append(done))
+    assert reported[-2:] == [runs, runs]
 
 
 def test_an_incomplete_line_is_ignored(study, tmp_path):
@@ -164,21 +164,21 @@ hop_us = 0.5
 
 
 @pytest.fixture
-def folder(tmp_path):
+def directory(tmp_path):
     for name, text in (("study", STUDY), ("latency", FIGURE), ("testbed-mine", TESTBED)):
         (tmp_path / f"{name}.toml").write_text(text)
     return tmp_path
 
 
-def test_a_custom_testbed_runs_and_resumes(folder):
-    rows = Study(folder).run("latency").rows
+def test_a_custom_testbed_runs_and_resumes(directory):
+    rows = Study(directory).run("latency").rows
     assert pyarrow.table(rows)["hop_us"].to_pylist() == [0.5, 0.5]
-    told = []
+    reported = []
     for _ in range(2):
-        path = folder / "mine.journal"
-        again = Study(folder).run("latency", resume=path, progress=lambda done, all: told.append(done))
+        path = directory / "mine.journal"
+        again = Study(directory).run("latency", resume=path, progress=lambda done, all: reported.append(done))
         assert again.rows == rows
-    assert told == [0, 1, 2, 2]
+    assert reported == [0, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ def test_a_custom_testbed_runs_and_resumes(folder):
         ("model = '\udcff'", "testbed-mine.toml could not be read: it is not valid UTF-8"),
     ],
 )
-def test_an_invalid_testbed_is_named_with_its_file(folder, testbed, sentence):
-    (folder / "testbed-mine.toml").write_text(testbed, "utf-8", "surrogateescape")
+def test_an_invalid_testbed_is_named_with_its_file(directory, testbed, sentence):
+    (directory / "testbed-mine.toml").write_text(testbed, "utf-8", "surrogateescape")
     with pytest.raises(TreecastError, match=re.escape(sentence)):
-        Study(folder)
+        Study(directory)
 
 
 def test_missing_files_and_names_are_reported(study, tmp_path):
-    with pytest.raises(TreecastError, match="unknown study 'icpp89', and no folder: did you mean icpp98?"):
+    with pytest.raises(TreecastError, match="unknown study 'icpp89', and no directory: did you mean icpp98?"):
         Study("icpp89")
     with pytest.raises(TreecastError, match="unknown figure 'fig66'"):
         study.run("fig66")

@@ -83,11 +83,11 @@ def test_short_points_are_batched_and_long_ones_are_not(monkeypatch):
 
 def test_points_that_a_slow_batch_returns_are_run_too(monkeypatch):
     # A clock that stands still for the first points, and then makes every point take two seconds.
-    told = [0.0]
+    clock = [0.0]
 
     def clock():
-        told.append(told[-1] + (2.0 if len(told) > 300 else 0.0))
-        return told[-1]
+        clock.append(clock[-1] + (2.0 if len(clock) > 300 else 0.0))
+        return clock[-1]
 
     points = MULTICASTS * 30
     expected = sweep(points)
@@ -96,10 +96,10 @@ def test_points_that_a_slow_batch_returns_are_run_too(monkeypatch):
 
 
 def test_progress_is_told_from_none_to_all():
-    told = []
-    sweep(MULTICASTS, AtOnce(), progress=lambda done, all: told.append((done, all)))
-    assert told[0] == (0, 10) and told[-1] == (10, 10)
-    assert told == sorted(told)
+    reported = []
+    sweep(MULTICASTS, AtOnce(), progress=lambda done, all: reported.append((done, all)))
+    assert reported[0] == (0, 10) and reported[-1] == (10, 10)
+    assert reported == sorted(reported)
 
 
 def test_fabrics_and_parameters_are_values_of_points_too():
@@ -162,9 +162,9 @@ def interrupt_after(number):
 
 
 def count_runs(points, **keys):
-    told = []
-    table = sweep(points, AtOnce(), progress=lambda done, all: told.append(done), **keys)
-    return len(points) - told[0], table
+    reported = []
+    table = sweep(points, AtOnce(), progress=lambda done, all: reported.append(done), **keys)
+    return len(points) - reported[0], table
 
 
 def test_an_interrupted_sweep_resumes(serial, tmp_path):
@@ -226,7 +226,7 @@ def test_fabrics_that_are_called_alike_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("fabric,scheme\n", "is no sweep"), ("treecast sweep 1, build 0.0.1 ab\n", "was begun by another build")],
+    [("fabric,scheme\n", "is no sweep"), ("treecast sweep 1, build 0.0.1 ab\n", "was started by another build")],
 )
 def test_a_foreign_file_is_not_changed(text, sentence, tmp_path):
     path = tmp_path / "sweep.journal"

@@ -56,7 +56,7 @@ class JournalFile:
             return head
         if not whole.startswith(head):
             known = whole.split()[:2] == head.split()[:2]
-            wrong = "was begun by another build of treecast, whose rows may differ" if known else f"is no {what}"
+            wrong = "was started by another build of treecast, whose rows may differ" if known else f"is no {what}"
             raise TreecastError(f"{os.fspath(path)} {wrong}: give another path, or remove the file")
         self._file.truncate(len(whole))
         return whole

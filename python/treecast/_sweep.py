@@ -175,13 +175,13 @@ class _Sweep:
 
 def _work(points: list[Point]) -> _Done:
     """Runs points one after the other. Returns the rows of those completed, the error of the next one, and the duration."""
-    begun = time.monotonic()
+    started_at = time.monotonic()
     rows: list[Row] = []
     for point in points:
         try:
             rows.append(run(point))
         except (TreecastError, TypeError) as wrong:
-            return rows, wrong, time.monotonic() - begun
-        if time.monotonic() - begun > _BATCH_SECONDS_MAX:
+            return rows, wrong, time.monotonic() - started_at
+        if time.monotonic() - started_at > _BATCH_SECONDS_MAX:
             break
-    return rows, None, time.monotonic() - begun
+    return rows, None, time.monotonic() - started_at

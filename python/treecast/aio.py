@@ -83,8 +83,8 @@ class Node:
     ) -> NodeGroup:
         """Listens until all members have joined, and takes part in their group as its root, as `treecast.Node.listen`.
 
-        It has a timeout of its own, since the error names the missing members. If it is cancelled, the members that have joined are
-        told so.
+        It has a timeout of its own, since the error names the missing members. If it is cancelled, the members that have joined
+        get an error.
         """
         return NodeGroup(await _in_thread(partial(self._node._listen, listen, members, timeout, settings)))
 

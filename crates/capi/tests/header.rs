@@ -32,8 +32,8 @@ fn libraries() -> PathBuf {
 
 #[test]
 fn a_c_program_broadcasts() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("broadcast");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("broadcast");
     let library = libraries().join("libtreecast.so");
     let library = if library.exists() { library } else { libraries().join("../libtreecast.so") };
     let compiled = Command::new("cc")
@@ -50,8 +50,8 @@ fn a_c_program_broadcasts() {
     // Programs load the library by its soname, which has the ABI version.
     let name =
         format!("libtreecast.so.{}.{}", env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
-    std::os::unix::fs::symlink(&library, folder.path().join(name)).unwrap();
-    let ran = Command::new(&program).env("LD_LIBRARY_PATH", folder.path()).output().unwrap();
+    std::os::unix::fs::symlink(&library, directory.path().join(name)).unwrap();
+    let ran = Command::new(&program).env("LD_LIBRARY_PATH", directory.path()).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(ran.stdout, b"done\n");
 }

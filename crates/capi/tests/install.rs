@@ -15,8 +15,8 @@ fn run(command: &mut Command) -> String {
 }
 
 /// A directory with the build outputs to install: the libraries of this test, and a placeholder for the command.
-fn built(folder: &Path) -> PathBuf {
-    let built = folder.join("built");
+fn built(directory: &Path) -> PathBuf {
+    let built = directory.join("built");
     fs::create_dir(&built).unwrap();
     let test = std::env::current_exe().unwrap();
     let libraries = test.parent().unwrap();
@@ -30,11 +30,11 @@ fn built(folder: &Path) -> PathBuf {
 }
 
 /// Installs the build as a packager does: for the prefix /opt/tree, into a staging directory.
-fn install(folder: &Path) -> PathBuf {
-    let package = folder.join("package");
+fn install(directory: &Path) -> PathBuf {
+    let package = directory.join("package");
     let mut make = make(&["install", "PREFIX=/opt/tree", &format!("LIBDIR={LIBRARIES}")]);
     make.arg(format!("DESTDIR={}", package.display()));
-    make.arg(format!("BUILT={}", built(folder).display()));
+    make.arg(format!("BUILT={}", built(directory).display()));
     run(&mut make);
     package
 }
@@ -77,8 +77,8 @@ fn a_c_program_links_with_the_installed_library() {
     if !are_there(&["make", "cc", "pkg-config"]) {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let package = install(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let package = install(directory.path());
     let mode = |path: &str| fs::metadata(package.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("opt/tree/bin/treecast"), 0o755);
     assert_eq!(mode("opt/tree/include/treecast.h"), 0o644);
@@ -102,7 +102,7 @@ fn a_c_program_links_with_the_installed_library() {
 
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broadcast.c");
     let compile = |name: &str, flags: &str| {
-        let program = folder.path().join(name);
+        let program = directory.path().join(name);
         run(Command::new("cc").arg(&source).arg("-o").arg(&program).args(flags.split_whitespace()));
         program
     };
@@ -119,8 +119,8 @@ fn the_c_programs_of_the_docs_print_the_output_shown() {
     if !are_there(&["make", "cc", "pkg-config"]) {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let package = install(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let package = install(directory.path());
     for page in ["README.md", "docs/library.md"] {
         let text = fs::read_to_string(repository().join(page)).unwrap();
         let [files @ .., ("sh", commands), ("text", expected)] = &programs(&text)[..] else {
@@ -131,10 +131,10 @@ fn the_c_programs_of_the_docs_print_the_output_shown() {
             let name = file.split_whitespace().nth(1).unwrap();
             let is_short = file.lines().skip(1).filter(|line| !line.is_empty()).count() < 10;
             assert!(is_short || page != "README.md", "{name} has ten lines or more");
-            fs::write(folder.path().join(name), on_free_ports(file, &mut ports)).unwrap();
+            fs::write(directory.path().join(name), on_free_ports(file, &mut ports)).unwrap();
         }
         let mut shell = with(&package, "sh");
-        shell.current_dir(&folder).args(["-ec", &on_free_ports(commands, &mut ports)]);
+        shell.current_dir(&directory).args(["-ec", &on_free_ports(commands, &mut ports)]);
         assert_eq!(run(&mut shell), *expected, "{page}");
     }
 }

@@ -52,12 +52,13 @@ impl OutFile {
     fn create_at(path: &Path) -> io::Result<Self> {
         let resolved = path.canonicalize();
         let path = resolved.as_deref().unwrap_or(path);
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory =
+            path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match path.metadata() {
             Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a directory")),
             Ok(metadata) if !metadata.is_file() => Ok(Self::Direct(File::options().write(true).open(path)?)),
-            Err(_) if !folder.is_dir() => Err(io::Error::other("no such directory")),
-            _ => Ok(Self::Temporary(temporary(folder)?, path.into())),
+            Err(_) if !directory.is_dir() => Err(io::Error::other("no such directory")),
+            _ => Ok(Self::Temporary(temporary(directory)?, path.into())),
         }
     }
 
@@ -87,16 +88,16 @@ impl Write for OutFile {
 }
 
 /// Creates a directory unless it exists, and checks that it is writable.
-pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    let made = std::fs::create_dir_all(folder).and_then(|()| temporary(folder));
-    made.map(drop).with_context(|| NotWritten(folder.into()))
+pub fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    let made = std::fs::create_dir_all(directory).and_then(|()| temporary(directory));
+    made.map(drop).with_context(|| NotWritten(directory.into()))
 }
 
 /// A temporary file, with the permissions of a regular file, because it may become one.
-fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+fn temporary(directory: &Path) -> io::Result<tempfile::NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
     let permissions = std::fs::Permissions::from_mode(0o666);
-    let made = tempfile::Builder::new().permissions(permissions).tempfile_in(folder);
+    let made = tempfile::Builder::new().permissions(permissions).tempfile_in(directory);
     // The library adds the path of the temporary file, which means nothing to a user.
     made.map_err(|error| error.kind().into())
 }

@@ -13,7 +13,7 @@ use crate::output::{NotWritten, print_message, progress_bar};
 
 /// Figures that are run one after the other, with results in one directory.
 pub struct Sweep {
-    folder: PathBuf,
+    directory: PathBuf,
     fresh: bool,
     pool: rayon::ThreadPool,
     /// Its unit is the cost of runs.
@@ -26,13 +26,13 @@ pub struct Sweep {
 impl Sweep {
     /// A sweep of figures that consist of `runs`, on `jobs` threads, or one per core. `fresh` ignores the journals.
     pub fn new<'a>(
-        folder: &Path,
+        directory: &Path,
         runs: impl Iterator<Item = &'a RunSpec<'a>>,
         jobs: Option<usize>,
         fresh: bool,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            folder: folder.into(),
+            directory: directory.into(),
             fresh,
             pool: rayon::ThreadPoolBuilder::new().num_threads(jobs.unwrap_or(0)).build()?,
             bar: progress_bar(Some(runs.map(RunSpec::cost).sum()), "{msg} {wide_bar} {eta} to go"),
@@ -43,7 +43,7 @@ impl Sweep {
 
     /// The rows of a figure: from the journal of an interrupted command, from earlier figures, and from new runs.
     pub fn run<'a>(&mut self, figure: &str, runs: &[RunSpec<'a>]) -> anyhow::Result<Vec<Row<'a>>> {
-        let path = self.folder.join(format!("{figure}.journal"));
+        let path = self.directory.join(format!("{figure}.journal"));
         let (file, mut journal) = JournalFile::open(&path, self.fresh)?;
         self.journals.push(path.clone());
         let all = runs.len();

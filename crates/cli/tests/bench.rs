@@ -126,9 +126,9 @@ fn remote_hosts_are_reached_by_a_remote_shell() {
 
 #[test]
 fn measurements_are_drawn_as_charts() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in ["chart.svg", "chart.html"] {
-        let file = folder.path().join(name);
+        let file = directory.path().join(name);
         let arguments = ["--loopback", "2", "--messages", "2", "--sizes", "4,64", "--offload", "host,nic"];
         let output = bench(&arguments).args(["--format", "chart", "--chart"]).arg(&file).output().unwrap();
         let drawn = String::from_utf8(output.stdout).unwrap();

@@ -49,10 +49,10 @@ fn it_needs_no_rights() {
     if !is_root {
         return;
     }
-    // A folder that every user can read.
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = folder.path().join("treecast");
+    // A directory that every user can read.
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = directory.path().join("treecast");
     std::fs::copy(env!("CARGO_BIN_EXE_treecast"), &copy).unwrap();
     check(|| {
         let mut command = Command::new("setpriv");

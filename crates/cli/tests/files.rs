@@ -29,11 +29,11 @@ fn printed(place: &Path, line: &str) -> String {
 }
 
 /// The files of a directory with their contents.
-fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entry = |entry: std::fs::DirEntry| {
         (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
     };
-    std::fs::read_dir(folder).unwrap().map(|found| entry(found.unwrap())).collect()
+    std::fs::read_dir(directory).unwrap().map(|found| entry(found.unwrap())).collect()
 }
 
 #[test]
@@ -164,11 +164,11 @@ fn a_custom_study_runs_into_a_directory_of_its_name() {
 fn a_failed_write_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), "kept").unwrap();
-    std::fs::create_dir(place.path().join("folder")).unwrap();
+    std::fs::create_dir(place.path().join("directory")).unwrap();
     for line in [
         "paper run icpp98 fig6 --quick --out file",
         "paper run icpp98 fig6 --quick --out file/out",
-        "plan --fabric star:4 --scheme binomial --out folder",
+        "plan --fabric star:4 --scheme binomial --out directory",
         "sim --fabric star:4 --scheme binomial --out file/run.json",
         "fabric --fabric star:4 --out nowhere/fabric.toml",
     ] {
@@ -181,8 +181,8 @@ fn a_failed_write_leaves_no_file() {
     let mut entries: Vec<_> =
         std::fs::read_dir(place.path()).unwrap().map(|found| found.unwrap().file_name()).collect();
     entries.sort();
-    assert_eq!(entries, ["file", "folder"]);
-    assert!(contents(&place.path().join("folder")).is_empty());
+    assert_eq!(entries, ["directory", "file"]);
+    assert!(contents(&place.path().join("directory")).is_empty());
     assert_eq!(std::fs::read(place.path().join("file")).unwrap(), b"kept");
 }
 
@@ -208,9 +208,9 @@ fn a_killed_study_leaves_complete_files_only() {
     command.args(["paper", "run", &format!("{FIXTURES}/long-study"), "--jobs", "1", "--out", "out"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let out = place.path().join("out");
-    let begun = Instant::now();
+    let started = Instant::now();
     // The page is the last file of the first figure; the second figure would take long.
-    while !out.join("fig1.html").exists() && begun.elapsed() < Duration::from_secs(30) {
+    while !out.join("fig1.html").exists() && started.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill().unwrap();
@@ -231,9 +231,9 @@ fn interrupted(place: &Path, line: &str) -> usize {
     command.args(line.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let journal = place.join("out/fig8.journal");
-    let begun = Instant::now();
+    let started = Instant::now();
     let lines = || std::fs::read_to_string(&journal).unwrap_or_default().matches('\n').count();
-    while lines() < 100 && begun.elapsed() < Duration::from_mins(1) {
+    while lines() < 100 && started.elapsed() < Duration::from_mins(1) {
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
@@ -320,14 +320,14 @@ fn control_characters_in_input_are_escaped() {
 #[test]
 fn an_invalid_testbed_is_named_with_its_file() {
     let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("mine");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = place.path().join("mine");
+    std::fs::create_dir(&directory).unwrap();
     let study = "name = 'mine'\ntitle = 'T'\nsource = 'ours'\nsummary = 'S'\n[defaults]\ntestbed = 'lab'\n\
                  fabric = 'star:4'\nmessage = 64\ndestinations = 3";
     let figure = "title = 'L'\nquestion = 'Q'\n[x]\nvary = 'message'\nlabel = 'bytes'\nvalues = [64]\n\
                   [[series]]\nname = 'a'\ndescription = 'D'\nscheme = 'binomial'";
-    std::fs::write(folder.join("study.toml"), study).unwrap();
-    std::fs::write(folder.join("latency.toml"), figure).unwrap();
+    std::fs::write(directory.join("study.toml"), study).unwrap();
+    std::fs::write(directory.join("latency.toml"), figure).unwrap();
     let stderr = || {
         let output = run(place.path(), "paper run mine latency");
         assert_eq!(output.status.code(), Some(2));
@@ -338,7 +338,7 @@ fn an_invalid_testbed_is_named_with_its_file() {
         "treecast: mine/study.toml:6: invalid value testbed=lab: expected the name of a testbed file, and \
          testbed-lab.toml does not exist\n"
     );
-    let testbed = folder.join("testbed-lab.toml");
+    let testbed = directory.join("testbed-lab.toml");
     std::fs::create_dir(&testbed).unwrap();
     assert!(stderr().starts_with("treecast: mine/testbed-lab.toml could not be read: "));
     std::fs::remove_dir(&testbed).unwrap();

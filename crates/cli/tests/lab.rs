@@ -112,8 +112,8 @@ fn a_killed_or_interrupted_lab_leaves_no_processes() {
         let kill = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
         assert!(kill.unwrap().success());
         assert_eq!(child.wait().unwrap().signal(), Some(number));
-        let begun = Instant::now();
-        while is_left(&numbers) && begun.elapsed() < Duration::from_secs(30) {
+        let started = Instant::now();
+        while is_left(&numbers) && started.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(!is_left(&numbers), "processes are left after {name}");

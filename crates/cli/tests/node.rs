@@ -54,8 +54,8 @@ fn signal(child: &Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
-fn file(folder: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
-    let path = folder.path().join(name);
+fn file(directory: &TempDir, name: &str, contents: &[u8]) -> PathBuf {
+    let path = directory.path().join(name);
     fs::write(&path, contents).unwrap();
     path
 }
@@ -66,11 +66,11 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn every_member_receives_the_whole_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
-    let input = file(&folder, "input", &bytes);
-    let token = file(&folder, "token", b"secret\n");
-    let copy = folder.path().join("copy");
+    let input = file(&directory, "input", &bytes);
+    let token = file(&directory, "token", b"secret\n");
+    let copy = directory.path().join("copy");
     let address = address();
     let root =
         node(&["--listen", &address, "--count", "4", "--send", text(&input), "--token-file", text(&token)])
@@ -119,10 +119,11 @@ fn typed_lines_arrive_immediately() {
 
 #[test]
 fn members_can_be_listed_in_a_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let ports = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     let addresses = ports.map(|socket| socket.local_addr().unwrap().to_string());
-    let members = file(&folder, "members", format!("{} # root\n{}\n", addresses[0], addresses[1]).as_bytes());
+    let members =
+        file(&directory, "members", format!("{} # root\n{}\n", addresses[0], addresses[1]).as_bytes());
     let spawn = |number: usize, arguments: &[&str]| {
         let common = ["--members", text(&members), "--bind", &addresses[number]];
         node(&[&common, arguments].concat()).spawn().unwrap()
@@ -163,8 +164,8 @@ fn an_interrupted_member_leaves_and_the_others_continue() {
 
 #[test]
 fn an_interrupted_root_aborts_the_group_and_no_member_keeps_a_partial_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("copy");
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy");
     let address = address();
     let mut root =
         node(&["--listen", &address, "--count", "2", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
@@ -175,7 +176,7 @@ fn an_interrupted_root_aborts_the_group_and_no_member_keeps_a_partial_file() {
     assert!(rest.lines().any(|line| line.unwrap() == "treecast: the group was aborted at this node"));
     assert_eq!(root.wait().unwrap().code(), Some(5));
     check(other, 5, "the root aborted the group");
-    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no part is kept");
+    assert!(fs::read_dir(directory.path()).unwrap().next().is_none(), "no part is kept");
 }
 
 #[test]
@@ -193,8 +194,8 @@ fn root_and_members_name_missing_members() {
 
 #[test]
 fn a_token_mismatch_is_rejected() {
-    let folder = tempfile::tempdir().unwrap();
-    let wrong = file(&folder, "wrong", b"guess");
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = file(&directory, "wrong", b"guess");
     let address = address();
     let mut command = node(&["--listen", &address, "--count", "2", "--send", "-"]);
     let mut root = command.env("TREECAST_TOKEN", "secret").spawn().unwrap();
@@ -208,10 +209,10 @@ fn a_token_mismatch_is_rejected() {
 
 #[test]
 fn invalid_arguments_are_reported_in_one_sentence() {
-    let folder = tempfile::tempdir().unwrap();
-    let empty = file(&folder, "empty", b"\n");
-    let double = file(&folder, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
-    let unknown = file(&folder, "unknown", b"# all\nnobody.invalid:7000\n");
+    let directory = tempfile::tempdir().unwrap();
+    let empty = file(&directory, "empty", b"\n");
+    let double = file(&directory, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
+    let unknown = file(&directory, "unknown", b"# all\nnobody.invalid:7000\n");
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let cases: &[(&[&str], &str)] = &[
@@ -267,11 +268,11 @@ fn a_privileged_port_is_refused_with_the_reason() {
     }
     let arguments = ["--join", "127.0.0.1:1", "--bind", "127.0.0.1:1023"];
     let mut command = node(&arguments);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     if is_root {
         use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let copy = folder.path().join("treecast");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = directory.path().join("treecast");
         fs::copy(env!("CARGO_BIN_EXE_treecast"), &copy).unwrap();
         command = Command::new("setpriv");
         command
@@ -321,9 +322,9 @@ fn a_slow_reader_causes_back_pressure_and_no_loss() {
     if !has_kernel_engine() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
-    file(&folder, "input", &bytes);
+    file(&directory, "input", &bytes);
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let line = format!(
         "case $TREECAST_LAB_HOST in \
@@ -334,11 +335,11 @@ fn a_slow_reader_causes_back_pressure_and_no_loss() {
          cat > copy$TREECAST_LAB_HOST; }}"
     );
     let mut command = Command::new(treecast);
-    command.args(["lab", "4", "--", "sh", "-c", &line]).current_dir(folder.path());
+    command.args(["lab", "4", "--", "sh", "-c", &line]).current_dir(directory.path());
     let lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lab = thread::spawn(move || lab.wait_with_output().unwrap());
     let length =
-        |host| fs::metadata(folder.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
+        |host| fs::metadata(directory.path().join(format!("copy{host}"))).map_or(0, |found| found.len());
     // Until the other readers have received nothing for a while.
     let mut before = (0, 0);
     let end = Instant::now() + Duration::from_mins(1);
@@ -347,12 +348,12 @@ fn a_slow_reader_causes_back_pressure_and_no_loss() {
         thread::sleep(Duration::from_millis(300));
     }
     let is_held_back = !lab.is_finished() && before.0 < 1_000_000 && before.1 < 1_000_000;
-    file(&folder, "go", b"");
+    file(&directory, "go", b"");
     let output = lab.join().unwrap();
     let stderr = utf8(&output.stderr);
     assert!(is_held_back, "{before:?} of 3000000 bytes went past a reader that does not read");
     for host in 1..4 {
-        let copy = fs::read(folder.path().join(format!("copy{host}"))).unwrap();
+        let copy = fs::read(directory.path().join(format!("copy{host}"))).unwrap();
         assert!(copy == bytes, "host {host} has {} bytes\n{stderr}", copy.len());
     }
     assert!(stderr.contains("n0: treecast: sent 12 messages, 3000000 bytes"), "{stderr}");
@@ -374,8 +375,8 @@ fn a_closed_pipe_is_not_reported() {
 /// The command as a daemon, and clients of it: as another user, if this is root.
 #[test]
 fn a_daemon_serves_clients_and_shuts_down() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("run/node.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/node.sock");
     let with_socket = |arguments: &[&str]| {
         let mut command = node(arguments);
         command.args(["--socket", text(&socket)]);
@@ -385,7 +386,7 @@ fn a_daemon_serves_clients_and_shuts_down() {
     let mut said_by_daemon = wait_for(&mut daemon, "serves clients at");
     let second = with_socket(&["--engine", "user", "--bind", "127.0.0.1:0"]).spawn().unwrap();
     check(second, 2, "another daemon listens there");
-    let input = file(&folder, "input", b"by the daemon");
+    let input = file(&directory, "input", b"by the daemon");
     let address = address();
     let root = with_socket(&["--listen", &address, "--count", "2", "--send", text(&input)]);
     let root = { root }.spawn().unwrap();
@@ -403,9 +404,9 @@ fn a_daemon_serves_clients_and_shuts_down() {
 
 #[test]
 fn invalid_daemon_arguments_are_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("node.sock");
-    let policy = file(&folder, "policy.toml", b"[[rule]]\nname = \"a\"\ncolour = 1\n");
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("node.sock");
+    let policy = file(&directory, "policy.toml", b"[[rule]]\nname = \"a\"\ncolour = 1\n");
     for (arguments, stderr) in [
         (&["--policy", text(&policy)][..], "policy.toml, line 3: unknown field `colour`"),
         (&["--policy", "none.toml"], "none.toml could not be read"),

@@ -25,11 +25,11 @@ fn check(name: &str, written: &Path) {
 
 /// Runs figures of a study by one command, which shares runs among them.
 fn check_figures(study: &str, figures: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let out = ["--out", folder.path().to_str().unwrap()];
+    let directory = tempfile::tempdir().unwrap();
+    let out = ["--out", directory.path().to_str().unwrap()];
     treecast(&[&["paper", "run", study], figures, &out].concat());
     for figure in figures {
-        check(&format!("{study}-{figure}.svg"), &folder.path().join(format!("{figure}.svg")));
+        check(&format!("{study}-{figure}.svg"), &directory.path().join(format!("{figure}.svg")));
     }
 }
 
@@ -87,8 +87,8 @@ fn the_figures_of_ethernet_are_what_their_command_writes() {
 
 #[test]
 fn the_plan_is_what_its_command_writes() {
-    let folder = tempfile::tempdir().unwrap();
-    let written = folder.path().join("plan.svg");
+    let directory = tempfile::tempdir().unwrap();
+    let written = directory.path().join("plan.svg");
     let plan = "plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15 --format svg --out";
     let mut arguments: Vec<&str> = plan.split(' ').collect();
     arguments.push(written.to_str().unwrap());

@@ -12,8 +12,8 @@ fn commands_in_the_docs_print_the_output_shown() {
     std::env::set_current_dir(&place).unwrap();
     let pages = tempfile::tempdir().unwrap();
     let cases = trycmd::TestCases::new();
-    for folder in ["", "docs"] {
-        for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+    for directory in ["", "docs"] {
+        for entry in std::fs::read_dir(Path::new(ROOT).join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.ends_with("docs/lab.md") && !labs_are_allowed() {
                 continue;

@@ -64,10 +64,10 @@ const INSTRUCTIONS_MAX: u32 = 1_000_000;
 #[test]
 fn the_verifier_accepts_both_variants_well_within_its_limit() {
     for payload_bytes_max in [1_408, 8_912] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let settings = ProgramSettings { payload_bytes_max, ..ProgramSettings::default() };
         let Some(mut program) = load(settings) else { return };
-        println!("payloads of {payload_bytes_max} bytes: loaded in {:?}", begun.elapsed());
+        println!("payloads of {payload_bytes_max} bytes: loaded in {:?}", started.elapsed());
         for name in ["treecast_ingress", "treecast_egress"] {
             let info = program.classifier(name).info().unwrap();
             let verified =

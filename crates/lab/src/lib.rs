@@ -207,11 +207,11 @@ impl Host {
 /// The search path for tools. It includes /usr/sbin, which is often not in the `PATH` of ordinary users.
 fn search_path() -> OsString {
     let given = std::env::var_os("PATH").unwrap_or_default();
-    let given = std::env::split_paths(&given).filter(|folder| !folder.as_os_str().is_empty());
-    let folders = given.chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
-    std::env::join_paths(folders).expect("the parts come from valid paths")
+    let given = std::env::split_paths(&given).filter(|directory| !directory.as_os_str().is_empty());
+    let directories = given.chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    std::env::join_paths(directories).expect("the parts come from valid paths")
 }
 
 fn is_in(path: &OsStr, tool: &str) -> bool {
-    std::env::split_paths(path).any(|folder| folder.join(tool).is_file())
+    std::env::split_paths(path).any(|directory| directory.join(tool).is_file())
 }

@@ -50,17 +50,18 @@ impl Namespaces {
     /// Lets a command run in the namespaces, in the same working directory.
     pub(crate) fn enter_by(self, command: &mut Command) {
         let before_exec = move || {
-            let mut folder = [0u8; libc::PATH_MAX as usize];
+            let mut directory = [0u8; libc::PATH_MAX as usize];
             // SAFETY: the length is that of the buffer.
-            if unsafe { libc::getcwd(folder.as_mut_ptr().cast(), folder.len()) }.is_null() {
+            if unsafe { libc::getcwd(directory.as_mut_ptr().cast(), directory.len()) }.is_null() {
                 return Err(io::Error::last_os_error());
             }
             for namespace in &self.own {
                 setns(namespace, CloneFlags::empty())?;
             }
             // Entering a mount namespace changes the working directory to its root.
-            let folder = std::ffi::CStr::from_bytes_until_nul(&folder).expect("getcwd ends with a zero");
-            chdir(folder)?;
+            let directory =
+                std::ffi::CStr::from_bytes_until_nul(&directory).expect("getcwd ends with a zero");
+            chdir(directory)?;
             let caller = getpid();
             // SAFETY: this process and its children have one thread each, and only make system calls.
             if let ForkResult::Parent { child } = unsafe { fork() }? {

@@ -145,13 +145,13 @@ fn sink() {
 /// Sends bytes to a sink, and prints how many microseconds that took.
 fn upload(address: SocketAddr, bytes: usize) {
     let mut stream = TcpStream::connect(address).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     stream.write_all(&vec![7; bytes]).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut taken = String::new();
     stream.read_to_string(&mut taken).unwrap();
     assert_eq!(taken, bytes.to_string());
-    println!("> {}", begun.elapsed().as_micros());
+    println!("> {}", started.elapsed().as_micros());
 }
 
 /// Sends packets to a port without a receiver.
@@ -308,14 +308,14 @@ fn a_link_is_limited_in_each_direction() {
     }
     // From one host to two, then from two to one: in both cases one link is the bottleneck.
     for ways in [[(0, 2), (0, 3)], [(1, 1), (2, 1)]] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut givers =
             ways.map(|(from, to)| play_on(&lab, from, &format!("upload 10.42.0.{to}:7000 500000")));
         for giver in &mut givers {
             giver.next_line();
         }
         // Never faster than the rate; how much slower depends on the load of the machine.
-        assert!(begun.elapsed() > Duration::from_millis(950), "{ways:?} took {:?}", begun.elapsed());
+        assert!(started.elapsed() > Duration::from_millis(950), "{ways:?} took {:?}", started.elapsed());
     }
 }
 
@@ -387,8 +387,8 @@ fn is_left(numbers: &str) -> bool {
 }
 
 fn gone(numbers: &str) -> bool {
-    let begun = Instant::now();
-    while is_left(numbers) && begun.elapsed() < Duration::from_secs(30) {
+    let started = Instant::now();
+    while is_left(numbers) && started.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(5));
     }
     !is_left(numbers)
@@ -396,8 +396,8 @@ fn gone(numbers: &str) -> bool {
 
 /// What a lab could leave behind: interfaces, mounts, names of network namespaces.
 fn traces() -> [Option<String>; 3] {
-    let names = |folder: &str| {
-        let names = std::fs::read_dir(folder).ok()?.map(|entry| entry.unwrap().file_name());
+    let names = |directory: &str| {
+        let names = std::fs::read_dir(directory).ok()?.map(|entry| entry.unwrap().file_name());
         Some(format!("{:?}", names.collect::<BTreeSet<_>>()))
     };
     [names("/sys/class/net"), names("/run/netns"), std::fs::read_to_string("/proc/self/mounts").ok()]
@@ -446,8 +446,8 @@ fn killing_a_child_kills_its_process() {
     child.kill().unwrap();
     child.wait().unwrap();
     // Killed and reaped: the init process of the machine may never reap it.
-    let begun = Instant::now();
-    while processes() != before && begun.elapsed() < Duration::from_secs(30) {}
+    let started = Instant::now();
+    while processes() != before && started.elapsed() < Duration::from_secs(30) {}
     assert_eq!(processes(), before);
 }
 

@@ -598,16 +598,16 @@ fn a_member_that_waits_is_woken_when_another_thread_leaves() {
     let (_nodes, root, member) = pair(|settings| settings);
     root.send(b"hello").unwrap();
     std::thread::scope(|scope| {
-        let (told, hears) = std::sync::mpsc::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
         let waiting = scope.spawn({
             let member = &member;
             move || {
                 member.receive(TIMEOUT).unwrap();
-                told.send(()).unwrap();
+                ready.send(()).unwrap();
                 member.receive(None)
             }
         });
-        hears.recv().unwrap();
+        is_ready.recv().unwrap();
         member.close(TIMEOUT).unwrap();
         let error = waiting.join().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "this member has left");

@@ -409,8 +409,8 @@ fn without_bpf(command: Option<u32>, error: i32) {
 fn a_kernel_without_bpf_is_reported_and_a_daemon_with_engine_auto_uses_a_thread() {
     in_own_network(|| {
         without_bpf(None, libc::ENOSYS);
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("node.sock");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("node.sock");
         let settings = |engine| NodeSettings {
             bind: "127.0.0.1:0".parse().unwrap(),
             engine,

@@ -45,24 +45,24 @@ fn join(options: JoinOptions) -> Joining {
 
 /// A root that listens in a thread of its own, and its status messages.
 fn listen(listener: Listener, settings: GroupSettings) -> (Joining, mpsc::Receiver<String>) {
-    let (teller, told) = mpsc::channel();
+    let (reports, reported) = mpsc::channel();
     let listen = move || {
         let node = open("127.0.0.1:0");
         let mut tell = |status: Option<&JoinStatus>| {
             if let Some(status) = status {
-                let _ = teller.send(status.to_string());
+                let _ = reports.send(status.to_string());
             }
             true
         };
         node.listen_while(listener, &settings, &mut tell).map(|group| (node, group))
     };
-    (thread::spawn(listen), told)
+    (thread::spawn(listen), reported)
 }
 
 /// Waits until the root says something with this part.
-fn wait_for(told: &mpsc::Receiver<String>, part: &str) -> String {
+fn wait_for(reported: &mpsc::Receiver<String>, part: &str) -> String {
     let until = Instant::now() + Duration::from_secs(20);
-    while let Ok(text) = told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+    while let Ok(text) = reported.recv_timeout(until.saturating_duration_since(Instant::now())) {
         if text.contains(part) {
             return text;
         }
@@ -74,7 +74,7 @@ fn error(joining: Joining) -> String {
     joining.join().unwrap().map(|_| ()).unwrap_err().to_string()
 }
 
-/// All of them are one group: a message reaches everybody.
+/// All of them are one group: a message reaches all of them.
 fn check(root: Joining, others: Vec<Joining>) {
     let (root_node, group) = root.join().unwrap().unwrap();
     let others: Vec<(Node, Group)> = others.into_iter().map(|other| other.join().unwrap().unwrap()).collect();
@@ -174,14 +174,14 @@ fn joined_and_missing_members_are_named_on_all_sides() {
 fn a_member_with_a_shorter_timeout_names_the_missing_members_too() {
     let listener = bind(3);
     let place = listener.address();
-    let (_, told) = listen(listener, settings());
-    wait_for(&told, "1 of 3");
+    let (_, reported) = listen(listener, settings());
+    wait_for(&reported, "1 of 3");
     let error = error(join(JoinOptions { timeout: SHORT, ..options(place, "n1") }));
     assert!(error.starts_with(&format!("cannot join the group at {place}: not all")), "{error}");
     assert!(error.contains("2 of 3 members have joined: n0 (the root)"), "{error}");
     assert!(error.ends_with("one is missing"), "{error}");
     // The root goes on, and has room for another.
-    wait_for(&told, "1 of 3");
+    wait_for(&reported, "1 of 3");
     let others = (0..2).map(|_| join(options(place, "n"))).collect::<Vec<_>>();
     for other in others {
         other.join().unwrap().unwrap();
@@ -218,10 +218,10 @@ fn a_root_that_dies_while_members_join_is_named() {
 fn a_token_mismatch_is_reported_on_both_sides() {
     let listener = bind(2);
     let place = listener.address();
-    let (root, told) = listen(listener, settings());
+    let (root, reported) = listen(listener, settings());
     let wrong = JoinOptions { token: "guess".into(), ..options(place, "n1") };
     assert!(error(join(wrong)).ends_with("rejected: token mismatch"));
-    wait_for(&told, "1 connection rejected: 127.0.0.1:");
+    wait_for(&reported, "1 connection rejected: 127.0.0.1:");
     check(root, vec![join(options(place, "n1"))]);
 }
 
@@ -264,9 +264,9 @@ fn a_peer_that_is_not_a_root_is_named() {
 fn a_rejected_node_is_told_why() {
     let listener = bind(4);
     let place = listener.address();
-    let (root, told) = listen(listener, settings());
+    let (root, reported) = listen(listener, settings());
     let first = join(JoinOptions { member: Some(1), ..options(place, "n1") });
-    wait_for(&told, "2 of 4");
+    wait_for(&reported, "2 of 4");
     let refused = |member, expected: &str| {
         let error = error(join(JoinOptions { member: Some(member), ..options(place, "late") }));
         assert!(error.contains(expected), "{error}");
@@ -281,7 +281,7 @@ fn a_rejected_node_is_told_why() {
 fn surplus_members_are_rejected() {
     let listener = bind(3);
     let place = listener.address();
-    // All connect before the root looks.
+    // All connect before the root accepts.
     let others: Vec<Joining> = (0..6)
         .map(|_| join(JoinOptions { timeout: Some(Duration::from_secs(2)), ..options(place, "n") }))
         .collect();
@@ -307,7 +307,7 @@ fn disturb(place: SocketAddr, said: &[u8]) -> TcpStream {
 fn foreign_and_silent_connections_are_counted_and_members_join() {
     let listener = bind(2);
     let place = listener.address();
-    let (root, told) = listen(listener, settings());
+    let (root, reported) = listen(listener, settings());
     let claim = |treecast: u32, proof: &str| {
         format!(
             r#"{{"treecast":{treecast},"challenge":"{proof}","proof":"{proof}","ip":null,"port":1,"member":null,"name":"n"}}"#
@@ -326,15 +326,15 @@ fn foreign_and_silent_connections_are_counted_and_members_join() {
     let mut open: Vec<TcpStream> = Vec::new();
     for (said, expected) in &cases {
         open.push(disturb(place, said));
-        wait_for(&told, expected);
+        wait_for(&reported, expected);
     }
     // Endless lines end where the root's patience does, and not with its memory.
     let streams: Vec<TcpStream> = (0..3).map(|_| disturb(place, &endless)).collect();
-    wait_for(&told, "9 connections rejected");
+    wait_for(&reported, "9 connections rejected");
     drop(streams);
     // More than may be about to make their claims, and all of them silent.
     open.extend((0..100).map(|_| TcpStream::connect(place).unwrap()));
-    wait_for(&told, "no claim, and too many connections");
+    wait_for(&reported, "no claim, and too many connections");
     check(root, vec![join(options(place, "n1"))]);
 }
 
@@ -342,13 +342,13 @@ fn foreign_and_silent_connections_are_counted_and_members_join() {
 fn a_silent_connection_is_dropped_after_the_claim_timeout() {
     let listener = bind(2);
     let place = listener.address();
-    let (root, told) = listen(listener, settings());
+    let (root, reported) = listen(listener, settings());
     let mut silent = TcpStream::connect(place).unwrap();
     silent.set_read_timeout(TIMEOUT).unwrap();
     let mut greeting = String::new();
     silent.read_to_string(&mut greeting).unwrap();
     assert!(greeting.starts_with(r#"{"treecast":1,"challenge":""#), "{greeting}");
-    assert!(wait_for(&told, "rejected").ends_with("no claim within 3 s"));
+    assert!(wait_for(&reported, "rejected").ends_with("no claim within 3 s"));
     check(root, vec![join(options(place, "n1"))]);
 }
 

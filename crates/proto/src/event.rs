@@ -1,4 +1,4 @@
-//! What happens to groups, as their users are told.
+//! The events of groups that their users see.
 
 use thiserror::Error;
 use treecast_wire::{Eviction, GroupId, MemberId, Offload, Sequence};

@@ -25,9 +25,9 @@ c_layout! {
         pub freed: Sequence,
         /// The parent has requested acknowledgments of all packets before it.
         pub ack_requested: Sequence,
-        /// `stable` as the parent was told last.
+        /// `stable` in the last acknowledgment to the parent.
         pub advertised_stable: Sequence,
-        /// The end of the receive window as the parent was told last.
+        /// The end of the receive window in the last acknowledgment to the parent.
         pub advertised_window_end: Sequence,
         /// The least `stable` of all children.
         pub min_stable: Sequence,

@@ -19,14 +19,14 @@ fn the_corpora_break_no_invariant() {
     for (target, run) in
         [("wire", treecast_fuzz::wire as fn(&[u8])), ("proto", treecast_fuzz::proto as fn(&[u8]))]
     {
-        let folder = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(&folder).expect("the corpora are part of the project");
+        let directory = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+        let files = std::fs::read_dir(&directory).expect("the corpora are part of the project");
         let mut count = 0;
         for file in files {
-            let path = file.expect("the folder is readable").path();
+            let path = file.expect("the directory is readable").path();
             run(&std::fs::read(path).expect("the file is readable"));
             count += 1;
         }
-        assert!(count > 0, "{folder} is empty");
+        assert!(count > 0, "{directory} is empty");
     }
 }

@@ -10,21 +10,24 @@ use crate::parameters::Switching;
 use crate::setting::Ending;
 use crate::{cycle, event};
 
-type Told = (Record, Result<Ending, SimError>);
+type Observed = (Record, Result<Ending, SimError>);
 
-fn by_event(case: &Case, stage: &Stage) -> Told {
+fn by_event(case: &Case, stage: &Stage) -> Observed {
     let (mut record, multicasts) = (Record::default(), case.multicasts(stage).into_iter().map(Ok));
     let ending = event::simulate(&case.setting(stage), multicasts, &mut record);
     (record.sorted(), ending.map(|(ending, _)| ending))
 }
 
-fn by_cycle(case: &Case, stage: &Stage) -> Told {
+fn by_cycle(case: &Case, stage: &Stage) -> Observed {
     let (mut record, multicasts) = (Record::default(), case.multicasts(stage).into_iter().map(Ok));
     let ending = cycle::simulate(&case.setting(stage), multicasts, &mut record);
     (record.sorted(), ending.map(|(ending, _)| ending))
 }
 
-fn expect_same((event, event_ending): Told, (cycle, cycle_ending): Told) -> Result<(), TestCaseError> {
+fn expect_same(
+    (event, event_ending): Observed,
+    (cycle, cycle_ending): Observed,
+) -> Result<(), TestCaseError> {
     prop_assert_eq!(event.delivered, cycle.delivered);
     prop_assert_eq!(event.worked, cycle.worked);
     prop_assert_eq!(event.carried, cycle.carried);
@@ -45,9 +48,9 @@ proptest! {
     #[test]
     fn both_simulators_report_the_same(case in cases()) {
         let stage = case.stage();
-        let told = by_event(&case, &stage);
-        prop_assert!(case.in_flight_peak(&stage, &told.0) <= case.in_flight_max);
-        expect_same(told, by_cycle(&case, &stage))?;
+        let expected = by_event(&case, &stage);
+        prop_assert!(case.in_flight_peak(&stage, &expected.0) <= case.in_flight_max);
+        expect_same(expected, by_cycle(&case, &stage))?;
     }
 
     /// Where every buffer has room for all packets, and each link has one channel, flits never wait for one another in the

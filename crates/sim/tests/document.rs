@@ -159,7 +159,7 @@ fn a_deadlock_names_its_links() {
         assert_eq!(wait.wants, next.at, "each waits for the next");
     }
     assert_eq!((event.simulator.as_str(), cycle.simulator.as_str()), ("event", "cycle"));
-    let told = cycle.deadlock.as_ref().unwrap();
-    assert_eq!((told.cycle, told.stuck, told.waits.len()), (20_000, 6, 4));
+    let deadlock = cycle.deadlock.as_ref().unwrap();
+    assert_eq!((deadlock.cycle, deadlock.stuck, deadlock.waits.len()), (20_000, 6, 4));
     assert_eq!(event.cpu_busy_cycles, cycle.cpu_busy_cycles);
 }

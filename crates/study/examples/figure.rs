@@ -1,4 +1,4 @@
-//! Runs one figure of a study: `figure FOLDER NAME OUT [--quick]` prints its table and its chart, and writes
+//! Runs one figure of a study: `figure DIRECTORY NAME OUT [--quick]` prints its table and its chart, and writes
 //! `OUT.html`, `OUT.svg`, `OUT.csv` and `OUT.parquet`.
 #![allow(clippy::disallowed_methods, reason = "an example may read files and arguments")]
 
@@ -11,10 +11,10 @@ use treecast_study::{Study, rows, run_all};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, name, out, rest @ ..] = &arguments[..] else {
-        return Err("usage: figure FOLDER NAME OUT [--quick]".into());
+    let [directory, name, out, rest @ ..] = &arguments[..] else {
+        return Err("usage: figure DIRECTORY NAME OUT [--quick]".into());
     };
-    let study = read(folder)?;
+    let study = read(directory)?;
     let spec = study.figure(name)?;
     let rows = run_all(&spec.runs(rest == ["--quick"]), &|_| ())?;
     let figure = spec.figure(&rows);
@@ -29,9 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read(folder: &str) -> Result<Study, Box<dyn Error>> {
+fn read(directory: &str) -> Result<Study, Box<dyn Error>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         files.push((entry.file_name().to_string_lossy().into_owned(), fs::read_to_string(entry.path())?));
     }

@@ -1,4 +1,4 @@
-//! The studies that come with the program: the folders of papers/, taken in when it is built.
+//! The studies that come with the program: the directories of papers/, taken in when it is built.
 
 use include_dir::{Dir, include_dir};
 
@@ -9,7 +9,7 @@ static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
 
 /// Their names.
 pub fn names() -> Vec<&'static str> {
-    PAPERS.dirs().filter_map(|folder| folder.path().to_str()).collect()
+    PAPERS.dirs().filter_map(|directory| directory.path().to_str()).collect()
 }
 
 /// The study with a name, if there is one.

@@ -100,7 +100,7 @@ impl<'a> RunSpec<'a> {
         self.setup().fabrics[self.topology_index].1
     }
 
-    /// The seed of its group and of its random choices, and its root among so many members.
+    /// The seed of its group and of its random choices, and its root, for a number of members.
     ///
     /// They depend on the topology's seed, the number of the group and the number of destinations alone: all series and
     /// panels multicast among the same hosts.

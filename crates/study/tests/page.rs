@@ -21,21 +21,21 @@ fn rendered(figures: &[Figure], script: &str) -> Option<String> {
         std::io::stderr().write_all(notice.as_bytes()).unwrap();
         return None;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let page = chart::html(figures) + &format!("<script>{script}</script>");
-    std::fs::write(folder.path().join("page.html"), page).unwrap();
-    let output = dump(&browser, folder.path());
+    std::fs::write(directory.path().join("page.html"), page).unwrap();
+    let output = dump(&browser, directory.path());
     assert!(output.status.success(), "the browser failed: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).split("<script").next().map(str::to_owned)
 }
 
-fn dump(browser: &str, folder: &Path) -> std::process::Output {
+fn dump(browser: &str, directory: &Path) -> std::process::Output {
     Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .args(["--virtual-time-budget=10000", "--window-size=1000,1000", "--dump-dom"])
-        .arg(format!("file://{}", folder.join("page.html").display()))
+        .arg(format!("file://{}", directory.join("page.html").display()))
         .output()
         .unwrap()
 }

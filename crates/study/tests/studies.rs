@@ -122,13 +122,13 @@ fn unknown_keys_are_named_with_file_and_line_and_what_is_near() {
 }
 
 #[test]
-fn the_name_of_a_study_names_a_folder() {
+fn the_name_of_a_study_names_a_directory() {
     for name in ["", "../x", "/tmp/x", "a b"] {
         let error = parse(&STUDY.replace("\"small\"", &format!("\"{name}\"")), FIGURE).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
-                "study.toml:2: invalid value name={name}: expected letters, digits, - and _, because it also names a folder"
+                "study.toml:2: invalid value name={name}: expected letters, digits, - and _, because it also names a directory"
             )
         );
     }
@@ -270,14 +270,14 @@ fn rows_are_the_same_bytes_at_any_number_of_threads() {
 #[test]
 fn each_row_is_told_once_when_it_is_there() {
     let study = small();
-    let told = Mutex::new(Vec::new());
+    let reported = Mutex::new(Vec::new());
     let runs = figure(&study).runs(false);
-    let rows = run_all(&runs, &|row| told.lock().unwrap().push(Journal::line(row))).unwrap();
-    let (mut told, mut lines) =
-        (told.into_inner().unwrap(), rows.iter().map(Journal::line).collect::<Vec<_>>());
-    told.sort();
+    let rows = run_all(&runs, &|row| reported.lock().unwrap().push(Journal::line(row))).unwrap();
+    let (mut reported, mut lines) =
+        (reported.into_inner().unwrap(), rows.iter().map(Journal::line).collect::<Vec<_>>());
+    reported.sort();
     lines.sort();
-    assert_eq!(told, lines);
+    assert_eq!(reported, lines);
     lines.dedup();
     assert_eq!(lines.len(), runs.len());
 }
@@ -307,7 +307,7 @@ fn a_journal_cut_anywhere_gives_its_whole_lines_and_the_rest_is_run() {
 }
 
 #[test]
-fn lines_that_are_spoilt_are_not_believed() {
+fn corrupt_journal_lines_are_ignored() {
     let study = small();
     let runs = figure(&study).runs(false);
     let (text, _) = journal(&study);

@@ -22,9 +22,9 @@ fn comment<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 #[test]
 fn every_value_has_its_source_and_every_number_that_is_not_published_is_guessed() {
     let mut wrong = Vec::new();
-    let folders = PAPERS.dirs().flat_map(Dir::files);
+    let directories = PAPERS.dirs().flat_map(Dir::files);
     let testbeds =
-        folders.filter(|file| file.path().file_name().unwrap().to_string_lossy().starts_with("testbed-"));
+        directories.filter(|file| file.path().file_name().unwrap().to_string_lossy().starts_with("testbed-"));
     let mut count = 0;
     for file in testbeds {
         let (path, text) = (file.path().display(), file.contents_utf8().unwrap());

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use rayon::prelude::*;
 use treecast_world::{Report, Violation, World};
 
-/// How far it is, is told as often: every ten seconds or so.
+/// The number of worlds between two reports of progress: about ten seconds.
 const STRIDE: u64 = 500;
 
 #[expect(clippy::disallowed_methods, reason = "which worlds is said on the command line")]

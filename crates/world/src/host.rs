@@ -36,7 +36,7 @@ pub struct Host {
     pub traces: Option<Vec<Trace>>,
 }
 
-/// What a node does.
+/// The actions of a node.
 #[derive(Debug)]
 pub enum Action {
     /// It sends a datagram to a host.
@@ -45,7 +45,7 @@ pub enum Action {
     Wait(Option<Nanoseconds>),
 }
 
-/// What is done with a group at a host.
+/// The application of a group at a host.
 #[derive(Debug)]
 struct Application {
     slots: u32,

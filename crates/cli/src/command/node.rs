@@ -372,7 +372,7 @@ fn send(
     let lost = group.wait_until_ready(None)?;
     report_ready(group);
     report_lost(&lost);
-    let told = lost.len();
+    let reported_count = lost.len();
     std::thread::spawn(move || input.feed(&commands));
     let mut messages = 0_u64;
     let mut bytes = 0;
@@ -392,7 +392,7 @@ fn send(
         }
     }
     let lost = group.close(None)?;
-    report_lost(&lost[told..]);
+    report_lost(&lost[reported_count..]);
     print_message(&format!("sent {messages} messages, {bytes} bytes"));
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }

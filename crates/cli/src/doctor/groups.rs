@@ -113,8 +113,8 @@ fn interfaces() -> Finding {
 }
 
 /// Names and MTUs of the interfaces that are up, without loopback.
-fn interfaces_in(folder: &Path) -> Vec<(String, u64)> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+fn interfaces_in(directory: &Path) -> Vec<(String, u64)> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let interface = |entry: fs::DirEntry| {
         let number = |file: &str, radix| {
             let text = read(entry.path().join(file))?;

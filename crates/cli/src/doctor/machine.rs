@@ -8,12 +8,12 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The path of a tool. Searches the system folders too, because /usr/sbin is often not in the `PATH` of ordinary users.
+/// The path of a tool. Searches the system directories too, because /usr/sbin is often not in the `PATH` of ordinary users.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let given = std::env::var_os("PATH").unwrap_or_default();
-    let folders =
+    let directories =
         std::env::split_paths(&given).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+    directories.map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
 /// The standard output of a tool; `None` if it fails.

@@ -9,11 +9,11 @@ use super::tabletop::script;
 #[test]
 fn nodes_of_scripts_behave_the_same_with_the_program() {
     let Some(mut lab) = Lab::new() else { return };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/scripts");
-    let mut scripts: Vec<_> = folder
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/scripts");
+    let mut scripts: Vec<_> = directory
         .read_dir()
         .expect("the scripts exist")
-        .map(|entry| entry.expect("the folder is readable").path())
+        .map(|entry| entry.expect("the directory is readable").path())
         .collect();
     scripts.sort();
     let mut counts = Counts::default();

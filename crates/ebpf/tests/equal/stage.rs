@@ -324,16 +324,7 @@ impl<'a> Stage<'a> {
             }
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
-        let Piece { message, offset, length, message_length, .. } = piece;
-        let data = Data {
-            message,
-            offset,
-            length,
-            message_length,
-            ack_requested,
-            retransmitted: false,
-            close: false,
-        };
+        let data = data_of(&piece, ack_requested);
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
         self.datagram(parent, &header, &payload, defect)
@@ -393,17 +384,7 @@ impl<'a> Stage<'a> {
         let mut from = self.setting.address(parent);
         let mut datagrams = Vec::new();
         for (place, (piece, payload)) in segments.into_iter().enumerate() {
-            let Piece { message, offset, length, message_length, .. } = piece;
-            let ack_requested = ack_requested >> place & 1 == 1;
-            let data = Data {
-                message,
-                offset,
-                length,
-                message_length,
-                ack_requested,
-                retransmitted: false,
-                close: false,
-            };
+            let data = data_of(&piece, ack_requested >> place & 1 == 1);
             let mut header = self.header(parent, next + place as u32, Body::Data(data));
             // The timestamp shows which segment an acknowledgment answers.
             header.timestamp.0 += place as u64;
@@ -513,6 +494,19 @@ impl<'a> Stage<'a> {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         self.pair.step(self.now, step).map_err(|what| format!("at {}, {}: {what}", self.now, brief(step)))
+    }
+}
+
+/// The packet of a piece, as the parent sends it first.
+const fn data_of(piece: &Piece, ack_requested: bool) -> Data {
+    Data {
+        message: piece.message,
+        offset: piece.offset,
+        length: piece.length,
+        message_length: piece.message_length,
+        ack_requested,
+        retransmitted: false,
+        close: false,
     }
 }
 

@@ -55,8 +55,8 @@ pub const MEASURES: &[Measure] = &[
     },
     Measure {
         name: "retransmissions",
-        label: "packets sent again",
-        about: "packets sent again, a copy each",
+        label: "retransmitted packets",
+        about: "retransmitted packets, each copy counted",
     },
     Measure {
         name: "lost_packets",
@@ -128,7 +128,7 @@ impl Simulation<'_> {
         };
         let peak = |most: &dyn Fn(&Node) -> u32| f64::from(nodes.iter().map(most).max().unwrap_or(0));
         let share = |part: Picoseconds| if now.0 == 0 { 0.0 } else { part.0 as f64 / now.0 as f64 };
-        // Who has not returned is still in it.
+        // A process that has not returned is still in the call.
         let in_it = |node: &Node| {
             let (until, _) = node.returned.unwrap_or((now, Picoseconds::ZERO));
             Picoseconds(until.0.saturating_sub(node.enters.0))

@@ -255,7 +255,7 @@ const KEYS: &[Key<Parameters>] = &[
         1_000_000,
         "most packets of a queue that wait for acknowledgment"
     ),
-    timeout_key!("timeout_us", timeout, "wait for an acknowledgment before a packet is sent again"),
+    timeout_key!("timeout_us", timeout, "retransmission timeout"),
 ];
 
 impl Keyed for Parameters {

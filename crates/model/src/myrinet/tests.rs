@@ -1,4 +1,4 @@
-//! What a run must keep to, whatever the values.
+//! Invariants of a run, for all values of its parameters.
 
 use proptest::prelude::*;
 use treecast_terms::Keyed;
@@ -69,27 +69,27 @@ fn one_packet(parameters: &Parameters, bytes: u64) -> [Picoseconds; 2] {
     .into_iter()
     .sum::<Picoseconds>();
     let event = bus(16) + parameters.host_event;
-    let told = in_host_memory + parameters.nic_event + event;
+    let received = in_host_memory + parameters.nic_event + event;
     let acknowledged = wire(parameters.ack) + parameters.nic_ack_receive + parameters.nic_sent + event;
-    [told, in_host_memory + acknowledged]
+    [received, in_host_memory + acknowledged]
 }
 
 #[test]
 fn one_packet_takes_its_steps_one_after_another() {
     for bytes in [0, 1, 100, 4096] {
         let case = |operation| Case::new(2, "separate", operation);
-        let told = case("operation=broadcast").latency(Offload::Host, bytes);
+        let received = case("operation=broadcast").latency(Offload::Host, bytes);
         let known = case("operation=multisend").latency(Offload::Host, bytes);
-        assert_eq!([told, known], one_packet(&Parameters::default(), bytes), "{bytes}");
+        assert_eq!([received, known], one_packet(&Parameters::default(), bytes), "{bytes}");
         // MPI: a call and a copy at either end; the receiver is in its call before.
         let copies = Bytes(bytes).time_at(400);
         let eager = case("operation=broadcast,layer=mpi").latency(Offload::Host, bytes);
-        assert_eq!(eager, told + Parameters::default().mpi_call + copies + copies, "{bytes}");
+        assert_eq!(eager, received + Parameters::default().mpi_call + copies + copies, "{bytes}");
         // The answer of the leaf goes the same way back.
         let [answer, _] = one_packet(&Parameters::default(), 1);
         let answered = case("operation=multicast").latency(Offload::Host, bytes);
         // It is received, and its event is raised.
-        assert!(is_just_after(answered, told + answer, 2), "{bytes}: {answered}");
+        assert!(is_just_after(answered, received + answer, 2), "{bytes}: {answered}");
     }
 }
 
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn everybody_gets_every_packet_once_in_order_and_gives_back_what_it_took(
+    fn every_receiver_gets_every_packet_once_in_order_and_gives_back_what_it_took(
         hosts in 2_u32..10,
         scheme in prop::sample::select(vec!["separate", "serial", "binary", "binomial", "postal:lambda=2"]),
         offload in prop::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
@@ -277,7 +277,7 @@ fn lfc_deadlocks_where_buffers_wait_in_a_ring_and_the_others_do_not() {
     let outcome = ring("flow=lfc", around);
     assert_eq!((outcome.status, outcome.latency), (Status::Deadlocked, None));
     let lines = [[3, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 0]].map(|[from, node, to]: [u32; 3]| {
-        // What host `node` keeps began two hosts before the next.
+        // The copy that host `node` keeps began two hosts before the next.
         let group = from;
         format!(
             "the NIC of h{node} keeps a packet of group {group} in a buffer for h{from}, and waits for a buffer of the \

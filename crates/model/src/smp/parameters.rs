@@ -7,7 +7,7 @@ use crate::keys::{
     bytes_key, choice_key, count_key, positive_rate_key, rate_key, share_key, span_key, timeout_key,
 };
 
-/// What is carried out.
+/// The operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Operation {
     /// Broadcasts, one after another.
@@ -43,7 +43,7 @@ impl Method {
     }
 }
 
-/// Who takes turns to acknowledge a broadcast at the level of the application, which is how its latency is measured.
+/// The processes that take turns to acknowledge a broadcast in the application: its latency is measured by that acknowledgment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Turns {
     /// All receivers. *Published.*
@@ -53,19 +53,19 @@ pub enum Turns {
     NonLeaders,
 }
 
-/// How fast everything is, and what is done. The defaults are those of testbed A of the study
+/// The costs of the parts, and the operation. The defaults are those of testbed A of the study
 /// (papers/smpib/testbed-a.toml says which of them are published).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
-    /// What is carried out.
+    /// The operation.
     pub operation: Operation,
-    /// How.
+    /// The algorithm of the broadcast.
     pub method: Method,
     /// How many broadcasts are measured, from 1.
     pub iterations: u32,
     /// How many go before them, which latency leaves out.
     pub warmup_iterations: u32,
-    /// Who acknowledges to be measured.
+    /// The processes that acknowledge for the measurement.
     pub turns: Turns,
     /// How late the leaders come to each broadcast, the root apart.
     pub leader_delay: Picoseconds,
@@ -271,7 +271,7 @@ impl Parameters {
         if is_far { Picoseconds((near.0 as f64 * self.numa_factor).round() as u64) } else { near }
     }
 
-    /// The dynamic policy on nodes with so many processes.
+    /// The dynamic policy on nodes with `processes` processes.
     pub(super) fn policy(&self, processes: u32) -> Policy {
         Policy {
             threshold: self.threshold.unwrap_or(Picoseconds(u64::from(processes) * self.attach.0)),

@@ -10,7 +10,7 @@ use crate::task::{ModelError, Outcome, Task};
 const METHODS: [&str; 6] =
     ["ori_bcst", "nosmp_mcst", "smp_mcst", "smp_mcst_dynamic", "smp_mcst_moving", "smp_mcst_direct"];
 
-/// A group of all processes on so many nodes, and what is done in it.
+/// A group of all processes on a number of nodes, and its operations.
 #[derive(Debug, Clone)]
 struct Setup {
     hosts: u32,
@@ -165,7 +165,7 @@ fn memory_that_is_far_is_read_more_slowly() {
     assert_eq!(far.latency(), near.latency() + copy + copy);
 }
 
-/// From the root's call until a process of another node has a packet of so many bytes.
+/// From the root's call until a process of another node has a packet of `bytes` bytes.
 fn by_multicast(parameters: &Parameters, bytes: u64) -> Picoseconds {
     let Parameters { post, nic_gap, nic_send, hop, header, nic_receive, nic_deliver, take, .. } = *parameters;
     let bytes = Bytes(bytes);
@@ -357,7 +357,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn everybody_gets_every_packet_once_whatever_is_lost(
+    fn every_receiver_gets_every_packet_once_whatever_is_lost(
         seed in any::<u64>(),
         method in 1_usize..6,
         loss in 0_u32..=30,

@@ -173,8 +173,8 @@ mod tests {
     }
 
     fn read_text(text: &str) -> Result<Vec<SocketAddr>, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("hosts");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hosts");
         std::fs::write(&path, text).unwrap();
         let error = |error: NodeError| error.to_string().replace(&path.display().to_string(), "FILE");
         read_members(&path).map_err(error)

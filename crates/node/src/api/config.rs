@@ -125,15 +125,16 @@ impl GroupSettings {
     }
 }
 
+/// The settings of a group of this number of members, for tests.
+#[cfg(test)]
+pub(crate) fn settings_of(members: u16) -> GroupSettings {
+    GroupSettings::new((0..members).map(|number| SocketAddr::from(([10, 0, 0, 1], 7_000 + number))).collect())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::settings_of as settings;
     use super::*;
-
-    fn settings(count: u16) -> GroupSettings {
-        GroupSettings::new(
-            (0..count).map(|number| format!("10.0.0.1:{}", 7_000 + number).parse().unwrap()).collect(),
-        )
-    }
 
     #[test]
     fn invalid_members_are_named() {

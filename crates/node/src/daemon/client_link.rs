@@ -97,7 +97,7 @@ impl ClientLink {
     /// Reserves a ring's memory in the user's budget.
     ///
     /// # Errors
-    /// What the client is told, if the budget is exceeded.
+    /// The reason for the client, if the budget is exceeded.
     pub fn reserve(&self, settings: RingSettings) -> Result<(), String> {
         let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
         let bytes = u64::from(settings.slots) * slot_bytes as u64 + SlotMemory::PAGE_BYTES as u64;
@@ -116,7 +116,7 @@ impl ClientLink {
     /// Makes memory that the client can map, with the layout of the kernel's.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The reason for the client.
     pub fn share_memory(&self, settings: RingSettings) -> Result<SlotMemory, String> {
         self.make_memory(settings)
             .map_err(|error| format!("cannot allocate the memory of the group: {error}"))

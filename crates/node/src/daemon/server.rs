@@ -359,10 +359,11 @@ fn open_socket(path: &Path) -> Result<(OwnedFd, (u64, u64)), NodeError> {
     let fail = |source: io::Error| {
         NodeError::Daemon(format!("the daemon cannot listen at {}: {source}", path.display()))
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(fail)?;
+    let directory =
+        path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(directory).map_err(fail)?;
     // The lock orders two daemons that start at the same time.
-    let lock = fs::File::open(folder).map_err(fail)?;
+    let lock = fs::File::open(directory).map_err(fail)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {

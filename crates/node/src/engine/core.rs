@@ -81,7 +81,7 @@ impl Core {
     /// application maps, if it is in another process.
     ///
     /// # Errors
-    /// What an application in another process is told.
+    /// The reason for an application in another process.
     pub fn make_ring(
         &mut self,
         shared_group: &SharedGroup,

@@ -22,7 +22,7 @@ pub(super) const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_0
 /// The state of a node that closes.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
-    begun: Option<Instant>,
+    started_at: Option<Instant>,
     has_aborted: bool,
 }
 
@@ -30,7 +30,7 @@ impl Stop {
     /// Continues to close; says whether the engine has finished. A group whose application still has it is ended here: a root aborts
     /// it, another member leaves. The others are ending already.
     pub fn is_done(&mut self, engine: &mut Engine) -> bool {
-        let begun = *self.begun.get_or_insert_with(|| {
+        let started_at = *self.started_at.get_or_insert_with(|| {
             engine.core.reclaim_all();
             for (group, entry) in &engine.core.groups {
                 if Arc::strong_count(&entry.shared_group) > 1 {
@@ -40,7 +40,7 @@ impl Stop {
             engine.send_all();
             Instant::now()
         });
-        if begun.elapsed() > END_TIMEOUT && !self.has_aborted {
+        if started_at.elapsed() > END_TIMEOUT && !self.has_aborted {
             self.has_aborted = true;
             engine.core.reclaim_all();
             let groups: Vec<GroupId> = engine.core.protocol.groups().collect();
@@ -49,10 +49,10 @@ impl Stop {
             }
             engine.send_all();
         }
-        let is_done =
-            engine.core.protocol.groups().next().is_none() || begun.elapsed() > END_TIMEOUT + ABORT_TIMEOUT;
+        let is_done = engine.core.protocol.groups().next().is_none()
+            || started_at.elapsed() > END_TIMEOUT + ABORT_TIMEOUT;
         if is_done {
-            // The engine runs no group any more, so threads that still wait have to be told.
+            // The engine runs no group any more, so this wakes the threads that still wait.
             for entry in engine.core.groups.values().filter(|entry| !entry.shared_group.has_ended()) {
                 entry.shared_group.end(Ending::Aborted);
             }

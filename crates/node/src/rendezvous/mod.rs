@@ -102,7 +102,8 @@ impl Node {
     /// changes.
     ///
     /// # Errors
-    /// Those of [`Node::listen`]; [`NodeError::Cancelled`], if `goes_on` returned false. Members that have joined are told.
+    /// Those of [`Node::listen`]; [`NodeError::Cancelled`], if `goes_on` returned false: the members that have joined
+    /// get the same error.
     pub fn listen_while(
         &self,
         listener: Listener,

@@ -76,7 +76,7 @@ enum Outcome {
     Pending,
     /// The peer is not a node: it is dropped without an answer.
     Foreign(String),
-    /// The node is told why it cannot join.
+    /// The node gets the reason why it cannot join.
     Rejected(String),
     Accepted(JoinedMember, Hash),
 }

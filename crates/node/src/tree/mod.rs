@@ -84,12 +84,7 @@ fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Sch
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings(count: u16) -> GroupSettings {
-        GroupSettings::new(
-            (0..count).map(|number| format!("10.0.0.1:{}", 7_000 + number).parse().unwrap()).collect(),
-        )
-    }
+    use crate::api::config::settings_of as settings;
 
     #[test]
     fn long_messages_use_a_chain() {

@@ -71,7 +71,7 @@ impl Flow {
             child.state = handed_off.state;
         }
         self.turn = self.children.len();
-        // Readers may have freed slots since the parent was told last.
+        // Readers may have freed slots since the last acknowledgment to the parent.
         self.update_watermarks();
         is_valid
     }

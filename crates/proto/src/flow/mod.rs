@@ -233,7 +233,7 @@ impl Flow {
         self.update_watermarks();
     }
 
-    /// Computes `stable` and `freed` anew, and whether the parent is to be told, after another number has grown.
+    /// Computes `stable` and `freed` anew, and whether an acknowledgment is due, after another number has grown.
     fn update_watermarks(&mut self) {
         let state = &mut self.state;
         let accepted_below = if state.min_stable_children == 0 { state.next } else { state.min_stable };

@@ -76,7 +76,7 @@ impl Flow {
         self.ack_request.is_due = true;
     }
 
-    /// Whether the parent is to be told without having requested it: its request can be met now, the subtree has advanced by an eighth
+    /// Whether to send an unsolicited acknowledgment: its request can be met now, the subtree has advanced by an eighth
     /// of the slots, or a quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2).
     pub(super) fn has_news(&self) -> bool {
         let state = &self.state;

@@ -44,7 +44,7 @@ struct IncomingTable {
     parts: Vec<Option<Table>>,
 }
 
-/// A neighbour that the root is told has failed.
+/// A neighbour that this member reports to the root as failed.
 #[derive(Debug, Clone)]
 struct SuspectedNeighbour {
     member: MemberId,
@@ -225,7 +225,7 @@ impl Membership {
             return None;
         }
         match &mut self.completion {
-            // This member has everything, and no other can be told of it.
+            // This member has everything, and the root, to which it would report that, is gone.
             Some(completion) => {
                 completion.is_released = true;
                 flow.is_read().then_some(Ending::Closed)

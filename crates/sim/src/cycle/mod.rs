@@ -153,9 +153,10 @@ impl<'a, O: Observer> Simulation<'a, O> {
             if is_drained {
                 return Ok(Ending::Drained);
             }
-            let looks = self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.deadlock_interval.0);
+            let checks_deadlock =
+                self.now > Cycles::ZERO && self.now.0.is_multiple_of(self.deadlock_interval.0);
             let is_last = self.now == self.setting.last_cycle;
-            let deadlock = if looks || is_last { self.network.deadlock(self.now) } else { None };
+            let deadlock = if checks_deadlock || is_last { self.network.deadlock(self.now) } else { None };
             if is_last || deadlock.is_some() {
                 self.network.report_unfinished(self.now + Cycles(1), self.observer);
                 return Ok(deadlock.map_or(Ending::CycleLimit, Ending::Deadlocked));
@@ -165,7 +166,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 .flatten()
                 .min();
             assert!(
-                has_changed || end.is_some() || !looks,
+                has_changed || end.is_some() || !checks_deadlock,
                 "a run without further events is drained or deadlocked"
             );
             self.now = self.next(has_changed, end);

@@ -243,9 +243,9 @@ fn worms_on_several_channels_of_a_link_take_turns() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
-    /// Who looks for deadlocks in every cycle finds those, and only those, that are there in the end.
+    /// A search in every cycle finds exactly the deadlocks that exist when the run ends.
     #[test]
-    fn what_is_found_to_be_stuck_never_goes_on(case in cases(), wormhole in any::<bool>(), buffer in 1_u64..60) {
+    fn a_search_in_every_cycle_finds_the_deadlocks_of_the_end(case in cases(), wormhole in any::<bool>(), buffer in 1_u64..60) {
         let mut stage = case.stage();
         if wormhole {
             stage.parameters.switching = Switching::Wormhole;

@@ -29,7 +29,7 @@ impl LoadRun<'_> {
     /// The bound of multicasts in flight per host, unless given.
     pub const BACKLOG_PER_HOST: usize = 64;
 
-    /// The warm-up of a run of so many cycles, unless given: half of them.
+    /// The default warm-up of a run of this number of cycles: half of them.
     pub const fn default_warmup(cycles: Cycles) -> Cycles {
         Cycles(cycles.0 / 2)
     }

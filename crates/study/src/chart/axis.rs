@@ -42,7 +42,7 @@ impl Axis {
         Self { scale, low, high, ticks: if ticks.len() < 2 { vec![low, high] } else { ticks } }
     }
 
-    /// As [`tight`](Self::tight), with as many ticks as have room for their labels side by side on a line of so many
+    /// As [`tight`](Self::tight), with as many ticks as have room for their labels side by side on a line of `letters`
     /// letters.
     pub fn side_by_side(values: &[f64], scale: Scale, letters: f64) -> Self {
         let axes = (1..=TICKS_MAX).rev().map(|most| Self::tight(values, scale, most));
@@ -101,7 +101,7 @@ pub(super) fn label(value: f64) -> String {
     grouped(&value.to_string())
 }
 
-/// `value` to so many significant digits.
+/// `value` to this number of significant digits.
 fn significant(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or_default()
 }

@@ -92,7 +92,7 @@ fn rows(figure: &Figure) -> Vec<Value> {
     rows
 }
 
-/// The band, the lines, and the marks on top, which answer to the pointer, in panels so many pixels wide.
+/// The band, the lines, and the marks on top, which answer to the pointer, in panels of `width` pixels.
 fn layers(figure: &Figure, width: u32) -> Value {
     let shown = json!([{ "filter": "indexof(hidden, datum.curve) < 0" }]);
     let x = json!({

@@ -110,14 +110,14 @@ fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A study's name becomes that of a folder and of a file.
+/// A study's name becomes that of a directory and of a file.
 fn check_name(file: &File, name: &Spanned<String>) -> Result<(), StudyError> {
     let text = name.get_ref();
     if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') {
         return Ok(());
     }
     let reason = format_args!(
-        "invalid value name={text}: expected letters, digits, - and _, because it also names a folder"
+        "invalid value name={text}: expected letters, digits, - and _, because it also names a directory"
     );
     Err(file.error(&name.span(), reason))
 }

@@ -15,7 +15,7 @@ use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
-use crate::output::{emit, make_folder, print_message, width, write_file};
+use crate::output::{emit, make_directory, print_message, width, write_file};
 use crate::sweep::Sweep;
 
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ use crate::sweep::Sweep;
   treecast paper run all --quick
   treecast paper sensitivity gm --quick
 
-STUDY is the name of a study that 'list' shows, or a folder with a study of your own:
+STUDY is the name of a study that 'list' shows, or a directory with a study of your own:
 docs/studies.md says how to write one.")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -40,7 +40,7 @@ enum Action {
     List,
     /// Describe a study or one of its figures
     Show {
-        /// A study's name, or a folder
+        /// A study's name, or a directory
         study: String,
         /// A figure of it
         figure: Option<String>,
@@ -59,13 +59,13 @@ const JOBS_MAX: u64 = 1024;
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// A study's name, a folder, or all
+    /// A study's name, a directory, or all
     study: String,
 
     /// Its figures; all if not given
     figures: Vec<String>,
 
-    /// The folder for rows and pictures; out/STUDY if not given. With 'all' each study has a folder in it
+    /// The directory for rows and pictures; out/STUDY if not given. With 'all' each study has a directory in it
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -97,8 +97,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Action::Run(arguments) if arguments.study == ALL => run_all_studies(arguments),
         Action::Run(arguments) => {
             let study = load(&arguments.study)?;
-            let folder = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
-            run_figures(&study, &folder, arguments)
+            let directory = arguments.out.clone().unwrap_or_else(|| Path::new("out").join(study.name()));
+            run_figures(&study, &directory, arguments)
         }
         Action::Sensitivity(arguments) => sensitivity::run(arguments),
     }
@@ -119,14 +119,14 @@ fn load(name: &str) -> anyhow::Result<Study> {
     }
     let path = Path::new(name);
     if path.is_dir() {
-        return load_folder(path);
+        return load_directory(path);
     }
-    bail!("unknown study '{name}', and no folder{}", nearest_hint(name, &builtin::names()))
+    bail!("unknown study '{name}', and no directory{}", nearest_hint(name, &builtin::names()))
 }
 
-fn load_folder(folder: &Path) -> anyhow::Result<Study> {
+fn load_directory(directory: &Path) -> anyhow::Result<Study> {
     let entries =
-        std::fs::read_dir(folder).with_context(|| format!("{} could not be read", folder.display()))?;
+        std::fs::read_dir(directory).with_context(|| format!("{} could not be read", directory.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     paths.retain(|path| toml_name(path).is_some());
     paths.sort();
@@ -134,13 +134,13 @@ fn load_folder(folder: &Path) -> anyhow::Result<Study> {
     let files = paths.iter().zip(&texts).filter_map(|(path, text)| Some((toml_name(path)?, text.as_str())));
     Study::parse(&files.collect::<Vec<_>>()).map_err(|error| match error {
         StudyError::Malformed { file, line, reason } => {
-            StudyError::Malformed { file: folder.join(file).display().to_string(), line, reason }.into()
+            StudyError::Malformed { file: directory.join(file).display().to_string(), line, reason }.into()
         }
-        other => anyhow::Error::from(other).context(folder.display().to_string()),
+        other => anyhow::Error::from(other).context(directory.display().to_string()),
     })
 }
 
-/// The name of a file of a study, without its folder.
+/// The name of a file of a study, without its directory.
 fn toml_name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str().filter(|_| path.extension().is_some_and(|extension| extension == "toml"))
 }
@@ -158,24 +158,24 @@ fn run_all_studies(arguments: &RunArguments) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn run_figures(study: &Study, folder: &Path, arguments: &RunArguments) -> anyhow::Result<u8> {
+fn run_figures(study: &Study, directory: &Path, arguments: &RunArguments) -> anyhow::Result<u8> {
     let specs: Vec<&FigureSpec> = if arguments.figures.is_empty() {
         study.figures().iter().collect()
     } else {
         chosen(study, &arguments.figures)?
     };
-    make_folder(folder)?;
+    make_directory(directory)?;
     let runs: Vec<_> = specs.iter().map(|spec| spec.runs(arguments.quick)).collect();
-    let mut sweep = Sweep::new(folder, runs.iter().flatten(), arguments.jobs, arguments.fresh)?;
+    let mut sweep = Sweep::new(directory, runs.iter().flatten(), arguments.jobs, arguments.fresh)?;
     let mut figures = Vec::new();
     for (spec, runs) in specs.iter().zip(&runs) {
         let rows = sweep.run(spec.name(), runs)?;
         let figure = spec.figure(&rows);
-        sweep.aside(|| show(&figure, &rows, folder))?;
+        sweep.aside(|| show(&figure, &rows, directory))?;
         figures.push(figure);
     }
     if figures.len() > 1 {
-        let page = folder.join(format!("{}.html", study.name()));
+        let page = directory.join(format!("{}.html", study.name()));
         write_file(&page, chart::html(&figures).as_bytes())?;
         emit(None, &format!("All figures on one page: {}\n", page.display()))?;
     }
@@ -195,7 +195,7 @@ fn chosen<'a>(study: &'a Study, names: &[String]) -> anyhow::Result<Vec<&'a Figu
 }
 
 /// Prints a figure, and writes its rows and pictures.
-fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Result<()> {
+fn show(figure: &Figure, rows_of_figure: &[Row], directory: &Path) -> anyhow::Result<()> {
     let width = width();
     let ink = if std::io::stdout().is_terminal() { Ink::Colour } else { Ink::Plain };
     let mut text = table(figure, width, Rows::AtMost(8));
@@ -208,7 +208,7 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
         ("html", chart::html(std::slice::from_ref(figure)).into_bytes()),
     ];
     for (extension, contents) in &files {
-        write_file(&folder.join(format!("{}.{extension}", figure.name)), contents)?;
+        write_file(&directory.join(format!("{}.{extension}", figure.name)), contents)?;
     }
     // Saturated runs are expected in figures under load.
     let unfinished = |row: &&Row| matches!(row.measured.status, Status::Deadlocked | Status::Incomplete);
@@ -218,7 +218,7 @@ fn show(figure: &Figure, rows_of_figure: &[Row], folder: &Path) -> anyhow::Resul
         print_message(&format!("{unfinished} of {all} runs of {} did not complete", figure.name));
     }
     text += &deadlocks(rows_of_figure);
-    let at = folder.join(&figure.name);
+    let at = directory.join(&figure.name);
     text += &format!(
         "\nEvery run: {0}.csv and {0}.parquet. Pictures: {0}.svg, and {0}.html for a browser.\n\n",
         at.display()

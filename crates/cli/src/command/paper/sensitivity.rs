@@ -11,7 +11,7 @@ use crate::output::{emit, plain, progress_bar, width};
 
 #[derive(Debug, Args)]
 pub struct SensitivityArguments {
-    /// A study's name, or a folder
+    /// A study's name, or a directory
     study: String,
 
     /// Its figures that show factors; all of those if not given

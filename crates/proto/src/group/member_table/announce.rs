@@ -6,7 +6,7 @@ use super::{MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::group::header::HeaderTemplate;
 use crate::{Nanoseconds, Settings, Transmit};
 
-/// The longest interval until a table that is not acknowledged is sent again.
+/// The longest interval until a table that is not acknowledged is retransmitted.
 const TABLE_INTERVAL_MAX: Nanoseconds = Nanoseconds::from_ms(25);
 
 impl MemberTable {

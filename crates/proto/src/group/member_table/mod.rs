@@ -22,16 +22,16 @@ pub(super) struct MemberTable {
     root: MemberId,
     records: Vec<MemberRecord>,
     epoch: u32,
-    /// The epoch that the group was told of last ([`TableChange::tree`]).
+    /// The last epoch that the group has applied ([`TableChange::tree`]).
     applied_epoch: u32,
     admits: bool,
     /// The settings of the group, for tables.
     common: Table,
     is_ready: bool,
     newcomer: Option<Newcomer>,
-    /// The members lost since the root's user was told last.
+    /// The members lost since the last report to the root's user.
     losses: Vec<(MemberId, MemberLoss)>,
-    /// Hosts that are to be told once that they are not members.
+    /// Hosts that get one notice that they are not members.
     evictions: Vec<(SocketAddr, Eviction)>,
     stage: Stage,
     /// Whether a record has changed since all records were examined.
@@ -47,7 +47,7 @@ enum Stage {
     Closing,
     /// The closing packet is queued.
     Closed,
-    /// The group is over, and its members are told why this number of times more.
+    /// The group is over; its end is announced this number of times more.
     Over {
         why: Eviction,
         times: u32,
@@ -77,7 +77,7 @@ pub(super) struct TableChange {
     pub joined: Option<(MemberId, Sequence)>,
 }
 
-/// The number of times that members are told of the group's end, and the interval: the announcement is not acknowledged, and may be lost.
+/// The number of announcements of the group's end, and the interval between them: they are not acknowledged, and may be lost.
 const END_ANNOUNCEMENTS: u32 = 3;
 const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 
@@ -146,7 +146,7 @@ impl MemberTable {
         self.stage = Stage::Closed;
     }
 
-    /// The group is over: all members are told.
+    /// The group is over: announces it to all members.
     pub fn end(&mut self, now: Nanoseconds, why: Eviction) {
         if !self.is_over() {
             self.stage = Stage::Over { why, times: END_ANNOUNCEMENTS, announce_at: now };

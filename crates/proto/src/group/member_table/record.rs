@@ -22,7 +22,7 @@ pub(super) struct MemberRecord {
     pub table_since: Nanoseconds,
     /// When its table is sent next.
     pub table_at: Nanoseconds,
-    /// The interval until its table is sent again.
+    /// The interval until its table is retransmitted.
     pub table_interval: Nanoseconds,
     /// The part of its table to be sent next.
     pub table_part: u16,
@@ -43,7 +43,7 @@ pub(super) struct Suspicion {
     pub refuted_at: Option<Nanoseconds>,
 }
 
-/// The interval until a table is sent again, the first time; it doubles each time.
+/// The interval until a table is retransmitted, the first time; it doubles each time.
 const TABLE_INTERVAL_MIN: Nanoseconds = Nanoseconds::from_ms(5);
 
 impl MemberRecord {
