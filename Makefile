@@ -52,14 +52,14 @@ install:
 	install -m 644 dist/policy.toml $(DESTDIR)$(DOCDIR)/policy.toml
 
 # Prints at the end which tests were skipped, and how many: those that print a line with `skipped: `.
-TOLD := target/test.txt
+TEST_OUTPUT := target/test.txt
 test:
-	@mkdir -p $(dir $(TOLD)); rm -f $(TOLD).passed
-	@{ $(MAKE) --no-print-directory checks 2>&1 && touch $(TOLD).passed; } | tee $(TOLD)
-	@echo; if grep -q 'skipped: ' $(TOLD); then \
-		echo "Skipped, and how often:"; grep -o 'skipped: .*' $(TOLD) | sed 's/skipped: //' | sort | uniq -c; \
+	@mkdir -p $(dir $(TEST_OUTPUT)); rm -f $(TEST_OUTPUT).passed
+	@{ $(MAKE) --no-print-directory checks 2>&1 && touch $(TEST_OUTPUT).passed; } | tee $(TEST_OUTPUT)
+	@echo; if grep -q 'skipped: ' $(TEST_OUTPUT); then \
+		echo "Skipped, and how often:"; grep -o 'skipped: .*' $(TEST_OUTPUT) | sed 's/skipped: //' | sort | uniq -c; \
 	else echo "Nothing was skipped."; fi
-	@rm $(TOLD).passed 2>/dev/null || { echo "A check has failed: see above, or $(TOLD)."; exit 1; }
+	@rm $(TEST_OUTPUT).passed 2>/dev/null || { echo "A check has failed: see above, or $(TEST_OUTPUT)."; exit 1; }
 
 # All checks share one build.
 checks: set-up format lint pure unit schedules demonstration instructions python
