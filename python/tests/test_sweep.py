@@ -83,11 +83,11 @@ def test_short_points_are_batched_and_long_ones_are_not(monkeypatch):
 
 def test_points_that_a_slow_batch_returns_are_run_too(monkeypatch):
     # A clock that stands still for the first points, and then makes every point take two seconds.
-    clock = [0.0]
+    times = [0.0]
 
     def clock():
-        clock.append(clock[-1] + (2.0 if len(clock) > 300 else 0.0))
-        return clock[-1]
+        times.append(times[-1] + (2.0 if len(times) > 300 else 0.0))
+        return times[-1]
 
     points = MULTICASTS * 30
     expected = sweep(points)
@@ -95,7 +95,7 @@ def test_points_that_a_slow_batch_returns_are_run_too(monkeypatch):
     assert sweep(points, AtOnce()) == expected
 
 
-def test_progress_is_told_from_none_to_all():
+def test_progress_is_reported_from_none_to_all():
     reported = []
     sweep(MULTICASTS, AtOnce(), progress=lambda done, all: reported.append((done, all)))
     assert reported[0] == (0, 10) and reported[-1] == (10, 10)
