@@ -104,7 +104,7 @@ def test_a_missing_root_is_named(place):
         Node().join(place, timeout=0.05)
 
 
-def test_a_rejected_member_is_told_the_reason(place):
+def test_a_rejected_member_gets_the_reason(place):
     root = Thread(lambda: Node().listen(place, 2, token="secret", timeout=PATIENCE))
     away = f"^cannot join the group at {place}: rejected: "
     with pytest.raises(TreecastError, match=f"{away}token mismatch$"):

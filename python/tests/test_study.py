@@ -37,7 +37,7 @@ def test_a_study_of_a_folder_is_the_same(study):
     assert read.describe("fig6") == study.describe("fig6")
 
 
-def test_progress_is_told_and_its_error_raised(study):
+def test_progress_is_reported_and_its_error_raised(study):
     reported = []
     runs = len(study.run("fig7", quick=True, progress=lambda done, all: reported.append((done, all))).rows)
     assert reported == [(done, runs) for done in range(runs + 1)]

@@ -131,7 +131,7 @@ fn a_missing_member_is_named_and_the_others_continue() {
 }
 
 #[test]
-fn a_root_that_is_dropped_tells_its_members() {
+fn a_root_that_is_dropped_notifies_its_members() {
     let nodes = nodes(2);
     let mut groups = groups(&nodes, &settings(&nodes));
     groups[0].send(b"hello").unwrap();

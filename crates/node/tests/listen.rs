@@ -261,7 +261,7 @@ fn a_peer_that_is_not_a_root_is_named() {
 }
 
 #[test]
-fn a_rejected_node_is_told_why() {
+fn a_rejected_node_gets_the_reason() {
     let listener = bind(4);
     let place = listener.address();
     let (root, reported) = listen(listener, settings());

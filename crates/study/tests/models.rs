@@ -201,7 +201,7 @@ fn sensitivity_is_of_the_whole_figure_or_of_its_smaller_sweep() {
 }
 
 #[test]
-fn a_deadlock_is_told_with_its_run_and_its_cycle() {
+fn a_deadlock_is_reported_with_its_run_and_its_cycle() {
     let study = builtin::study("gm").unwrap().unwrap();
     let rows = |figure: &str| {
         run_all(&study.figure(figure).unwrap().runs(true), &|_| ()).map(|rows| deadlocks(&rows))

@@ -268,7 +268,7 @@ fn rows_are_the_same_bytes_at_any_number_of_threads() {
 }
 
 #[test]
-fn each_row_is_told_once_when_it_is_there() {
+fn each_row_is_reported_once_when_it_is_there() {
     let study = small();
     let reported = Mutex::new(Vec::new());
     let runs = figure(&study).runs(false);

@@ -204,7 +204,7 @@ fn a_group_is_open_with_each_offload_and_is_watched() {
 }
 
 #[test]
-fn a_daemon_that_stops_tells_its_clients_and_leaves_no_files() {
+fn a_daemon_that_stops_notifies_its_clients_and_leaves_no_files() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let (here, there) = (client(&served.socket()), other());
     let settings = |root| GroupSettings {
