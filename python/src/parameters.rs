@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
 use treecast_sim::Key;
-use treecast_terms::{Keyed as _, SpecError};
+use treecast_terms::{Keyed as _, SpecError, Value};
 
 use crate::error::refused;
 use crate::table::{Table, texts};
@@ -55,7 +55,7 @@ impl Parameters {
         };
         Table::new([
             ("key", column(&|key| key.name.into())),
-            ("default", column(&|key| key.value(&defaults))),
+            ("default", column(&|key| key.value(&defaults).to_string())),
             ("expected", column(&|key| key.expected.into())),
             ("about", column(&|key| key.about.into())),
         ])
@@ -68,7 +68,7 @@ impl Parameters {
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let known = treecast_sim::Parameters::keys().iter().find(|known| known.name == key);
-        value(py, &known.ok_or_else(|| PyKeyError::new_err(key.to_string()))?.value(&self.0))
+        python(py, &known.ok_or_else(|| PyKeyError::new_err(key.to_string()))?.value(&self.0))
     }
 
     fn __len__(&self) -> usize {
@@ -106,7 +106,7 @@ impl Parameters {
         let changed = PyDict::new(py);
         for ((key, own), (_, default)) in self.0.values().zip(treecast_sim::Parameters::default().values()) {
             if own != default {
-                changed.set_item(key, value(py, &own)?)?;
+                changed.set_item(key, python(py, &own)?)?;
             }
         }
         Ok(changed)
@@ -145,12 +145,10 @@ fn set(
 }
 
 /// A value as Python has it: a number where it is one, else a text.
-fn value<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    if let Ok(number) = text.parse::<u64>() {
-        return Ok(number.into_pyobject(py)?.into_any());
-    }
-    match text.parse::<f64>() {
-        Ok(number) => Ok(number.into_pyobject(py)?.into_any()),
-        Err(_) => Ok(text.into_pyobject(py)?.into_any()),
-    }
+fn python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match (value.whole(), value) {
+        (Some(number), _) => number.into_pyobject(py)?.into_any(),
+        (None, Value::Real(number)) => number.into_pyobject(py)?.into_any(),
+        (None, text) => text.to_string().into_pyobject(py)?.into_any(),
+    })
 }

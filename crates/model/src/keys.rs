@@ -7,7 +7,7 @@ macro_rules! span_key {
             name: $name,
             expected: "a number of microseconds, up to 1,099,511 (1.1 s)",
             about: $about,
-            get: |parameters| parameters.$field.us().to_string(),
+            get: |parameters| parameters.$field.us().into(),
             set: |parameters, text| Picoseconds::from_us(text).map(|span| parameters.$field = span),
         }
     };
@@ -20,7 +20,7 @@ macro_rules! rate_key {
             name: $name,
             expected: "a number of MB/s; 0 for what takes no time",
             about: $about,
-            get: |parameters| parameters.$field.to_string(),
+            get: |parameters| parameters.$field.into(),
             set: |parameters, text| parameter(text).map(|rate| parameters.$field = rate),
         }
     };
@@ -33,7 +33,7 @@ macro_rules! positive_rate_key {
             name: $name,
             expected: "a number of MB/s from 1",
             about: $about,
-            get: |parameters| parameters.$field.to_string(),
+            get: |parameters| parameters.$field.into(),
             set: |parameters, text| positive_parameter(text).map(|rate| parameters.$field = rate),
         }
     };
@@ -46,7 +46,7 @@ macro_rules! timeout_key {
             name: $name,
             expected: "a number of microseconds from 1 to 1,099,511 (1.1 s)",
             about: $about,
-            get: |parameters| parameters.$field.us().to_string(),
+            get: |parameters| parameters.$field.us().into(),
             set: |parameters, text| {
                 let timeout = Picoseconds::from_us(text).filter(|&span| span >= Picoseconds(1_000_000))?;
                 parameters.$field = timeout;
@@ -63,7 +63,7 @@ macro_rules! bytes_key {
             name: $name,
             expected: concat!("a number of bytes from ", $least, " to 1048576"),
             about: $about,
-            get: |parameters| parameters.$field.0.to_string(),
+            get: |parameters| parameters.$field.0.into(),
             set: |parameters, text| {
                 let bytes = parameter(text).filter(|bytes| ($least..=1 << 20).contains(bytes))?;
                 parameters.$field = Bytes(bytes);
@@ -80,7 +80,7 @@ macro_rules! count_key {
             name: $name,
             expected: concat!("a whole number from ", $least, " to ", $most),
             about: $about,
-            get: |parameters| parameters.$field.to_string(),
+            get: |parameters| parameters.$field.into(),
             set: |parameters, text| {
                 parameters.$field = text.parse().ok().filter(|count| ($least..=$most).contains(count))?;
                 Some(())
@@ -96,7 +96,7 @@ macro_rules! share_key {
             name: $name,
             expected: "a share from 0 to 0.9",
             about: $about,
-            get: |parameters| parameters.$field.to_string(),
+            get: |parameters| parameters.$field.into(),
             set: |parameters, text| {
                 parameters.$field = text.parse().ok().filter(|share| (0.0..=0.9).contains(share))?;
                 Some(())

@@ -1,6 +1,6 @@
 //! Which models there are.
 
-use treecast_terms::{Key, Keyed, SpecError};
+use treecast_terms::{Key, Keyed, SpecError, Value};
 
 use crate::task::{Measure, ModelError, Outcome, Task};
 
@@ -53,8 +53,8 @@ macro_rules! models {
                 })
             }
 
-            /// Every key with its value as text.
-            pub fn values(&self) -> Vec<(&'static str, String)> {
+            /// Every key with its value.
+            pub fn values(&self) -> Vec<(&'static str, Value)> {
                 match self {
                     $(Self::$variant(parameters) => parameters.values().collect(),)+
                 }
@@ -100,20 +100,32 @@ models! {
 }
 
 impl Model {
+    /// The value of a parameter, by its key.
+    ///
+    /// # Errors
+    /// [`SpecError::UnknownKey`] with the known keys.
+    pub fn value(&self, key: &str) -> Result<Value, SpecError> {
+        let found = self.values().into_iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value).ok_or_else(|| SpecError::UnknownKey {
+            name: format!("model {}", self.name()),
+            given: key.into(),
+            known: self.keys().iter().map(|[name, ..]| (*name).to_string()).collect(),
+        })
+    }
+
     /// Multiplies a parameter that is a number; one that is a whole number stays whole.
     ///
     /// # Errors
     /// [`SpecError::BadValue`] where it is no number, or the product does not fit; [`SpecError::UnknownKey`].
     pub fn scale(&mut self, key: &str, factor: f64) -> Result<(), SpecError> {
-        let value = self.values().into_iter().find(|(name, _)| *name == key).map(|(_, value)| value);
-        let value = value.unwrap_or_default();
-        let scaled =
-            value.parse::<f64>().map_or_else(|_| value.clone(), |value| (value * factor).to_string());
-        let whole = value.parse::<u64>().map(|value| (value as f64 * factor).round().to_string());
-        match (self.set(key, &scaled), whole) {
-            (Err(SpecError::BadValue { .. }), Ok(whole)) => self.set(key, &whole),
-            (other, _) => other,
-        }
+        let scaled = match self.value(key)? {
+            Value::Whole(number) => (number as f64 * factor).round(),
+            Value::Real(number) => number * factor,
+            Value::Text(value) => {
+                return Err(SpecError::BadValue { key: key.into(), value, expected: "a number".into() });
+            }
+        };
+        self.set(key, &scaled.to_string())
     }
 
     /// Something that some model measures, by its name.
@@ -128,5 +140,36 @@ impl Model {
             given: name.into(),
             known: measures.iter().map(|measure| measure.name.to_string()).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scaled_whole_number_stays_whole_unless_its_key_takes_fractions() {
+        let mut model = Model::named("smp").unwrap();
+        model.set("queue_slots", "3").unwrap();
+        model.set("numa_factor", "3").unwrap();
+        for key in ["queue_slots", "numa_factor"] {
+            model.scale(key, 0.8).unwrap();
+        }
+        assert_eq!(model.value("queue_slots"), Ok(Value::Whole(2)));
+        assert_eq!(model.value("numa_factor"), Ok(Value::Real(3.0 * 0.8)));
+    }
+
+    #[test]
+    fn what_cannot_be_scaled_is_named() {
+        let error = |key, factor| Model::named("smp").unwrap().scale(key, factor).unwrap_err().to_string();
+        assert_eq!(error("threshold_us", 0.8), "invalid value threshold_us=auto: expected a number");
+        assert_eq!(
+            error("numa_factor", 0.1),
+            "invalid value numa_factor=0.1: expected a number from 1 to 100"
+        );
+        assert!(
+            error("threshold", 0.8)
+                .starts_with("model smp has no key 'threshold': did you mean threshold_us")
+        );
     }
 }

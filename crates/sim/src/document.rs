@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use treecast_fabric::Fabric;
 use treecast_plan::MemberId;
 use treecast_plan::render::PlacementDocument;
-use treecast_terms::Keyed as _;
+use treecast_terms::{Keyed as _, Value};
 
 use crate::deadlock::channel_name;
 use crate::deadlock::{Deadlock, Wait};
@@ -186,6 +186,13 @@ pub(crate) fn to_json(document: &impl Serialize) -> String {
 }
 
 pub(crate) fn parameter_values(parameters: &Parameters) -> BTreeMap<String, serde_json::Value> {
-    let value = |text: String| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
-    parameters.values().map(|(key, text)| (key.to_string(), value(text))).collect()
+    parameters.values().map(|(key, value)| (key.to_string(), json(&value))).collect()
+}
+
+fn json(value: &Value) -> serde_json::Value {
+    match (value.whole(), value) {
+        (Some(number), _) => number.into(),
+        (None, Value::Real(number)) => (*number).into(),
+        (None, text) => text.to_string().into(),
+    }
 }

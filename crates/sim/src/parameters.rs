@@ -160,7 +160,7 @@ macro_rules! number_key {
             name: $name,
             expected: $expected,
             about: $about,
-            get: |parameters| parameters.$field.0.to_string(),
+            get: |parameters| parameters.$field.0.into(),
             set: |parameters, text| $read(text).map(|value| parameters.$field = $unit(value)),
         }
     };
@@ -235,14 +235,14 @@ const KEYS: [Key; 22] = [
         name: "bus_mb_per_s",
         expected: "a number of MB/s; 0 for transfers in no time",
         about: "I/O bus of a host, shared by both directions",
-        get: |parameters| parameters.bus_mb_per_s.to_string(),
+        get: |parameters| parameters.bus_mb_per_s.into(),
         set: |parameters, text| parameter(text).map(|value| parameters.bus_mb_per_s = value),
     },
     Key {
         name: "cycle_ns",
         expected: "a number of nanoseconds from 0.001",
         about: "length of a cycle",
-        get: |parameters| (parameters.cycle.0 as f64 / 1000.0).to_string(),
+        get: |parameters| (parameters.cycle.0 as f64 / 1000.0).into(),
         set: |parameters, text| {
             let nanoseconds: f64 = text.parse().ok()?;
             let picoseconds = (nanoseconds * 1000.0).round();
@@ -278,7 +278,7 @@ const KEYS: [Key; 22] = [
         name: "local_mb_per_s",
         expected: "a number of MB/s; 0 for copies in no time",
         about: "copying into or out of shared memory",
-        get: |parameters| parameters.local_mb_per_s.to_string(),
+        get: |parameters| parameters.local_mb_per_s.into(),
         set: |parameters, text| parameter(text).map(|value| parameters.local_mb_per_s = value),
     },
     policy_key!("adaptive", "selection among several shortest next links", "first-free, random or lowest", adaptive,

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array}
 use treecast_model::{Measure, Model};
 use treecast_plan::MemberId;
 use treecast_sim::{Key, LoadFigures, Parameters};
-use treecast_terms::{Keyed as _, Picoseconds};
+use treecast_terms::{Keyed as _, Picoseconds, Value};
 
 use crate::error::StudyError;
 use crate::measured::Multicast;
@@ -16,15 +16,6 @@ use crate::setup::Traffic;
 use Cells::{Real, Text, Whole};
 
 impl Row<'_> {
-    fn value_of(&self, key: &Key) -> Option<String> {
-        Some(key.value(self.spec.setup().parameters()?))
-    }
-
-    fn model_value(&self, key: &str) -> Option<String> {
-        let values = self.spec.setup().model()?.values();
-        values.into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
-    }
-
     fn model_measure(&self, name: &str) -> Option<f64> {
         self.measured.modelled()?.measured.get(name).copied()
     }
@@ -113,18 +104,14 @@ struct Column {
     cells: Cells,
 }
 
-/// What a column holds of a row: texts, whole numbers or numbers, none of which a run need have.
-#[derive(Clone, Copy)]
+/// What a column holds of a row: texts, whole numbers or numbers, none of which a run need have. A parameter comes with its
+/// default, whose kind is that of all values in the column: a threshold may be a number, but by default it is "auto".
 enum Cells {
     Text(fn(&Row) -> Option<String>),
     Whole(fn(&Row) -> Option<u64>),
     Real(fn(&Row) -> Option<f64>),
-    WholeParameter(&'static Key),
-    RealParameter(&'static Key),
-    TextParameter(&'static Key),
-    WholeOfModel(&'static str),
-    RealOfModel(&'static str),
-    TextOfModel(&'static str),
+    Parameter(&'static Key, Value),
+    OfModel(&'static str, Value),
     Measure(&'static str),
 }
 
@@ -214,8 +201,8 @@ const OUTPUTS_OF_MODELS: [(&str, Cells); 4] = [
 
 /// The columns of rows: parameters and measures of what ran them.
 fn columns(rows: &[Row]) -> Vec<Column> {
-    let column = |&(name, cells): &(&'static str, Cells)| Column { name, cells };
-    let mut columns: Vec<Column> = INPUTS.iter().map(column).collect();
+    let column = |(name, cells)| Column { name, cells };
+    let mut columns: Vec<Column> = INPUTS.map(column).into();
     let mut models: Vec<&Model> = Vec::new();
     for model in rows.iter().filter_map(|row| row.spec.setup().model()) {
         if models.iter().all(|other| other.name() != model.name()) {
@@ -223,95 +210,55 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         }
     }
     if models.is_empty() || rows.iter().any(|row| row.spec.setup().model().is_none()) {
-        columns.extend(Parameters::keys().iter().map(|key| Column { name: key.name, cells: parameter(key) }));
+        let defaults = Parameters::default();
+        let cells = |key: &'static Key| (key.name, Cells::Parameter(key, key.value(&defaults)));
+        columns.extend(Parameters::keys().iter().map(cells).map(column));
     }
-    // Whether a column holds numbers does not depend on what a testbed sets: a threshold may be one, or "auto".
     let defaults = models.iter().filter_map(|model| Model::named(model.name()).ok());
-    columns.extend(defaults.flat_map(|model| {
-        let cells = |(name, value): (&'static str, String)| Column {
-            name,
-            cells: parameter_of_model(&model, name, &value),
-        };
-        model.values().into_iter().map(cells).collect::<Vec<_>>()
-    }));
-    columns.extend(OUTPUTS.iter().map(column));
+    let of_models = defaults.flat_map(|model| model.values());
+    columns.extend(of_models.map(|(name, default)| column((name, Cells::OfModel(name, default)))));
+    columns.extend(OUTPUTS.map(column));
     if !models.is_empty() {
-        columns.extend(OUTPUTS_OF_MODELS.iter().map(column));
+        columns.extend(OUTPUTS_OF_MODELS.map(column));
     }
     let measures = models.iter().flat_map(|model| model.measures());
-    columns.extend(measures.map(|&Measure { name, .. }| Column { name, cells: Cells::Measure(name) }));
+    columns.extend(measures.map(|&Measure { name, .. }| column((name, Cells::Measure(name)))));
     // What two models have under one name is one column.
     let mut seen = BTreeSet::new();
     columns.retain(|column| seen.insert(column.name));
     columns
 }
 
-/// Times in nanoseconds may be fractions; other numbers are whole.
-fn parameter(key: &'static Key) -> Cells {
-    if key.name.ends_with("_ns") {
-        Cells::RealParameter(key)
-    } else if key.value(&Parameters::default()).parse::<u64>().is_ok() {
-        Cells::WholeParameter(key)
-    } else {
-        Cells::TextParameter(key)
-    }
-}
-
-/// A parameter is whole if it is a number and takes no fraction, neither below 1 nor above.
-fn parameter_of_model(model: &Model, name: &'static str, default: &str) -> Cells {
-    let takes = |value| model.clone().set(name, value).is_ok();
-    if default.parse::<f64>().is_err() {
-        Cells::TextOfModel(name)
-    } else if takes("0.5") || takes("1.5") {
-        Cells::RealOfModel(name)
-    } else {
-        Cells::WholeOfModel(name)
-    }
-}
-
 impl Column {
+    /// The value in a row; `None` if the run does not have it.
+    fn value(&self, row: &Row) -> Option<Value> {
+        match self.cells {
+            Text(text) => text(row).map(Value::Text),
+            Whole(number) => number(row).map(Value::Whole),
+            Real(number) => number(row).map(Value::Real),
+            Cells::Parameter(key, _) => Some(key.value(row.spec.setup().parameters()?)),
+            Cells::OfModel(key, _) => row.spec.setup().model()?.value(key).ok(),
+            Cells::Measure(name) => row.model_measure(name).map(Value::Real),
+        }
+    }
+
     fn text(&self, row: &Row) -> String {
-        let text = match self.cells {
-            Text(text) => text(row),
-            Whole(number) => number(row).map(|number| number.to_string()),
-            Real(number) => number(row).map(|number| number.to_string()),
-            Cells::WholeParameter(key) | Cells::RealParameter(key) | Cells::TextParameter(key) => {
-                row.value_of(key)
-            }
-            Cells::WholeOfModel(key) | Cells::RealOfModel(key) | Cells::TextOfModel(key) => {
-                row.model_value(key)
-            }
-            Cells::Measure(name) => row.model_measure(name).map(|value| value.to_string()),
-        };
-        text.unwrap_or_default()
+        self.value(row).map(|value| value.to_string()).unwrap_or_default()
     }
 
     fn array(&self, rows: &[Row]) -> ArrayRef {
+        let values = rows.iter().map(|row| self.value(row));
         match self.cells {
-            Text(text) => Arc::new(rows.iter().map(text).collect::<StringArray>()),
-            Whole(number) => Arc::new(rows.iter().map(number).collect::<UInt64Array>()),
-            Real(number) => Arc::new(rows.iter().map(number).collect::<Float64Array>()),
-            Cells::WholeParameter(key) => Arc::new(
-                rows.iter().map(|row| row.value_of(key)?.parse::<u64>().ok()).collect::<UInt64Array>(),
-            ),
-            Cells::RealParameter(key) => Arc::new(
-                rows.iter().map(|row| row.value_of(key)?.parse::<f64>().ok()).collect::<Float64Array>(),
-            ),
-            Cells::TextParameter(key) => {
-                Arc::new(rows.iter().map(|row| row.value_of(key)).collect::<StringArray>())
+            Text(_) | Cells::Parameter(_, Value::Text(_)) | Cells::OfModel(_, Value::Text(_)) => {
+                Arc::new(values.map(|value| Some(value?.to_string())).collect::<StringArray>())
             }
-            Cells::WholeOfModel(key) => Arc::new(
-                rows.iter().map(|row| row.model_value(key)?.parse::<u64>().ok()).collect::<UInt64Array>(),
-            ),
-            Cells::RealOfModel(key) => Arc::new(
-                rows.iter().map(|row| row.model_value(key)?.parse::<f64>().ok()).collect::<Float64Array>(),
-            ),
-            Cells::TextOfModel(key) => {
-                Arc::new(rows.iter().map(|row| row.model_value(key)).collect::<StringArray>())
+            Whole(_) | Cells::Parameter(_, Value::Whole(_)) | Cells::OfModel(_, Value::Whole(_)) => {
+                Arc::new(values.map(|value| value?.whole()).collect::<UInt64Array>())
             }
-            Cells::Measure(name) => {
-                Arc::new(rows.iter().map(|row| row.model_measure(name)).collect::<Float64Array>())
-            }
+            Real(_)
+            | Cells::Parameter(_, Value::Real(_))
+            | Cells::OfModel(_, Value::Real(_))
+            | Cells::Measure(_) => Arc::new(values.map(|value| value?.real()).collect::<Float64Array>()),
         }
     }
 }

@@ -4,6 +4,79 @@ use std::fmt;
 
 use crate::{Bytes, Picoseconds, SpecError};
 
+/// The value of a parameter: a number that may be a fraction is [`Value::Real`] even where it is whole.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A whole number.
+    Whole(u64),
+    /// A number that may be a fraction.
+    Real(f64),
+    /// Another value, as users write it.
+    Text(String),
+}
+
+impl Value {
+    /// The number, if it has no fraction.
+    pub fn whole(&self) -> Option<u64> {
+        match *self {
+            Self::Whole(number) => Some(number),
+            Self::Real(number) => {
+                (number.fract() == 0.0 && (0.0..u64::MAX as f64).contains(&number)).then_some(number as u64)
+            }
+            Self::Text(_) => None,
+        }
+    }
+
+    /// The number, if it is one.
+    pub fn real(&self) -> Option<f64> {
+        match *self {
+            Self::Whole(number) => Some(number as f64),
+            Self::Real(number) => Some(number),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => number.fmt(formatter),
+            Self::Real(number) => number.fmt(formatter),
+            Self::Text(text) => text.fmt(formatter),
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Whole(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Whole(number.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
 /// The key of a parameter in `P`.
 pub struct Key<P> {
     /// The name that users write.
@@ -12,15 +85,15 @@ pub struct Key<P> {
     pub expected: &'static str,
     /// The meaning, as help texts say it.
     pub about: &'static str,
-    /// The value, in the form that [`Key::set`] reads.
-    pub get: fn(&P) -> String,
+    /// The value; its text is in the form that [`Key::set`] reads.
+    pub get: fn(&P) -> Value,
     /// Sets the value; `None` if the text is invalid.
     pub set: fn(&mut P, &str) -> Option<()>,
 }
 
 impl<P> Key<P> {
-    /// The value in these parameters, as text.
-    pub fn value(&self, parameters: &P) -> String {
+    /// The value in these parameters.
+    pub fn value(&self, parameters: &P) -> Value {
         (self.get)(parameters)
     }
 }
@@ -36,8 +109,8 @@ pub trait Keyed: Sized + 'static {
     /// All keys, in the order in which they are printed.
     fn keys() -> &'static [Key<Self>];
 
-    /// Every key with its value as text.
-    fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
+    /// Every key with its value.
+    fn values(&self) -> impl Iterator<Item = (&'static str, Value)> {
         Self::keys().iter().map(|key| (key.name, key.value(self)))
     }
 
@@ -115,5 +188,27 @@ impl Bytes {
     pub fn time_at(self, mb_per_s: u64) -> Picoseconds {
         let (bytes, rate) = (u128::from(self.0), u128::from(mb_per_s));
         Picoseconds(if rate == 0 { 0 } else { (bytes * 1_000_000).div_ceil(rate) as u64 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_whole_where_it_has_no_fraction_and_fits() {
+        let whole = [Value::Whole(7), Value::Real(7.0), Value::Real(0.0)].map(|value| value.whole());
+        assert_eq!(whole, [Some(7), Some(7), Some(0)]);
+        for other in [0.5, -1.0, 1e20, f64::NAN, f64::INFINITY] {
+            assert_eq!(Value::Real(other).whole(), None, "{other}");
+        }
+        assert_eq!((Value::from("7").whole(), Value::from("7").real()), (None, None));
+        assert_eq!((Value::Whole(7).real(), Value::Real(0.5).real()), (Some(7.0), Some(0.5)));
+    }
+
+    #[test]
+    fn values_are_printed_as_users_write_them() {
+        let texts = [Value::Whole(7), Value::Real(7.0), Value::Real(0.000_001), "auto".into()];
+        assert_eq!(texts.map(|value| value.to_string()), ["7", "7", "0.000001", "auto"]);
     }
 }

@@ -24,7 +24,7 @@ mod units;
 
 pub use ids::{GroupId, MemberId};
 #[cfg(feature = "std")]
-pub use key::{Key, Keyed, PARAMETER_MAX, parameter, positive_parameter};
+pub use key::{Key, Keyed, PARAMETER_MAX, Value, parameter, positive_parameter};
 pub use offload::{Offload, UnknownOffload};
 pub use quantity::{InvalidQuantity, format_size, parse_rate, parse_size, parse_time};
 #[cfg(feature = "std")]

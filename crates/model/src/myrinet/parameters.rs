@@ -273,7 +273,7 @@ mod tests {
         let defaults = Parameters::default();
         for key in Parameters::keys() {
             let mut copy = defaults.clone();
-            copy.set_key(key.name, &key.value(&defaults)).unwrap();
+            copy.set_key(key.name, &key.value(&defaults).to_string()).unwrap();
             assert_eq!(copy, defaults, "{}", key.name);
             let other = [
                 "13",

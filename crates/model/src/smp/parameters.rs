@@ -227,7 +227,7 @@ const KEYS: [Key<Parameters>; 41] = [
         name: "numa_factor",
         expected: "a number from 1 to 100",
         about: "how much longer reading from another part of the memory takes",
-        get: |parameters| parameters.numa_factor.to_string(),
+        get: |parameters| parameters.numa_factor.into(),
         set: |parameters, text| {
             let factor = text.parse().ok().filter(|factor| (1.0..=100.0).contains(factor))?;
             parameters.numa_factor = factor;
@@ -246,7 +246,7 @@ const KEYS: [Key<Parameters>; 41] = [
         name: "threshold_us",
         expected: "a number of microseconds, or auto: processes of a node times attach_us",
         about: "threshold of the dynamic policy",
-        get: |parameters| parameters.threshold.map_or("auto".into(), |span| span.us().to_string()),
+        get: |parameters| parameters.threshold.map_or("auto".into(), |span| span.us().into()),
         set: |parameters, text| {
             parameters.threshold = if text == "auto" { None } else { Some(Picoseconds::from_us(text)?) };
             Some(())

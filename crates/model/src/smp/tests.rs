@@ -403,7 +403,7 @@ fn what_does_not_fit_is_refused() {
 fn every_key_reads_back_what_it_prints() {
     let mut parameters = Parameters::default();
     for (key, value) in Parameters::default().values() {
-        parameters.set_key(key, &value).unwrap();
+        parameters.set_key(key, &value.to_string()).unwrap();
     }
     assert_eq!(parameters, Parameters::default());
     for (key, value) in [("loss", "0.95"), ("loss", "nan"), ("numa_factor", "0.5"), ("method", "bcst")] {

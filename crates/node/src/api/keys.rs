@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use treecast_proto::{GroupId, Nanoseconds};
-use treecast_terms::{Key, Keyed};
+use treecast_terms::{Key, Keyed, Value};
 
 use crate::{GroupSettings, NodeSettings};
 
@@ -24,7 +24,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "engine",
         expected: "auto, user or ebpf",
         about: "packet engine: a thread of the process, or the kernel's packet path, which needs rights or the daemon; auto is the daemon if there is one, and else a thread",
-        get: |settings| settings.engine.to_string(),
+        get: |settings| settings.engine.to_string().into(),
         set: |settings, text| {
             settings.engine = text.parse().ok()?;
             Some(())
@@ -35,7 +35,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         expected: "auto, or a path",
         about: "path of the daemon's socket",
         get: |settings| {
-            settings.socket.as_ref().map_or_else(|| "auto".into(), |path| path.display().to_string())
+            settings.socket.as_ref().map_or("auto".into(), |path| path.display().to_string().into())
         },
         set: |settings, text| {
             settings.socket = Some(text).filter(|text| *text != "auto").map(Into::into);
@@ -46,7 +46,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "buffer_bytes",
         expected: "a number of bytes from 4096 to 2^30",
         about: "size of the socket's buffers, within the system's bounds",
-        get: |settings| settings.buffer_bytes.to_string(),
+        get: |settings| (settings.buffer_bytes as u64).into(),
         set: |settings, text| {
             settings.buffer_bytes = text.parse().ok().filter(|bytes| (4_096..=1 << 30).contains(bytes))?;
             Some(())
@@ -56,7 +56,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "spin_us",
         expected: "a number of microseconds up to 1000000",
         about: "how long a waiting thread spins before it sleeps",
-        get: |settings| settings.spin.as_micros().to_string(),
+        get: |settings| (settings.spin.as_micros() as u64).into(),
         set: |settings, text| {
             settings.spin = Duration::from_micros(text.parse().ok().filter(|&us| us <= 1_000_000)?);
             Some(())
@@ -66,7 +66,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "peer_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "timeout after which a silent neighbour is suspected to have failed",
-        get: |settings| (settings.protocol.peer_timeout.0 / 1_000_000).to_string(),
+        get: |settings| (settings.protocol.peer_timeout.0 / 1_000_000).into(),
         set: |settings, text| {
             let timeout = milliseconds(text)?;
             settings.protocol.peer_timeout = timeout;
@@ -79,7 +79,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         name: "join_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "timeout for a member that has never answered",
-        get: |settings| (settings.protocol.join_timeout.0 / 1_000_000).to_string(),
+        get: |settings| (settings.protocol.join_timeout.0 / 1_000_000).into(),
         set: |settings, text| {
             settings.protocol.join_timeout = milliseconds(text)?;
             Some(())
@@ -96,7 +96,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "group",
         expected: "a number below 2^32",
         about: "number of the group",
-        get: |settings| settings.group.to_string(),
+        get: |settings| settings.group.0.into(),
         set: |settings, text| {
             settings.group = GroupId(text.parse().ok()?);
             Some(())
@@ -106,7 +106,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "root",
         expected: "a member's number",
         about: "number of the root among the members, from 0",
-        get: |settings| settings.root.to_string(),
+        get: |settings| (settings.root as u64).into(),
         set: |settings, text| {
             settings.root = text.parse().ok()?;
             Some(())
@@ -116,7 +116,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "token",
         expected: "a text",
         about: "secret that all members share",
-        get: |settings| settings.token.clone(),
+        get: |settings| settings.token.clone().into(),
         set: |settings, text| {
             settings.token = text.into();
             Some(())
@@ -126,7 +126,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
         about: "scheme of the tree",
-        get: |settings| settings.scheme.as_ref().map_or_else(|| "auto".into(), ToString::to_string),
+        get: |settings| settings.scheme.as_ref().map_or("auto".into(), |scheme| scheme.to_string().into()),
         set: |settings, text| {
             settings.scheme = if text == "auto" { None } else { Some(text.parse().ok()?) };
             Some(())
@@ -136,7 +136,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "offload",
         expected: "host, assisted or nic",
         about: "where packets are forwarded",
-        get: |settings| settings.offload.to_string(),
+        get: |settings| settings.offload.to_string().into(),
         set: |settings, text| {
             settings.offload = text.parse().ok()?;
             Some(())
@@ -146,7 +146,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "message_bytes",
         expected: "a number of bytes up to 2^32",
         about: "expected length of messages",
-        get: |settings| settings.message_bytes.to_string(),
+        get: |settings| settings.message_bytes.into(),
         set: |settings, text| {
             settings.message_bytes =
                 text.parse().ok().filter(|&bytes| bytes <= treecast_wire::MESSAGE_BYTES_MAX)?;
@@ -157,7 +157,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "slots",
         expected: "a power of two from 4 to 65536",
         about: "number of packets that each member holds",
-        get: |settings| settings.slots.to_string(),
+        get: |settings| settings.slots.into(),
         set: |settings, text| {
             let is_valid = |slots: &u32| {
                 slots.is_power_of_two() && (4..=treecast_wire::Table::SLOTS_MAX).contains(slots)
@@ -170,7 +170,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "mtu_bytes",
         expected: "a number of bytes from 604 to 65535",
         about: "longest unfragmented datagram, with its IP header",
-        get: |settings| settings.mtu_bytes.to_string(),
+        get: |settings| u32::from(settings.mtu_bytes).into(),
         set: |settings, text| {
             settings.mtu_bytes = text.parse().ok().filter(|&bytes| bytes >= 604)?;
             Some(())
@@ -180,7 +180,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "admits",
         expected: "true or false",
         about: "whether nodes can join the running group",
-        get: |settings| settings.admits.to_string(),
+        get: |settings| settings.admits.to_string().into(),
         set: |settings, text| {
             settings.admits = text.parse().ok()?;
             Some(())
@@ -190,7 +190,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         name: "bytes_per_s_max",
         expected: "none, or a number of bytes from 1",
         about: "rate limit of the root, in bytes per second",
-        get: |settings| settings.bytes_per_s_max.map_or_else(|| "none".into(), |bytes| bytes.to_string()),
+        get: |settings| settings.bytes_per_s_max.map_or("none".into(), Value::Whole),
         set: |settings, text| {
             settings.bytes_per_s_max =
                 if text == "none" { None } else { Some(text.parse().ok().filter(|&bytes: &u64| bytes > 0)?) };

@@ -102,7 +102,7 @@ pub struct SettingsMessage {
 
 impl SettingsMessage {
     pub fn of(settings: &GroupSettings) -> Self {
-        let values = settings.values().map(|(key, value)| (key.to_owned(), value)).collect();
+        let values = settings.values().map(|(key, value)| (key.to_owned(), value.to_string())).collect();
         Self { members: settings.members.clone(), settings: values }
     }
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use treecast_model::Model;
 use treecast_plan::PlanError;
-use treecast_terms::SpecError;
+use treecast_terms::{SpecError, Value};
 
 use crate::error::StudyError;
 use crate::measure::Measure;
@@ -89,15 +89,11 @@ fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
 
 /// A guess is a number that the file sets, and a fifth less or more of it is possible.
 fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
-    let Some((_, value)) = model.values().into_iter().find(|(name, _)| *name == key) else {
-        let known = model.keys().iter().map(|[name, ..]| (*name).to_string()).collect();
-        let name = format!("model {}", model.name());
-        return Err(SpecError::UnknownKey { name, given: key.into(), known }.to_string());
-    };
+    let value = model.value(key).map_err(|error| error.to_string())?;
     if !set.contains_key(key) {
         return Err(format!("'{key}' is guessed, but [set] does not set it: give it a value there"));
     }
-    if value.parse::<f64>().is_err() {
+    if let Value::Text(value) = value {
         return Err(format!("'{key}' is guessed, but {value} is no number to move: take it from guessed"));
     }
     for factor in [1.0 - GUESS_SHIFT, 1.0 + GUESS_SHIFT] {
