@@ -11,7 +11,9 @@ const GAP: f64 = 1.5;
 /// A logarithmic axis that reaches below it has ticks at powers of ten: powers of two are no short numbers there.
 const SHORT_MIN: f64 = 0.125;
 /// Significant digits of other labels below 1 on a logarithmic axis.
-const DIGITS: usize = 3;
+const DIGITS: i32 = 3;
+/// The largest exponent of a power of ten that a double holds exactly.
+const EXACT_EXPONENT: i32 = 22;
 
 /// An axis in positions (see [`Scale::position`]): equal distances are equal differences.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,9 +103,20 @@ pub(super) fn label(value: f64) -> String {
     grouped(&value.to_string())
 }
 
-/// `value` to this number of significant digits.
-fn significant(value: f64, digits: usize) -> f64 {
-    format!("{value:.*e}", digits - 1).parse().unwrap_or_default()
+/// `value` to this number of significant digits; unchanged where the power of ten that this takes is not exact.
+fn significant(value: f64, digits: i32) -> f64 {
+    // Saturates for 0, which has no logarithm.
+    let places = (digits - 1).saturating_sub(value.abs().log10().floor() as i32);
+    if places.saturating_abs() > EXACT_EXPONENT {
+        return value;
+    }
+    // A quotient or product of two exact numbers is the double nearest to the decimal number (IEEE 754, clause 4.3).
+    let power = 10_f64.powi(places.abs());
+    if places < 0 {
+        (value / power).round_ties_even() * power
+    } else {
+        (value * power).round_ties_even() / power
+    }
 }
 
 /// `value` without the rounding of ticks such as 3 * 0.1.
@@ -196,7 +209,51 @@ fn grouped(number: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// How the decimal number is printed that is nearest to the exact value of the double.
+    fn printed(value: f64, digits: i32) -> String {
+        let decimal: f64 = format!("{value:.*e}", digits as usize - 1).parse().unwrap();
+        decimal.to_string()
+    }
+
+    proptest! {
+        #[test]
+        fn ticks_have_no_rounding_noise(
+            number in -999_999_999_999_i64..=999_999_999_999,
+            exponent in -11..=22,
+            noise in -1e-14..1e-14,
+        ) {
+            let value = number as f64 * 10_f64.powi(exponent) * (1.0 + noise);
+            let nearest: f64 = format!("{number}e{exponent}").parse().unwrap();
+            prop_assert_eq!(unrounded(value).to_string(), nearest.to_string());
+            prop_assert_eq!(unrounded(value).to_string(), printed(value, 12));
+        }
+
+        #[test]
+        fn few_digits_are_those_of_the_exact_value(number in 1.0..10.0, exponent in -20..=24) {
+            let value = number * 10_f64.powi(exponent);
+            prop_assert_eq!(significant(value, DIGITS).to_string(), printed(value, DIGITS));
+        }
+    }
+
+    #[test]
+    fn halves_are_rounded_to_even_digits() {
+        for exponent in -64..64 {
+            let value = f64::from(exponent).exp2();
+            assert_eq!(significant(value, DIGITS).to_string(), printed(value, DIGITS));
+        }
+        assert_eq!(significant(0.03125, DIGITS).to_string(), "0.0312");
+    }
+
+    #[test]
+    fn numbers_without_an_exact_power_of_ten_are_unchanged() {
+        for value in [0.0, 5e-324, -1e-300, 1e300, f64::MAX, f64::INFINITY] {
+            assert_eq!(unrounded(value).to_bits(), value.to_bits());
+        }
+    }
 
     fn labels(axis: &Axis) -> Vec<String> {
         axis.ticks.iter().map(|tick| axis.label(*tick)).collect()
