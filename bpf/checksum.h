@@ -1,4 +1,4 @@
-/* CRC-32C (RFC 9260, appendix A), eight bytes at a time. */
+/* Checksums of payloads: CRC-32C (RFC 9260, appendix A), eight bytes at a time, or a code (mac.h). */
 #pragma once
 
 #include <linux/bpf.h>
@@ -6,10 +6,8 @@
 #include <bpf/bpf_helpers.h>
 
 #include "group.h"
+#include "mac.h"
 #include "maps.h"
-#include "packet.h"
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read with their first byte lowest");
 
 /* The address of the tables in one register: otherwise the compiler loads the address of each table. */
 static __always_inline const __u8 *crc_tables(void)
@@ -49,9 +47,6 @@ static __always_inline __u32 crc_word(const __u8 *tables, __u32 crc, __u64 word)
 	return rest ^ (first ^ second);
 }
 
-/* The bytes of one iteration of a loop, whose body the verifier examines once. */
-#define BLOCK_BYTES 64
-
 struct summing {
 	struct slot *slot;
 	__u32 crc;
@@ -74,8 +69,8 @@ static long crc_block(__u32 index, void *context)
 	return 0;
 }
 
-/* The payload's part of a packet's checksum. */
-static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
+/* The CRC-32C of a payload. */
+static __noinline __u32 payload_crc(struct slot *slot, __u32 length)
 {
 	struct summing summing = { slot, ~0u, 0 };
 	const __u8 *tables = crc_tables();
@@ -104,14 +99,8 @@ static __noinline __u32 payload_checksum(struct slot *slot, __u32 length)
 	return ~crc;
 }
 
-/* The checksum of a packet from its payload's part; the header's checksum field is 0. */
-static __noinline __u32 packet_checksum(struct header *header, __u32 payload)
+/* The checksum of a payload of data. */
+static __always_inline __u64 payload_checksum(struct group *group, struct slot *slot, __u32 length)
 {
-	const __u8 *tables = crc_tables();
-	__u32 crc = ~payload;
-	__u32 index;
-
-	for (index = 0; index < HEADER_BYTES / 8; index++)
-		crc = crc_word(tables, crc, ((__u64 *)header)[index]);
-	return ~crc;
+	return group->authenticates_payload ? payload_mac(&group->payload_key, slot, length) : payload_crc(slot, length);
 }

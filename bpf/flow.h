@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "group.h"
+#include "mac.h"
 #include "maps.h"
 #include "packet.h"
 
@@ -88,8 +89,6 @@ static __always_inline void consume(struct group *group, struct page *page)
 static __always_inline bool is_expected(struct expected *expected, struct descriptor *piece)
 {
 	switch (expected->kind) {
-	case EXPECTED_ANY_MESSAGE:
-		return piece->offset == 0;
 	case EXPECTED_MESSAGE:
 		return piece->offset == 0 && piece->message == expected->message;
 	case EXPECTED_REST:
@@ -316,6 +315,7 @@ static __always_inline void accept(struct group *group, struct descriptor *piece
 		flow->expected.offset = piece->offset + piece->length;
 		flow->expected.message_length = piece->message_length;
 	}
+	flow->bytes += piece->length;
 	flow->next++;
 	if (group->is_root)
 		flow->consumed = flow->next;
@@ -387,7 +387,7 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 {
 	__u32 next = bpf_ntohl(header->sequence), stable = bpf_ntohl(header->acknowledgment.stable);
 	__u32 receive_window = bpf_ntohl(header->acknowledgment.receive_window), window_end = next + receive_window;
-	__u64 requested_at = bpf_be64_to_cpu(header->timestamp);
+	__u64 requested_at = bpf_be64_to_cpu(header->acknowledgment.echo);
 	__s32 acknowledged = distance(next, child->acked);
 	bool was_at_min = child->stable == group->flow.min_stable;
 
@@ -398,6 +398,7 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 	if (acknowledged < 0 && requested_at > child->acked_at)
 		return false;
 	group->flow.counters.acks_received++;
+	child->timestamp = bpf_be64_to_cpu(header->timestamp);
 	child->heard_at = now;
 	child->unanswered = 0;
 	child->backoff = 0;
@@ -426,27 +427,27 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 }
 
 /* Makes the acknowledgment to the parent, and records what it advertises. */
-static __always_inline void make_ack(struct group *group, struct header *header, __be64 timestamp)
+static __always_inline void make_ack(struct group *group, struct header *header, __be64 echo, __u64 now)
 {
 	struct flow_state *flow = &group->flow;
 	__u32 window_end = flow->freed + group->slots;
 	__s32 receive_window = distance(window_end, flow->next);
 
+	flow->ack_timestamp = now > flow->ack_timestamp ? now : flow->ack_timestamp + 1;
 	header->version = VERSION;
 	header->kind = KIND_ACKNOWLEDGMENT;
 	header->flags = 0;
-	header->checksum = 0;
-	header->cookie = bpf_cpu_to_be64(group->cookie);
 	header->group = bpf_htonl(group->number);
+	header->timestamp = bpf_cpu_to_be64(flow->ack_timestamp);
 	header->epoch = bpf_htonl(group->epoch);
 	header->sender = bpf_htonl(group->member);
 	header->sequence = bpf_htonl(flow->next);
-	header->timestamp = timestamp;
 	header->acknowledgment.stable = bpf_htonl(flow->stable);
+	header->acknowledgment.echo = echo;
 	header->acknowledgment.receive_window = bpf_htonl(receive_window > 0 ? receive_window : 0);
 	header->acknowledgment.missing_first = 0;
-	header->acknowledgment.reserved = 0;
 	header->acknowledgment.missing = 0;
+	header->mac = header_mac(&group->header_key, header);
 	flow->advertised_stable = flow->stable;
 	flow->advertised_window_end = window_end;
 	flow->counters.acks_sent++;

@@ -27,8 +27,6 @@ struct forwarding {
 	struct __sk_buff *buffer;
 	struct work *work;
 	struct group *group;
-	void *slots;
-	__u32 first;
 	/* One bit per segment: those whose header in the buffer requests an acknowledgment, and those whose header is to be rewritten. */
 	__u64 ack_requests;
 	__u64 changed;
@@ -45,19 +43,14 @@ static long rewrite_segment(__u32 index, void *context)
 	struct work *work = forwarding->work;
 	struct group *group = forwarding->group;
 	__u32 at = work->headers_bytes + index * work->segment_bytes;
-	__u32 number = (forwarding->first + index) & (group->slots - 1);
-	struct slot *slot;
 
 	if (index >= SEGMENTS_MAX)
 		return 1;
 	if (!index || !(forwarding->changed >> index & 1))
 		return 0;
-	slot = bpf_map_lookup_elem(forwarding->slots, &number);
-	if (!slot || bpf_skb_load_bytes(forwarding->buffer, at, &work->segment_header, HEADER_BYTES))
+	if (bpf_skb_load_bytes(forwarding->buffer, at, &work->segment_header, HEADER_BYTES))
 		goto failed;
-	/* The slot keeps the packet until all children have acknowledged it, and they have not been sent it yet. */
-	make_data(&work->segment_header, &work->segment_header, work, group, forwarding->ack_requests >> index & 1,
-		  slot->descriptor.checksum);
+	make_data(&work->segment_header, &work->segment_header, work, group, forwarding->ack_requests >> index & 1);
 	if (!bpf_skb_store_bytes(forwarding->buffer, at, &work->segment_header, HEADER_BYTES, 0))
 		return 0;
 failed:
@@ -80,7 +73,7 @@ static long forward_to_child(__u32 index, void *context)
 	forwarding->changed = index ? requests ^ forwarding->ack_requests : ~0ULL;
 	forwarding->ack_requests = requests;
 	if (forwarding->changed & 1)
-		make_data(&work->data, &work->header, work, group, requests & 1, work->checksum);
+		make_data(&work->data, &work->header, work, group, requests & 1);
 	if (work->segments > 1 && forwarding->changed > 1)
 		bpf_loop(work->segments, rewrite_segment, forwarding, 0);
 	if (forwarding->has_failed || rewrite_headers(forwarding->buffer, work, path, &work->data, work->length))
@@ -96,12 +89,8 @@ static long forward_to_child(__u32 index, void *context)
 static __always_inline __u32 forward(struct __sk_buff *buffer, struct work *work, struct group *group, bool may_leave)
 {
 	struct forwarding forwarding = { .buffer = buffer, .work = work, .group = group, .may_leave = may_leave };
-	__u32 index = work->group_index;
 
-	forwarding.first = bpf_ntohl(work->header.sequence);
-	forwarding.slots = bpf_map_lookup_elem(&SLOTS, &index);
-	if (forwarding.slots)
-		bpf_loop(group->child_count, forward_to_child, &forwarding, 0);
+	bpf_loop(group->child_count, forward_to_child, &forwarding, 0);
 	return forwarding.interface;
 }
 

@@ -28,9 +28,8 @@
 #define WAKE_FOR_ROOM 3
 
 /* The kinds of `struct expected`. */
-#define EXPECTED_ANY_MESSAGE 0
-#define EXPECTED_MESSAGE 1
-#define EXPECTED_REST 2
+#define EXPECTED_MESSAGE 0
+#define EXPECTED_REST 1
 
 /* The headers below ours of packets to a neighbour, as they were in the last packet that user space sent there. `bytes` is their length;
  * `interface` is 0 as long as none was sent. */
@@ -38,6 +37,11 @@ struct path {
 	__u32 interface;
 	__u32 bytes;
 	__u8 frame[64];
+};
+
+/* wire's `MacKey`. */
+struct mac_key {
+	__u64 words[2];
 };
 
 /* proto's `Rtt`: times in nanoseconds. */
@@ -71,6 +75,7 @@ struct counters {
 	__u64 accepted;
 	__u64 held;
 	__u64 duplicates;
+	__u64 stale;
 	__u64 no_slot;
 	__u64 sent;
 	__u64 retransmitted;
@@ -96,6 +101,9 @@ struct flow_state {
 	__u32 min_stable_children;
 	__u32 reserved;
 	struct expected expected;
+	__u64 bytes;
+	__u64 parent_timestamp;
+	__u64 ack_timestamp;
 	__u64 timer_at;
 	struct counters counters;
 };
@@ -112,6 +120,7 @@ struct child_state {
 	__u32 backoff;
 	__u32 persist_probes;
 	__u32 reserved;
+	__u64 timestamp;
 	__u64 acked_at;
 	__u64 heard_at;
 	__u64 timer_started_at;
@@ -153,8 +162,11 @@ struct group {
 	__u16 reserved;
 	/* The time for which the timer is set, or before which user space is not woken again by the timer; 0: neither. */
 	__u64 timer_set_for;
-	/* What user space posts before it hands the group off. */
-	__u64 cookie;
+	/* What user space posts before it hands the group off: the keys of the session, whether codes cover the payloads of data, and so
+	 * on. */
+	struct mac_key header_key;
+	struct mac_key payload_key;
+	__u32 authenticates_payload;
 	__u32 number;
 	__u32 epoch;
 	__u32 member;
@@ -163,6 +175,7 @@ struct group {
 	__u32 payload_bytes_max;
 	__u32 is_root;
 	__u32 child_count;
+	__u32 reserved3;
 	__u64 min_rto;
 	__u64 keepalive;
 	/* The cookie (SO_COOKIE) of the socket whose datagrams are packets of this group's root; 0: none. */
@@ -184,13 +197,14 @@ struct descriptor {
 	__u32 length;
 	__u64 offset;
 	__u64 message_length;
-	/* The payload's part of the packet's checksum. */
-	__u32 checksum;
+	/* The payload's checksum. */
+	__u64 checksum;
 	__u32 ack_requested;
+	__u32 reserved;
 	/* When the packet was accepted here, and when its copies were forwarded. */
 	__u64 arrived_at;
 	__u64 sent_at;
-	__u64 reserved[2];
+	__u64 reserved2;
 };
 
 struct slot {

@@ -104,9 +104,8 @@ struct work {
 	/* The offset of our header, and the length of UDP's payload, in bytes. */
 	__u32 headers_bytes;
 	__u32 length;
-	/* The group's index, the payload's part of the checksum, and the time of arrival. */
+	/* The group's index, and the time of arrival. */
 	__u32 group_index;
-	__u32 checksum;
 	__u64 now;
 	/* The Internet checksum's sum of the payload that was removed behind our header. */
 	__u32 removed_sum;

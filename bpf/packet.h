@@ -2,10 +2,11 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <linux/types.h>
 
-#define VERSION 1
+#define VERSION 2
 /* The version of the datagram that wakes a reader, which is no packet of the protocol. */
 #define WAKE_VERSION 0
 
@@ -17,38 +18,41 @@
 
 #define MESSAGE_BYTES_MAX (1ULL << 32)
 
-/* In network byte order. */
+/* In network byte order. The body begins at a multiple of 4 bytes, so that its fields of 8 bytes are at multiples of 8. */
 struct header {
 	__u8 version;
 	__u8 kind;
 	__be16 flags;
-	__be32 checksum;
-	__be64 cookie;
 	__be32 group;
+	__be64 timestamp;
 	__be32 epoch;
 	__be32 sender;
 	__be32 sequence;
-	__be64 timestamp;
 	union {
 		struct {
 			__be32 message;
+			__be64 checksum;
 			__be32 length;
-			__be64 offset;
+			__be32 offset;
 			__be64 message_length;
-		} data;
+		} __attribute__((packed, aligned(4))) data;
 		struct {
 			__be32 stable;
+			__be64 echo;
 			__be32 receive_window;
 			__be32 missing_first;
-			__be32 reserved;
 			__be64 missing;
-		} acknowledgment;
+		} __attribute__((packed, aligned(4))) acknowledgment;
 	};
+	__be64 mac;
 };
 
 #define HEADER_BYTES sizeof(struct header)
 
-_Static_assert(HEADER_BYTES == 64, "docs/wire.md");
+/* The number of bytes, from the first on, that the code of a header covers. */
+#define AUTHENTIC_BYTES offsetof(struct header, mac)
+
+_Static_assert(HEADER_BYTES == 64 && AUTHENTIC_BYTES == 56, "docs/wire.md");
 
 /* The lengths of headers without options, in bytes. */
 #define ETHERNET_BYTES 14

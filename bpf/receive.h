@@ -12,6 +12,7 @@
 #include "checksum.h"
 #include "flow.h"
 #include "group.h"
+#include "mac.h"
 #include "maps.h"
 #include "owner.h"
 #include "packet.h"
@@ -22,9 +23,9 @@ static __always_inline bool read_piece(struct header *header, __u32 length, stru
 {
 	piece->message = bpf_ntohl(header->data.message);
 	piece->length = bpf_ntohl(header->data.length);
-	piece->offset = bpf_be64_to_cpu(header->data.offset);
+	piece->offset = bpf_ntohl(header->data.offset);
 	piece->message_length = bpf_be64_to_cpu(header->data.message_length);
-	piece->checksum = 0;
+	piece->checksum = bpf_be64_to_cpu(header->data.checksum);
 	piece->ack_requested = header->flags != 0;
 	return piece->length == length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
 	       piece->length <= SLOT_BYTES && piece->message_length <= MESSAGE_BYTES_MAX &&
@@ -49,13 +50,13 @@ static __always_inline bool store(struct __sk_buff *buffer, __u32 at, struct slo
 }
 
 /* Writes the descriptor of a packet that was accepted. */
-static __always_inline void describe(struct slot *slot, struct descriptor *piece, __u32 checksum, struct work *work)
+static __always_inline void describe(struct slot *slot, struct descriptor *piece, struct work *work)
 {
 	slot->descriptor.message = piece->message;
 	slot->descriptor.length = piece->length;
 	slot->descriptor.offset = piece->offset;
 	slot->descriptor.message_length = piece->message_length;
-	slot->descriptor.checksum = checksum;
+	slot->descriptor.checksum = piece->checksum;
 	slot->descriptor.ack_requested = piece->ack_requested;
 	slot->descriptor.arrived_at = work->now;
 	slot->descriptor.sent_at = work->now;
@@ -68,7 +69,7 @@ struct reception {
 	struct group *group;
 	void *slots;
 	/* Of the last segment that requests an acknowledgment, its timestamp and the number behind it. */
-	__be64 timestamp;
+	__be64 echo;
 	__u32 ack_requested;
 	__u32 received;
 	/* The segments that request an acknowledgment, and those that end a message, one bit per segment. */
@@ -87,9 +88,8 @@ static long receive_segment(__u32 index, void *context)
 	struct header *header = index ? &work->segment_header : &work->header;
 	__u32 at = index * work->segment_bytes, length = work->length - at, number = group->flow.next & (group->slots - 1);
 	struct slot *slot = bpf_map_lookup_elem(reception->slots, &number);
-	__u32 checksum_of_payload;
 	struct descriptor piece;
-	__be32 checksum;
+	__u64 timestamp;
 
 	if (index >= SEGMENTS_MAX || !slot)
 		return 1;
@@ -103,36 +103,31 @@ static long receive_segment(__u32 index, void *context)
 	    !read_piece(header, length, group, &piece) || !is_before(group->flow.next, group->flow.freed + group->slots) ||
 	    !is_expected(&group->flow.expected, &piece))
 		return 1;
-	checksum = header->checksum;
 	if (reception->is_from_root_socket) {
-		if (header->flags)
-			return 1;
 		/* The application has stored the payload and computed its checksum. If that is wrong, the members of its own group drop the
 		 * packet. */
-		checksum_of_payload = bpf_ntohl(checksum);
+		if (header->flags)
+			return 1;
 	} else {
-		if (header->version != VERSION || bpf_be64_to_cpu(header->cookie) != group->cookie ||
-		    bpf_ntohl(header->epoch) != group->epoch || bpf_ntohl(header->sender) != group->parent)
+		if (header->version != VERSION || bpf_ntohl(header->epoch) != group->epoch ||
+		    bpf_ntohl(header->sender) != group->parent || header_mac(&group->header_key, header) != header->mac)
 			return 1;
 		/* The slot is free: no packet behind `next` is held while the group is handed off, and packets before `freed` have left it. */
-		if (!store(buffer, at + HEADER_BYTES, slot, piece.length))
+		if (!store(buffer, at + HEADER_BYTES, slot, piece.length) ||
+		    payload_checksum(group, slot, piece.length) != piece.checksum)
 			return 1;
-		checksum_of_payload = payload_checksum(slot, piece.length);
-		header->checksum = 0;
-		if (packet_checksum(header, checksum_of_payload) != bpf_ntohl(checksum))
-			return 1;
-		header->checksum = checksum;
+		timestamp = bpf_be64_to_cpu(header->timestamp);
+		if (timestamp > group->flow.parent_timestamp)
+			group->flow.parent_timestamp = timestamp;
 	}
-	if (!index)
-		work->checksum = checksum_of_payload;
 	if (piece.ack_requested) {
 		reception->ack_requests |= 1ULL << index;
-		reception->timestamp = header->timestamp;
+		reception->echo = header->timestamp;
 		reception->ack_requested = group->flow.next + 1;
 	}
 	if (is_last(&piece))
 		reception->message_ends |= 1ULL << index;
-	describe(slot, &piece, checksum_of_payload, work);
+	describe(slot, &piece, work);
 	accept(group, &piece);
 	reception->received++;
 	return 0;
@@ -169,14 +164,12 @@ static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work,
 	group->parent_heard_at = work->now;
 	if (reception.ack_requests) {
 		group->flow.ack_requested = later(group->flow.ack_requested, reception.ack_requested);
-		make_ack(group, &work->ack, reception.timestamp);
+		make_ack(group, &work->ack, reception.echo, work->now);
 		work->sends_ack = 1;
 	} else if (has_news(group)) {
-		make_ack(group, &work->ack, 0);
+		make_ack(group, &work->ack, 0, work->now);
 		work->sends_ack = 1;
 	}
-	if (work->sends_ack)
-		work->ack.checksum = bpf_htonl(packet_checksum(&work->ack, 0));
 	send_to_children(group, work, first, reception.ack_requests);
 	set_timer(group, work->group_index, work->now);
 	publish(&page->written, group->flow.next);
@@ -203,6 +196,9 @@ static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *
 	send_to_children(group, work, first, reception.message_ends & 1ULL << (last & (SEGMENTS_MAX - 1)));
 	set_timer(group, work->group_index, work->now);
 	publish(&page->forwarded, group->flow.next);
+	/* Without children packets leave their slots at once. */
+	if (!group->child_count)
+		publish(&page->read, group->flow.freed);
 	return true;
 }
 
@@ -210,7 +206,6 @@ static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *
 static __noinline bool receive_ack(struct work *work, struct group *group, struct page *page)
 {
 	struct header *header = &work->header;
-	__be32 checksum = header->checksum;
 	__u32 index, freed, room, sender = bpf_ntohl(header->sender);
 	struct child *child = NULL;
 
@@ -222,15 +217,14 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 			break;
 		}
 	}
-	if (!child || bpf_ntohl(header->epoch) != group->epoch || header->flags ||
-	    work->length != HEADER_BYTES || header->acknowledgment.reserved || !is_from_neighbour(work, &child->path))
+	/* User space handles a pending NAK before the acknowledgments that follow it. */
+	if (!child || child->nak.is_pending || bpf_ntohl(header->epoch) != group->epoch || header->flags ||
+	    work->length != HEADER_BYTES || !is_from_neighbour(work, &child->path) ||
+	    bpf_be64_to_cpu(header->timestamp) <= child->state.timestamp ||
+	    header_mac(&group->header_key, header) != header->mac)
 		return false;
-	header->checksum = 0;
-	if (packet_checksum(header, 0) != bpf_ntohl(checksum))
-		return false;
-	header->checksum = checksum;
 	if (header->kind == KIND_NAK) {
-		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)) || child->nak.is_pending)
+		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)))
 			return false;
 		__builtin_memcpy(child->nak.header, header, HEADER_BYTES);
 		child->nak.arrived_at = work->now;
@@ -245,8 +239,7 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 	if (!handle_ack(group, &child->state, header, work->now))
 		return false;
 	if (has_news(group)) {
-		make_ack(group, &work->ack, 0);
-		work->ack.checksum = bpf_htonl(packet_checksum(&work->ack, 0));
+		make_ack(group, &work->ack, 0, work->now);
 		work->sends_ack = 1;
 	}
 	if (!group->is_root)

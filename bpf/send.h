@@ -9,8 +9,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "checksum.h"
 #include "group.h"
+#include "mac.h"
 #include "maps.h"
 #include "packet.h"
 
@@ -110,17 +110,15 @@ static __noinline int rewrite_headers(struct __sk_buff *buffer, struct work *wor
 	return bpf_l4_csum_replace(buffer, header_at - 2, 0, folded(rest), BPF_F_MARK_MANGLED_0) ? -1 : 0;
 }
 
-/* Makes the header of a packet's copies: the packet's own with this sender's fields. `checksum` is the payload's part of the checksum. */
+/* Makes the header of a packet's copies: the packet's own with this sender's fields. */
 static __always_inline void make_data(struct header *data, struct header *header, struct work *work, struct group *group,
-				      bool ack_requested, __u32 checksum)
+				      bool ack_requested)
 {
 	*data = *header;
 	data->version = VERSION;
 	data->flags = ack_requested ? bpf_htons(FLAG_ACK_REQUESTED) : 0;
-	data->checksum = 0;
-	data->cookie = bpf_cpu_to_be64(group->cookie);
 	data->epoch = bpf_htonl(group->epoch);
 	data->sender = bpf_htonl(group->member);
 	data->timestamp = bpf_cpu_to_be64(work->now ? work->now : 1);
-	data->checksum = bpf_htonl(packet_checksum(data, checksum));
+	data->mac = header_mac(&group->header_key, data);
 }

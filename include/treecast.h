@@ -82,7 +82,7 @@ tc_result tc_node_new(const char *bind,
 
 /*
  Closes a node. The call waits, for some seconds at most, until closed groups have sent what other members still need. The node's
- groups must be freed before. NULL is allowed.
+ groups must be freed before. NULL is allowed. In a forked process the call does nothing.
 
  # Safety
  `node` is NULL, or comes from `tc_node_new` and is not used afterwards.
@@ -129,7 +129,7 @@ tc_result tc_group_listen(const tc_node *node,
 
 /*
  Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
- its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
+ its settings, or NULL if all members are on one host. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
  missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 
  # Safety

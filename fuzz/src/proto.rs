@@ -7,16 +7,15 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    Cookie, CreateGroup, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Sequence, Settings, Store, TransmitPayload,
+    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, TransmitPayload,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, Data, Eviction, Header, Missing, Neighbour, Payload, Role, Table,
-    Timestamp, View,
+    Acknowledgment, Body, Control, ControlHeader, Data, Eviction, Handshake, Header, Keys, MacKey, Missing,
+    Neighbour, Nonce, Role, RootLoss, Table, Timestamp, View,
 };
 
 const GROUP: GroupId = GroupId(7);
-const COOKIE: Cookie = Cookie(0x5eed);
 const PAYLOAD_BYTES: u16 = 512;
 const NODES: usize = 3;
 
@@ -89,6 +88,11 @@ enum Step {
     Forge {
         from: u8,
         to: u8,
+        /// Its session, from 0.
+        session: u8,
+        /// Whose nonce it has, and how often that was started before.
+        of: u8,
+        life: u8,
         sender: u8,
         epoch: u8,
         sequence: Number,
@@ -142,7 +146,8 @@ enum AnyBody {
     Probe,
     Table {
         member: u8,
-        acked_epoch: u8,
+        message: u8,
+        bytes: u16,
         start: Number,
         slots: u8,
         part: u8,
@@ -152,9 +157,13 @@ enum AnyBody {
     TableAck,
     Suspect(u8),
     StateLost(u8),
-    Join,
+    Join(u8),
     Leave,
     Evicted(u8),
+    RootLost(bool),
+    Invite(u8),
+    Hello,
+    Welcome(u8),
 }
 
 /// Runs a script; an incomplete final step is ignored. The invariants are checked after every step.
@@ -174,6 +183,11 @@ pub fn proto(bytes: &[u8]) {
 
 struct Trial {
     now: Nanoseconds,
+    /// The settings of the group, and the number of its sessions.
+    create: CreateGroup,
+    sessions: u8,
+    /// How often each node was started.
+    lives: [u8; NODES],
     /// By node; 0 before it has its place.
     slots: [u32; NODES],
     start: Sequence,
@@ -188,6 +202,23 @@ struct Trial {
     ends: [Option<Sequence>; NODES],
 }
 
+fn key() -> GroupKey {
+    GroupKey::new("a token", GROUP)
+}
+
+const fn session(number: u8) -> SessionId {
+    SessionId([number; 16])
+}
+
+const fn seed(node: u8, life: u8) -> [u64; 2] {
+    [node as u64, life as u64]
+}
+
+/// The first nonce of a node.
+fn nonce(node: u8, life: u8) -> Nonce {
+    Nonce(MacKey(seed(node, life)).mac(&0_u64.to_be_bytes()))
+}
+
 fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7_000))
 }
@@ -197,13 +228,38 @@ fn payload_of(message: u32, length: u32) -> Vec<u8> {
     vec![message as u8; length as usize]
 }
 
+fn settings() -> Settings {
+    Settings { groups_max: 2, ..Settings::default() }
+}
+
+fn control_header(keys: &Keys, operation: u32, nonce: Nonce, payload: &[u8]) -> ControlHeader {
+    ControlHeader { operation, nonce, length: payload.len() as u32, checksum: keys.control_checksum(payload) }
+}
+
 impl Trial {
     fn new(setting: &Setting) -> Self {
         let slots = 4 << (setting.slots % 5);
         let start = if setting.is_near_wrap { u32::MAX - setting.start % 64 } else { setting.start };
-        let settings = || Settings { groups_max: 2, ..Settings::default() };
+        let create = CreateGroup {
+            group: GROUP,
+            key: key(),
+            session: session(0),
+            authentication: Authentication::Header,
+            root: MemberId(0),
+            members: (0..3).map(address).collect(),
+            children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
+            slots,
+            payload_bytes_max: PAYLOAD_BYTES,
+            offload: Offload::NAMES[usize::from(setting.offload) % 3].1,
+            start: Sequence(start),
+            admits: setting.admits,
+            bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
+        };
         let mut trial = Self {
             now: Nanoseconds::from_ms(1),
+            create,
+            sessions: 0,
+            lives: [0; NODES],
             slots: [slots, 0, 0],
             start: Sequence(start),
             nodes: std::array::from_fn(|_| Protocol::new(settings())),
@@ -212,29 +268,38 @@ impl Trial {
             read: [None; NODES],
             ends: [None; NODES],
         };
-        let create = CreateGroup {
-            group: GROUP,
-            cookie: COOKIE,
-            root: MemberId(0),
-            members: (0..3).map(address).collect(),
-            children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
-            slots,
-            payload_bytes_max: PAYLOAD_BYTES,
-            offload: Offload::NAMES[usize::from(setting.offload) % 3].1,
-            start: trial.start,
-            admits: setting.admits,
-            bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
-        };
-        trial.request(0, Input::CreateGroup(Box::new(create)));
-        trial.join(1, false);
-        trial.join(2, false);
+        trial.create();
+        trial.join(1);
+        trial.join(2);
         trial.deliver(50);
         trial
     }
 
-    fn join(&mut self, node: usize, sends_join: bool) {
-        let join = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join };
-        self.request(node, join);
+    fn create(&mut self) {
+        let create = CreateGroup { session: session(self.sessions), ..self.create.clone() };
+        self.sessions += 1;
+        self.request(0, Input::CreateGroup(Box::new(create)));
+    }
+
+    fn join(&mut self, node: usize) {
+        let seed = seed(node as u8, self.lives[node]);
+        self.request(node, Input::JoinGroup { group: GROUP, key: key(), root: address(0), seed });
+    }
+
+    /// A node starts again, without its state.
+    fn restart(&mut self, node: usize) {
+        self.nodes[node] = Protocol::new(settings());
+        self.lives[node] = self.lives[node].wrapping_add(1);
+        self.read[node] = None;
+        self.ends[node] = None;
+        if node == 0 {
+            self.queued = (0, 0, 0);
+            self.slots[0] = self.create.slots;
+            self.create();
+        } else {
+            self.slots[node] = 0;
+            self.join(node);
+        }
     }
 
     /// A request, which may be refused.
@@ -270,7 +335,7 @@ impl Trial {
             Step::WaitLong { ms } => self.wait(Nanoseconds::from_ms(u64::from(ms) * 8)),
             Step::Queue { bytes, count } => (0..=count % 32).for_each(|_| self.queue(bytes.into())),
             Step::QueueAny { message, offset, length, message_length } => {
-                let checksum = PayloadChecksum::of(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
+                let checksum = PayloadChecksum::crc(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
                 let piece = Piece { message, offset, length, message_length, checksum };
                 if self.request(0, Input::Queue { group: GROUP, piece }) {
                     self.queued = if piece.is_last() {
@@ -308,12 +373,9 @@ impl Trial {
             0 => _ = self.request(node, Input::Close { group: GROUP }),
             1 => _ = self.request(node, Input::Leave { group: GROUP }),
             2 => _ = self.request(node, Input::Abort { group: GROUP }),
-            sends_join @ (3 | 4) if node > 0 => {
-                self.nodes[node] = Protocol::new(Settings::default());
-                (self.read[node], self.slots[node]) = (None, 0);
-                self.ends[node] = None;
-                self.join(node, sends_join == 4);
-            }
+            3 | 4 => self.restart(node),
+            // A member whose group has ended joins again.
+            5 if node > 0 => self.join(node),
             _ => {}
         }
     }
@@ -332,7 +394,7 @@ impl Trial {
         let (message, offset, known_length) = self.queued;
         let message_length = if offset == 0 { message_bytes % 4_096 } else { known_length };
         let length = (message_length - offset).min(PAYLOAD_BYTES.into());
-        let checksum = PayloadChecksum::of(&payload_of(message, length as u32));
+        let checksum = PayloadChecksum::crc(&payload_of(message, length as u32));
         let piece = Piece { message, offset, length: length as u32, message_length, checksum };
         if self.nodes[0].room(GROUP) > 0 {
             assert!(
@@ -392,9 +454,14 @@ impl Trial {
         self.drain(to);
     }
 
+    fn keys(&self, number: u8) -> Keys {
+        key().session_keys(session(number), Authentication::Header)
+    }
+
     /// Records the receive window of an acknowledgment, if it is valid.
     fn record_window(&mut self, to: usize, bytes: &[u8]) {
-        let Ok(packet) = View::new(bytes).and_then(View::check) else { return };
+        let Some(SessionId([number, ..])) = self.nodes[to].session(GROUP) else { return };
+        let Ok(packet) = View::new(bytes).and_then(|view| view.check(&self.keys(number))) else { return };
         let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body else {
             return;
         };
@@ -456,7 +523,7 @@ impl Trial {
 
     /// Checks that a packet that is sent is in its slot, and within a receive window.
     fn check_data(&self, node: usize, header: &[u8]) -> Vec<u8> {
-        let packet = Sequence(u32::from_be_bytes(header[28..32].try_into().expect("four bytes")));
+        let packet = Sequence(u32::from_be_bytes(header[24..28].try_into().expect("four bytes")));
         let piece = self.nodes[node].piece(GROUP, packet).expect("a packet that is sent is in its slot");
         let end = self.ends[node].expect("a child has announced its receive window");
         assert!(
@@ -479,7 +546,12 @@ impl Trial {
     }
 
     fn forge(&mut self, step: &Step) {
-        let Step::Forge { from, to, sender, epoch, sequence, time, body } = step else { return };
+        let Step::Forge { from, to, session: number, of, life, sender, epoch, sequence, time, body } = step
+        else {
+            return;
+        };
+        let mut keys = self.keys(number % self.sessions);
+        let nonce = nonce(of % NODES as u8, *life % 4);
         let number = |number: Number| self.number(number);
         let (body, payload) = match *body {
             AnyBody::Data { message, offset, length, rest, ack_requested, close } => {
@@ -492,50 +564,72 @@ impl Trial {
                     offset: offset.into(),
                     length,
                     message_length,
+                    checksum: PayloadChecksum(0),
                     ack_requested,
                     retransmitted: false,
                     close,
                 };
-                (Body::Data(data), payload_of(data.message, length))
+                let payload = payload_of(data.message, length);
+                (Body::Data(Data { checksum: keys.data_checksum(&payload), ..data }), payload)
             }
             AnyBody::Acknowledgment { stable, window } => {
-                let acknowledgment = Acknowledgment { stable: number(stable), receive_window: window.into() };
+                let acknowledgment = self.acknowledgment(stable, window, time);
                 (Body::Acknowledgment(acknowledgment), vec![])
             }
             AnyBody::Nak { stable, window, first, bits } => {
-                let acknowledgment = Acknowledgment { stable: number(stable), receive_window: window.into() };
+                let acknowledgment = self.acknowledgment(stable, window, time);
                 let missing = Missing { first: number(first), bits: bits | 1 };
                 (Body::Nak(acknowledgment, missing), vec![])
             }
             AnyBody::Probe => (Body::Probe, vec![]),
+            ref step @ (AnyBody::Invite(_) | AnyBody::Hello | AnyBody::Welcome(_)) => {
+                keys = key().handshake_keys();
+                let step = match *step {
+                    AnyBody::Invite(number) => Handshake::Invite(session(number)),
+                    AnyBody::Welcome(number) => Handshake::Welcome {
+                        session: session(number),
+                        address: address(usize::from(*of) % 4),
+                    },
+                    _ => Handshake::Hello,
+                };
+                let payload = step.write();
+                (Body::Handshake(control_header(&keys, step.operation(), nonce, &payload)), payload)
+            }
             ref control => {
                 let control = self.control(control);
                 let payload = control.write();
-                (Body::Control { operation: control.operation(), length: payload.len() as u32 }, payload)
+                (Body::Control(control_header(&keys, control.operation(), nonce, &payload)), payload)
             }
         };
         let header = Header {
             group: GROUP,
-            cookie: COOKIE,
             epoch: u32::from(*epoch),
             sender: MemberId(u32::from(*sender % 5)),
             sequence: number(*sequence),
-            timestamp: Timestamp(match time {
-                Time::Now => self.now.0,
-                Time::None => 0,
-                Time::Ago(us) => (self.now - Nanoseconds::from_us((*us).into())).0,
-                Time::Any(time) => *time,
-            }),
+            timestamp: self.time(time),
             body,
         };
-        let bytes = [&header.write(Payload::new(&payload).checksum())[..], &payload].concat();
+        let bytes = [&header.write(&keys.header)[..], &payload].concat();
         self.arrive(usize::from(*from) % 4, usize::from(*to) % NODES, &bytes);
+    }
+
+    fn acknowledgment(&self, stable: Number, window: u8, time: &Time) -> Acknowledgment {
+        Acknowledgment { stable: self.number(stable), receive_window: window.into(), echo: self.time(time) }
+    }
+
+    const fn time(&self, time: &Time) -> Timestamp {
+        Timestamp(match time {
+            Time::Now => self.now.0,
+            Time::None => 0,
+            Time::Ago(us) => self.now.0.saturating_sub(*us as u64 * 1_000),
+            Time::Any(time) => *time,
+        })
     }
 
     fn control(&self, body: &AnyBody) -> Control {
         let member = |member: u8| MemberId(u32::from(member % 6));
         match *body {
-            AnyBody::Table { member: own, acked_epoch, start, slots, part, parts, neighbours } => {
+            AnyBody::Table { member: own, message, bytes, start, slots, part, parts, neighbours } => {
                 let parts = u16::from(parts % 4) + 1;
                 let neighbours = neighbours.map(|(number, is_child)| Neighbour {
                     member: member(number),
@@ -544,11 +638,13 @@ impl Trial {
                 });
                 Control::Table(Table {
                     member: member(own),
-                    acked_epoch: u32::from(acked_epoch % 4),
+                    message: message.into(),
+                    bytes: bytes.into(),
                     start: self.number(start),
                     slots: 1 << (slots % 8),
                     payload_bytes_max: PAYLOAD_BYTES,
                     offload: Offload::Nic,
+                    authentication: Authentication::Header,
                     part: u16::from(part) % parts,
                     parts,
                     neighbours: neighbours.to_vec(),
@@ -556,12 +652,15 @@ impl Trial {
             }
             AnyBody::Suspect(number) => Control::Suspect(member(number)),
             AnyBody::StateLost(number) => Control::StateLost(member(number)),
-            AnyBody::Join => Control::Join,
+            AnyBody::Join(node) => Control::Join(address(usize::from(node % 4))),
             AnyBody::Leave => Control::Leave,
             AnyBody::Evicted(why) => Control::Evicted(
                 [Eviction::Silent, Eviction::Left, Eviction::Refused, Eviction::Aborted, Eviction::Closed]
                     [usize::from(why) % 5],
             ),
+            AnyBody::RootLost(restarted) => {
+                Control::RootLost(if restarted { RootLoss::Restarted } else { RootLoss::Silent })
+            }
             _ => Control::TableAck,
         }
     }

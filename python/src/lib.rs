@@ -22,7 +22,6 @@ mod load;
 mod node;
 mod node_group;
 mod number;
-mod owned;
 mod parameters;
 mod plan;
 mod simulate;

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use treecast_node::{
-    Group, GroupSettings, JoinOptions, Listener, NodeError, NodeSettings, parse_members, resolve,
+    Group, GroupSettings, JoinOptions, Listener, NodeError, NodeSettings, Owned, parse_members, resolve,
 };
 use treecast_terms::{Keyed as _, SpecError};
 
@@ -16,7 +16,6 @@ use crate::deadline::{Deadline, seconds};
 use crate::error::{failed, read_text, refused};
 use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
-use crate::owned::Owned;
 
 /// A running node, which connects this process to groups: a thread with a UDP socket, or the daemon of this host.
 ///
@@ -136,7 +135,7 @@ impl Node {
     /// Joins the group of a root that listens, or will listen before the timeout.
     ///
     /// `root` is the TCP address at which it listens; `token` is the group's, and all other settings are the root's. `member` is the
-    /// number that this node requests; None is any. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    /// number that this node requests; None is any. `insecure` allows a root on another host without a token. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
     ///
     /// Raises TimeoutError if the root or other members are missing, with their names; TreecastError if the root rejects this node: a
     /// token mismatch, a number that is taken, a complete group.
@@ -144,8 +143,8 @@ impl Node {
     /// >>> Node().join("127.0.0.1:7123", timeout=0)
     /// Traceback (most recent call last):
     /// TimeoutError: cannot join the group at 127.0.0.1:7123: Connection refused (os error 111)
-    #[pyo3(signature = (root, token = "", member = None, timeout = 60.0))]
-    #[pyo3(text_signature = "($self, root, token='', member=None, timeout=60.0)")]
+    #[pyo3(signature = (root, token = "", member = None, timeout = 60.0, insecure = false))]
+    #[pyo3(text_signature = "($self, root, token='', member=None, timeout=60.0, insecure=False)")]
     fn join(
         &self,
         py: Python<'_>,
@@ -153,8 +152,9 @@ impl Node {
         token: &str,
         member: Option<Whole<u32>>,
         timeout: Option<f64>,
+        insecure: bool,
     ) -> PyResult<NodeGroup> {
-        self.join_checking(py, root, token, member, timeout, None)
+        self.join_checking(py, root, token, member, timeout, insecure, None)
     }
 
     /// For asyncio: `listen`, which calls `check` periodically; an exception of `check` ends it.
@@ -176,7 +176,8 @@ impl Node {
     }
 
     /// For asyncio: `join`, as `_listen`.
-    #[pyo3(name = "_join", signature = (root, token, member, timeout, check))]
+    #[pyo3(name = "_join", signature = (root, token, member, timeout, insecure, check))]
+    #[expect(clippy::too_many_arguments, reason = "they are arguments of Python")]
     fn join_checking(
         &self,
         py: Python<'_>,
@@ -184,9 +185,11 @@ impl Node {
         token: &str,
         member: Option<Whole<u32>>,
         timeout: Option<f64>,
+        insecure: bool,
         check: Option<Py<PyAny>>,
     ) -> PyResult<NodeGroup> {
         let mut options = JoinOptions::new(address_of(py, root)?, token);
+        options.insecure = insecure;
         options.member = member.map(|member| member.0);
         options.timeout = seconds(timeout)?;
         self.meet(py, check, |node, goes_on| node.join_while(&options, &mut |_| goes_on()))
@@ -195,7 +198,7 @@ impl Node {
     /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
     ///
     /// `members` are the addresses of all members, for example from `read_members`; every member passes the same list and the
-    /// same settings. These are `group`, `root`, `token`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
+    /// same settings. These are `group`, `root`, `token`, `insecure`, `auth`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
     /// `bytes_per_s_max`; docs/library.md has a table of them. The call does not wait for the other members, except that the root waits
     /// for up to three seconds if it measures the network for the scheme `postal`.
     ///
@@ -237,7 +240,7 @@ impl Node {
     }
 
     /// The numbers of datagrams that were dropped because they belong to no group of this node, by reason: `malformed`,
-    /// `unknown_group`, `wrong_cookie` (the sender has another token).
+    /// `unknown_group`, `unauthentic` (of another session, or of a host without the token).
     #[getter]
     fn strays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let node = self.0.node()?;
@@ -318,7 +321,7 @@ impl Node {
 
 impl Open {
     fn node(&self) -> PyResult<&treecast_node::Node> {
-        self.node.as_ref().ok_or_else(|| failed(NodeError::NodeClosed))?.get()
+        self.node.as_ref().ok_or_else(|| failed(NodeError::NodeClosed))?.get().map_err(failed)
     }
 
     fn check_open(&self) -> PyResult<()> {

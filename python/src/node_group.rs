@@ -10,11 +10,11 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use treecast_node::{Ending, Group, NodeError, Part};
+use treecast_node::{Ending, Group, NodeError, Owned, Part};
 
 use crate::buffer::{Message, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
-use crate::owned::Owned;
+use crate::error::failed;
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///
@@ -106,7 +106,7 @@ impl NodeGroup {
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         py.detach(|| {
             let mut deadline = Deadline::new(timeout)?;
-            let group = self.0.group.get()?;
+            let group = self.0.group.get().map_err(failed)?;
             let _unsent = self.0.all_sent(&mut deadline)?;
             Ok(deadline.wait(|slice| group.flush(Some(slice)).map(Some))?)
         })
@@ -119,7 +119,7 @@ impl NodeGroup {
     /// Raises TimeoutError, which names the missing members; GroupEnded.
     #[pyo3(signature = (timeout = None))]
     fn wait_until_ready(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Vec<Lost>> {
-        let group = self.0.group.get()?;
+        let group = self.0.group.get().map_err(failed)?;
         py.detach(|| {
             let wait = |slice| group.wait_until_ready(Some(slice)).map(Some);
             let lost = Deadline::new(timeout)?.wait(wait)?;
@@ -135,7 +135,7 @@ impl NodeGroup {
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Vec<Lost>> {
         py.detach(|| {
             let mut deadline = Deadline::new(timeout)?;
-            let group = self.0.group.get()?;
+            let group = self.0.group.get().map_err(failed)?;
             drop(self.0.all_sent(&mut deadline)?);
             let lost = deadline.wait(|slice| group.close(Some(slice)).map(Some))?;
             Ok(lost.into_iter().map(Lost).collect())
@@ -151,13 +151,13 @@ impl NodeGroup {
     /// The members that have been lost or have left so far, as known to the root.
     #[getter]
     fn losses(&self) -> PyResult<Vec<Lost>> {
-        Ok(self.0.group.get()?.losses().into_iter().map(Lost).collect())
+        Ok(self.0.group.get().map_err(failed)?.losses().into_iter().map(Lost).collect())
     }
 
     /// This member's number, from 0; None until it has its position in the tree.
     #[getter]
     fn member(&self) -> PyResult<Option<u32>> {
-        Ok(self.0.group.get()?.member())
+        Ok(self.0.group.get().map_err(failed)?.member())
     }
 
     /// The scheme of the tree, in the notation of docs/plans.md: the one chosen for `auto`, with the measured lambda of `postal`. None at
@@ -168,14 +168,14 @@ impl NodeGroup {
     /// 'postal:lambda=8'
     #[getter]
     fn scheme(&self) -> PyResult<Option<String>> {
-        Ok(self.0.group.get()?.scheme().map(|scheme| scheme.to_string()))
+        Ok(self.0.group.get().map_err(failed)?.scheme().map(|scheme| scheme.to_string()))
     }
 
     /// The counters of this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, counted once
     /// per child. All are 0 after the group has ended.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let group = self.0.group.get()?;
+        let group = self.0.group.get().map_err(failed)?;
         let counters = py.detach(|| group.counters());
         let counted = PyDict::new(py);
         counters.values().try_for_each(|(name, count)| counted.set_item(name, count))?;
@@ -185,7 +185,7 @@ impl NodeGroup {
     /// A file descriptor for `select`, `poll` and event loops: it becomes readable when the group's state changes. Then read its eight
     /// bytes, and receive with a timeout of 0 until TimeoutError. The group owns it.
     fn fileno(&self) -> PyResult<RawFd> {
-        let watched = self.0.group.get()?.watch();
+        let watched = self.0.group.get().map_err(failed)?.watch();
         Ok(watched.map_err(|error| PyOSError::new_err(error.to_string()))?.as_raw_fd())
     }
 
@@ -266,7 +266,7 @@ impl Entered {
     }
 
     fn finish(&self, unsent: &mut Option<Message>, deadline: &mut Deadline) -> PyResult<()> {
-        let group = self.group.get()?;
+        let group = self.group.get().map_err(failed)?;
         let Some(message) = unsent else { return Ok(()) };
         let send = |slice| Ok(group.send_part(message.bytes(), Some(slice))?.then_some(()));
         let sent = deadline.wait(send);
@@ -317,7 +317,7 @@ impl Entered {
         room_bytes: u64,
         mut take: impl FnMut(u64, &[u8]),
     ) -> PyResult<Option<Part>> {
-        let group = self.group.get()?;
+        let group = self.group.get().map_err(failed)?;
         let received = deadline.wait(|slice| {
             let part = group.receive_part(Some(slice), room_bytes, &mut take)?;
             Ok(part.map_or(Some(None), |part| part.is_last.then_some(Some(part))))

@@ -477,7 +477,9 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
         with pytest.raises(TreecastError) as refused:
             node.group(members, **settings)
         assert str(refused.value) == sentence
-    with pytest.raises(TypeError, match="^unknown setting slotz of a group: known are group, root, token, scheme, "):
+    with pytest.raises(
+        TypeError, match="^unknown setting slotz of a group: known are group, root, token, insecure, auth, scheme, "
+    ):
         node.group(members, slotz=4)
     with pytest.raises(TypeError):
         node.group(node.address)
@@ -514,4 +516,4 @@ def test_counters_count_packets(pair):
     assert (root.counters["sent"], member.counters["accepted"]) == (8, 8)
     assert (root.member, member.member) == (0, 1)
     with Node(ANY) as node:
-        assert node.strays == {"malformed": 0, "unknown_group": 0, "wrong_cookie": 0}
+        assert node.strays == {"malformed": 0, "unknown_group": 0, "unauthentic": 0}

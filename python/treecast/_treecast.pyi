@@ -250,7 +250,12 @@ class Node:
         self, listen: str, members: SupportsIndex, *, timeout: float | None = 60.0, **settings: Unpack[GroupSettings]
     ) -> NodeGroup: ...
     def join(
-        self, root: str, token: str = "", member: SupportsIndex | None = None, timeout: float | None = 60.0
+        self,
+        root: str,
+        token: str = "",
+        member: SupportsIndex | None = None,
+        timeout: float | None = 60.0,
+        insecure: bool = False,
     ) -> NodeGroup: ...
     def _listen(
         self,
@@ -266,6 +271,7 @@ class Node:
         token: str,
         member: SupportsIndex | None,
         timeout: float | None,
+        insecure: bool,
         check: Callable[[], None] | None,
     ) -> NodeGroup: ...
     def group(self, members: Sequence[str], **settings: Unpack[GroupSettings]) -> NodeGroup: ...

@@ -89,13 +89,18 @@ class Node:
         return NodeGroup(await _in_thread(partial(self._node._listen, listen, members, timeout, settings)))
 
     async def join(
-        self, root: str, token: str = "", member: int | None = None, timeout: float | None = 60.0
+        self,
+        root: str,
+        token: str = "",
+        member: int | None = None,
+        timeout: float | None = 60.0,
+        insecure: bool = False,
     ) -> NodeGroup:
         """Joins the group of a root that listens, as `treecast.Node.join`.
 
         If it is cancelled, another member can join in its place.
         """
-        return NodeGroup(await _in_thread(partial(self._node._join, root, token, member, timeout)))
+        return NodeGroup(await _in_thread(partial(self._node._join, root, token, member, timeout, insecure)))
 
     def group(self, members: Sequence[str], **settings: Unpack[treecast.GroupSettings]) -> NodeGroup:
         """Creates a group from a list of members, as `treecast.Node.group`. It does not wait, unless the root measures the network for

@@ -33,6 +33,7 @@ pub(crate) enum Request {
 pub(crate) struct GroupRequest {
     pub group: u32,
     pub members: Vec<SocketAddr>,
+    pub token: String,
     pub mode: Mode,
     pub message_bytes: u64,
     pub mtu_bytes: u16,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use treecast_node::EngineChoice;
+use treecast_node::{EngineChoice, draw_token};
 
 use crate::clock::now_ns;
 use crate::control::{GroupRequest, Pace, RunRequest};
@@ -77,6 +77,7 @@ impl Bench {
                 engines.push(mode.engine);
             }
         }
+        let token = draw_token().map_err(BenchError::NoToken)?;
         let (mut workers, members) = Workers::start(&self.hosts, &self.worker, &engines, self.spin)?;
         let mut cases = Vec::new();
         for &bytes in &self.sizes {
@@ -86,6 +87,7 @@ impl Bench {
                 let scheme = workers.create_group(&GroupRequest {
                     group,
                     members: members[engine].clone(),
+                    token: token.clone(),
                     mode: mode.clone(),
                     message_bytes: bytes as u64,
                     mtu_bytes: self.mtu_bytes,

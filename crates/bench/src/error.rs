@@ -25,6 +25,9 @@ pub enum BenchError {
         /// The resolver's error.
         why: std::io::Error,
     },
+    /// No token can be drawn for the groups.
+    #[error("cannot draw a token: {0}")]
+    NoToken(std::io::Error),
     /// The lab cannot be created.
     #[error(transparent)]
     Lab(#[from] treecast_lab::LabError),

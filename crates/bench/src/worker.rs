@@ -102,10 +102,12 @@ impl Worker {
 }
 
 fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError> {
-    let GroupRequest { group: number, members, mode, message_bytes, mtu_bytes, bytes_per_s_max } = request;
+    let GroupRequest { group: number, members, token, mode, message_bytes, mtu_bytes, bytes_per_s_max } =
+        request;
     let is_root = members.first() == Some(&node.address());
     let settings = GroupSettings {
         group: GroupId(number),
+        token,
         offload: mode.offload,
         scheme: mode.scheme,
         message_bytes,

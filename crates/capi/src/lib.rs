@@ -15,7 +15,8 @@ use std::time::Duration;
 use std::{ptr, slice};
 
 use treecast_node::{
-    Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Node, NodeError, NodeSettings, resolve,
+    Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Node, NodeError, NodeSettings, Owned,
+    resolve,
 };
 
 /// The result of a call.
@@ -46,10 +47,22 @@ use tc_result::{
 };
 
 /// A running node within this process.
-pub struct tc_node(Node);
+pub struct tc_node(Owned<Node>);
 
 /// A group at one of its members.
-pub struct tc_group(Group);
+pub struct tc_group(Owned<Group>);
+
+impl AsRef<Owned<Node>> for tc_node {
+    fn as_ref(&self) -> &Owned<Node> {
+        &self.0
+    }
+}
+
+impl AsRef<Owned<Group>> for tc_group {
+    fn as_ref(&self) -> &Owned<Group> {
+        &self.0
+    }
+}
 
 /// An error and its message.
 struct Failure(tc_result, String);
@@ -78,6 +91,9 @@ impl From<NodeError> for Failure {
             | NodeError::Daemon(_)
             | NodeError::Policy(_)
             | NodeError::Members(_)
+            | NodeError::NoToken
+            | NodeError::Forked { .. }
+            | NodeError::MessageTooLong { .. }
             | NodeError::Rejected { .. }
             | NodeError::Refused(_)
             | NodeError::WrongSide { .. } => TC_INVALID_ARGUMENT,
@@ -115,9 +131,13 @@ unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failur
 
 /// # Safety
 /// `pointer` is null, or a handle from `tc_node_new` or a function that creates groups, and not freed.
-unsafe fn handle<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
+unsafe fn handle<'a, T: 'a>(
+    pointer: *const (impl AsRef<Owned<T>> + 'a),
+    what: &str,
+) -> Result<&'a T, Failure> {
     // SAFETY: as the caller promises.
-    unsafe { pointer.as_ref() }.ok_or_else(|| wrong(format!("the {what} is NULL")))
+    let handle = unsafe { pointer.as_ref() }.ok_or_else(|| wrong(format!("the {what} is NULL")))?;
+    Ok(handle.as_ref().get()?)
 }
 
 /// # Safety
@@ -174,13 +194,13 @@ pub unsafe extern "C" fn tc_node_new(
         // SAFETY: as the caller promises.
         unsafe { write(node, ptr::null_mut(), "node")? };
         // SAFETY: as the caller promises; the box is freed by `tc_node_free`.
-        unsafe { write(node, Box::into_raw(Box::new(tc_node(opened))), "node")? };
+        unsafe { write(node, Box::into_raw(Box::new(tc_node(Owned::new(opened)))), "node")? };
         Ok(TC_OK)
     })
 }
 
 /// Closes a node. The call waits, for some seconds at most, until closed groups have sent what other members still need. The node's
-/// groups must be freed before. NULL is allowed.
+/// groups must be freed before. NULL is allowed. In a forked process the call does nothing.
 ///
 /// # Safety
 /// `node` is NULL, or comes from `tc_node_new` and is not used afterwards.
@@ -204,7 +224,7 @@ pub unsafe extern "C" fn tc_node_address(
 ) -> tc_result {
     result_of(|| {
         // SAFETY: as the caller promises.
-        let text = unsafe { handle(node, "node") }?.0.address().to_string();
+        let text = unsafe { handle(node, "node") }?.address().to_string();
         if address.is_null() || capacity <= text.len() {
             return Err(wrong(format!("the address needs a buffer of {} bytes", text.len() + 1)));
         }
@@ -252,9 +272,9 @@ pub unsafe extern "C" fn tc_group_new(
             members.split(',').map(|member| resolve(member.trim())).collect::<Result<Vec<_>, _>>()?;
         // SAFETY: as the caller promises.
         let settings = unsafe { group_settings(settings, members) }?;
-        let entered = node.0.group(&settings)?;
+        let entered = node.group(&settings)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
-        unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
+        unsafe { write(group, Box::into_raw(Box::new(tc_group(Owned::new(entered)))), "group")? };
         Ok(TC_OK)
     })
 }
@@ -281,15 +301,15 @@ pub unsafe extern "C" fn tc_group_listen(
         let settings = unsafe { group_settings(settings, Vec::new()) }?;
         let mut listener = Listener::bind(resolve(listen)?, members)?;
         listener.timeout = timeout(timeout_ms);
-        let entered = node.0.listen(listener, &settings)?;
+        let entered = node.listen(listener, &settings)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
-        unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
+        unsafe { write(group, Box::into_raw(Box::new(tc_group(Owned::new(entered)))), "group")? };
         Ok(TC_OK)
     })
 }
 
 /// Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
-/// its settings, or NULL. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
+/// its settings, or NULL if all members are on one host. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
 /// missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 ///
 /// # Safety
@@ -317,9 +337,9 @@ pub unsafe extern "C" fn tc_group_join(
                     .map_err(|_| wrong(format!("{member} is not the number of a member")))?,
             ),
         };
-        let entered = node.0.join(&options)?;
+        let entered = node.join(&options)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.
-        unsafe { write(group, Box::into_raw(Box::new(tc_group(entered))), "group")? };
+        unsafe { write(group, Box::into_raw(Box::new(tc_group(Owned::new(entered)))), "group")? };
         Ok(TC_OK)
     })
 }
@@ -332,7 +352,7 @@ pub unsafe extern "C" fn tc_group_join(
 pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u32) -> tc_result {
     result_of(|| {
         // SAFETY: as the caller promises.
-        let number = unsafe { handle(group, "group") }?.0.member();
+        let number = unsafe { handle(group, "group") }?.member();
         let number = number.ok_or_else(|| wrong("this node has no number yet"))?;
         // SAFETY: as the caller promises.
         unsafe { write(member, number, "number")? };
@@ -349,7 +369,7 @@ pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u3
 pub unsafe extern "C" fn tc_group_wait_until_ready(group: *const tc_group, timeout_ms: i64) -> tc_result {
     result_of(|| {
         // SAFETY: as the caller promises.
-        let lost = unsafe { handle(group, "group") }?.0.wait_until_ready(timeout(timeout_ms))?;
+        let lost = unsafe { handle(group, "group") }?.wait_until_ready(timeout(timeout_ms))?;
         none_lost(&lost)
     })
 }
@@ -376,7 +396,7 @@ pub unsafe extern "C" fn tc_group_send(
             // SAFETY: as the caller promises.
             unsafe { slice::from_raw_parts(message.cast::<u8>(), length) }
         };
-        group.0.send(bytes)?;
+        group.send(bytes)?;
         Ok(TC_OK)
     })
 }
@@ -389,7 +409,7 @@ pub unsafe extern "C" fn tc_group_send(
 pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64) -> tc_result {
     result_of(|| {
         // SAFETY: as the caller promises.
-        unsafe { handle(group, "group") }?.0.flush(timeout(timeout_ms))?;
+        unsafe { handle(group, "group") }?.flush(timeout(timeout_ms))?;
         Ok(TC_OK)
     })
 }
@@ -418,7 +438,7 @@ pub unsafe extern "C" fn tc_group_receive(
             ptr::write_bytes(buffer.cast::<u8>(), 0, capacity);
             slice::from_raw_parts_mut(buffer.cast::<u8>(), capacity)
         };
-        match group.0.receive_into(bytes, timeout(timeout_ms))? {
+        match group.receive_into(bytes, timeout(timeout_ms))? {
             Some(received) => {
                 // SAFETY: as the caller promises.
                 unsafe { write(length, received, "length")? };
@@ -439,7 +459,7 @@ pub unsafe extern "C" fn tc_group_descriptor(group: *const tc_group) -> c_int {
     let mut descriptor = -1;
     result_of(|| {
         // SAFETY: as the caller promises.
-        let watched = unsafe { handle(group, "group") }?.0.watch();
+        let watched = unsafe { handle(group, "group") }?.watch();
         descriptor = watched.map_err(|error| Failure(TC_SYSTEM_ERROR, error.to_string()))?.as_raw_fd();
         Ok(TC_OK)
     });
@@ -459,7 +479,7 @@ pub unsafe extern "C" fn tc_group_close(group: *mut tc_group, timeout_ms: i64) -
         }
         // SAFETY: as the caller promises.
         let group = unsafe { Box::from_raw(group) };
-        none_lost(&group.0.close(timeout(timeout_ms))?)
+        none_lost(&group.0.get()?.close(timeout(timeout_ms))?)
     })
 }
 

@@ -1,12 +1,17 @@
 /* One process with a root and two members: listens, joins, sends, receives, closes, and makes each error once. */
 
+#define _GNU_SOURCE
+
 #include "treecast.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <threads.h>
+#include <unistd.h>
 
 enum { MEMBERS = 3, TIMEOUT_MS = 20000 };
 
@@ -72,6 +77,40 @@ static void listen_and_join(void) {
     tc_node_free(node);
 }
 
+/* A forked child cannot use its parent's groups, and what it frees stays the parent's. */
+static void fork_with(tc_node *nodes[], tc_group *groups[]) {
+    char buffer[8];
+    size_t length;
+    pid_t child = fork();
+    if (child == 0) {
+        expect(tc_group_send(groups[0], "child", 5), TC_INVALID_ARGUMENT, "tc_group_send of a child");
+        expect_message("which was forked from it");
+        expect(tc_group_receive(groups[1], buffer, sizeof buffer, 1, &length), TC_INVALID_ARGUMENT, "receive of a child");
+        expect(tc_group_close(groups[0], 1), TC_INVALID_ARGUMENT, "close of a child");
+        for (int member = 1; member < MEMBERS; member++) tc_group_free(groups[member]);
+        for (int member = 0; member < MEMBERS; member++) tc_node_free(nodes[member]);
+        _exit(0);
+    }
+    int status;
+    assert(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    expect(tc_group_send(groups[0], "parent", 6), TC_OK, "tc_group_send of the parent");
+    for (int member = 1; member < MEMBERS; member++) {
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "receive of the parent");
+        assert(length == 6 && memcmp(buffer, "parent", 6) == 0);
+    }
+}
+
+/* A message of more than 4 GiB is refused, and the group goes on. */
+static void send_too_much(tc_group *group) {
+    size_t length = ((size_t)1 << 32) + 1;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *message = mmap(NULL, length, PROT_READ, flags, -1, 0);
+    assert(message != MAP_FAILED);
+    expect(tc_group_send(group, message, length), TC_INVALID_ARGUMENT, "a message of more than 4 GiB");
+    expect_message("the message has 4294967297 bytes, and a message has at most 4294967296");
+    munmap(message, length);
+}
+
 int main(void) {
     listen_and_join();
     tc_node *nodes[MEMBERS];
@@ -104,6 +143,9 @@ int main(void) {
         expect(tc_group_receive(groups[member], buffer, sizeof buffer, 1, &length), TC_TIMED_OUT, "nothing to receive");
         assert(tc_group_descriptor(groups[member]) >= 0);
     }
+
+    send_too_much(groups[0]);
+    fork_with(nodes, groups);
 
     tc_node *none;
     tc_group *no_group;

@@ -86,11 +86,14 @@ fn background_processes_do_not_keep_the_lab_alive() {
     }
 }
 
-/// A lab with long-running commands, and the inode numbers of their namespaces.
+/// A lab with long-running commands, and the inode numbers of their namespaces. It is started as shells start background jobs, which
+/// ignore interrupts.
 fn running() -> (Child, Vec<u64>) {
     let line = "trap '' INT; stat -L -c %i /proc/self/ns/pid /proc/self/ns/net; sleep 1000; true";
-    let mut child =
-        lab(&["2", "--no-prefix", "--", "sh", "-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap '' INT; exec "$@""#, "sh", env!("CARGO_BIN_EXE_treecast"), "lab"]);
+    shell.args(["2", "--no-prefix", "--", "sh", "-c", line]).stdin(Stdio::null());
+    let mut child = shell.stdout(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(child.stdout.take().unwrap()).lines().take(4);
     (child, said.map(|number| number.unwrap().parse().unwrap()).collect())
 }

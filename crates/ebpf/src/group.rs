@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use aya::maps::MapData;
-use treecast_proto::{FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, Nanoseconds, Sequence};
-use treecast_wire::HEADER_BYTES;
+use treecast_proto::{
+    FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, Nanoseconds, Sequence, Start,
+};
+use treecast_wire::{Authentication, HEADER_BYTES};
 
 use crate::fields::{get, set};
 use crate::layout::{self, CHILDREN_MAX, Child, FastPathCounters, Group, Path, SEGMENTS_MAX};
@@ -107,7 +109,7 @@ impl KernelGroup {
             set!(pointer, self.id.0, number);
             set!(pointer, 0, root_socket);
             set!(pointer, 0, child_count);
-            set!(pointer, FlowState::new(Sequence(0)), flow);
+            set!(pointer, FlowState::new(Start::default()), flow);
             set!(pointer, FastPathCounters::default(), counters);
         }
         self.forget_all_paths();
@@ -362,7 +364,9 @@ unsafe fn post(path: *mut Path, address: SocketAddr) {
 unsafe fn write(pointer: *mut Group, group: &HandOff) {
     // SAFETY: as the caller says.
     unsafe {
-        set!(pointer, group.cookie.0, cookie);
+        set!(pointer, group.keys.header, header_key);
+        set!(pointer, group.keys.payload, payload_key);
+        set!(pointer, u32::from(group.keys.authentication == Authentication::Payload), authenticates_payload);
         set!(pointer, group.epoch, epoch);
         set!(pointer, group.member.0, member);
         set!(pointer, group.parent.map_or(u32::MAX, |(parent, _)| parent.0), parent);

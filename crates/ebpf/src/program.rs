@@ -111,7 +111,7 @@ impl Wakeup {
 const WAKE_VERSION: u8 = 0;
 
 /// The offsets of the group's number in a header.
-const GROUP: Range<usize> = 16..20;
+const GROUP: Range<usize> = 4..8;
 
 const ARRAY: u32 = 2;
 const MMAPABLE: u32 = 1 << 10;

@@ -14,6 +14,7 @@
 //! ```
 
 mod error;
+mod interrupts;
 mod namespaces;
 mod reorder;
 mod settings;
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 pub use error::LabError;
+pub use interrupts::accept_interrupts;
 pub use settings::{LabSettings, Probability, Rate};
 
 use namespaces::Namespaces;

@@ -10,6 +10,7 @@ mod daemon;
 mod datagrams;
 mod engine;
 mod memory;
+mod random;
 mod rendezvous;
 mod sync;
 mod tree;
@@ -24,15 +25,17 @@ pub use api::addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use api::error::{Lost, NodeError, Unanswered};
 pub use api::group::Group;
 pub use api::node::Node;
+pub use api::owned::Owned;
 pub use api::receive::Part;
 pub use api::settings::{EngineChoice, GroupSettings, NodeSettings};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use engine::backend::RunningEngine;
+pub use random::draw_token;
 pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Scheme, TreeScheme};
 pub use treecast_proto::{
-    Ending, Eviction, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,
+    Authentication, Ending, Eviction, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,
 };
 pub use treecast_terms::Keyed;

@@ -355,7 +355,7 @@ fn a_node_with_a_wrong_token_does_not_join() {
     let error = outsider.wait_until_ready(Some(Duration::from_millis(10))).unwrap_err().to_string();
     assert_eq!(error, format!("member 0 at {} has not answered within the timeout", nodes[0].address()));
     assert!(matches!(outsider.receive(Some(Duration::from_millis(10))), Err(NodeError::TimedOut)));
-    assert!(nodes[1].strays().wrong_cookie > 0);
+    assert!(nodes[1].strays().unauthentic > 0);
 }
 
 /// Pseudo-random numbers: xorshift64* (Vigna, 2016).
@@ -400,21 +400,22 @@ fn random_datagrams_are_counted_and_traffic_continues() {
 #[test]
 fn truncated_control_messages_are_counted() {
     let nodes = nodes(3);
-    // A socket in a member's place receives the root's table, which is then sent to members of other groups.
+    // A socket in a member's place receives the root's invitation, which is then sent to members of another group with this token.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(TIMEOUT).unwrap();
-    let observed = GroupSettings::new(vec![nodes[2].address(), socket.local_addr().unwrap()]);
+    let members = vec![nodes[2].address(), socket.local_addr().unwrap()];
+    let observed = GroupSettings { members, ..settings(&nodes) };
     let _root = nodes[2].group(&observed).unwrap();
-    let mut table = [0; 2_000];
-    let length = socket.recv(&mut table).unwrap();
+    let mut invitation = [0; 2_000];
+    let length = socket.recv(&mut invitation).unwrap();
 
     let groups = groups(&nodes[..2], &settings(&nodes[..2]));
     for node in &nodes[..2] {
         for end in 1..length {
-            socket.send_to(&table[..end], node.address()).unwrap();
+            socket.send_to(&invitation[..end], node.address()).unwrap();
         }
         // It is whole, and its sender is not a member.
-        socket.send_to(&table[..length], node.address()).unwrap();
+        socket.send_to(&invitation[..length], node.address()).unwrap();
         while node.strays().malformed < length as u64 - 1 {
             std::thread::yield_now();
         }

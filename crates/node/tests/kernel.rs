@@ -297,32 +297,30 @@ fn delegated_packets_are_sent_without_further_events() {
     });
 }
 
-/// A data packet that a member accepts, except for what `change` makes invalid; its checksum is correct.
-fn forged(from: u32, sequence: u32, token: &str) -> Vec<u8> {
-    use treecast_wire::{Body, Cookie, Data, Header, MemberId, Payload, Sequence, Timestamp};
+/// A data packet of a host that does not know the keys of the session.
+fn forged(from: u32, sequence: u32) -> Vec<u8> {
+    use treecast_wire::{Authentication, Body, Data, Header, Keys, MacKey, MemberId, Sequence, Timestamp};
+    let keys =
+        Keys { header: MacKey([1, 2]), payload: MacKey([3, 4]), authentication: Authentication::Header };
     let data = Data {
         message: 0,
         offset: 0,
         length: 6,
         message_length: 6,
+        checksum: keys.data_checksum(b"forged"),
         ack_requested: true,
         retransmitted: false,
         close: false,
     };
-    let key = blake3::derive_key("Treecast: the cookie of a group, version 1", token.as_bytes());
-    let hash = blake3::keyed_hash(&key, &1_u32.to_be_bytes());
-    let cookie = u64::from_be_bytes(*hash.as_bytes().first_chunk().unwrap());
     let header = Header {
         group: GroupId(1),
-        cookie: Cookie(cookie),
         epoch: 1,
         sender: MemberId(from),
         sequence: Sequence(sequence),
         timestamp: Timestamp(1),
         body: Body::Data(data),
     };
-    let payload = Payload::new(b"forged");
-    [&header.write(payload.checksum())[..], payload.bytes()].concat()
+    [&header.write(&keys.header)[..], b"forged"].concat()
 }
 
 #[test]
@@ -338,23 +336,19 @@ fn forged_packets_are_counted_and_do_nothing() {
         let member: SocketAddr = nodes[1].address();
         let send = |packet: &[u8]| outsider.send_to(packet, member).unwrap();
         let next = 10;
-        // A wrong cookie; a sender that is not the parent; a duplicate from another address than the parent's; a wake-up; and half a
-        // packet.
-        send(&forged(0, next, "another token"));
-        send(&forged(2, next, ""));
-        send(&forged(0, 3, ""));
+        // Of the parent, and of another member; the next packet, and one that was there; a wake-up; and half a packet.
+        send(&forged(0, next));
+        send(&forged(2, next));
+        send(&forged(0, 3));
         send(&{
-            let mut waking = forged(0, next, "");
+            let mut waking = forged(0, next);
             waking[0] = 0;
             waking
         });
-        send(&forged(0, next, "")[..40]);
+        send(&forged(0, next)[..40]);
         wait_until("every forged packet is counted", || {
-            let (strays, counters) = (nodes[1].strays(), groups[1].counters());
-            strays.wrong_cookie == 1
-                && counters.unknown_sender == 1
-                && counters.duplicates == 1
-                && strays.malformed == 1
+            let strays = nodes[1].strays();
+            strays.unauthentic == 3 && strays.malformed == 1
         });
         exchange(&groups, 10, 6);
     });

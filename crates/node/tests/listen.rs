@@ -205,7 +205,7 @@ fn a_root_that_dies_while_members_join_is_named() {
     let (mut stream, _) = silent.accept().unwrap();
     drop(silent);
     let challenge = "0".repeat(64);
-    writeln!(stream, r#"{{"treecast":1,"challenge":"{challenge}"}}"#).unwrap();
+    writeln!(stream, r#"{{"treecast":2,"challenge":"{challenge}"}}"#).unwrap();
     let mut claim = String::new();
     BufReader::new(&stream).read_line(&mut claim).unwrap();
     assert!(claim.contains(r#""name":"n1""#) && !claim.contains("secret"), "{claim}");
@@ -232,9 +232,48 @@ fn a_root_without_the_token_is_detected() {
     let other = join(options(place, "n1"));
     let (mut stream, _) = false_root.accept().unwrap();
     let zeros = "0".repeat(64);
-    writeln!(stream, r#"{{"treecast":1,"challenge":"{zeros}"}}"#).unwrap();
+    writeln!(stream, r#"{{"treecast":2,"challenge":"{zeros}"}}"#).unwrap();
     writeln!(stream, r#"{{"accepted":{{"proof":"{zeros}"}}}}"#).unwrap();
     assert!(error(other).ends_with("the root does not know the token"));
+}
+
+/// A host between the root and a member that changes the group that starts.
+#[test]
+fn a_start_that_was_changed_on_the_way_is_detected() {
+    let listener = bind(2);
+    let place = listener.address();
+    let (root, _reported) = listen(listener, settings());
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = join(options(between.local_addr().unwrap(), "n1"));
+    let (member, _) = between.accept().unwrap();
+    let server = TcpStream::connect(place).unwrap();
+    std::thread::scope(|scope| {
+        let (mut to_root, from_member) = (server.try_clone().unwrap(), member.try_clone().unwrap());
+        scope.spawn(move || _ = std::io::copy(&mut { from_member }, &mut to_root));
+        let mut to_member = member;
+        for line in BufReader::new(server).lines().map_while(Result::ok) {
+            let line = line.replace("slots=512", "slots=256");
+            if writeln!(to_member, "{line}").is_err() {
+                break;
+            }
+        }
+        let _ = to_member.shutdown(std::net::Shutdown::Both);
+    });
+    assert!(error(other).ends_with("the start of the group was changed on the way"));
+    drop(root);
+}
+
+#[test]
+fn members_on_several_hosts_need_a_token() {
+    let nowhere = "192.0.2.1:7000".parse().unwrap();
+    let without = JoinOptions { timeout: Some(Duration::ZERO), ..JoinOptions::new(nowhere, "") };
+    let joined = open("127.0.0.1:0").join(&without);
+    assert!(matches!(joined, Err(NodeError::NoToken)), "{joined:?}");
+    let insecure = JoinOptions { insecure: true, ..without };
+    assert!(matches!(open("127.0.0.1:0").join(&insecure), Err(NodeError::JoinFailed { .. })));
+    let listener = Listener::bind("0.0.0.0:0".parse().unwrap(), 2).unwrap();
+    let listened = open("127.0.0.1:0").listen(listener, &GroupSettings::new(Vec::new()));
+    assert!(matches!(listened, Err(NodeError::NoToken)), "{listened:?}");
 }
 
 #[test]
@@ -242,10 +281,10 @@ fn a_peer_that_is_not_a_root_is_named() {
     for (said, expected) in [
         ("SSH-2.0-OpenSSH_9.2\r\n".to_string(), "it sent 'SSH-2.0-OpenSSH_9.2'"),
         (
-            r#"{"treecast":2,"greetings":"none"}"#.to_string() + "\n",
-            "the root uses version 2 of the join protocol, this node version 1",
+            r#"{"treecast":1,"greetings":"none"}"#.to_string() + "\n",
+            "the root uses version 1 of the join protocol, this node version 2",
         ),
-        (r#"{"treecast":1,"challenge":"short"}"#.to_string() + "\n", "invalid greeting: no challenge"),
+        (r#"{"treecast":2,"challenge":"short"}"#.to_string() + "\n", "invalid greeting: no challenge"),
         (
             r#"{"rejected":{"reason":"all 2 members have joined"}}"#.to_string() + "\n",
             "all 2 members have joined",
@@ -318,10 +357,10 @@ fn foreign_and_silent_connections_are_counted_and_members_join() {
     let cases: [(Vec<u8>, &str); 6] = [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "not a Treecast node"),
         (b"\xff\xfe\0\n".to_vec(), "not a Treecast node"),
-        (b"{\"treecast\":1}\n".to_vec(), "invalid claim"),
-        (claim(1, "short").into_bytes(), "invalid claim"),
-        (claim(7, &hash).into_bytes(), "it uses version 7 of the join protocol, the root version 1"),
-        (claim(1, &hash).into_bytes(), "token mismatch"),
+        (b"{\"treecast\":2}\n".to_vec(), "invalid claim"),
+        (claim(2, "short").into_bytes(), "invalid claim"),
+        (claim(7, &hash).into_bytes(), "it uses version 7 of the join protocol, the root version 2"),
+        (claim(2, &hash).into_bytes(), "token mismatch"),
     ];
     let mut open: Vec<TcpStream> = Vec::new();
     for (said, expected) in &cases {
@@ -347,7 +386,7 @@ fn a_silent_connection_is_dropped_after_the_claim_timeout() {
     silent.set_read_timeout(TIMEOUT).unwrap();
     let mut greeting = String::new();
     silent.read_to_string(&mut greeting).unwrap();
-    assert!(greeting.starts_with(r#"{"treecast":1,"challenge":""#), "{greeting}");
+    assert!(greeting.starts_with(r#"{"treecast":2,"challenge":""#), "{greeting}");
     assert!(wait_for(&reported, "rejected").ends_with("no claim within 3 s"));
     check(root, vec![join(options(place, "n1"))]);
 }

@@ -39,6 +39,8 @@ counters! {
         held,
         /// Data that was there already.
         duplicates,
+        /// Other packets that are not later than one before: replays, or overtaken on the way.
+        stale,
         /// Data beyond the receive window.
         no_slot,
         /// Data sent for the first time, each child counted.
@@ -67,9 +69,9 @@ counters! {
     StrayCounters {
         /// Not a packet of this protocol, or a corrupt one.
         malformed,
-        /// Of a group that is not at this node.
+        /// Of a group that is not at this node, or whose session it does not know yet.
         unknown_group,
-        /// Of another group with the number of one of this node.
-        wrong_cookie,
+        /// Not authentic: of another session, of a host without the token, or corrupt.
+        unauthentic,
     }
 }

@@ -84,6 +84,12 @@ pub enum Ending {
     /// Nothing was heard from the root.
     #[error("the root was silent for {0}")]
     RootSilent(Nanoseconds),
+    /// The root has started another session: this one has ended before everything had arrived.
+    #[error("the root has started again")]
+    RootRestarted,
+    /// The parent sent an authentic packet that does not continue those before it: a fault of its or of the root's.
+    #[error("packet {0} does not continue those before it: the root or a member is faulty")]
+    Inconsistent(Sequence),
     /// The slots of the group need more memory than is allowed here.
     #[error("the group's slots take {asked_bytes} bytes, and {bytes_max} are allowed")]
     TooMuchMemory {

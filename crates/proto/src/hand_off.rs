@@ -6,9 +6,9 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Cookie, GroupId, MemberId, Sequence};
+use treecast_wire::{Authentication, GroupId, Keys, MacKey, MemberId};
 
-use crate::state::{ChildState, FlowState};
+use crate::state::{ChildState, FlowState, Start};
 use crate::{Nanoseconds, Piece};
 
 /// A group while it is handed off: what the fast path has to know, and the state that it carries on.
@@ -18,8 +18,8 @@ use crate::{Nanoseconds, Piece};
 pub struct HandOff {
     /// The group's number.
     pub group: GroupId,
-    /// The group's cookie.
-    pub cookie: Cookie,
+    /// The keys of the session.
+    pub keys: Keys,
     /// The epoch that packets of this member carry.
     pub epoch: u32,
     /// This member's number.
@@ -67,7 +67,11 @@ impl HandOff {
     pub fn new() -> Self {
         Self {
             group: GroupId(0),
-            cookie: Cookie(0),
+            keys: Keys {
+                header: MacKey([0; 2]),
+                payload: MacKey([0; 2]),
+                authentication: Authentication::Header,
+            },
             epoch: 0,
             member: MemberId(0),
             parent: None,
@@ -76,7 +80,7 @@ impl HandOff {
             min_rto: Nanoseconds::ZERO,
             keepalive: Nanoseconds::ZERO,
             parent_heard_at: Nanoseconds::ZERO,
-            flow: FlowState::new(Sequence(0)),
+            flow: FlowState::new(Start::default()),
             children: Vec::new(),
         }
     }

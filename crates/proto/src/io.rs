@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use treecast_wire::{Cookie, Data, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
+use treecast_wire::{Data, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
 
-use crate::{CreateGroup, Event, Nanoseconds};
+use crate::{CreateGroup, Event, GroupKey, Nanoseconds};
 
 /// Something that happens to a node, or that its user requests.
 #[derive(Debug, Clone)]
@@ -21,16 +21,16 @@ pub enum Input<'a> {
     Timeout,
     /// Create a group here, at its root.
     CreateGroup(Box<CreateGroup>),
-    /// Become a member of a group. Its root sends the table.
+    /// Become a member of a group: by a handshake with its root, which then sends the table.
     JoinGroup {
         /// The group's number.
         group: GroupId,
-        /// The group's cookie.
-        cookie: Cookie,
+        /// The group's key.
+        key: GroupKey,
         /// The address of the root's node.
         root: SocketAddr,
-        /// Whether to send a join to the root, which does not know of this host.
-        sends_join: bool,
+        /// 128 random bits, from which the nonces of handshakes are drawn. Not to be used twice.
+        seed: [u64; 2],
     },
     /// At the root: the next packet is in its slot, to be sent.
     Queue {
@@ -158,15 +158,15 @@ pub struct Piece {
 impl Piece {
     /// The piece of a slot without payload.
     pub(crate) const EMPTY: Self =
-        Self { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
+        Self { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum(0) };
 
     /// Whether the message ends with this piece.
     pub const fn is_last(&self) -> bool {
         self.offset + self.length as u64 == self.message_length
     }
 
-    pub(crate) const fn of(data: &Data, checksum: PayloadChecksum) -> Self {
-        let Data { message, offset, length, message_length, .. } = *data;
+    pub(crate) const fn of(data: &Data) -> Self {
+        let Data { message, offset, length, message_length, checksum, .. } = *data;
         Self { message, offset, length, message_length, checksum }
     }
 }

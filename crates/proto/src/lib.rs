@@ -18,6 +18,7 @@ mod hand_off;
 mod io;
 mod protocol;
 mod rtt;
+mod session;
 mod settings;
 mod state;
 mod trace;
@@ -30,9 +31,12 @@ pub use hand_off::{HandOff, HandOffChild, HandOffPacket};
 pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
 pub use protocol::Protocol;
 pub use rtt::Rtt;
+pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};
-pub use state::{ChildState, Expected, FlowState};
+pub use state::{ChildState, Expected, FlowState, Start};
 pub use trace::{Step, Trace};
 
 pub use treecast_terms::Nanoseconds;
-pub use treecast_wire::{Cookie, Eviction, GroupId, MemberId, Offload, PayloadChecksum, Sequence};
+pub use treecast_wire::{
+    Authentication, Eviction, GroupId, MemberId, Offload, PayloadChecksum, RootLoss, Sequence, SessionId,
+};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use treecast_wire::{GroupId, HEADER_BYTES, MemberId, Sequence, View};
+use treecast_wire::{GroupId, HEADER_BYTES, Malformed, MemberId, Sequence, SessionId, View};
 
 use crate::group::Group;
 use crate::hand_off::{HandOff, HandOffPacket};
@@ -82,8 +82,8 @@ impl Protocol {
                 let group = create.group;
                 self.insert(group, |settings| Group::create(now, settings, *create))
             }
-            Input::JoinGroup { group, cookie, root, sends_join } => {
-                self.insert(group, |_| Ok(Group::join(now, group, cookie, root, sends_join)))
+            Input::JoinGroup { group, key, root, seed } => {
+                self.insert(group, |_| Ok(Group::join(now, group, key, root, seed)))
             }
             Input::Queue { group, piece } => self.command(group, |group| group.queue(piece)),
             Input::Consumed { group, upto } => self.command(group, |group| group.consume(upto)),
@@ -119,15 +119,28 @@ impl Protocol {
             return;
         };
         let Some(Entry { group, .. }) = &mut self.groups[index] else { return };
-        if group.cookie() != view.cookie() {
-            self.strays.wrong_cookie += 1;
-            return;
-        }
-        let Ok(packet) = view.check() else {
-            self.strays.malformed += 1;
+        let is_handshake = view.is_handshake();
+        let Some(keys) = group.keys(is_handshake) else {
+            self.strays.unknown_group += 1;
             return;
         };
-        let slot = group.handle_packet(now, &self.settings, from, &packet);
+        let packet = match view.check(keys) {
+            Ok(packet) => packet,
+            Err(Malformed::Mac) => {
+                self.strays.unauthentic += 1;
+                return;
+            }
+            Err(_) => {
+                self.strays.malformed += 1;
+                return;
+            }
+        };
+        let slot = if is_handshake {
+            group.handle_handshake(now, from, &packet);
+            None
+        } else {
+            group.handle_packet(now, &self.settings, from, &packet)
+        };
         self.store = slot.map(|slot| Store {
             group: group.id(),
             packet: packet.header.sequence,
@@ -143,7 +156,7 @@ impl Protocol {
         id: GroupId,
         make: impl FnOnce(&Settings) -> Result<Group, Refused>,
     ) -> Result<(), Refused> {
-        if self.indices.contains_key(&id) {
+        if self.group(id).is_some_and(|group| !group.has_ended()) {
             return Err(Refused::GroupExists(id));
         }
         if self.indices.len() >= self.settings.groups_max {
@@ -205,7 +218,10 @@ impl Protocol {
             entry.is_ready = false;
             entry.timeout = entry.group.timeout(&self.settings);
             if entry.group.is_over() {
-                self.indices.remove(&entry.group.id());
+                // Another group may have its number already.
+                if self.indices.get(&entry.group.id()) == Some(&index) {
+                    self.indices.remove(&entry.group.id());
+                }
                 self.groups[index] = None;
             }
             if let Some(event) = self.events.pop_front() {
@@ -327,6 +343,11 @@ impl Protocol {
     /// The children of this node, in the order in which they are sent to.
     pub fn children(&self, group: GroupId) -> impl Iterator<Item = MemberId> {
         self.group(group).into_iter().flat_map(Group::children)
+    }
+
+    /// The session of the group, once this node knows it.
+    pub fn session(&self, group: GroupId) -> Option<SessionId> {
+        self.group(group)?.session()
     }
 
     /// The epoch of the tree in which this node has its place; `None` without a place.

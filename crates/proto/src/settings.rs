@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Cookie, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence, Table};
+use treecast_wire::{
+    Authentication, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence, SessionId, Table,
+};
 
-use crate::{Nanoseconds, Refused};
+use crate::{GroupKey, Nanoseconds, Refused};
 
 /// The settings of all groups of a node.
 #[derive(Debug, Clone)]
@@ -41,8 +43,12 @@ impl Default for Settings {
 pub struct CreateGroup {
     /// The group's number.
     pub group: GroupId,
-    /// The group's cookie: random.
-    pub cookie: Cookie,
+    /// The group's key.
+    pub key: GroupKey,
+    /// The session, which is this group's life: random.
+    pub session: SessionId,
+    /// What the codes of data packets cover.
+    pub authentication: Authentication,
     /// The root's own number.
     pub root: MemberId,
     /// The address of each member's node, by the member's number.

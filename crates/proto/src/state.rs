@@ -3,7 +3,7 @@
 //! The structures are integers in C layout, so that handing a group off to a fast path is a copy, and reclaiming it is a check and a
 //! copy. bpf/group.h has the same structures; a test of `treecast-ebpf` compares their fields.
 
-use treecast_wire::{MemberId, Sequence};
+use treecast_wire::{MemberId, Sequence, Timestamp};
 
 use crate::c_layout::c_layout;
 use crate::congestion_window::CongestionWindow;
@@ -37,6 +37,12 @@ c_layout! {
         pub reserved: u32,
         /// What the piece in packet `next` has to be.
         pub expected: Expected,
+        /// The number of bytes of all messages in the packets before `next`.
+        pub bytes: u64,
+        /// The latest timestamp of the parent's packets.
+        pub parent_timestamp: Timestamp,
+        /// The timestamp of the last acknowledgment to the parent.
+        pub ack_timestamp: Timestamp,
         /// The earliest time at which a child's timer may expire; `u64::MAX` without children.
         pub timer_at: Nanoseconds,
         /// What is counted.
@@ -67,6 +73,8 @@ c_layout! {
         pub persist_probes: u32,
         /// Padding.
         pub reserved: u32,
+        /// The timestamp of its last acknowledgment.
+        pub timestamp: Timestamp,
         /// When `acked` last grew.
         pub acked_at: Nanoseconds,
         /// When it was heard last.
@@ -85,7 +93,7 @@ c_layout! {
 c_layout! {
     /// What the piece in the next packet has to be.
     pub struct Expected {
-        /// One of [`Expected::ANY_MESSAGE`], [`Expected::MESSAGE`], [`Expected::REST`], [`Expected::NOTHING`].
+        /// One of [`Expected::MESSAGE`], [`Expected::REST`], [`Expected::NOTHING`].
         pub kind: u32,
         /// The message's number.
         pub message: u32,
@@ -97,18 +105,16 @@ c_layout! {
 }
 
 impl Expected {
-    /// The first piece of any message.
-    pub const ANY_MESSAGE: u32 = 0;
     /// The first piece of this message.
-    pub const MESSAGE: u32 = 1;
+    pub const MESSAGE: u32 = 0;
     /// The piece of this message that begins at this offset.
-    pub const REST: u32 = 2;
+    pub const REST: u32 = 1;
     /// No piece: the group is closed.
-    pub const NOTHING: u32 = 3;
+    pub const NOTHING: u32 = 2;
 
-    /// The first piece of any message.
-    pub const fn any_message() -> Self {
-        Self { kind: Self::ANY_MESSAGE, message: 0, offset: 0, message_length: 0 }
+    /// The first piece of a message.
+    pub const fn message(message: u32) -> Self {
+        Self { kind: Self::MESSAGE, message, offset: 0, message_length: 0 }
     }
 
     /// No piece: the group is closed.
@@ -120,7 +126,7 @@ impl Expected {
     pub const fn after(piece: &Piece) -> Self {
         let Piece { message, offset, length, message_length, .. } = *piece;
         if piece.is_last() {
-            Self { kind: Self::MESSAGE, message: message.wrapping_add(1), offset: 0, message_length: 0 }
+            Self::message(message.wrapping_add(1))
         } else {
             Self { kind: Self::REST, message, offset: offset + length as u64, message_length }
         }
@@ -129,7 +135,6 @@ impl Expected {
     /// Whether a piece is the expected one.
     pub const fn fits(&self, piece: &Piece) -> bool {
         match self.kind {
-            Self::ANY_MESSAGE => piece.offset == 0,
             Self::MESSAGE => piece.message == self.message && piece.offset == 0,
             Self::REST => {
                 piece.message == self.message
@@ -142,7 +147,7 @@ impl Expected {
 
     /// Whether the group may be closed here: no message has begun that is not whole, and the group is open.
     pub const fn is_boundary(&self) -> bool {
-        matches!(self.kind, Self::ANY_MESSAGE | Self::MESSAGE)
+        self.kind == Self::MESSAGE
     }
 
     /// Whether the group is closed.
@@ -156,9 +161,21 @@ impl Expected {
     }
 }
 
+/// Where a member begins: a packet that begins a message.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The packet.
+    pub packet: Sequence,
+    /// The number of its message.
+    pub message: u32,
+    /// The number of bytes of all messages before that.
+    pub bytes: u64,
+}
+
 impl FlowState {
-    /// The state before the first packet, which is `start`.
-    pub fn new(start: Sequence) -> Self {
+    /// The state before the first packet.
+    pub fn new(start: Start) -> Self {
+        let Start { packet: start, message, bytes } = start;
         Self {
             next: start,
             consumed: start,
@@ -170,7 +187,10 @@ impl FlowState {
             min_stable: start,
             min_stable_children: 0,
             reserved: 0,
-            expected: Expected::any_message(),
+            expected: Expected::message(message),
+            bytes,
+            parent_timestamp: Timestamp(0),
+            ack_timestamp: Timestamp(0),
             timer_at: Nanoseconds::ZERO,
             counters: GroupCounters::default(),
         }
@@ -191,6 +211,7 @@ impl ChildState {
             backoff: 0,
             persist_probes: 0,
             reserved: 0,
+            timestamp: Timestamp(0),
             acked_at: now,
             heard_at: now,
             timer_started_at: now,

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece,
-    Protocol, Sequence, Settings, TransmitPayload,
+    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -29,7 +29,9 @@ impl Chain {
         let now = Nanoseconds::from_ms(1);
         let create = CreateGroup {
             group: GROUP,
-            cookie: Cookie(1),
+            key: GroupKey::new("a token", GROUP),
+            session: SessionId([1; 16]),
+            authentication: Authentication::Header,
             root: MemberId(0),
             members: (0..NODES).map(address).collect(),
             children: vec![vec![MemberId(1)], vec![MemberId(2), MemberId(3)], vec![], vec![]],
@@ -40,9 +42,9 @@ impl Chain {
             admits: false,
             bytes_per_s_max: None,
         };
-        for node in &mut nodes[1..] {
-            let join =
-                Input::JoinGroup { group: GROUP, cookie: Cookie(1), root: address(0), sends_join: false };
+        for (number, node) in nodes.iter_mut().enumerate().skip(1) {
+            let (key, seed) = (GroupKey::new("a token", GROUP), [number as u64, 0]);
+            let join = Input::JoinGroup { group: GROUP, key, root: address(0), seed };
             node.handle(now, join).expect("there is no such group yet");
         }
         nodes[0].handle(now, Input::CreateGroup(Box::new(create))).expect("the group is well formed");
@@ -100,7 +102,7 @@ impl Chain {
     }
 
     fn queue(&mut self, message: u32) {
-        let checksum = PayloadChecksum::of(&[0; 512]);
+        let checksum = PayloadChecksum::crc(&[0; 512]);
         let piece = Piece { message, offset: 0, length: 512, message_length: 512, checksum };
         if self.nodes[0].room(GROUP) > 0 {
             self.nodes[0].handle(self.now, Input::Queue { group: GROUP, piece }).expect("there is room");

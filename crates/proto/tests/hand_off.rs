@@ -4,13 +4,17 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use treecast_proto::{
-    Cookie, GroupId, HandOff, HandOffPacket, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Sequence, Settings,
+    Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, MemberId, Nanoseconds, Offload, Output,
+    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings,
 };
-use treecast_wire::{Acknowledgment, Body, Control, Header, Neighbour, Role, Table, Timestamp};
+use treecast_wire::{
+    Acknowledgment, Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour, Nonce, Role,
+    Table, Timestamp,
+};
 
 const GROUP: GroupId = GroupId(1);
-const COOKIE: Cookie = Cookie(0xc0de);
+const SESSION: SessionId = SessionId([1; 16]);
+const SEED: [u64; 2] = [1, 2];
 const NOW: Nanoseconds = Nanoseconds::from_ms(1);
 const SLOTS: u32 = 16;
 const PAYLOAD_BYTES_MAX: u16 = 512;
@@ -27,17 +31,30 @@ fn drain(protocol: &mut Protocol, now: Nanoseconds) {
     while !matches!(protocol.poll(now), Output::Timeout(_)) {}
 }
 
-fn receive(protocol: &mut Protocol, from: u32, body: Body, payload: &[u8]) {
+fn key() -> GroupKey {
+    GroupKey::new("a token", GROUP)
+}
+
+fn session_keys() -> Keys {
+    key().session_keys(SESSION, Authentication::Header)
+}
+
+/// The header of a control message or a handshake for the member, whose nonce follows from its seed.
+fn control_header(keys: &Keys, operation: u32, payload: &[u8]) -> ControlHeader {
+    let nonce = Nonce(MacKey(SEED).mac(&0_u64.to_be_bytes()));
+    ControlHeader { operation, nonce, length: payload.len() as u32, checksum: keys.control_checksum(payload) }
+}
+
+fn receive(protocol: &mut Protocol, keys: &Keys, from: u32, at: u64, body: Body, payload: &[u8]) {
     let header = Header {
         group: GROUP,
-        cookie: COOKIE,
         epoch: 1,
         sender: MemberId(from),
         sequence: if from == 0 { Sequence(0) } else { START },
-        timestamp: Timestamp(NOW.0),
+        timestamp: Timestamp(at),
         body,
     };
-    let bytes = [&header.write(PayloadChecksum::of(payload))[..], payload].concat();
+    let bytes = [&header.write(&keys.header)[..], payload].concat();
     protocol.handle(NOW, Input::Datagram { from: address(from), bytes: &bytes }).unwrap();
     drain(protocol, NOW);
 }
@@ -50,16 +67,23 @@ fn hand_off() -> (Protocol, HandOff) {
 /// A member with `children` children, handed off.
 fn hand_off_with(children: u32) -> (Protocol, HandOff) {
     let mut protocol = Protocol::new(Settings::default());
-    let join = Input::JoinGroup { group: GROUP, cookie: COOKIE, root: address(0), sends_join: false };
+    let join = Input::JoinGroup { group: GROUP, key: key(), root: address(0), seed: SEED };
     protocol.handle(NOW, join).unwrap();
+    let (keys, welcome) =
+        (key().handshake_keys(), Handshake::Welcome { session: SESSION, address: address(1) });
+    let payload = welcome.write();
+    let body = Body::Handshake(control_header(&keys, welcome.operation(), &payload));
+    receive(&mut protocol, &keys, 0, 1, body, &payload);
     let neighbour = |member, role| Neighbour { member: MemberId(member), role, address: address(member) };
     let control = Control::Table(Table {
         member: MemberId(1),
-        acked_epoch: 0,
         start: START,
         slots: SLOTS,
+        message: 0,
+        bytes: 0,
         payload_bytes_max: PAYLOAD_BYTES_MAX,
         offload: Offload::Nic,
+        authentication: Authentication::Header,
         part: 0,
         parts: 1,
         neighbours: [neighbour(0, Role::Parent)]
@@ -68,12 +92,13 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
             .collect(),
     });
     let table = control.write();
-    let body = Body::Control { operation: control.operation(), length: table.len() as u32 };
-    receive(&mut protocol, 0, body, &table);
+    let keys = session_keys();
+    let body = Body::Control(control_header(&keys, control.operation(), &table));
+    receive(&mut protocol, &keys, 0, 2, body, &table);
     // The first acknowledgment establishes a child, the second answers the probe that was sent to it.
-    for child in (0..children).flat_map(|place| [2 + place; 2]) {
-        let acknowledgment = Acknowledgment { stable: START, receive_window: SLOTS };
-        receive(&mut protocol, child, Body::Acknowledgment(acknowledgment), &[]);
+    for (child, at) in (0..children).flat_map(|place| [(2 + place, 1), (2 + place, 2)]) {
+        let acknowledgment = Acknowledgment { stable: START, receive_window: SLOTS, echo: Timestamp(0) };
+        receive(&mut protocol, &keys, child, at, Body::Acknowledgment(acknowledgment), &[]);
     }
     let mut handed_off = HandOff::new();
     assert!(protocol.hand_off(GROUP, &mut handed_off, |_| true), "nothing needs the slow path");
@@ -83,7 +108,8 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
 /// The packet with this number, which is a whole message.
 fn packet(number: Sequence) -> HandOffPacket {
     let message = number.distance_from(START) as u32;
-    let piece = Piece { message, offset: 0, length: 5, message_length: 5, checksum: PayloadChecksum::EMPTY };
+    let piece =
+        Piece { message, offset: 0, length: 5, message_length: 5, checksum: PayloadChecksum::crc(&[]) };
     HandOffPacket { piece, ack_requested: false, sent_at: NOW }
 }
 
@@ -179,7 +205,7 @@ proptest! {
         handed_off.flow.next = START + count;
         handed_off.children.iter_mut().for_each(|child| child.state.sent = handed_off.flow.next);
         let (message, offset, length, message_length) = piece;
-        let checksum = PayloadChecksum::EMPTY;
+        let checksum = PayloadChecksum::crc(&[]);
         let wrong = Piece { message, offset, length, message_length, checksum };
         let is_wrong = |number| number == START + wrong_at;
         let packets = |number| match packet(number) {
@@ -200,7 +226,7 @@ fn a_handed_off_group_is_due_when_the_node_was_suspended() {
         let (mut protocol, handed_off) = hand_off_with(0);
         // The timeout of a second group tells the protocol that the node was suspended.
         let group = GroupId(2);
-        let join = Input::JoinGroup { group, cookie: COOKIE, root: address(0), sends_join: true };
+        let join = Input::JoinGroup { group, key: key(), root: address(0), seed: SEED };
         protocol.handle(NOW, join).unwrap();
         drain(&mut protocol, NOW);
         let now = NOW + Nanoseconds::from_ms(pause_ms);

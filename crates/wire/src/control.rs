@@ -2,12 +2,13 @@
 //! reads them.
 
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 
-use zerocopy::byteorder::network_endian::{U16, U32};
+use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence};
+use crate::address::AddressLayout;
+use crate::{Authentication, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence};
 
 /// A control message. The epoch in its header is that of the tree which it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +21,24 @@ pub enum Control {
     Suspect(MemberId),
     /// Member to root: this child has lost what it had accepted.
     StateLost(MemberId),
-    /// Host to root: asks to be a member, also if it was one before it lost its memory. [`Table::member`] of the answer is its number.
-    Join,
+    /// Host to root, the last step of the handshake: it is ready to be a member, or asks to become one. It returns its address as the root
+    /// has told it, so that nobody joins from another address in its name. [`Table::member`] of the answer is its number.
+    Join(SocketAddr),
     /// Member to root: asks to leave.
     Leave,
     /// Root to member or host: it is not a member.
     Evicted(Eviction),
+    /// Parent to child: the root is dead, or has started another session.
+    RootLost(RootLoss),
+}
+
+/// Why a group has no root any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RootLoss {
+    /// It did not answer.
+    Silent,
+    /// It has started again: there is another session.
+    Restarted,
 }
 
 /// Why a host is not a member.
@@ -50,16 +63,20 @@ pub enum Eviction {
 pub struct Table {
     /// The receiver's own number.
     pub member: MemberId,
-    /// The epoch of the last table that this member has acknowledged; 0: none. A member that has no such table has lost its memory.
-    pub acked_epoch: u32,
     /// The first packet of a receiver that has none yet.
     pub start: Sequence,
     /// The number of slots of each member: a power of two up to [`Table::SLOTS_MAX`].
     pub slots: u32,
+    /// The number of the message that packet `start` begins.
+    pub message: u32,
+    /// The number of bytes of all messages before that.
+    pub bytes: u64,
     /// The longest payload of a data packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
     /// Which part of a host forwards.
     pub offload: Offload,
+    /// What the codes of data packets cover.
+    pub authentication: Authentication,
     /// This part's number, from 0.
     pub part: u16,
     /// The number of parts: 1 to [`Table::PARTS_MAX`].
@@ -107,24 +124,24 @@ pub enum Role {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(crate) struct TableLayout {
     pub member: U32,
-    pub acked_epoch: U32,
     pub start: U32,
     pub slots: U32,
+    pub message: U32,
+    pub bytes: U64,
     pub payload_bytes_max: U16,
     pub offload: u8,
-    pub reserved: u8,
+    pub authentication: u8,
     pub part: U16,
     pub parts: U16,
 }
 
-/// A neighbour: 24 bytes. IPv4 addresses are mapped (RFC 4291, section 2.5.5.2).
+/// A neighbour: 24 bytes.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(crate) struct NeighbourLayout {
     pub member: U32,
     pub role: U16,
-    pub port: U16,
-    pub address: [u8; 16],
+    pub address: AddressLayout,
 }
 
 mod operation {
@@ -135,6 +152,7 @@ mod operation {
     pub const LEAVE: u32 = 5;
     pub const EVICTED: u32 = 6;
     pub const STATE_LOST: u32 = 7;
+    pub const ROOT_LOST: u32 = 8;
 }
 
 impl Control {
@@ -151,10 +169,15 @@ impl Control {
             operation::TABLE_ACK => nothing(Self::TableAck),
             operation::SUSPECT => Ok(Self::Suspect(MemberId(number()?))),
             operation::STATE_LOST => Ok(Self::StateLost(MemberId(number()?))),
-            operation::JOIN => nothing(Self::Join),
+            operation::JOIN => AddressLayout::ref_from_bytes(payload)
+                .map(|place| Self::Join(place.read()))
+                .map_err(|_| malformed),
             operation::LEAVE => nothing(Self::Leave),
             operation::EVICTED => {
                 Eviction::ALL.get(number()? as usize).map(|&why| Self::Evicted(why)).ok_or(malformed)
+            }
+            operation::ROOT_LOST => {
+                RootLoss::ALL.get(number()? as usize).map(|&loss| Self::RootLost(loss)).ok_or(malformed)
             }
             _ => Err(malformed),
         }
@@ -164,9 +187,11 @@ impl Control {
     pub fn write(&self) -> Vec<u8> {
         match self {
             Self::Table(table) => table.write(),
-            Self::TableAck | Self::Join | Self::Leave => Vec::new(),
+            Self::TableAck | Self::Leave => Vec::new(),
+            Self::Join(address) => AddressLayout::new(*address).as_bytes().to_vec(),
             Self::Suspect(member) | Self::StateLost(member) => member.0.to_be_bytes().to_vec(),
             Self::Evicted(why) => (*why as u32).to_be_bytes().to_vec(),
+            Self::RootLost(loss) => (*loss as u32).to_be_bytes().to_vec(),
         }
     }
 
@@ -177,9 +202,10 @@ impl Control {
             Self::TableAck => operation::TABLE_ACK,
             Self::Suspect(_) => operation::SUSPECT,
             Self::StateLost(_) => operation::STATE_LOST,
-            Self::Join => operation::JOIN,
+            Self::Join(_) => operation::JOIN,
             Self::Leave => operation::LEAVE,
             Self::Evicted(_) => operation::EVICTED,
+            Self::RootLost(_) => operation::ROOT_LOST,
         }
     }
 }
@@ -189,17 +215,24 @@ impl Eviction {
     const ALL: [Self; 5] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted, Self::Closed];
 }
 
+impl RootLoss {
+    /// All reasons in the order of their numbers.
+    const ALL: [Self; 2] = [Self::Silent, Self::Restarted];
+}
+
 impl Table {
     fn read(payload: &[u8]) -> Option<Self> {
         let (fixed, rest) = TableLayout::ref_from_prefix(payload).ok()?;
         let neighbours = <[NeighbourLayout]>::ref_from_bytes(rest).ok()?;
         let table = Self {
             member: MemberId(fixed.member.get()),
-            acked_epoch: fixed.acked_epoch.get(),
             start: Sequence(fixed.start.get()),
             slots: fixed.slots.get(),
+            message: fixed.message.get(),
+            bytes: fixed.bytes.get(),
             payload_bytes_max: fixed.payload_bytes_max.get(),
             offload: Offload::NAMES.get(usize::from(fixed.offload))?.1,
+            authentication: Authentication::NAMES.get(usize::from(fixed.authentication))?.1,
             part: fixed.part.get(),
             parts: fixed.parts.get(),
             neighbours: neighbours.iter().map(Neighbour::read).collect::<Option<_>>()?,
@@ -210,20 +243,20 @@ impl Table {
             && usize::from(table.payload_bytes_max) <= PAYLOAD_BYTES_MAX
             && table.part < table.parts
             && table.parts <= Self::PARTS_MAX
-            && table.neighbours.len() <= Self::PART_NEIGHBOURS_MAX
-            && fixed.reserved == 0;
+            && table.neighbours.len() <= Self::PART_NEIGHBOURS_MAX;
         is_valid.then_some(table)
     }
 
     fn write(&self) -> Vec<u8> {
         let fixed = TableLayout {
             member: self.member.0.into(),
-            acked_epoch: self.acked_epoch.into(),
             start: self.start.0.into(),
             slots: self.slots.into(),
+            message: self.message.into(),
+            bytes: self.bytes.into(),
             payload_bytes_max: self.payload_bytes_max.into(),
             offload: self.offload as u8,
-            reserved: 0,
+            authentication: self.authentication as u8,
             part: self.part.into(),
             parts: self.parts.into(),
         };
@@ -242,21 +275,14 @@ impl Neighbour {
             1 => Role::Child,
             _ => return None,
         };
-        let address = Ipv6Addr::from(layout.address).to_canonical();
-        let address = SocketAddr::new(address, layout.port.get());
-        Some(Self { member: MemberId(layout.member.get()), role, address })
+        Some(Self { member: MemberId(layout.member.get()), role, address: layout.address.read() })
     }
 
     fn write(&self) -> NeighbourLayout {
-        let address = match self.address.ip() {
-            IpAddr::V4(address) => address.to_ipv6_mapped(),
-            IpAddr::V6(address) => address,
-        };
         NeighbourLayout {
             member: self.member.0.into(),
             role: (self.role as u16).into(),
-            port: self.address.port().into(),
-            address: address.octets(),
+            address: AddressLayout::new(self.address),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Packets: the checked view of their bytes, and their meaning.
 
-use zerocopy::FromBytes;
-use zerocopy::byteorder::network_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::layout::{AcknowledgmentLayout, ControlLayout, DataLayout, Layout, flag, kind};
+use crate::layout::{
+    AUTHENTIC_BYTES, AcknowledgmentLayout, BODY_BYTES, ControlLayout, DataLayout, Layout, flag, kind,
+};
 use crate::{
-    Cookie, GroupId, HEADER_BYTES, MESSAGE_BYTES_MAX, Malformed, MemberId, Payload, PayloadChecksum,
+    GroupId, HEADER_BYTES, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Nonce, PayloadChecksum,
     Sequence, Timestamp, VERSION,
 };
 
@@ -36,33 +37,56 @@ impl<'a> View<'a> {
         GroupId(self.layout.group.get())
     }
 
-    /// The group's cookie in the header.
-    pub fn cookie(&self) -> Cookie {
-        Cookie(self.layout.cookie.get())
+    /// Whether it is a handshake, whose code is not under the keys of a session.
+    pub const fn is_handshake(&self) -> bool {
+        self.layout.kind == kind::HANDSHAKE
     }
 
-    /// Verifies the checksum and every field.
+    /// Verifies the code under these keys, every field, and the checksum of the payload.
     ///
     /// # Errors
     /// All but those of [`View::new`].
-    pub fn check(self) -> Result<Packet<'a>, Malformed> {
-        let Self { layout, payload } = self;
-        let payload = Payload::new(payload);
-        let (given, computed) = (layout.checksum.get(), payload.checksum().with_header(layout));
-        if given != computed {
-            return Err(Malformed::Checksum { given, computed });
+    pub fn check(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
+        if self.layout.mac.get() != mac(self.layout, &keys.header) {
+            return Err(Malformed::Mac);
         }
+        let packet = self.read()?;
+        let payload = packet.payload;
+        let checksums = match &packet.header.body {
+            Body::Data(data) => Some((data.checksum, keys.data_checksum(payload))),
+            Body::Control(header) | Body::Handshake(header) => {
+                Some((header.checksum, keys.control_checksum(payload)))
+            }
+            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe => None,
+        };
+        if let Some((given, computed)) = checksums
+            && given != computed
+        {
+            return Err(Malformed::Checksum { given: given.0, computed: computed.0 });
+        }
+        Ok(packet)
+    }
+
+    /// Verifies every field, and neither code nor checksum: for tools that show packets.
+    ///
+    /// # Errors
+    /// Those of [`View::check`] but [`Malformed::Mac`] and [`Malformed::Checksum`].
+    pub fn read(self) -> Result<Packet<'a>, Malformed> {
+        let Self { layout, payload } = self;
         let header = Header {
             group: self.group(),
-            cookie: self.cookie(),
             epoch: layout.epoch.get(),
             sender: MemberId(layout.sender.get()),
             sequence: Sequence(layout.sequence.get()),
             timestamp: Timestamp(layout.timestamp.get()),
-            body: Body::read(layout, payload.bytes())?,
+            body: Body::read(layout, payload)?,
         };
         Ok(Packet { header, payload })
     }
+}
+
+fn mac(layout: &Layout, key: &MacKey) -> u64 {
+    key.mac(&layout.as_bytes()[..AUTHENTIC_BYTES])
 }
 
 /// A packet, all fields of which are valid.
@@ -71,7 +95,7 @@ pub struct Packet<'a> {
     /// The meaning of the header.
     pub header: Header,
     /// The bytes behind the header.
-    pub payload: Payload<'a>,
+    pub payload: &'a [u8],
 }
 
 /// The meaning of a header.
@@ -79,8 +103,6 @@ pub struct Packet<'a> {
 pub struct Header {
     /// The group's number.
     pub group: GroupId,
-    /// The group's cookie.
-    pub cookie: Cookie,
     /// The epoch of the tree, as far as the sender knows: the first tree has 1, and each change adds 1.
     pub epoch: u32,
     /// The member that sent this copy, which is not the root where a member forwards.
@@ -88,7 +110,8 @@ pub struct Header {
     /// Data: the packet's number. Acknowledgment: the next packet expected; all packets before it are accepted. Probe: the next packet
     /// that will be sent.
     pub sequence: Sequence,
-    /// When the copy was sent; in an acknowledgment, the timestamp of the packet that requested it.
+    /// When the copy was sent. A sender's timestamps to one receiver never decrease, and those of acknowledgments, probes and control
+    /// messages increase, so that a replay is recognized (RFC 7323, section 5).
     pub timestamp: Timestamp,
     /// The kind of the packet.
     pub body: Body,
@@ -106,12 +129,22 @@ pub enum Body {
     /// Requests an acknowledgment.
     Probe,
     /// A control message: the payload is for [`crate::Control::read`].
-    Control {
-        /// The kind of the message.
-        operation: u32,
-        /// The length of the payload in bytes.
-        length: u32,
-    },
+    Control(ControlHeader),
+    /// A step of a handshake: the payload is for [`crate::Handshake::read`].
+    Handshake(ControlHeader),
+}
+
+/// The header of a control message, or of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControlHeader {
+    /// The kind of the message.
+    pub operation: u32,
+    /// The member that it comes from, or that it is for; 0 between parent and child.
+    pub nonce: Nonce,
+    /// The length of the payload in bytes.
+    pub length: u32,
+    /// The payload's checksum ([`Keys::control_checksum`]).
+    pub checksum: PayloadChecksum,
 }
 
 /// A piece of a message.
@@ -125,11 +158,14 @@ pub struct Data {
     pub length: u32,
     /// The length of the whole message in bytes, at most [`MESSAGE_BYTES_MAX`].
     pub message_length: u64,
+    /// The payload's checksum ([`Keys::data_checksum`]).
+    pub checksum: PayloadChecksum,
     /// Whether an acknowledgment is requested.
     pub ack_requested: bool,
     /// Whether it was sent to this child before.
     pub retransmitted: bool,
-    /// Whether the packet closes the group: it is no piece of a message, and the last packet.
+    /// Whether the packet closes the group: it is no piece of a message, and the last packet. `message` is then the number of all
+    /// messages, and `message_length` that of all their bytes.
     pub close: bool,
 }
 
@@ -153,6 +189,8 @@ pub struct Acknowledgment {
     pub stable: Sequence,
     /// The number of packets from the next expected one on that have a slot. It is advice: the receiver may drop packets all the same.
     pub receive_window: u32,
+    /// The timestamp of the packet that requested it, 0 if it is unsolicited (RFC 7323, section 3.1).
+    pub echo: Timestamp,
 }
 
 /// Missing packets, one bit each.
@@ -198,27 +236,22 @@ impl Body {
             }
             kind::PROBE => {
                 expect_length(0, payload)?;
-                if layout.body == [0; 24] { Ok(Self::Probe) } else { Err(Malformed::Reserved) }
+                if layout.body == [0; BODY_BYTES] { Ok(Self::Probe) } else { Err(Malformed::Reserved) }
             }
-            kind::CONTROL => {
-                let body = ControlLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
-                expect_length(body.length.get(), payload)?;
-                if body.reserved.iter().any(|reserved| reserved.get() != 0) {
-                    return Err(Malformed::Reserved);
-                }
-                Ok(Self::Control { operation: body.operation.get(), length: body.length.get() })
-            }
+            kind::CONTROL => read_control(layout, payload).map(Self::Control),
+            kind::HANDSHAKE => read_control(layout, payload).map(Self::Handshake),
             unknown => Err(Malformed::Kind(unknown)),
         }
     }
 
-    fn write(&self) -> (u8, u16, [u8; 24]) {
+    fn write(&self) -> (u8, u16, [u8; BODY_BYTES]) {
         match *self {
             Self::Data(data) => {
                 let body = DataLayout {
                     message: data.message.into(),
+                    checksum: data.checksum.0.into(),
                     length: data.length.into(),
-                    offset: data.offset.into(),
+                    offset: (data.offset as u32).into(),
                     message_length: data.message_length.into(),
                 };
                 (kind::DATA, data.flags(), zerocopy::transmute!(body))
@@ -231,40 +264,60 @@ impl Body {
             Self::Nak(acknowledgment, missing) => {
                 (kind::NAK, 0, write_acknowledgment(acknowledgment, missing))
             }
-            Self::Probe => (kind::PROBE, 0, [0; 24]),
-            Self::Control { operation, length } => {
-                let body = ControlLayout {
-                    operation: operation.into(),
-                    length: length.into(),
-                    reserved: [U64::ZERO; 2],
-                };
-                (kind::CONTROL, 0, zerocopy::transmute!(body))
-            }
+            Self::Probe => (kind::PROBE, 0, [0; BODY_BYTES]),
+            Self::Control(header) => (kind::CONTROL, 0, write_control(header)),
+            Self::Handshake(header) => (kind::HANDSHAKE, 0, write_control(header)),
         }
     }
 }
 
 fn read_data(layout: &Layout, payload: &[u8]) -> Result<Data, Malformed> {
-    let body = DataLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
+    let body = DataLayout::ref_from_bytes(&layout.body).expect("every body has this length");
     let flags = layout.flags.get();
     let data = Data {
         message: body.message.get(),
-        offset: body.offset.get(),
+        offset: body.offset.get().into(),
         length: body.length.get(),
         message_length: body.message_length.get(),
+        checksum: PayloadChecksum(body.checksum.get()),
         ack_requested: flags & flag::ACK_REQUESTED != 0,
         retransmitted: flags & flag::RETRANSMITTED != 0,
         close: flags & flag::CLOSE != 0,
     };
     expect_length(data.length, payload)?;
     let Data { offset, length, message_length, .. } = data;
-    let lies_within = message_length <= MESSAGE_BYTES_MAX
-        && offset.checked_add(u64::from(length)).is_some_and(|end| end <= message_length)
-        && (length > 0 || message_length == 0);
-    if !lies_within {
-        return Err(Malformed::Piece { offset, length, message_length });
+    let is_valid = if data.close {
+        offset == 0 && length == 0
+    } else {
+        message_length <= MESSAGE_BYTES_MAX
+            && offset + u64::from(length) <= message_length
+            && (length > 0 || message_length == 0)
+    };
+    if is_valid { Ok(data) } else { Err(Malformed::Piece { offset, length, message_length }) }
+}
+
+fn read_control(layout: &Layout, payload: &[u8]) -> Result<ControlHeader, Malformed> {
+    let body = ControlLayout::ref_from_bytes(&layout.body).expect("every body has this length");
+    expect_length(body.length.get(), payload)?;
+    if body.reserved.get() != 0 {
+        return Err(Malformed::Reserved);
     }
-    if data.close && message_length > 0 { Err(Malformed::Flags(flags)) } else { Ok(data) }
+    Ok(ControlHeader {
+        operation: body.operation.get(),
+        nonce: Nonce(body.nonce.get()),
+        length: body.length.get(),
+        checksum: PayloadChecksum(body.checksum.get()),
+    })
+}
+
+fn write_control(header: ControlHeader) -> [u8; BODY_BYTES] {
+    zerocopy::transmute!(ControlLayout {
+        operation: header.operation.into(),
+        checksum: header.checksum.0.into(),
+        length: header.length.into(),
+        reserved: 0.into(),
+        nonce: header.nonce.0.into(),
+    })
 }
 
 fn read_acknowledgment(
@@ -272,23 +325,26 @@ fn read_acknowledgment(
     payload: &[u8],
 ) -> Result<(Acknowledgment, Option<Missing>), Malformed> {
     expect_length(0, payload)?;
-    let body = AcknowledgmentLayout::ref_from_bytes(&layout.body).expect("every body has 24 bytes");
-    let acknowledgment =
-        Acknowledgment { stable: Sequence(body.stable.get()), receive_window: body.receive_window.get() };
+    let body = AcknowledgmentLayout::ref_from_bytes(&layout.body).expect("every body has this length");
+    let acknowledgment = Acknowledgment {
+        stable: Sequence(body.stable.get()),
+        receive_window: body.receive_window.get(),
+        echo: Timestamp(body.echo.get()),
+    };
     let missing = Missing { first: Sequence(body.missing_first.get()), bits: body.missing.get() };
     let is_well_formed = missing.bits & 1 == 1 || (missing.bits == 0 && missing.first == Sequence(0));
-    if body.reserved.get() != 0 || !is_well_formed {
+    if !is_well_formed {
         return Err(Malformed::Reserved);
     }
     Ok((acknowledgment, (missing.bits != 0).then_some(missing)))
 }
 
-fn write_acknowledgment(acknowledgment: Acknowledgment, missing: Missing) -> [u8; 24] {
+fn write_acknowledgment(acknowledgment: Acknowledgment, missing: Missing) -> [u8; BODY_BYTES] {
     zerocopy::transmute!(AcknowledgmentLayout {
         stable: acknowledgment.stable.0.into(),
+        echo: acknowledgment.echo.0.into(),
         receive_window: acknowledgment.receive_window.into(),
         missing_first: missing.first.0.into(),
-        reserved: 0.into(),
         missing: missing.bits.into(),
     })
 }
@@ -302,23 +358,31 @@ fn expect_length(given: u32, payload: &[u8]) -> Result<(), Malformed> {
 }
 
 impl Header {
-    /// The bytes of the header of a packet whose payload has this checksum.
-    pub fn write(&self, payload: PayloadChecksum) -> [u8; HEADER_BYTES] {
+    /// The bytes of the header, with their code.
+    pub fn write(&self, key: &MacKey) -> [u8; HEADER_BYTES] {
+        let mut layout = self.layout();
+        layout.mac = mac(&layout, key).into();
+        zerocopy::transmute!(layout)
+    }
+
+    /// The bytes of the header of a packet to which another part of the host adds the code.
+    pub fn write_without_code(&self) -> [u8; HEADER_BYTES] {
+        zerocopy::transmute!(self.layout())
+    }
+
+    fn layout(&self) -> Layout {
         let (kind, flags, body) = self.body.write();
-        let mut layout = Layout {
+        Layout {
             version: VERSION,
             kind,
             flags: flags.into(),
-            checksum: 0.into(),
-            cookie: self.cookie.0.into(),
             group: self.group.0.into(),
+            timestamp: self.timestamp.0.into(),
             epoch: self.epoch.into(),
             sender: self.sender.0.into(),
             sequence: self.sequence.0.into(),
-            timestamp: self.timestamp.0.into(),
             body,
-        };
-        layout.checksum = payload.with_header(&layout).into();
-        zerocopy::transmute!(layout)
+            mac: 0.into(),
+        }
     }
 }

@@ -2,44 +2,45 @@
 //! kernel's packet path reads them without branches. docs/wire.md has the table.
 
 use core::mem::offset_of;
-use core::ops::Range;
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::HEADER_BYTES;
 
-/// A header: 40 bytes that all kinds have in common, and 24 bytes by kind.
+/// A header: 28 bytes that all kinds have in common, 28 bytes by kind, and the code of these 56 bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Layout {
     pub version: u8,
     pub kind: u8,
     pub flags: U16,
-    pub checksum: U32,
-    pub cookie: U64,
     pub group: U32,
+    pub timestamp: U64,
     pub epoch: U32,
     pub sender: U32,
     pub sequence: U32,
-    pub timestamp: U64,
-    pub body: [u8; 24],
+    pub body: [u8; BODY_BYTES],
+    pub mac: U64,
 }
 
-impl Layout {
-    pub const CHECKSUM: Range<usize> = offset_of!(Layout, checksum)..offset_of!(Layout, cookie);
-}
+/// The length of what depends on the kind of the packet, in bytes.
+pub const BODY_BYTES: usize = 28;
 
 const _: () = assert!(size_of::<Layout>() == HEADER_BYTES);
-const _: () = assert!(offset_of!(Layout, body) == 40);
+const _: () = assert!(offset_of!(Layout, mac) == AUTHENTIC_BYTES);
+
+/// The number of bytes, from the first on, that the code of a header covers.
+pub const AUTHENTIC_BYTES: usize = 56;
 
 /// The body of a data packet.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct DataLayout {
     pub message: U32,
+    pub checksum: U64,
     pub length: U32,
-    pub offset: U64,
+    pub offset: U32,
     pub message_length: U64,
 }
 
@@ -48,19 +49,21 @@ pub struct DataLayout {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct AcknowledgmentLayout {
     pub stable: U32,
+    pub echo: U64,
     pub receive_window: U32,
     pub missing_first: U32,
-    pub reserved: U32,
     pub missing: U64,
 }
 
-/// The body of a control packet; its payload is `control.rs`'s.
+/// The body of a control packet and of a handshake; their payloads are in `control.rs` and `handshake.rs`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct ControlLayout {
     pub operation: U32,
+    pub checksum: U64,
     pub length: U32,
-    pub reserved: [U64; 2],
+    pub reserved: U32,
+    pub nonce: U64,
 }
 
 /// The kinds of packets.
@@ -70,6 +73,7 @@ pub mod kind {
     pub const NAK: u8 = 3;
     pub const PROBE: u8 = 4;
     pub const CONTROL: u8 = 5;
+    pub const HANDSHAKE: u8 = 6;
 }
 
 /// The flags of data.
@@ -82,7 +86,9 @@ pub mod flag {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::AddressLayout;
     use crate::control::{NeighbourLayout, TableLayout};
+    use crate::handshake::WelcomeLayout;
     use alloc::format;
 
     /// Each field has its line in the table of docs/wire.md, whose offsets begin at `base`.
@@ -100,11 +106,13 @@ mod tests {
 
     #[test]
     fn the_page_has_every_field_in_its_place() {
-        assert_documented!(Layout, 0, version kind flags checksum cookie group epoch sender sequence timestamp body);
-        assert_documented!(DataLayout, 40, message length offset message_length);
-        assert_documented!(AcknowledgmentLayout, 40, stable receive_window missing_first reserved missing);
-        assert_documented!(ControlLayout, 40, operation length reserved);
-        assert_documented!(TableLayout, 0, member acked_epoch start slots payload_bytes_max offload reserved part parts);
-        assert_documented!(NeighbourLayout, 0, member role port address);
+        assert_documented!(Layout, 0, version kind flags group timestamp epoch sender sequence body mac);
+        assert_documented!(DataLayout, 28, message checksum length offset message_length);
+        assert_documented!(AcknowledgmentLayout, 28, stable echo receive_window missing_first missing);
+        assert_documented!(ControlLayout, 28, operation checksum length reserved nonce);
+        assert_documented!(TableLayout, 0, member start slots message bytes payload_bytes_max offload authentication part parts);
+        assert_documented!(NeighbourLayout, 0, member role address);
+        assert_documented!(AddressLayout, 0, port address);
+        assert_documented!(WelcomeLayout, 0, session address);
     }
 }

@@ -9,18 +9,21 @@ pub enum Malformed {
     #[error("{0} bytes are fewer than a header's 64")]
     Short(usize),
     /// Another version of the format, or another protocol.
-    #[error("version {0} is not known: this is version 1")]
+    #[error("version {0} is not known: this is version 2")]
     Version(u8),
     /// An unknown kind of packet.
     #[error("kind {0} is not known")]
     Kind(u8),
-    /// The packet is corrupt.
-    #[error("the checksum {given:#010x} is not that of the packet, {computed:#010x}")]
+    /// Its code is not one that a member of this session has computed: the packet is corrupt, forged, or of another session.
+    #[error("the packet is not authentic: it is corrupt, forged, or of another session")]
+    Mac,
+    /// The payload is corrupt, or was changed on the path.
+    #[error("the checksum {given:#x} is not that of the payload, {computed:#x}")]
     Checksum {
         /// The checksum in the header.
-        given: u32,
-        /// The checksum of header and payload.
-        computed: u32,
+        given: u64,
+        /// The checksum of the payload.
+        computed: u64,
     },
     /// Flags that this kind of packet does not have.
     #[error("flags {0:#06x} are not defined for this kind of packet")]
@@ -49,4 +52,7 @@ pub enum Malformed {
     /// An invalid control message.
     #[error("control message {0} is unknown or invalid")]
     Control(u32),
+    /// An invalid handshake.
+    #[error("handshake {0} is unknown or invalid")]
+    Handshake(u32),
 }

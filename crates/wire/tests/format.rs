@@ -1,29 +1,46 @@
-//! The guarantees of the wire format: packets round-trip, parsing never panics, the checksum covers every byte, and the test vectors of
-//! each type do not change.
+//! The guarantees of the wire format: packets round-trip, parsing never panics, a changed byte is detected, and the test vectors of each
+//! type do not change.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use treecast_wire::{
-    Acknowledgment, Body, Control, Cookie, Data, Eviction, GroupId, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
-    Malformed, MemberId, Missing, Neighbour, Offload, PAYLOAD_BYTES_MAX, Payload, Role, Sequence, Table,
-    Timestamp, View,
+    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Eviction, GroupId, HEADER_BYTES,
+    Handshake, Header, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing, Neighbour, Nonce,
+    Offload, PAYLOAD_BYTES_MAX, Role, RootLoss, Sequence, SessionId, Table, Timestamp, View,
 };
 
+const KEYS: Keys = Keys {
+    header: MacKey([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]),
+    payload: MacKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]),
+    authentication: Authentication::Header,
+};
+
+const PAYLOAD_KEYS: Keys = Keys { authentication: Authentication::Payload, ..KEYS };
+
 fn datagram(header: &Header, payload: &[u8]) -> Vec<u8> {
-    [&header.write(Payload::new(payload).checksum())[..], payload].concat()
+    [&header.write(&KEYS.header)[..], payload].concat()
+}
+
+fn check<'a>(datagram: &'a [u8], keys: &Keys) -> Result<treecast_wire::Packet<'a>, Malformed> {
+    View::new(datagram)?.check(keys)
 }
 
 fn piece(payload: &[u8], offset: u64, rest: u64, message: u32, bits: u8) -> Body {
     let length = payload.len() as u32;
-    let message_length = if length == 0 { 0 } else { offset + u64::from(length) + rest };
-    let close = bits & 4 != 0 && message_length == 0;
+    let close = bits & 4 != 0 && length == 0;
+    let message_length = match length {
+        0 if close => rest << 10,
+        0 => 0,
+        _ => offset + u64::from(length) + rest,
+    };
     let offset = if length == 0 { 0 } else { offset };
     Body::Data(Data {
         message,
         offset,
         length,
         message_length,
+        checksum: KEYS.data_checksum(payload),
         ack_requested: bits & 1 != 0,
         retransmitted: bits & 2 != 0,
         close,
@@ -31,9 +48,14 @@ fn piece(payload: &[u8], offset: u64, rest: u64, message: u32, bits: u8) -> Body
 }
 
 prop_compose! {
-    fn acknowledgments()(stable: u32, window: u32) -> Acknowledgment {
-        Acknowledgment { stable: Sequence(stable), receive_window: window }
+    fn acknowledgments()(stable: u32, window: u32, echo: u64) -> Acknowledgment {
+        Acknowledgment { stable: Sequence(stable), receive_window: window, echo: Timestamp(echo) }
     }
+}
+
+fn control_header(operation: u32, nonce: u64, payload: &[u8]) -> ControlHeader {
+    let checksum = KEYS.control_checksum(payload);
+    ControlHeader { operation, nonce: Nonce(nonce), length: payload.len() as u32, checksum }
 }
 
 /// Any valid packet.
@@ -48,10 +70,12 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
         .prop_map(|(payload, offset, rest, message, bits)| {
             (piece(&payload, offset, rest, message, bits), payload)
         });
-    let control =
-        (any::<u32>(), prop::collection::vec(any::<u8>(), 0..100)).prop_map(|(operation, payload)| {
-            (Body::Control { operation, length: payload.len() as u32 }, payload)
-        });
+    let control = (any::<(u32, u64, bool)>(), prop::collection::vec(any::<u8>(), 0..100)).prop_map(
+        |((operation, nonce, is_handshake), payload)| {
+            let header = control_header(operation, nonce, &payload);
+            (if is_handshake { Body::Handshake(header) } else { Body::Control(header) }, payload)
+        },
+    );
     let body = prop_oneof![
         data,
         control,
@@ -61,11 +85,10 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
         }),
         Just((Body::Probe, Vec::new())),
     ];
-    (body, any::<(u32, u64, u32, u32, u32, u64)>()).prop_map(
-        |((body, payload), (group, cookie, epoch, sender, sequence, timestamp))| {
+    (body, any::<(u32, u32, u32, u32, u64)>()).prop_map(
+        |((body, payload), (group, epoch, sender, sequence, timestamp))| {
             let header = Header {
                 group: GroupId(group),
-                cookie: Cookie(cookie),
                 epoch,
                 sender: MemberId(sender),
                 sequence: Sequence(sequence),
@@ -94,14 +117,16 @@ fn tables() -> impl Strategy<Value = Table> {
             address,
         });
     let neighbours = prop::collection::vec(neighbour, 0..=Table::PART_NEIGHBOURS_MAX);
-    (neighbours, any::<(u32, u32)>(), 0..=16_u32, 512..=60_000_u16, 0..3_usize, 1..=Table::PARTS_MAX)
-        .prop_map(|(neighbours, (member, start), slots, payload_bytes_max, offload, parts)| Table {
+    (neighbours, any::<(u32, u32, u64)>(), 0..=16_u32, 512..=60_000_u16, 0..6_usize, 1..=Table::PARTS_MAX)
+        .prop_map(|(neighbours, (member, start, bytes), slots, payload_bytes_max, choice, parts)| Table {
             member: MemberId(member),
-            acked_epoch: member / 2,
             start: Sequence(start),
             slots: 1 << slots,
+            message: member / 2,
+            bytes,
             payload_bytes_max,
-            offload: Offload::NAMES[offload].1,
+            offload: Offload::NAMES[choice % 3].1,
+            authentication: Authentication::NAMES[choice % 2].1,
             part: parts / 2,
             parts,
             neighbours,
@@ -114,10 +139,11 @@ fn controls() -> impl Strategy<Value = Control> {
         Just(Control::TableAck),
         any::<u32>().prop_map(|member| Control::Suspect(MemberId(member))),
         any::<u32>().prop_map(|member| Control::StateLost(MemberId(member))),
-        Just(Control::Join),
+        addresses().prop_map(Control::Join),
         Just(Control::Leave),
         prop::sample::select(vec![Eviction::Silent, Eviction::Left, Eviction::Refused, Eviction::Aborted])
             .prop_map(Control::Evicted),
+        prop::sample::select(vec![RootLoss::Silent, RootLoss::Restarted]).prop_map(Control::RootLost),
     ]
 }
 
@@ -125,11 +151,10 @@ proptest! {
     #[test]
     fn packets_round_trip((header, payload) in packets()) {
         let bytes = datagram(&header, &payload);
-        let view = View::new(&bytes).unwrap();
-        prop_assert_eq!((view.group(), view.cookie()), (header.group, header.cookie));
-        let packet = view.check().unwrap();
+        prop_assert_eq!(View::new(&bytes).unwrap().group(), header.group);
+        let packet = check(&bytes, &KEYS).unwrap();
         prop_assert_eq!(packet.header, header);
-        prop_assert_eq!(packet.payload.bytes(), &payload[..]);
+        prop_assert_eq!(packet.payload, &payload[..]);
     }
 
     #[test]
@@ -137,7 +162,7 @@ proptest! {
         let mut bytes = datagram(&header, &payload);
         let index = index.index(bytes.len());
         bytes[index] ^= change;
-        prop_assert!(View::new(&bytes).and_then(View::check).is_err());
+        prop_assert!(check(&bytes, &KEYS).is_err());
     }
 
     #[test]
@@ -145,24 +170,48 @@ proptest! {
         let mut bytes = datagram(&header, &payload);
         prop_assume!(length != bytes.len());
         bytes.resize(length, 0);
-        prop_assert!(View::new(&bytes).and_then(View::check).is_err());
+        prop_assert!(check(&bytes, &KEYS).is_err());
     }
 
     #[test]
-    fn parsed_packets_are_written_as_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 64..200), kind in 0..7_u8) {
+    fn a_packet_of_other_keys_is_detected((header, payload) in packets(), keys: [u64; 2]) {
+        let bytes = datagram(&header, &payload);
+        prop_assert_eq!(check(&bytes, &Keys { header: MacKey(keys), ..KEYS }).unwrap_err(), Malformed::Mac);
+    }
+
+    #[test]
+    fn a_change_that_keeps_the_crc_is_detected_where_codes_cover_payloads(
+        payload in prop::collection::vec(any::<u8>(), 5..100), index: prop::sample::Index,
+    ) {
+        // The polynomial of the CRC, its bits in the order of transmission: a multiple of it changes no checksum.
+        let pattern = [0xf1, 0x76, 0xec, 0x05, 0x01];
+        let mut forged = payload.clone();
+        let from = index.index(payload.len() - 4);
+        forged[from..].iter_mut().zip(pattern).for_each(|(byte, bits)| *byte ^= bits);
+        prop_assert_eq!(KEYS.data_checksum(&forged), KEYS.data_checksum(&payload));
+        prop_assert_ne!(PAYLOAD_KEYS.data_checksum(&forged), PAYLOAD_KEYS.data_checksum(&payload));
+        prop_assert_ne!(KEYS.control_checksum(&forged), KEYS.control_checksum(&payload));
+    }
+
+    #[test]
+    fn parsed_packets_are_written_as_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 64..200), kind in 0..8_u8) {
         let mut bytes = bytes;
-        (bytes[0], bytes[1], bytes[2]) = (1, kind, 0);
-        for (from, to) in [(3, 4), (40, 64)] {
+        (bytes[0], bytes[1], bytes[2]) = (2, kind, 0);
+        for (from, to) in [(3, 4), (28, 56)] {
             bytes[from..to].iter_mut().for_each(|byte| *byte &= 1);
         }
-        // The checksum would hide all other checks, so it is corrected here.
-        let correct = match View::new(&bytes).and_then(View::check) {
-            Err(Malformed::Checksum { computed, .. }) => computed,
-            other => panic!("a random checksum was right: {other:?}"),
+        // The code and the checksum would hide all other checks, so they are corrected here.
+        let correct = |bytes: &mut Vec<u8>| {
+            let code = KEYS.header.mac(&bytes[..56]);
+            bytes[56..64].copy_from_slice(&code.to_be_bytes());
         };
-        bytes[4..8].copy_from_slice(&correct.to_be_bytes());
-        if let Ok(packet) = View::new(&bytes).and_then(View::check) {
-            prop_assert_eq!(datagram(&packet.header, packet.payload.bytes()), bytes);
+        correct(&mut bytes);
+        if let Err(Malformed::Checksum { computed, .. }) = check(&bytes, &KEYS) {
+            bytes[32..40].copy_from_slice(&computed.to_be_bytes());
+            correct(&mut bytes);
+        }
+        if let Ok(packet) = check(&bytes, &KEYS) {
+            prop_assert_eq!(datagram(&packet.header, packet.payload), bytes);
         }
     }
 
@@ -174,17 +223,21 @@ proptest! {
     }
 
     #[test]
-    fn no_control_message_panics(operation in 0..9_u32, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn no_control_message_panics(operation in 0..10_u32, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         if let Ok(control) = Control::read(operation, &bytes) {
-            prop_assert_eq!((control.operation(), control.write()), (operation, bytes));
+            prop_assert_eq!((control.operation(), control.write()), (operation, bytes.clone()));
+        }
+        if let Ok(handshake) = Handshake::read(operation, &bytes) {
+            prop_assert_eq!((handshake.operation(), handshake.write()), (operation, bytes));
         }
     }
 }
 
+const NONCE: u64 = 0x7172_7374_7576_7778;
+
 fn header(body: Body) -> Header {
     Header {
         group: GroupId(0x0102_0304),
-        cookie: Cookie(0x1112_1314_1516_1718),
         epoch: 0x2122_2324,
         sender: MemberId(0x3132_3334),
         sequence: Sequence(0x4142_4344),
@@ -208,24 +261,28 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 /// The test vectors of docs/wire.md.
 #[test]
 fn packets_of_each_type_match_the_test_vectors() {
-    let acknowledgment = Acknowledgment { stable: Sequence(0x4142_4340), receive_window: 60 };
+    let acknowledgment =
+        Acknowledgment { stable: Sequence(0x4142_4340), receive_window: 60, echo: Timestamp(0x6162_6364) };
     let missing = Missing { first: Sequence(0x4142_4344), bits: 0b1001 };
     let data = Data {
         message: 7,
         offset: 1_408,
         length: 5,
         message_length: 1_413,
+        checksum: KEYS.data_checksum(b"hello"),
         ack_requested: true,
         retransmitted: false,
         close: false,
     };
     let table = Table {
         member: MemberId(3),
-        acked_epoch: 0,
         start: Sequence(9),
         slots: 256,
+        message: 6,
+        bytes: 12_000,
         payload_bytes_max: 1_408,
         offload: Offload::Nic,
+        authentication: Authentication::Header,
         part: 0,
         parts: 1,
         neighbours: vec![
@@ -239,11 +296,13 @@ fn packets_of_each_type_match_the_test_vectors() {
     };
     let control = |control: Control| {
         let payload = control.write();
-        datagram(
-            &header(Body::Control { operation: control.operation(), length: payload.len() as u32 }),
-            &payload,
-        )
+        datagram(&header(Body::Control(control_header(control.operation(), NONCE, &payload))), &payload)
     };
+    let handshake = |handshake: Handshake, nonce| {
+        let payload = handshake.write();
+        datagram(&header(Body::Handshake(control_header(handshake.operation(), nonce, &payload))), &payload)
+    };
+    let session = SessionId(std::array::from_fn(|index| 0x80 + index as u8));
     let text = [
         dump("data", &datagram(&header(Body::Data(data)), b"hello")),
         dump("acknowledgment", &datagram(&header(Body::Acknowledgment(acknowledgment)), b"")),
@@ -253,6 +312,13 @@ fn packets_of_each_type_match_the_test_vectors() {
         dump("control: table acknowledgment", &control(Control::TableAck)),
         dump("control: suspect", &control(Control::Suspect(MemberId(4)))),
         dump("control: evicted", &control(Control::Evicted(Eviction::Refused))),
+        dump("control: join", &control(Control::Join("192.0.2.3:7002".parse().unwrap()))),
+        dump("handshake: invite", &handshake(Handshake::Invite(session), 0)),
+        dump("handshake: hello", &handshake(Handshake::Hello, NONCE)),
+        dump(
+            "handshake: welcome",
+            &handshake(Handshake::Welcome { session, address: "192.0.2.3:7002".parse().unwrap() }, NONCE),
+        ),
     ];
     let text = text.join("\n");
     insta::assert_snapshot!(text);
@@ -266,37 +332,45 @@ fn errors_name_the_defect() {
     let error = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = good.clone();
         change(&mut bytes);
-        View::new(&bytes).and_then(View::check).unwrap_err()
+        check(&bytes, &KEYS).unwrap_err()
     };
     assert_eq!(error(&|bytes| bytes.truncate(63)), Malformed::Short(63));
     assert_eq!(error(&|bytes| bytes.clear()), Malformed::Short(0));
-    assert_eq!(error(&|bytes| bytes[0] = 2), Malformed::Version(2));
-    assert!(matches!(error(&|bytes| bytes[63] = 1), Malformed::Checksum { .. }));
-    assert_eq!(error(&|bytes| bytes[0] = 0).to_string(), "version 0 is not known: this is version 1");
+    assert_eq!(error(&|bytes| bytes[0] = 1), Malformed::Version(1));
+    assert_eq!(error(&|bytes| bytes[63] ^= 1), Malformed::Mac);
+    assert_eq!(error(&|bytes| bytes[0] = 0).to_string(), "version 0 is not known: this is version 2");
 }
 
 #[test]
 fn pieces_lie_within_their_message() {
-    let check = |offset, length: u32, message_length, close| {
+    let result = |offset, length: u32, message_length, close| {
         let payload = vec![1; length as usize];
         let data = Data {
             message: 0,
             offset,
             length,
             message_length,
+            checksum: KEYS.data_checksum(&payload),
             ack_requested: false,
             retransmitted: false,
             close,
         };
-        View::new(&datagram(&header(Body::Data(data)), &payload)).and_then(View::check).map(|_| ())
+        check(&datagram(&header(Body::Data(data)), &payload), &KEYS).map(|_| ())
     };
-    assert_eq!(check(0, 0, 0, false), Ok(()));
-    assert_eq!(check(0, 0, 0, true), Ok(()));
-    assert_eq!(check(MESSAGE_BYTES_MAX - 9, 9, MESSAGE_BYTES_MAX, false), Ok(()));
-    assert!(matches!(check(0, 9, MESSAGE_BYTES_MAX + 1, false), Err(Malformed::Piece { .. })));
-    assert!(matches!(check(1, 9, 9, false), Err(Malformed::Piece { .. })));
-    assert!(matches!(check(u64::MAX, 9, 9, false), Err(Malformed::Piece { .. })));
-    assert!(matches!(check(0, 0, 9, false), Err(Malformed::Piece { .. })));
-    assert!(matches!(check(0, 9, 9, true), Err(Malformed::Flags(4))));
+    assert_eq!(result(0, 0, 0, false), Ok(()));
+    assert_eq!(result(0, 0, 0, true), Ok(()));
+    // The bytes of all messages.
+    assert_eq!(result(0, 0, u64::MAX, true), Ok(()));
+    assert_eq!(result(MESSAGE_BYTES_MAX - 9, 9, MESSAGE_BYTES_MAX, false), Ok(()));
+    for (offset, length, message_length, close) in [
+        (0, 9, MESSAGE_BYTES_MAX + 1, false),
+        (1, 9, 9, false),
+        (u64::from(u32::MAX), 9, 9, false),
+        (0, 0, 9, false),
+        (0, 9, 9, true),
+        (1, 0, 9, true),
+    ] {
+        assert!(matches!(result(offset, length, message_length, close), Err(Malformed::Piece { .. })));
+    }
     assert_eq!(PAYLOAD_BYTES_MAX + HEADER_BYTES, 65_507);
 }

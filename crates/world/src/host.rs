@@ -6,8 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Cookie, CreateGroup, Ending, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, Settings, Store, Trace, Transmit, TransmitPayload,
+    Authentication, CreateGroup, Ending, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload,
+    Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, Trace, Transmit,
+    TransmitPayload,
 };
 
 use crate::oracle::{Oracle, Participant, ReaderId};
@@ -54,8 +55,14 @@ struct Application {
     is_root: bool,
     has_left: bool,
     ended: Option<Ending>,
-    /// Whether it asked to join after the group had been created.
+    /// Whether it is no initial member, or was one before a restart.
     joined_late: bool,
+    /// How often this host has joined in this life, from 0.
+    join: u32,
+    /// Its session, once it has its place.
+    session: Option<u32>,
+    /// The packet that it begins with.
+    start: Sequence,
     /// At the root, the next piece to queue.
     message: u32,
     offset: u64,
@@ -75,21 +82,38 @@ fn address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1)), 7_000)
 }
 
-/// The id and the cookie of a group.
-fn name(scenario: &Scenario, group: u32) -> (GroupId, Cookie) {
-    (GroupId(group), Cookie(scenario.seed ^ u64::from(group) << 32))
+/// The key of a group.
+pub fn group_key(scenario: &Scenario, group: u32) -> GroupKey {
+    GroupKey::new(&scenario.seed.to_string(), GroupId(group))
 }
+
+/// The session of a root that has been restarted this number of times.
+pub fn session(life: u32) -> SessionId {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&life.to_be_bytes());
+    SessionId(bytes)
+}
+
+/// The number of restarts of the root of a session.
+fn life_of(SessionId(bytes): SessionId) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// How often a host joins the sessions of a group, at most.
+const JOINS_MAX: u32 = 3;
 
 fn settings() -> Settings {
     Settings { join_timeout: Nanoseconds::from_ms(5_000), ..Settings::default() }
 }
 
 impl Host {
-    pub fn new(number: usize, scenario: &Scenario) -> Self {
-        let mut random = Pcg64::seed_from_u64(scenario.seed ^ (number as u64 + 1) << 40);
+    pub fn new(number: usize, life: u32, scenario: &Scenario) -> Self {
+        // No life draws the nonces of another one.
+        let seed = scenario.seed ^ (number as u64 + 1) << 40 ^ u64::from(life) << 48;
+        let mut random = Pcg64::seed_from_u64(seed);
         Self {
             number,
-            life: 0,
+            life,
             wake_at: None,
             unreported_events: Vec::new(),
             is_up: true,
@@ -109,17 +133,16 @@ impl Host {
     }
 
     fn reader(&self, group: u32) -> ReaderId {
-        ReaderId { group, host: self.number, life: self.life }
+        let join = self.groups.get(&group).map_or(0, |application| application.join);
+        ReaderId { group, host: self.number, life: self.life, join }
     }
 
     /// Its part in a group that it is a member of, or has asked to join.
-    pub fn participant(&self, group: u32, root_survived: bool) -> Option<Participant> {
-        let &Application { joined_late, has_left, .. } = self.groups.get(&group)?;
+    /// `root_life` is the session of a root that is up.
+    pub fn participant(&self, group: u32, root_life: Option<u32>) -> Option<Participant> {
+        let &Application { joined_late, has_left, session, .. } = self.groups.get(&group)?;
+        let root_survived = root_life.is_some_and(|life| life == session.unwrap_or(0));
         Some(Participant { reader: self.reader(group), joined_late, has_left, root_survived })
-    }
-
-    fn joined_late(&self, group: u32) -> bool {
-        self.groups.get(&group).is_some_and(|application| application.joined_late)
     }
 
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
@@ -160,7 +183,7 @@ impl Host {
         let number = self.number;
         let life = self.life + 1;
         let traces = self.traces.take();
-        *self = Self { life, ..Self::new(number, scenario) };
+        *self = Self::new(number, life, scenario);
         if let Some(traces) = traces {
             self.record(traces);
         }
@@ -201,10 +224,29 @@ impl Host {
             return Ok(false);
         }
         self.groups.insert(group, Application::new(setting, false, true));
-        let root = address(scenario.root_host(group));
-        let (id, cookie) = name(scenario, group);
-        let now = self.time(now);
-        self.ask(now, Input::JoinGroup { group: id, cookie, root, sends_join: true }, &[])?;
+        self.ask_to_join(now, group, scenario)?;
+        Ok(true)
+    }
+
+    fn ask_to_join(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<(), String> {
+        let (key, root) = (group_key(scenario, group), address(scenario.root_host(group)));
+        let (now, seed) = (self.time(now), self.random.random());
+        self.ask(now, Input::JoinGroup { group: GroupId(group), key, root, seed }, &[])
+    }
+
+    /// Joins again after the session has ended without its root; returns whether it does.
+    fn join_again(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
+        let setting = &scenario.groups[group as usize];
+        let Some(before) = self.groups.get(&group) else { return Ok(false) };
+        let is_without_root = matches!(before.ended, Some(Ending::RootSilent(_) | Ending::RootRestarted));
+        let join = before.join + 1;
+        if !is_without_root || !setting.is_repeated || before.is_root || before.has_left || join == JOINS_MAX
+        {
+            return Ok(false);
+        }
+        let application = Application::new(setting, false, before.joined_late);
+        self.groups.insert(group, Application { join, ..application });
+        self.ask_to_join(now, group, scenario)?;
         Ok(true)
     }
 
@@ -214,15 +256,18 @@ impl Host {
         let root_host = scenario.root_host(group);
         let is_member = setting.hosts.contains(&self.number);
         let is_root = self.number == root_host;
-        // A restarted member asks to join again; a restarted root has lost its group.
-        if !is_member || (is_root && self.life > 0) {
+        // A restarted root may create its group again, which is another session.
+        if !is_member || (is_root && self.life > 0 && !setting.is_repeated) {
             return Ok(false);
         }
-        let (id, cookie) = name(scenario, group);
-        let input = if is_root {
-            Input::CreateGroup(Box::new(CreateGroup {
-                group: id,
-                cookie,
+        let application = Application::new(setting, is_root, self.life > 0);
+        self.groups.insert(group, Application { session: is_root.then_some(self.life), ..application });
+        if is_root {
+            let input = Input::CreateGroup(Box::new(CreateGroup {
+                group: GroupId(group),
+                key: group_key(scenario, group),
+                session: session(self.life),
+                authentication: Authentication::Header,
                 root: setting.root,
                 members: setting.hosts.iter().map(|&host| address(host)).collect(),
                 children: setting.children.clone(),
@@ -232,13 +277,12 @@ impl Host {
                 start: setting.start,
                 admits: setting.admits,
                 bytes_per_s_max: setting.bytes_per_s_max,
-            }))
+            }));
+            let now = self.time(now);
+            self.ask(now, input, &[])?;
         } else {
-            Input::JoinGroup { group: id, cookie, root: address(root_host), sends_join: self.life > 0 }
-        };
-        self.groups.insert(group, Application::new(setting, is_root, self.life > 0));
-        let now = self.time(now);
-        self.ask(now, input, &[])?;
+            self.ask_to_join(now, group, scenario)?;
+        }
         Ok(true)
     }
 
@@ -329,16 +373,23 @@ impl Host {
             Event::Placed { group, member, start, .. } => {
                 if let Some(application) = self.groups.get_mut(&group.0) {
                     application.forwarded = start;
+                    application.queued = start;
+                    application.session = self.protocol.session(group).map(life_of);
+                    application.start = start;
                 }
                 oracle.place(self.reader(group.0), member);
             }
             Event::Ready { .. } | Event::Joined { .. } => {}
-            Event::MemberLost { group, member, loss } => oracle.lose(scenario, group.0, member, loss)?,
+            Event::MemberLost { group, member, loss } => {
+                oracle.lose(scenario, self.life, group.0, member, loss)?;
+            }
             Event::Ended { group, ending } => {
+                let reader = self.reader(group.0);
                 if let Some(application) = self.groups.get_mut(&group.0) {
                     application.ended = Some(ending);
+                    let begins_late = application.start != scenario.groups[group.0 as usize].start;
+                    oracle.end(scenario, reader, application.session, begins_late, ending)?;
                 }
-                oracle.end(scenario, self.reader(group.0), self.joined_late(group.0), ending)?;
             }
         }
         Ok(())
@@ -374,11 +425,12 @@ impl Host {
         let setting = &scenario.groups[group as usize];
         let Some(application) = self.groups.get(&group) else { return Ok(None) };
         if application.ended.is_some() {
-            return Ok(None);
+            let pause = Nanoseconds::from_ms(1);
+            return Ok(self.join_again(now, group, scenario)?.then_some(pause));
         }
         let (is_root, queued) = (application.is_root, application.queued);
         if is_root {
-            self.write(now, group, setting, oracle)?;
+            self.write(now, group, scenario, oracle)?;
         } else if now >= self.reads_from {
             self.read(now, group, scenario, oracle)?;
         }
@@ -397,24 +449,26 @@ impl Host {
         &mut self,
         now: Nanoseconds,
         group: u32,
-        setting: &GroupScenario,
+        scenario: &Scenario,
         oracle: &Oracle,
     ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
+        let setting = &scenario.groups[group as usize];
+        let (session, messages) = (self.life, scenario.messages(group, self.life));
         while self.protocol.room(id) > 0 {
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             if now < application.rest_until {
                 break;
             }
-            let Some(&message_length) = setting.messages.get(application.message as usize) else {
+            let Some(&message_length) = messages.get(application.message as usize) else {
                 return self.ask(time, Input::Close { group: id }, &[]);
             };
             let (message, offset) = (application.message, application.offset);
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
             let bytes: Vec<u8> =
-                (offset..offset + length).map(|place| oracle.byte(group, message, place)).collect();
-            let checksum = PayloadChecksum::of(&bytes);
+                (offset..offset + length).map(|place| oracle.byte(group, session, message, place)).collect();
+            let checksum = PayloadChecksum::crc(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);
             application.memory[slot as usize].clone_from(&bytes);
@@ -449,9 +503,10 @@ impl Host {
             let piece = *self.protocol.piece(id, packet).ok_or("a packet to be read is not there")?;
             let application = self.groups.get(&group).ok_or("no such group")?;
             let slot = packet.0 & (application.slots - 1);
-            let joined_late = application.joined_late;
             let bytes = &application.memory[slot as usize];
-            oracle.read(scenario, self.reader(group), joined_late, &piece, bytes)?;
+            let begins_late = application.start != scenario.groups[group as usize].start;
+            let session = application.session.ok_or("a member reads that has no place")?;
+            oracle.read(scenario, self.reader(group), session, begins_late, &piece, bytes)?;
             self.ask(time, Input::Consumed { group: id, upto: packet + 1 }, &[])?;
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued = packet + 1;
@@ -497,6 +552,9 @@ impl Application {
             has_left: false,
             ended: None,
             joined_late,
+            join: 0,
+            session: None,
+            start: setting.start,
             message: 0,
             offset: 0,
             queued: setting.start,

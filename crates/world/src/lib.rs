@@ -12,6 +12,7 @@
 //! # Ok::<(), treecast_world::Violation>(())
 //! ```
 
+mod attacker;
 mod host;
 mod network;
 mod oracle;
@@ -23,8 +24,9 @@ use std::ops::AddAssign;
 
 use thiserror::Error;
 use treecast_proto::{GroupId, Nanoseconds, Trace};
-use treecast_wire::{Body, Control, Header, View};
+use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, View};
 
+use attacker::Packet;
 use host::{Action, Host};
 use network::Network;
 use oracle::Oracle;
@@ -137,7 +139,7 @@ impl World {
     }
 
     fn new(scenario: Scenario) -> Self {
-        let hosts = (0..scenario.hosts).map(|host| Host::new(host, &scenario)).collect();
+        let hosts = (0..scenario.hosts).map(|host| Host::new(host, 0, &scenario)).collect();
         let mut world = Self {
             network: Network::new(&scenario),
             oracle: Oracle::new(&scenario),
@@ -221,9 +223,9 @@ impl World {
     fn check_end(&self) -> Result<(), String> {
         let participants = (0..self.scenario.groups.len() as u32).flat_map(|group| {
             let root = &self.hosts[self.scenario.root_host(group)];
-            let root_survived = root.is_up() && root.life == 0;
+            let root_life = root.is_up().then_some(root.life);
             let hosts = self.hosts.iter().filter(|host| host.is_up());
-            hosts.filter_map(move |host| host.participant(group, root_survived))
+            hosts.filter_map(move |host| host.participant(group, root_life))
         });
         self.oracle.at_end(&self.scenario, participants)
     }
@@ -304,9 +306,16 @@ impl World {
         let now = self.now;
         loop {
             match self.hosts[host].poll(now, &self.scenario, &mut self.oracle)? {
+                Action::Send { to, bytes } if to >= self.hosts.len() => {
+                    // A hello that was sent again from another address is answered like any other.
+                    let is_handshake = View::new(&bytes).is_ok_and(|view| view.is_handshake());
+                    if !self.scenario.attacks.has_token && !is_handshake {
+                        return Err(format!("host {host} has answered a stranger without the token"));
+                    }
+                }
                 Action::Send { to, bytes } => {
-                    for (at, to, bytes) in self.network.send(now, host, to, &bytes) {
-                        self.schedule(at, EventKind::Arrive { to, from: host, bytes });
+                    for (at, Packet { from, to, bytes }) in self.network.send(now, host, to, &bytes) {
+                        self.schedule(at, EventKind::Arrive { to, from, bytes });
                     }
                 }
                 Action::Wait(deadline) => {
@@ -360,17 +369,22 @@ impl World {
 fn watch_step(now: Nanoseconds, kind: &EventKind, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
     match kind {
         EventKind::Arrive { to, from, bytes } => {
-            let meaning = View::new(bytes).and_then(View::check).map_or_else(
+            let meaning = View::new(bytes).and_then(View::read).map_or_else(
                 |malformed| malformed.to_string(),
                 |packet| {
                     let Header { group, epoch, sender, sequence, body, .. } = packet.header;
                     let control = match body {
-                        Body::Control { operation, .. } => {
-                            Control::read(operation, packet.payload.bytes()).ok()
+                        Body::Control(ControlHeader { operation, .. }) => {
+                            Control::read(operation, packet.payload)
+                                .ok()
+                                .map(|control| format!("{control:?}"))
+                        }
+                        Body::Handshake(ControlHeader { operation, .. }) => {
+                            Handshake::read(operation, packet.payload).ok().map(|step| format!("{step:?}"))
                         }
                         _ => None,
                     };
-                    let body = control.map_or_else(|| format!("{body:?}"), |control| format!("{control:?}"));
+                    let body = control.unwrap_or_else(|| format!("{body:?}"));
                     format!("group {group} epoch {epoch} member {sender} packet {sequence} {body}")
                 },
             );

@@ -4,6 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::Nanoseconds;
 
+use crate::attacker::{Attacker, Packet};
 use crate::scenario::{Scenario, Weather};
 
 /// The unreliable network.
@@ -15,6 +16,7 @@ pub struct Network {
     partitions: Vec<(u64, Nanoseconds)>,
     /// Broken paths from one host to another, and until when.
     broken_paths: Vec<(usize, usize, Nanoseconds)>,
+    attacker: Attacker,
     pub datagrams: u64,
 }
 
@@ -27,6 +29,7 @@ impl Network {
             random,
             partitions: Vec::new(),
             broken_paths: Vec::new(),
+            attacker: Attacker::new(scenario),
             datagrams: 0,
         }
     }
@@ -41,14 +44,14 @@ impl Network {
         self.broken_paths.push((from, to, now + span));
     }
 
-    /// Sends a datagram; returns its copies with the times of their arrival.
+    /// Sends a datagram; returns its copies, and what attackers make of it, with the times of their arrival.
     pub fn send(
         &mut self,
         now: Nanoseconds,
         from: usize,
         to: usize,
         bytes: &[u8],
-    ) -> impl Iterator<Item = (Nanoseconds, usize, Vec<u8>)> + use<> {
+    ) -> impl Iterator<Item = (Nanoseconds, Packet)> + use<> {
         self.datagrams += 1;
         self.partitions.retain(|(_, until)| now < *until);
         self.broken_paths.retain(|(.., until)| now < *until);
@@ -57,7 +60,8 @@ impl Network {
         let copies =
             if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.duplicated)) };
         let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
-        arrivals.into_iter().map(move |(at, bytes)| (at, to, bytes))
+        let attack = self.attacker.see(from, to, bytes).map(|(delay, packet)| (now + delay, packet));
+        arrivals.into_iter().map(move |(at, bytes)| (at, Packet { from, to, bytes })).chain(attack)
     }
 
     fn copy(&mut self, now: Nanoseconds, bytes: &[u8]) -> Option<(Nanoseconds, Vec<u8>)> {

@@ -1,7 +1,7 @@
 //! The reference model: reliable multicast as its users observe it, independent of the protocol.
 //!
-//! - The root's messages are a sequence. A member reads them in order, byte for byte: from the beginning, or, if it joined late,
-//!   from some message on.
+//! - The root's messages of a session are a sequence. A member reads those of one session in order, byte for byte: from the beginning,
+//!   or, if it joined late, from some message on.
 //! - A member is lost only if it has left, or if a fault at it or at the root lasts longer than the peer timeout.
 //! - A group that the root closes ends as closed at every member that is not lost, after the member has read all messages.
 //!
@@ -34,6 +34,8 @@ pub struct ReaderId {
     pub host: usize,
     /// How many times the host had been restarted before.
     pub life: u32,
+    /// How many times it had joined a session of the group since then.
+    pub join: u32,
 }
 
 /// What a host can say of a group at the end of a world.
@@ -43,7 +45,7 @@ pub struct Participant {
     /// Whether it asked to join after the group had been created.
     pub joined_late: bool,
     pub has_left: bool,
-    /// Whether the group's root has run without a crash until now.
+    /// Whether the root of its session has run without a crash until now.
     pub root_survived: bool,
 }
 
@@ -76,8 +78,8 @@ impl Oracle {
     }
 
     /// The content of a byte of a message.
-    pub fn byte(&self, group: u32, message: u32, offset: u64) -> u8 {
-        byte(self.seed, group, message, offset)
+    pub fn byte(&self, group: u32, session: u32, message: u32, offset: u64) -> u8 {
+        byte(self.seed, group, session, message, offset)
     }
 
     /// A node has become a member.
@@ -91,14 +93,18 @@ impl Oracle {
         &mut self,
         scenario: &Scenario,
         id: ReaderId,
-        joined_late: bool,
+        session: u32,
+        begins_late: bool,
         piece: &Piece,
         bytes: &[u8],
     ) -> Result<(), String> {
+        if scenario.attacks.has_token {
+            return Ok(());
+        }
         let ReaderId { group, host, .. } = id;
         let name = format!("host {host} in group {group}");
         // A member that joined late may start at any message.
-        let first = if joined_late { piece.message } else { 0 };
+        let first = if begins_late { piece.message } else { 0 };
         let reader = self.readers.entry(id).or_insert(Reader { message: first, ..Reader::default() });
         if (piece.message, piece.offset) != (reader.message, reader.offset) {
             return Err(format!(
@@ -106,15 +112,15 @@ impl Oracle {
                 piece.message, piece.offset, reader.message, reader.offset
             ));
         }
-        let length = scenario.groups[group as usize].messages.get(piece.message as usize);
-        if length != Some(&piece.message_length) {
+        let length = scenario.messages(group, session).get(piece.message as usize).copied();
+        if length != Some(piece.message_length) {
             return Err(format!(
                 "{name} reads message {} as of {} bytes",
                 piece.message, piece.message_length
             ));
         }
         let is_same = |(place, &found): (usize, &u8)| {
-            found == byte(self.seed, group, piece.message, piece.offset + place as u64)
+            found == byte(self.seed, group, session, piece.message, piece.offset + place as u64)
         };
         if bytes.len() as u64 != u64::from(piece.length) || !bytes.iter().enumerate().all(is_same) {
             return Err(format!("{name} reads other bytes of message {} at {}", piece.message, piece.offset));
@@ -131,6 +137,7 @@ impl Oracle {
     pub fn lose(
         &mut self,
         scenario: &Scenario,
+        session: u32,
         group: u32,
         member: MemberId,
         loss: MemberLoss,
@@ -147,7 +154,8 @@ impl Oracle {
         } else {
             scenario.may_lose(host) || scenario.may_mislead(scenario.root_host(group))
         };
-        if has_reason {
+        // Members of an earlier session may not have joined again.
+        if has_reason || session > 0 || scenario.attacks.has_token {
             Ok(())
         } else {
             Err(format!("group {group} has lost member {member} at host {host} for no reason: {loss}"))
@@ -159,18 +167,20 @@ impl Oracle {
         &mut self,
         scenario: &Scenario,
         id: ReaderId,
-        joined_late: bool,
+        session: Option<u32>,
+        begins_late: bool,
         ending: Ending,
     ) -> Result<(), String> {
         let ReaderId { group, host, .. } = id;
         let has_read = self.readers.contains_key(&id);
         let reader = self.readers.entry(id).or_default();
         reader.ending = Some(ending);
-        let messages = scenario.groups[group as usize].messages.len();
+        let messages = scenario.messages(group, session.unwrap_or(0)).len();
         // A member that joined after the last message has nothing to read.
         let has_all =
-            (reader.message as usize == messages && reader.offset == 0) || (!has_read && joined_late);
-        if ending == Ending::Closed && host != scenario.root_host(group) && !has_all {
+            (reader.message as usize == messages && reader.offset == 0) || (!has_read && begins_late);
+        let is_checked = host != scenario.root_host(group) && !scenario.attacks.has_token;
+        if ending == Ending::Closed && is_checked && !has_all {
             return Err(format!(
                 "host {host} has ended group {group} after message {} of {messages}",
                 reader.message
@@ -191,6 +201,7 @@ impl Oracle {
             let is_excused = self.lost.contains(&(group, host))
                 || has_left
                 || !root_survived
+                || scenario.attacks.has_token
                 || scenario.may_lose(host)
                 || scenario.may_lose(scenario.root_host(group))
                 // The root refused it, or had ended the group when it asked.
@@ -203,9 +214,10 @@ impl Oracle {
     }
 }
 
-/// The content of a byte of a message. It depends on seed, group, message and offset, so that misplaced data is detected.
-fn byte(seed: u64, group: u32, message: u32, offset: u64) -> u8 {
-    let place = seed ^ (u64::from(group) << 56) ^ (u64::from(message) << 32) ^ offset;
+/// The content of a byte of a message. It depends on seed, group, session, message and offset, so that misplaced data is detected.
+fn byte(seed: u64, group: u32, session: u32, message: u32, offset: u64) -> u8 {
+    let place =
+        seed ^ (u64::from(group) << 56) ^ (u64::from(session) << 50) ^ (u64::from(message) << 32) ^ offset;
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 

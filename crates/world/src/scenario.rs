@@ -11,6 +11,7 @@ pub struct Scenario {
     pub hosts: usize,
     pub groups: Vec<GroupScenario>,
     pub weather: Weather,
+    pub attacks: Attacks,
     pub faults: Vec<(Nanoseconds, Fault)>,
 }
 
@@ -34,6 +35,21 @@ pub struct GroupScenario {
     /// The maximum pause of a reader between reads, and the maximum number of packets per read.
     pub read_pause_max: Nanoseconds,
     pub read_packets_max: u32,
+    /// Whether a root that is restarted creates the group again, and members of the old session join again.
+    pub is_repeated: bool,
+    /// Whether the messages of every session have the same lengths.
+    pub has_equal_sessions: bool,
+}
+
+/// What attackers do, who record all packets: probabilities from 0 to 1 for each packet that is sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Attacks {
+    /// A packet is sent again.
+    pub replayed: f64,
+    /// A packet is sent with other bytes, from some address.
+    pub forged: f64,
+    /// Whether they have the token, so that what they forge is authentic. Nothing is promised to readers then but an end.
+    pub has_token: bool,
 }
 
 /// The impairments of the network: probabilities from 0 to 1, and delays.
@@ -89,7 +105,8 @@ impl Scenario {
         let groups =
             (0..random.random_range(1..=3)).map(|_| GroupScenario::random(&mut random, hosts)).collect();
         let weather = Weather::random(&mut random);
-        let mut scenario = Self { seed, hosts, groups, weather, faults: Vec::new() };
+        let attacks = Attacks::random(&mut random);
+        let mut scenario = Self { seed, hosts, groups, weather, attacks, faults: Vec::new() };
         if random.random_bool(0.7) {
             for _ in 0..random.random_range(1..=4) {
                 scenario.add_fault(&mut random);
@@ -105,7 +122,7 @@ impl Scenario {
         let long = Nanoseconds::from_us(random.random_range(1..=3_000_000));
         let span = if random.random_bool(0.5) { short } else { long };
         let group = random.random_range(0..self.groups.len() as u32);
-        let fault = match random.random_range(0..10) {
+        let fault = match random.random_range(0..14) {
             0 => {
                 if random.random_bool(0.5) {
                     self.faults.push((at + span, Fault::Restart(host)));
@@ -116,6 +133,17 @@ impl Scenario {
             2 | 3 => Fault::StopReading { host, span },
             4 => Fault::Partition { side: random.random_range(0..1 << self.hosts), span },
             5 => Fault::Leave { host, group },
+            10..=13 => {
+                // A root is restarted, perhaps while a host is not scheduled.
+                let root = self.root_host(group);
+                if random.random_bool(0.5) {
+                    self.faults.push((at, Fault::Pause { host, span: long }));
+                }
+                let crash_at = at + Nanoseconds::from_us(random.random_range(0..=2_000));
+                self.faults.push((crash_at + short, Fault::Restart(root)));
+                self.faults.push((crash_at, Fault::Crash(root)));
+                return;
+            }
             6 | 7 => Fault::BreakPath { from: host, to: random.random_range(0..self.hosts), span },
             _ => Fault::Join { host, group },
         };
@@ -148,6 +176,16 @@ impl Scenario {
             ..self.clone()
         };
         Nanoseconds(paused_ns) > Nanoseconds::from_ms(1_000) || others.may_lose(root)
+    }
+
+    /// The lengths of the messages of a group in a session, in bytes.
+    pub fn messages(&self, group: u32, session: u32) -> Vec<u64> {
+        let GroupScenario { messages, has_equal_sessions, .. } = &self.groups[group as usize];
+        if session == 0 || *has_equal_sessions {
+            messages.clone()
+        } else {
+            messages.iter().rev().map(|bytes| bytes / 2 + u64::from(session)).collect()
+        }
     }
 
     /// Whether the host leaves the group.
@@ -192,6 +230,8 @@ impl GroupScenario {
             pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=4))),
             read_pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=3))),
             read_packets_max: random.random_range(1..=slots),
+            is_repeated: random.random_bool(0.8),
+            has_equal_sessions: random.random_bool(0.5),
         }
     }
 }
@@ -208,6 +248,14 @@ fn random_tree(random: &mut Pcg64, members: usize, root: MemberId) -> Vec<Vec<Me
         children[parent.0 as usize].push(member);
     }
     children
+}
+
+impl Attacks {
+    fn random(random: &mut Pcg64) -> Self {
+        let mut share = |max: f64| if random.random_bool(0.3) { random.random_range(0.0..=max) } else { 0.0 };
+        let (replayed, forged) = (share(0.3), share(0.3));
+        Self { replayed, forged, has_token: random.random_bool(0.2) }
+    }
 }
 
 impl Weather {

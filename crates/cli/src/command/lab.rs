@@ -8,9 +8,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use treecast_lab::{Lab, LabSettings, Probability, Rate};
+use treecast_lab::{Lab, LabSettings, Probability, Rate, accept_interrupts};
+use treecast_node::draw_token;
 use treecast_plan::MemberList;
 
+use super::node::TOKEN_VARIABLE;
 use crate::arguments::whole_number;
 use crate::output::print_message;
 
@@ -23,8 +25,9 @@ use crate::output::print_message;
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
 
 The environment of the command has TREECAST_LAB_HOST (the number of the host),
-TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_ADDRESSES and
-TREECAST_LAB_AGENT (a remote shell between hosts).
+TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_ADDRESSES,
+TREECAST_LAB_AGENT (a remote shell between hosts) and TREECAST_TOKEN (a token of this
+lab, if the variable is not set).
 
 Exit status: that of the first host, by number, whose command failed (128 plus the
 number of the signal that ended it); 2 if there is no lab or no such command.
@@ -77,14 +80,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         loss: arguments.loss,
         reorder: arguments.reorder,
     };
+    accept_interrupts();
     let lab = Lab::start(&settings)?;
+    let token = match std::env::var_os(TOKEN_VARIABLE) {
+        Some(token) => token,
+        None => draw_token()?.into(),
+    };
     let alone = on.len() == 1;
     let prefixed = !alone && !arguments.no_prefix;
     let mut running = Vec::new();
     for host in on {
         let (program, arguments) = arguments.command.split_first().expect("clap requires a command");
         let mut command = lab.command(host, program)?;
-        command.args(arguments);
+        command.args(arguments).env(TOKEN_VARIABLE, &token);
         if !alone {
             command.stdin(Stdio::null());
         }

@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_node::{
     Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
-    Nanoseconds, Node, NodeError, NodeSettings, PORT, find_here, read_members, resolve,
+    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, read_members, resolve,
 };
 use treecast_terms::{Key, Keyed};
 
@@ -92,6 +92,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
+    /// Do without a token: any host that reaches the members can take part
+    #[arg(long, conflicts_with = "token_file")]
+    insecure: bool,
+
     /// How many seconds to wait for other members
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = whole_number::<u64>(1, 1_000_000), allow_negative_numbers = true)]
@@ -104,7 +108,7 @@ pub struct Arguments {
 
 fn after_help() -> String {
     let defaults = GroupSettings::new(Vec::new());
-    let keys = GroupSettings::keys().iter().filter(|key| key.name != "token");
+    let keys = GroupSettings::keys().iter().filter(|key| !["token", "insecure"].contains(&key.name));
     let line = |key: &Key<GroupSettings>| {
         let setting = format!("{}={}", key.name, key.value(&defaults));
         format!("  {setting:<22} {}\n", key.about)
@@ -118,7 +122,8 @@ and, as root, a daemon that lets unprivileged processes use the kernel's packet 
   treecast node --engine ebpf
 
 The token is a secret shared by all members. It is read from --token-file or from the
-variable TREECAST_TOKEN.
+variable TREECAST_TOKEN. A root that listens without one draws one and prints it; members
+on one host need none.
 
 Keys of --set, with their defaults:
 {}
@@ -138,6 +143,9 @@ const INCOMPLETE: u8 = 5;
 /// The maximum size of a message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
+/// The variable with the token.
+pub(super) const TOKEN_VARIABLE: &str = "TREECAST_TOKEN";
+
 /// The maximum size of a token file.
 const TOKEN_BYTES_MAX: u64 = 4_096;
 
@@ -150,9 +158,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         bail!("--listen, --join or --members is missing; to run a daemon, give --engine ebpf");
     }
     let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();
-    if is_for_groups || arguments.token_file.is_some() || arguments.name.is_some() {
+    let has_token = arguments.token_file.is_some() || arguments.insecure;
+    if is_for_groups || has_token || arguments.name.is_some() {
         bail!(
-            "--send, --receive, --set, --token-file and --name are for groups, and a daemon is not a member of any"
+            "--send, --receive, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
         );
     }
     let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
@@ -208,6 +217,7 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
     let timeout = Some(Duration::from_secs(arguments.wait));
     let (node, group) = if let Some(root) = &arguments.join {
         let mut options = JoinOptions::new(resolve(root)?, token);
+        options.insecure = arguments.insecure;
         options.member = arguments.member;
         options.timeout = timeout;
         options.name = arguments.name.clone().unwrap_or(options.name);
@@ -226,15 +236,23 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         (node, group)
     } else {
         let listen = resolve(arguments.listen.as_deref().unwrap_or_default())?;
-        let settings = settings(arguments, Vec::new(), token, input)?;
         if input.is_none() {
             bail!("--send is missing: this is the root, and only the root sends");
         }
+        let needs_token = token.is_empty() && !arguments.insecure && !listen.ip().is_loopback();
+        let token = if needs_token { draw_token()? } else { token };
+        let settings = settings(arguments, Vec::new(), token, input)?;
         let node = open(arguments, unspecified(listen))?;
         let mut listener = Listener::bind(listen, arguments.count.unwrap_or(1))?;
         listener.timeout = timeout;
         listener.name = arguments.name.clone().unwrap_or(listener.name);
         print_message(&format!("waiting for members at {}", listener.address()));
+        if needs_token {
+            print_message(&format!(
+                "no token was given, so one was drawn: set TREECAST_TOKEN={} at the other members",
+                settings.token
+            ));
+        }
         let group = node.listen_while(listener, &settings, &mut |status| {
             if let Some(status) = status {
                 print_message(&status.to_string());
@@ -275,7 +293,8 @@ fn settings(
     token: String,
     input: Option<&Input>,
 ) -> anyhow::Result<GroupSettings> {
-    let mut settings = GroupSettings { token, ..GroupSettings::new(members) };
+    let insecure = arguments.insecure;
+    let mut settings = GroupSettings { token, insecure, ..GroupSettings::new(members) };
     if let Some(length) = input.and_then(|input| input.length) {
         settings.message_bytes = length.clamp(1, MESSAGE_BYTES_MAX as u64);
     }
@@ -290,7 +309,7 @@ fn settings(
 
 fn token(file: Option<&Path>) -> anyhow::Result<String> {
     let Some(path) = file else {
-        let token = std::env::var_os("TREECAST_TOKEN").unwrap_or_default();
+        let token = std::env::var_os(TOKEN_VARIABLE).unwrap_or_default();
         return OsString::into_string(token).ok().context("TREECAST_TOKEN is not valid UTF-8");
     };
     let mut text = String::new();

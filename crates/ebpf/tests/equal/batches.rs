@@ -14,6 +14,7 @@ fn faults() -> impl Strategy<Value = Fault> {
         2 => (any::<u8>(), defects()).prop_map(|(place, defect)| Fault::Segment(place, defect)),
         1 => any::<u8>().prop_map(Fault::Missing),
         1 => any::<u8>().prop_map(Fault::Swapped),
+        1 => any::<u8>().prop_map(Fault::Repeated),
     ]
 }
 

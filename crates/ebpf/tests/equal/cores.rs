@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use treecast_ebpf::KernelGroup;
 use treecast_proto::{
-    Cookie, GroupId, HandOff, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Protocol,
-    Sequence, Settings, Transmit, TransmitPayload,
+    Authentication, GroupId, HandOff, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Sequence,
+    Settings, Transmit, TransmitPayload,
 };
 use treecast_wire::{Acknowledgment, Body, Control, Data, Header, Neighbour, Role, Table, Timestamp, View};
 
 use super::frame::{self, Style};
 use super::lab::{Ingress, Lab, Verdict};
+use super::session::Session;
 
 const GROUP: GroupId = GroupId(1);
-const COOKIE: Cookie = Cookie(0xc0de);
 const NOW: Nanoseconds = Nanoseconds::from_ms(1);
 const SLOTS: u32 = 64;
 /// Sequence numbers wrap during the test.
@@ -38,14 +38,22 @@ fn address(member: u32) -> SocketAddr {
     SocketAddr::from(([10, 2, 0, member as u8 + 1], 7_000))
 }
 
-fn header(sender: u32, sequence: Sequence, body: Body) -> Header {
-    let (sender, timestamp) = (MemberId(sender), Timestamp(NOW.0));
-    Header { group: GROUP, cookie: COOKIE, epoch: 1, sender, sequence, timestamp, body }
+/// A packet of a neighbour, its `place`-th by its timestamp.
+fn packet(
+    session: &Session,
+    sender: u32,
+    place: u64,
+    sequence: Sequence,
+    body: Body,
+    payload: &[u8],
+) -> Vec<u8> {
+    let header = session.header(MemberId(sender), sequence, body);
+    session.write(&Header { timestamp: Timestamp(NOW.0 + place), ..header }, payload)
 }
 
-fn acknowledgment(child: u32, next: Sequence) -> Vec<u8> {
-    let body = Body::Acknowledgment(Acknowledgment { stable: next, receive_window: SLOTS });
-    header(child, next, body).write(PayloadChecksum::EMPTY).to_vec()
+fn acknowledgment(session: &Session, child: u32, place: u64, next: Sequence) -> Vec<u8> {
+    let acknowledgment = Acknowledgment { stable: next, receive_window: SLOTS, echo: Timestamp(NOW.0) };
+    packet(session, child, place, next, Body::Acknowledgment(acknowledgment), &[])
 }
 
 fn payload(number: u32) -> Vec<u8> {
@@ -62,16 +70,19 @@ struct SlowPath {
 /// Delivers datagrams to the neighbours.
 struct Network {
     children: Vec<Sender<Vec<u8>>>,
-    /// The number of acknowledgments that the parent has received.
-    answers: AtomicU64,
+    /// What the parent has received.
+    answers: Mutex<Vec<Vec<u8>>>,
 }
 
 /// The state that the threads share.
 struct Node {
     slow_path: Mutex<SlowPath>,
     network: Network,
+    session: Session,
     handled: AtomicU64,
     acknowledged: AtomicU64,
+    /// The number of acknowledgments of children that were replayed.
+    replayed: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -133,7 +144,7 @@ impl Network {
         match place {
             // A child that has all packets has dropped its receiver.
             Some(place) => drop(self.children[place as usize].send(bytes)),
-            None => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
+            None => self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(bytes),
         }
     }
 
@@ -171,6 +182,7 @@ impl Node {
     /// The parent: sends every packet until it is accepted.
     fn parent(&self, ingress: &Ingress) {
         let memory = self.slow_path().kernel.memory().clone();
+        let mut sent = 0;
         for number in 0..PACKETS {
             let payload = payload(number);
             let data = Data {
@@ -178,18 +190,23 @@ impl Node {
                 offset: 0,
                 length: payload.len() as u32,
                 message_length: payload.len() as u64,
+                checksum: self.session.keys.data_checksum(&payload),
                 ack_requested: number % 5 == 0 || number + 1 == PACKETS,
                 retransmitted: false,
                 close: false,
             };
-            let header = header(PARENT, START + number, Body::Data(data));
-            let bytes = [&header.write(PayloadChecksum::of(&payload))[..], &payload].concat();
-            self.receive(ingress, PARENT, &bytes);
+            let mut send = || {
+                sent += 1;
+                let sequence = START + number;
+                let bytes = packet(&self.session, PARENT, sent, sequence, Body::Data(data), &payload);
+                self.receive(ingress, PARENT, &bytes);
+            };
+            send();
             let is_accepted =
                 || (START + number).is_before(Sequence(memory.written().load(Ordering::Acquire)));
             while !is_accepted() && !self.is_over.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_micros(20));
-                self.receive(ingress, PARENT, &bytes);
+                send();
             }
         }
     }
@@ -197,29 +214,36 @@ impl Node {
     /// A child: acknowledges on request, and checks that every packet arrives once.
     fn child(&self, ingress: &Ingress, place: u32, datagrams: &Receiver<Vec<u8>>) -> Result<(), String> {
         let child = OWN + 1 + place;
-        let (mut next, mut ahead) = (START, BTreeSet::new());
+        let (mut next, mut ahead, mut sent) = (START, BTreeSet::new(), ESTABLISHING_ACKS);
         let end = START + PACKETS;
         while next != end {
             let bytes = datagrams.recv_timeout(RECEIVE_TIMEOUT).map_err(|error: RecvTimeoutError| {
                 format!("child {place} waits for packet {next} of {START} to {end}: {error}")
             })?;
-            let packet = View::new(&bytes).and_then(View::check).map_err(|error| error.to_string())?;
+            let packet = View::new(&bytes).and_then(|view| view.check(&self.session.keys));
+            let packet = packet.map_err(|error| error.to_string())?;
             let Body::Data(data) = packet.header.body else {
                 return Err(format!("child {place} gets {:?}", packet.header));
             };
             let number = packet.header.sequence;
             let expected = payload(number.0.wrapping_sub(START.0));
-            if number.is_before(next) || !ahead.insert(number.0) || packet.payload.bytes() != expected {
+            if number.is_before(next) || !ahead.insert(number.0) || packet.payload != expected {
                 return Err(format!("child {place}, which has all before {next}, gets {:?}", packet.header));
             }
             while ahead.remove(&next.0) {
                 next += 1;
             }
             if data.ack_requested || next == end {
-                // Some acknowledgments are duplicated.
+                // Some acknowledgments are sent twice, and some of them arrive once more.
                 for _ in 0..if number.0 % 3 == 0 { 2 } else { 1 } {
+                    sent += 1;
                     self.acknowledged.fetch_add(1, Ordering::Relaxed);
-                    self.receive(ingress, child, &acknowledgment(child, next));
+                    let bytes = acknowledgment(&self.session, child, sent, next);
+                    self.receive(ingress, child, &bytes);
+                    if number.0 % 7 == 0 {
+                        self.replayed.fetch_add(1, Ordering::Relaxed);
+                        self.receive(ingress, child, &bytes);
+                    }
                 }
             }
         }
@@ -248,39 +272,43 @@ impl Node {
     }
 }
 
+/// The number of acknowledgments by which a child is established.
+const ESTABLISHING_ACKS: u64 = 2;
+
 /// A node with its place in the tree, established children and learned paths, whose group is handed off.
-fn hand_off_group(lab: &mut Lab) -> SlowPath {
+fn hand_off_group(lab: &mut Lab, session: &Session) -> SlowPath {
     let mut kernel = lab.add_group(GROUP, SLOTS);
     kernel.memory().read().store(START.0, Ordering::Release);
     let mut protocol = Protocol::new(Settings::default());
     let root = address(PARENT);
-    let join = Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false };
-    protocol.handle(NOW, join).expect("it is the first group");
+    protocol.handle(NOW, session.join(root)).expect("it is the first group");
     let neighbour = |member, role| Neighbour { member: MemberId(member), role, address: address(member) };
     let children = (0..CHILDREN).map(|place| neighbour(OWN + 1 + place, Role::Child));
     let control = Control::Table(Table {
         member: MemberId(OWN),
-        acked_epoch: 0,
         start: START,
         slots: SLOTS,
+        message: 0,
+        bytes: 0,
         payload_bytes_max: 512,
         offload: Offload::Nic,
+        authentication: session.keys.authentication,
         part: 0,
         parts: 1,
         neighbours: [neighbour(PARENT, Role::Parent)].into_iter().chain(children).collect(),
     });
-    let table = control.write();
-    let body = Body::Control { operation: control.operation(), length: table.len() as u32 };
-    let header = header(PARENT, Sequence(0), body).write(PayloadChecksum::of(&table));
+    let (header, table) = session.control(MemberId(PARENT), Session::nonce(), &control);
     let mut receive = |from, bytes: &[u8]| {
         let store = protocol.handle(NOW, Input::Datagram { from: address(from), bytes });
         assert_eq!(store, Ok(()), "no datagram is refused");
         while !matches!(protocol.poll(NOW), Output::Timeout(_)) {}
     };
-    receive(PARENT, &[&header[..], &table].concat());
+    receive(PARENT, &session.welcome(address(OWN)));
+    receive(PARENT, &session.write(&header, &table));
     for child in (0..CHILDREN).map(|place| OWN + 1 + place) {
-        receive(child, &acknowledgment(child, START));
-        receive(child, &acknowledgment(child, START));
+        for place in 1..=ESTABLISHING_ACKS {
+            receive(child, &acknowledgment(session, child, place, START));
+        }
     }
     let mut state = HandOff::new();
     let is_handed_off = protocol.hand_off(GROUP, &mut state, |state| {
@@ -298,16 +326,19 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
     let Some(mut lab) = Lab::new() else { return };
     lab.listen(address(OWN).port());
     lab.program.set_time(NOW.0);
-    let slow_path = hand_off_group(&mut lab);
+    let session = Session::new(GROUP, Authentication::Payload);
+    let slow_path = hand_off_group(&mut lab, &session);
     let before = *slow_path.protocol.counters(GROUP).expect("the group is here");
     let mut far_end = lab.far_end().expect("the descriptor is duplicated");
     let mut ingress = || lab.ingress().expect("the program is loaded");
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..CHILDREN).map(|_| channel()).unzip();
     let node = Node {
         slow_path: Mutex::new(slow_path),
-        network: Network { children: senders, answers: AtomicU64::new(0) },
+        network: Network { children: senders, answers: Mutex::new(Vec::new()) },
+        session,
         handled: AtomicU64::new(0),
         acknowledged: AtomicU64::new(0),
+        replayed: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
     };
     let ingresses: Vec<Ingress> = (0..=CHILDREN).map(|_| ingress()).collect();
@@ -355,7 +386,7 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
         end.unwrap();
     }
 
-    let Node { slow_path, network, handled, acknowledged, .. } = node;
+    let Node { slow_path, network, handled, acknowledged, replayed, .. } = node;
     let mut slow_path = slow_path.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (to, bytes) in slow_path.run(|_| {}) {
         network.deliver(to, bytes);
@@ -369,7 +400,14 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
     assert_eq!(counters.accepted, u64::from(PACKETS));
     assert_eq!(counters.sent, u64::from(PACKETS * CHILDREN));
     assert_eq!(counters.acks_received - before.acks_received, acknowledged.into_inner());
-    assert_eq!(counters.acks_sent - before.acks_sent, network.answers.into_inner());
+    assert_eq!(counters.stale, replayed.into_inner());
+    let answers = network.answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(counters.acks_sent - before.acks_sent, answers.len() as u64);
+    let sent_at = |bytes: &Vec<u8>| {
+        View::new(bytes).and_then(|view| view.check(&session.keys)).map(|packet| packet.header.timestamp)
+    };
+    let times: Result<BTreeSet<Timestamp>, _> = answers.iter().map(sent_at).collect();
+    assert_eq!(times.map(|times| times.len()), Ok(answers.len()), "each has a timestamp of its own");
     assert_eq!((counters.retransmitted, counters.timeouts, counters.invalid), (0, 0, 0));
     assert_eq!(slow_path.kernel.counters().fast_path.transmit_errors, 0);
     let (handled, received) = (handled.into_inner(), u64::from(PACKETS) + counters.acks_received);

@@ -13,8 +13,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use aya::programs::{SchedClassifier, TcAttachType, TestRun, TestRunOptions};
 use treecast_ebpf::{EbpfError, KernelGroup, Program, ProgramSettings};
-use treecast_proto::{GroupId, HandOff};
-use treecast_wire::HEADER_BYTES;
+use treecast_proto::{GroupId, HandOff, MemberId, Sequence};
+use treecast_wire::{Body, Header, MacKey, Timestamp};
 
 use super::frame::{self, Style};
 
@@ -275,20 +275,18 @@ impl Lab {
         Ingress::of(&mut self.program)
     }
 
-    /// Sends an empty control message to each address, by which the program learns the path.
+    /// Sends a probe to each address, by which the program learns the path.
     pub fn learn_paths(
         &mut self,
         from: SocketAddr,
         group: GroupId,
         to: impl Iterator<Item = SocketAddr>,
     ) -> io::Result<()> {
-        const CONTROL: u8 = 5;
+        let (sender, sequence, timestamp) = (MemberId(0), Sequence(0), Timestamp(0));
+        let probe = Header { group, epoch: 0, sender, sequence, timestamp, body: Body::Probe };
+        let probe = probe.write(&MacKey([0; 2]));
         for to in to {
-            let mut message = [0; HEADER_BYTES];
-            message[0] = 1;
-            message[1] = CONTROL;
-            message[16..20].copy_from_slice(&group.0.to_be_bytes());
-            self.send(Sender::Node, &frame::build(from, to, &message, Style::OWN))?;
+            self.send(Sender::Node, &frame::build(from, to, &probe, Style::OWN))?;
             self.frames();
         }
         Ok(())

@@ -2,12 +2,14 @@
 //! send the same packets and end in the same state.
 
 mod batches;
+mod codes;
 mod cores;
 mod frame;
 mod lab;
 mod pair;
 mod random;
 mod scripts;
+mod session;
 mod stage;
 #[path = "../../../proto/tests/tabletop/mod.rs"]
 mod tabletop;

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use treecast_proto::Authentication;
 
 use super::lab::Lab;
 use super::pair::Counts;
@@ -14,8 +15,10 @@ use super::stage::{Act, Defect, Setting, Stage};
 pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
     let start = prop_oneof![any::<u32>(), (0..100_u32).prop_map(|back| u32::MAX - back)];
-    (any::<(bool, bool, bool, bool, bool, bool)>(), slots_log2, 512..=1_388_u16, few, start).prop_map(
-        |(flags, slots_log2, payload_bytes_max, children, start)| {
+    let authentication = prop_oneof![Just(Authentication::Header), Just(Authentication::Payload)];
+    let flags = any::<(bool, bool, bool, bool, bool, bool)>();
+    (flags, authentication, slots_log2, 512..=1_388_u16, few, start).prop_map(
+        |(flags, authentication, slots_log2, payload_bytes_max, children, start)| {
             let (is_root, is_v6, is_below_root, has_checksum, reads_silently, sleeps) = flags;
             // UDP over IPv6 always has a checksum (RFC 8200, section 8.1).
             let has_checksum = has_checksum || is_v6;
@@ -28,6 +31,7 @@ pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Settin
                 children,
                 start,
                 has_checksum,
+                authentication,
                 reads_silently,
                 sleeps,
             }
@@ -42,10 +46,11 @@ fn any_defects() -> impl Strategy<Value = Defect> {
 pub fn defects() -> impl Strategy<Value = Defect> {
     prop_oneof![
         1 => any::<u16>().prop_map(Defect::BitFlip),
-        1 => Just(Defect::WrongCookie),
+        1 => Just(Defect::WrongCode),
         1 => Just(Defect::UnknownSender),
         1 => Just(Defect::WrongEpoch),
         1 => Just(Defect::WrongSource),
+        1 => prop_oneof![2 => Just(0_u64), 2 => 0..1_000_000_u64, 1 => Just(u64::MAX)].prop_map(Defect::Stale),
         1 => prop_oneof![1..8_u16, any::<u16>()].prop_map(Defect::Flags),
         1 => any::<u8>().prop_map(Defect::Truncated),
         1 => (any::<u8>(), prop_oneof![0..100_u32, any::<u32>()]).prop_map(|(word, value)| Defect::Body { word, value }),
@@ -58,20 +63,23 @@ pub fn acts() -> impl Strategy<Value = Act> {
     let missing = || prop_oneof![6 => Just(0_u8), 3 => 0..4_u8, 1 => any::<u8>()];
     let window = prop_oneof![3 => Just(u8::MAX), 1 => any::<u8>()];
     prop_oneof![
-        12 => (ahead, any::<bool>(), 1..6_u8, bytes, any_defects())
+        24 => (ahead, any::<bool>(), 1..6_u8, bytes, any_defects())
             .prop_map(|(ahead, ack_requested, pieces, bytes, defect)| Act::Data { ahead, ack_requested, pieces, bytes, defect }),
-        8 => (any::<u8>(), missing(), missing(), window, any::<bool>(), any_defects()).prop_map(
+        16 => (any::<u8>(), missing(), missing(), window, any::<bool>(), any_defects()).prop_map(
             |(child, missing, subtree_missing, window, echoes, defect)| {
                 Act::Acknowledgment { child, missing, subtree_missing, window, echoes, defect }
             }
         ),
-        3 => Just(Act::AllAcknowledge),
+        6 => Just(Act::AllAcknowledge),
+        1 => (any::<u8>(), 0..6_u8, any::<u64>(), any_defects())
+            .prop_map(|(child, missing, bits, defect)| Act::Nak { child, missing, bits, defect }),
         1 => (any::<u8>(), 0..6_u8, any::<u64>())
-            .prop_map(|(child, missing, bits)| Act::Nak { child, missing, bits }),
-        1 => Just(Act::Probe),
-        4 => (any::<u8>(), prop::bool::weighted(0.05))
+            .prop_map(|(child, missing, bits)| Act::NakAndAcknowledgment { child, missing, bits }),
+        2 => any_defects().prop_map(|defect| Act::Probe { defect }),
+        1 => prop_oneof![0..4_u8, any::<u8>()].prop_map(|back| Act::Replay { back }),
+        8 => (any::<u8>(), prop::bool::weighted(0.05))
             .prop_map(|(packets, is_invalid)| Act::Read { packets, is_invalid }),
-        4 => prop_oneof![10 => 0..60_u32, 4 => 0..2_000_u32, 1 => 0..150_000_u32].prop_map(|us| Act::Pass { us }),
+        8 => prop_oneof![10 => 0..60_u32, 4 => 0..2_000_u32, 1 => 0..150_000_u32].prop_map(|us| Act::Pass { us }),
     ]
 }
 

@@ -1,21 +1,22 @@
 //! One node of a small tree, with simulated neighbours and a simulated application.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_proto::{
-    Cookie, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, PayloadChecksum, Piece, Sequence,
-    Settings, Step,
+    Authentication, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Piece, Sequence, Settings,
+    Step,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, Data, Header, Missing, Neighbour, Role, Table, Timestamp,
+    Acknowledgment, Body, Control, HEADER_BYTES, Header, Missing, Neighbour, Nonce, Role, Table, Timestamp,
 };
 
 use super::frame::Style;
 use super::lab::Lab;
-use super::pair::{Behaviour, Pair, brief};
+use super::pair::{Behaviour, Pair, brief, data_of};
+use super::session::Session;
 
 pub const GROUP: GroupId = GroupId(7);
-pub const COOKIE: Cookie = Cookie(0x5eed_c00c_1e00_0007);
 pub const PORT: u16 = 7_000;
 
 /// The greatest length of a batch in bytes, headers included: as much as a root sends at once.
@@ -34,6 +35,7 @@ pub struct Setting {
     pub children: u32,
     pub start: u32,
     pub has_checksum: bool,
+    pub authentication: Authentication,
     pub reads_silently: bool,
     pub sleeps: bool,
 }
@@ -59,28 +61,34 @@ pub enum Act {
     /// All children acknowledge all packets.
     AllAcknowledge,
     /// A child sends a NAK.
-    Nak { child: u8, missing: u8, bits: u64 },
+    Nak { child: u8, missing: u8, bits: u64, defect: Defect },
+    /// A child sends a NAK, and acknowledges all packets before user space runs.
+    NakAndAcknowledgment { child: u8, missing: u8, bits: u64 },
     /// The parent sends a probe.
-    Probe,
+    Probe { defect: Defect },
+    /// A datagram, or a batch, that was sent before arrives once more: the last one, or one `back` before it.
+    Replay { back: u8 },
     /// The application has read some packets; if `is_invalid`, perhaps more than there are.
     Read { packets: u8, is_invalid: bool },
     /// Time passes.
     Pass { us: u32 },
 }
 
-/// A defect of a packet.
+/// A defect of a packet. Its header is authentic nevertheless, but for a wrong code and most inverted bits.
 #[derive(Debug, Clone)]
 pub enum Defect {
     None,
     /// One bit is inverted.
     BitFlip(u16),
-    WrongCookie,
+    WrongCode,
     UnknownSender,
     WrongEpoch,
     WrongSource,
+    /// The timestamp is that of the sender's packet before, or earlier.
+    Stale(u64),
     Flags(u16),
     Truncated(u8),
-    /// One of the last six words of the header has another value.
+    /// One of the seven words of the body has another value.
     Body {
         word: u8,
         value: u32,
@@ -97,15 +105,22 @@ pub enum Fault {
     Missing(u8),
     /// One segment is swapped with the next.
     Swapped(u8),
+    /// One segment is a copy of the one before.
+    Repeated(u8),
 }
 
 /// A pair of nodes with simulated neighbours.
 pub struct Stage<'a> {
     setting: Setting,
+    session: Session,
     pub pair: Pair<'a>,
     pub now: Nanoseconds,
     /// The packets of the group from the first one on, with their payloads.
     pieces: Vec<(Piece, Vec<u8>)>,
+    /// The latest timestamp of each neighbour.
+    timestamps: BTreeMap<u32, u64>,
+    /// The datagrams that were sent, with their source; those of a batch together.
+    log: Vec<(SocketAddr, Vec<Vec<u8>>)>,
     /// When data was last sent to children.
     sent_at: Nanoseconds,
 }
@@ -147,19 +162,24 @@ impl<'a> Stage<'a> {
         };
         let pair = Pair::new(lab, setting.address(setting.member()), Settings::default(), behaviour);
         let now = Nanoseconds::from_ms(1);
-        let mut stage = Self { setting: setting.clone(), pair, now, pieces: Vec::new(), sent_at: now };
+        let mut stage = Self {
+            setting: setting.clone(),
+            session: Session::new(GROUP, setting.authentication),
+            pair,
+            now,
+            pieces: Vec::new(),
+            timestamps: BTreeMap::new(),
+            log: Vec::new(),
+            sent_at: now,
+        };
         if setting.is_root {
             stage.create_group()?;
         } else {
             stage.join_group()?;
         }
-        for child in 0..setting.children {
-            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(0), &Defect::None)?;
-        }
+        stage.acknowledge_all(Timestamp(0))?;
         stage.pass(Nanoseconds::from_us(20))?;
-        for child in 0..setting.children {
-            stage.acknowledge(child, 0, 0, u32::MAX, Timestamp(stage.sent_at.0), &Defect::None)?;
-        }
+        stage.acknowledge_all(Timestamp(stage.sent_at.0))?;
         Ok(stage)
     }
 
@@ -170,7 +190,9 @@ impl<'a> Stage<'a> {
         children[0] = (1..members).map(MemberId).collect();
         let create = CreateGroup {
             group: GROUP,
-            cookie: COOKIE,
+            key: Session::key(GROUP),
+            session: Session::ID,
+            authentication: setting.authentication,
             root: MemberId(0),
             members: (0..members).map(|member| setting.address(member)).collect(),
             children,
@@ -183,17 +205,19 @@ impl<'a> Stage<'a> {
         };
         self.request(Input::CreateGroup(Box::new(create)), &[])?;
         for child in 1..members {
-            let operation = Control::TableAck.operation();
-            let header = self.header(child, Sequence(0), Body::Control { operation, length: 0 });
-            self.datagram(child, &header, &[], &Defect::None)?;
+            let nonce = Nonce(child.into());
+            self.control(child, nonce, &Control::Join(self.setting.address(child)))?;
+            self.control(child, nonce, &Control::TableAck)?;
         }
         Ok(())
     }
 
     fn join_group(&mut self) -> Result<(), String> {
-        let root = self.setting.address(0);
-        self.request(Input::JoinGroup { group: GROUP, cookie: COOKIE, root, sends_join: false }, &[])?;
         let setting = self.setting.clone();
+        let root = setting.address(0);
+        self.request(self.session.join(root), &[])?;
+        let welcome = self.session.welcome(setting.address(setting.member()));
+        self.send(root, welcome)?;
         let neighbour =
             |member, role| Neighbour { member: MemberId(member), role, address: setting.address(member) };
         let parent = neighbour(setting.parent(), Role::Parent);
@@ -203,21 +227,26 @@ impl<'a> Stage<'a> {
         for (part, neighbours) in parts.iter().enumerate() {
             let control = Control::Table(Table {
                 member: MemberId(setting.member()),
-                acked_epoch: 0,
                 start: Sequence(setting.start),
                 slots: setting.slots(),
+                message: 0,
+                bytes: 0,
                 payload_bytes_max: setting.payload_bytes_max,
                 offload: Offload::Nic,
+                authentication: setting.authentication,
                 part: part as u16,
                 parts: parts.len() as u16,
                 neighbours: neighbours.to_vec(),
             });
-            let payload = control.write();
-            let body = Body::Control { operation: control.operation(), length: payload.len() as u32 };
-            let header = self.header(0, Sequence(0), body);
-            self.datagram(0, &header, &payload, &Defect::None)?;
+            self.control(0, Session::nonce(), &control)?;
         }
         Ok(())
+    }
+
+    /// A control message from, or to, the member with this nonce.
+    fn control(&mut self, sender: u32, nonce: Nonce, control: &Control) -> Result<(), String> {
+        let (header, payload) = self.session.control(MemberId(sender), nonce, control);
+        self.datagram(sender, header, &payload, &Defect::None)
     }
 
     pub fn act(&mut self, act: &Act) -> Result<(), String> {
@@ -228,35 +257,36 @@ impl<'a> Stage<'a> {
             Act::Batch { fault, .. } if self.setting.is_root => self.queue_batch(act, fault),
             Act::Batch { ack_requested, fault, .. } => self.batch(act, *ack_requested, fault),
             Act::Acknowledgment { child, missing, subtree_missing, window, echoes, defect } => {
-                let children = self.setting.children;
-                if children == 0 {
-                    return Ok(());
-                }
-                let timestamp = Timestamp(if *echoes { self.sent_at.0 } else { 0 });
+                let Some(child) = self.any_child(*child) else { return Ok(()) };
+                let echo = Timestamp(if *echoes { self.sent_at.0 } else { 0 });
                 let window = if *window == u8::MAX { u32::MAX } else { u32::from(*window) };
                 let (missing, subtree_missing) = (u32::from(*missing), u32::from(*subtree_missing));
-                self.acknowledge(
-                    u32::from(*child) % children,
-                    missing,
-                    subtree_missing,
-                    window,
-                    timestamp,
-                    defect,
-                )
+                let header = self.acknowledgment(child, missing, subtree_missing, window, echo);
+                self.datagram(child, header, &[], defect)
             }
-            Act::AllAcknowledge => {
-                let timestamp = Timestamp(self.sent_at.0);
-                for child in 0..self.setting.children {
-                    self.acknowledge(child, 0, 0, u32::MAX, timestamp, &Defect::None)?;
-                }
-                Ok(())
+            Act::AllAcknowledge => self.acknowledge_all(Timestamp(self.sent_at.0)),
+            Act::Nak { child, missing, bits, defect } => {
+                let Some(child) = self.any_child(*child) else { return Ok(()) };
+                let nak = self.nak(child, *missing, *bits);
+                self.datagram(child, nak, &[], defect)
             }
-            Act::Nak { child, missing, bits } => self.nak(*child, *missing, *bits),
-            Act::Probe => {
+            Act::NakAndAcknowledgment { child, missing, bits } => {
+                let Some(child) = self.any_child(*child) else { return Ok(()) };
+                let nak = self.nak(child, *missing, *bits);
+                let nak = self.write(nak, &[], &Defect::None);
+                let acknowledgment = self.acknowledgment(child, 0, 0, u32::MAX, Timestamp(self.sent_at.0));
+                let acknowledgment = self.write(acknowledgment, &[], &Defect::None);
+                let from = self.setting.address(child);
+                self.pair
+                    .datagrams(self.now, from, &[&nak, &acknowledgment])
+                    .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
+            }
+            Act::Probe { defect } => {
                 let parent = self.setting.parent();
                 let header = self.header(parent, self.next(), Body::Probe);
-                self.datagram(parent, &header, &[], &Defect::None)
+                self.datagram(parent, header, &[], defect)
             }
+            Act::Replay { back } => self.replay(*back),
             Act::Read { packets, is_invalid } => {
                 let Some((from, end)) = self.pair.reference().readable(GROUP) else { return Ok(()) };
                 let there = end.distance_from(from) as u32;
@@ -291,7 +321,7 @@ impl<'a> Stage<'a> {
                 let length = max.min(message_length - offset);
                 let payload: Vec<u8> =
                     (0..length).map(|byte| (byte * 7 + u64::from(message)) as u8).collect();
-                let checksum = PayloadChecksum::of(&payload);
+                let checksum = self.session.keys.data_checksum(&payload);
                 self.pieces.push((
                     Piece { message, offset, length: length as u32, message_length, checksum },
                     payload,
@@ -327,7 +357,7 @@ impl<'a> Stage<'a> {
         let data = data_of(&piece, ack_requested);
         let parent = self.setting.parent();
         let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
-        self.datagram(parent, &header, &payload, defect)
+        self.datagram(parent, header, &payload, defect)
     }
 
     /// The next packets, as many as fit into one batch.
@@ -385,96 +415,127 @@ impl<'a> Stage<'a> {
         let mut datagrams = Vec::new();
         for (place, (piece, payload)) in segments.into_iter().enumerate() {
             let data = data_of(&piece, ack_requested >> place & 1 == 1);
-            let mut header = self.header(parent, next + place as u32, Body::Data(data));
-            // The timestamp shows which segment an acknowledgment answers.
-            header.timestamp.0 += place as u64;
+            let header = self.header(parent, next + place as u32, Body::Data(data));
             let defect = match fault {
                 Fault::Segment(index, defect) if usize::from(*index) % count == place => defect,
                 _ => &Defect::None,
             };
-            match defect {
-                Defect::WrongSource => from.set_port(PORT + 1),
-                // Only the final segment of a batch may be shorter.
-                Defect::Truncated(_) if place + 1 < count => {}
-                _ => {
-                    datagrams.push(write(header, &payload, defect));
-                    continue;
+            let defect = match defect {
+                Defect::WrongSource => {
+                    from.set_port(PORT + 1);
+                    &Defect::None
                 }
-            }
-            datagrams.push(write(header, &payload, &Defect::None));
+                // Only the final segment of a batch may be shorter.
+                Defect::Truncated(_) if place + 1 < count => &Defect::None,
+                defect => defect,
+            };
+            datagrams.push(self.write(header, &payload, defect));
         }
         match fault {
             Fault::Missing(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),
+            // The final one may be shorter, so it stays where it is.
             Fault::Swapped(place) if count > 2 => {
-                // The final one may be shorter, so it is not swapped.
                 let place = usize::from(*place) % (count - 2);
                 datagrams.swap(place, place + 1);
+            }
+            Fault::Repeated(place) if count > 2 => {
+                let place = usize::from(*place) % (count - 2);
+                let repeated = datagrams[place].clone();
+                datagrams[place + 1] = repeated;
             }
             _ => {}
         }
         self.sent_at = self.now;
-        self.pair
-            .batch(self.now, from, &datagrams)
-            .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
+        self.send_batch(from, datagrams).map_err(|what| format!("{act:?}: {what}"))
     }
 
-    fn acknowledge(
-        &mut self,
+    /// The number of one of the children, if there are any.
+    fn any_child(&self, place: u8) -> Option<u32> {
+        let place = u32::from(place).checked_rem(self.setting.children)?;
+        Some(self.setting.child(place))
+    }
+
+    /// All children acknowledge all packets.
+    fn acknowledge_all(&mut self, echo: Timestamp) -> Result<(), String> {
+        for place in 0..self.setting.children {
+            let child = self.setting.child(place);
+            let header = self.acknowledgment(child, 0, 0, u32::MAX, echo);
+            self.datagram(child, header, &[], &Defect::None)?;
+        }
+        Ok(())
+    }
+
+    fn acknowledgment(
+        &self,
         child: u32,
         missing: u32,
         subtree_missing: u32,
         window: u32,
-        timestamp: Timestamp,
-        defect: &Defect,
-    ) -> Result<(), String> {
+        echo: Timestamp,
+    ) -> Header {
         let next = self.next() - missing;
         let stable = next - subtree_missing;
-        let window = window.min(self.setting.slots() - subtree_missing.min(self.setting.slots()));
-        let child = self.setting.child(child);
-        let mut header =
-            self.header(child, next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window }));
-        header.timestamp = timestamp;
-        self.datagram(child, &header, &[], defect)
+        let receive_window = window.min(self.setting.slots() - subtree_missing.min(self.setting.slots()));
+        let acknowledgment = Acknowledgment { stable, receive_window, echo };
+        self.header(child, next, Body::Acknowledgment(acknowledgment))
     }
 
-    fn nak(&mut self, child: u8, missing: u8, bits: u64) -> Result<(), String> {
-        if self.setting.children == 0 {
-            return Ok(());
-        }
-        let child = self.setting.child(u32::from(child) % self.setting.children);
+    fn nak(&self, child: u32, missing: u8, bits: u64) -> Header {
         let next = self.next() - u32::from(missing);
         let missing = Missing { first: next, bits: bits | 1 };
-        let acknowledgment = Acknowledgment { stable: next, receive_window: self.setting.slots() / 2 };
-        let mut header = self.header(child, next, Body::Nak(acknowledgment, missing));
-        header.timestamp = Timestamp(self.sent_at.0);
-        self.datagram(child, &header, &[], &Defect::None)
+        let echo = Timestamp(self.sent_at.0);
+        let acknowledgment = Acknowledgment { stable: next, receive_window: self.setting.slots() / 2, echo };
+        self.header(child, next, Body::Nak(acknowledgment, missing))
     }
 
-    fn header(&self, sender: u32, sequence: Sequence, body: Body) -> Header {
-        Header {
-            group: GROUP,
-            cookie: COOKIE,
-            epoch: 1,
-            sender: MemberId(sender),
-            sequence,
-            timestamp: Timestamp(self.now.0),
-            body,
+    fn replay(&mut self, back: u8) -> Result<(), String> {
+        let Some(last) = self.log.len().checked_sub(1) else { return Ok(()) };
+        let (from, datagrams) = self.log[last - usize::from(back) % (last + 1)].clone();
+        if let [datagram] = &datagrams[..] {
+            self.step(&Step::Datagram { from, bytes: datagram.clone() })
+        } else {
+            self.receive_batch(from, &datagrams)
         }
     }
 
-    fn datagram(
-        &mut self,
-        from: u32,
-        header: &Header,
-        payload: &[u8],
-        defect: &Defect,
-    ) -> Result<(), String> {
+    /// The header of a packet, which is not written yet.
+    const fn header(&self, sender: u32, sequence: Sequence, body: Body) -> Header {
+        self.session.header(MemberId(sender), sequence, body)
+    }
+
+    /// Writes the next packet of a neighbour, which is later than those before, with a defect.
+    fn write(&mut self, mut header: Header, payload: &[u8], defect: &Defect) -> Vec<u8> {
+        let last = self.timestamps.entry(header.sender.0).or_default();
+        header.timestamp = Timestamp(match *defect {
+            Defect::Stale(back) => last.saturating_sub(back),
+            _ => self.now.0.max(*last + 1),
+        });
+        *last = header.timestamp.0.max(*last);
+        write(&self.session, header, payload, defect)
+    }
+
+    fn datagram(&mut self, from: u32, header: Header, payload: &[u8], defect: &Defect) -> Result<(), String> {
         let mut from = self.setting.address(from);
         if matches!(defect, Defect::WrongSource) {
             from.set_port(PORT + 1);
         }
-        let bytes = write(*header, payload, defect);
+        let bytes = self.write(header, payload, defect);
+        self.send(from, bytes)
+    }
+
+    fn send(&mut self, from: SocketAddr, bytes: Vec<u8>) -> Result<(), String> {
+        self.log.push((from, vec![bytes.clone()]));
         self.step(&Step::Datagram { from, bytes })
+    }
+
+    fn send_batch(&mut self, from: SocketAddr, datagrams: Vec<Vec<u8>>) -> Result<(), String> {
+        self.receive_batch(from, &datagrams)?;
+        self.log.push((from, datagrams));
+        Ok(())
+    }
+
+    fn receive_batch(&mut self, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<(), String> {
+        self.pair.batch(self.now, from, datagrams).map_err(|what| format!("at {}: {what}", self.now))
     }
 
     fn request(&mut self, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
@@ -497,42 +558,28 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The packet of a piece, as the parent sends it first.
-const fn data_of(piece: &Piece, ack_requested: bool) -> Data {
-    Data {
-        message: piece.message,
-        offset: piece.offset,
-        length: piece.length,
-        message_length: piece.message_length,
-        ack_requested,
-        retransmitted: false,
-        close: false,
-    }
-}
-
-/// A datagram with a defect.
-fn write(mut header: Header, payload: &[u8], defect: &Defect) -> Vec<u8> {
+/// A packet with a defect.
+fn write(session: &Session, mut header: Header, payload: &[u8], defect: &Defect) -> Vec<u8> {
     match defect {
-        Defect::WrongCookie => header.cookie.0 ^= 1 << 40,
         Defect::UnknownSender => header.sender.0 ^= 5,
         Defect::WrongEpoch => header.epoch += 1,
         _ => {}
     }
-    let checksum = PayloadChecksum::of(payload);
-    let mut bytes = [&header.write(checksum)[..], payload].concat();
+    let mut bytes = session.write(&header, payload);
     match *defect {
         Defect::BitFlip(bit) => {
             let bit = usize::from(bit) % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
+        Defect::WrongCode => bytes[HEADER_BYTES - 1] ^= 1,
         Defect::Flags(flags) => {
             bytes[2..4].copy_from_slice(&flags.to_be_bytes());
-            update_checksum(&mut bytes);
+            session.sign(&mut bytes);
         }
         Defect::Body { word, value } => {
-            let place = 40 + usize::from(word % 6) * 4;
+            let place = 28 + usize::from(word % 7) * 4;
             bytes[place..place + 4].copy_from_slice(&value.to_be_bytes());
-            update_checksum(&mut bytes);
+            session.sign(&mut bytes);
         }
         Defect::Truncated(end) => {
             let length = bytes.len().saturating_sub(1 + usize::from(end));
@@ -547,16 +594,8 @@ fn write(mut header: Header, payload: &[u8], defect: &Defect) -> Vec<u8> {
 fn corrupt(piece: &mut Piece, word: u8, value: u32) {
     match word % 4 {
         0 => piece.message = value,
-        1 => piece.offset = u64::from(value) << (value % 33),
+        1 => piece.offset = u64::from(value),
         2 => piece.message_length = u64::from(value) << (value % 33),
-        _ => piece.checksum.0 ^= value,
+        _ => piece.checksum.0 ^= u64::from(value),
     }
-}
-
-/// Updates the checksum of a datagram (docs/wire.md).
-fn update_checksum(bytes: &mut [u8]) {
-    let (header, payload) = bytes.split_at_mut(64);
-    header[4..8].fill(0);
-    let whole = [&*payload, &*header].concat();
-    header[4..8].copy_from_slice(&PayloadChecksum::of(&whole).0.to_be_bytes());
 }

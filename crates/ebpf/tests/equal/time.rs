@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use treecast_ebpf::WakeReason;
-use treecast_proto::Nanoseconds;
+use treecast_proto::{Authentication, Nanoseconds};
 
 use super::lab::Lab;
 use super::stage::{Act, Defect, Setting, Stage};
@@ -18,6 +18,7 @@ const SETTING: Setting = Setting {
     children: 2,
     start: 0,
     has_checksum: true,
+    authentication: Authentication::Header,
     reads_silently: false,
     sleeps: false,
 };

@@ -1,11 +1,11 @@
 //! The settings of a group once they are checked.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use treecast_proto::{Cookie, CreateGroup, Refused};
-use treecast_wire::{HEADER_BYTES, Table};
+use treecast_proto::{CreateGroup, GroupKey, Refused, SessionId};
+use treecast_wire::{HEADER_BYTES, Keys, Table};
 
-use crate::{GroupSettings, NodeError};
+use crate::{GroupSettings, NodeError, random};
 
 /// The settings of a group, whose numbers are within their bounds and whose members can be one group.
 #[derive(Debug, Clone)]
@@ -13,17 +13,27 @@ pub(crate) struct GroupConfig {
     settings: GroupSettings,
     root: SocketAddr,
     payload_bytes_max: u16,
+    key: GroupKey,
+    session: SessionId,
 }
 
 impl GroupConfig {
     /// Checks the settings of a group with all its members.
     ///
     /// # Errors
-    /// [`NodeError::Members`], [`NodeError::Refused`].
+    /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::System`].
     pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
         let payload_bytes_max = check_bounds(&settings)?;
         let root = check_members(&settings)?;
-        Ok(Self { settings, root, payload_bytes_max })
+        check_token(&settings.token, settings.insecure, root.ip())?;
+        let key = GroupKey::new(&settings.token, settings.group);
+        let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
+        Ok(Self { settings, root, payload_bytes_max, key, session })
+    }
+
+    /// The same with the session that a client of the daemon has drawn.
+    pub fn with_session(self, session: SessionId) -> Self {
+        Self { session, ..self }
     }
 
     /// Checks what a member other than the root needs. Of the members only the root counts.
@@ -50,15 +60,29 @@ impl GroupConfig {
         self.payload_bytes_max
     }
 
-    /// The cookie that each packet of the group carries. It is derived from the token, so that members need no handshake, and does not
-    /// reveal it.
-    pub fn cookie(&self) -> Cookie {
-        let GroupSettings { token, group, .. } = &self.settings;
-        let key = blake3::derive_key("Treecast: the cookie of a group, version 1", token.as_bytes());
-        let hash = blake3::keyed_hash(&key, &group.0.to_be_bytes());
-        let bytes = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
-        Cookie(u64::from_be_bytes(*bytes))
+    /// The key that members derive from the token.
+    pub const fn key(&self) -> GroupKey {
+        self.key
     }
+
+    /// At the root, the session of the group.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// At the root, the keys of the session.
+    pub fn session_keys(&self) -> Keys {
+        self.key.session_keys(self.session, self.settings.authentication)
+    }
+}
+
+/// Checks that a group with a root at this address has a token, unless all its members are on one host.
+///
+/// # Errors
+/// [`NodeError::NoToken`].
+pub(crate) fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(), NodeError> {
+    let is_safe = !token.is_empty() || insecure || root.to_canonical().is_loopback();
+    if is_safe { Ok(()) } else { Err(NodeError::NoToken) }
 }
 
 /// Checks the numbers that do not depend on the members; returns the longest payload.
@@ -128,7 +152,8 @@ impl GroupSettings {
 /// The settings of a group of this number of members, for tests.
 #[cfg(test)]
 pub(crate) fn settings_of(members: u16) -> GroupSettings {
-    GroupSettings::new((0..members).map(|number| SocketAddr::from(([10, 0, 0, 1], 7_000 + number))).collect())
+    let members = (0..members).map(|number| SocketAddr::from(([10, 0, 0, 1], 7_000 + number))).collect();
+    GroupSettings { token: "a token".into(), ..GroupSettings::new(members) }
 }
 
 #[cfg(test)]
@@ -151,6 +176,15 @@ mod tests {
         let mut apart = settings(2);
         apart.members[1] = "127.0.0.1:7000".parse().unwrap();
         assert!(error(apart).starts_with("127.0.0.1:7000 is reachable on its own host only"));
+    }
+
+    #[test]
+    fn members_on_several_hosts_need_a_token() {
+        let without = GroupSettings { token: String::new(), ..settings(2) };
+        assert!(matches!(GroupConfig::new(without.clone()), Err(NodeError::NoToken)));
+        assert!(GroupConfig::new(GroupSettings { insecure: true, ..without.clone() }).is_ok());
+        let members = (1..3).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        assert!(GroupConfig::new(GroupSettings { members, ..without }).is_ok());
     }
 
     #[test]

@@ -53,6 +53,11 @@ pub enum NodeError {
     /// The list of members is invalid.
     #[error("{0}")]
     Members(String),
+    /// A group of several hosts has no token.
+    #[error(
+        "the group has no token: set the same token at every member, or insecure=true if any host that reaches them may take part"
+    )]
+    NoToken,
     /// Not all members joined before the root's timeout.
     #[error("not all members joined in time: {0}")]
     Incomplete(Box<JoinStatus>),
@@ -108,6 +113,24 @@ pub enum NodeError {
     /// The node has been closed.
     #[error("the node has been closed")]
     NodeClosed,
+    /// A forked process uses a node of its parent.
+    #[error(
+        "this node belongs to process {owner}, and not to {here}, which was forked from it: open a node there"
+    )]
+    Forked {
+        /// The process that has opened the node.
+        owner: u32,
+        /// This process.
+        here: u32,
+    },
+    /// A message is too long.
+    #[error("the message has {message_bytes} bytes, and a message has at most {bytes_max}: send it in parts")]
+    MessageTooLong {
+        /// Its length in bytes.
+        message_bytes: u64,
+        /// The longest message in bytes.
+        bytes_max: u64,
+    },
 }
 
 /// A member that has not taken its place in the tree.
@@ -121,6 +144,11 @@ pub struct Unanswered {
 }
 
 impl NodeError {
+    /// No random number can be drawn.
+    pub(crate) const fn no_random_number(source: io::Error) -> Self {
+        Self::System { what: "cannot draw a random number", source }
+    }
+
     /// Whether the error is a timeout.
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut | Self::Unanswered(_) | Self::Incomplete(_) | Self::JoinFailed { .. })

@@ -12,10 +12,9 @@ use treecast_proto::{Ending, Eviction, GroupCounters, Input, MemberId, Nanosecon
 
 use super::error::{Lost, Unanswered};
 use super::receiver::Receiver;
-use super::sender::Sender;
+use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
 use crate::engine::query::Query;
-use crate::engine::root_socket::RootSocket;
 use crate::memory::shared_group::{RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::tree::{self, measure};
@@ -52,13 +51,16 @@ impl Group {
         shared_group: Arc<SharedGroup>,
         settings: &GroupSettings,
         own: Option<usize>,
-        socket: Option<RootSocket>,
+        sender_config: Option<SenderConfig>,
     ) -> Self {
         let placement = shared_group.placement();
-        let role = match placement.and_then(|placement| lock(&placement.side).take()) {
-            Some(RingSide::Writer(writer)) => Role::Root(Sender::new(writer, socket)),
-            Some(RingSide::Reader(reader)) => Role::Member(Some(Receiver::new(reader, placement))),
-            None => Role::Member(None),
+        let side = placement.and_then(|placement| lock(&placement.side).take());
+        let role = match (side, sender_config) {
+            (Some(RingSide::Writer(writer)), Some(sender_config)) => {
+                Role::Root(Sender::new(writer, sender_config))
+            }
+            (Some(RingSide::Reader(reader)), _) => Role::Member(Some(Receiver::new(reader, placement))),
+            _ => Role::Member(None),
         };
         Self {
             backend,

@@ -123,6 +123,26 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         },
     },
     Key {
+        name: "insecure",
+        expected: "true or false",
+        about: "whether members on several hosts do without a token",
+        get: |settings| settings.insecure.to_string().into(),
+        set: |settings, text| {
+            settings.insecure = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
+        name: "auth",
+        expected: "header or payload",
+        about: "what is authenticated of each packet of data: its header, or its payload too",
+        get: |settings| settings.authentication.to_string().into(),
+        set: |settings, text| {
+            settings.authentication = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
         about: "scheme of the tree",
@@ -208,14 +228,14 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 token=secret scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 token=secret insecure=true auth=payload scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[3], "scheme=separate");
+        assert_eq!(written[5], "scheme=separate");
     }
 
     #[test]
@@ -249,6 +269,8 @@ mod tests {
         for wrong in [
             "slots=100",
             "offload=switch",
+            "insecure=perhaps",
+            "auth=none",
             "group=-1",
             "root",
             "mtu_bytes=100",

@@ -7,6 +7,7 @@ pub(crate) mod group;
 mod keys;
 pub(crate) mod node;
 mod open;
+pub(crate) mod owned;
 pub(crate) mod receive;
 mod receiver;
 mod send;

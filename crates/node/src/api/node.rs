@@ -13,6 +13,7 @@ use treecast_proto::StrayCounters;
 use super::addresses::find_own;
 use super::config::GroupConfig;
 use super::open;
+use super::sender::SenderConfig;
 use crate::engine::EngineHandle;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
@@ -121,10 +122,17 @@ impl Node {
         let settings = config.settings();
         let shared_group = self.shared_group(settings);
         let socket = self.backend.create_group(config, &shared_group)?;
-        Ok(Group::new(Arc::clone(&self.backend), shared_group, settings, Some(settings.root), socket))
+        let sender_config = SenderConfig { keys: config.session_keys(), socket };
+        Ok(Group::new(
+            Arc::clone(&self.backend),
+            shared_group,
+            settings,
+            Some(settings.root),
+            Some(sender_config),
+        ))
     }
 
-    /// Becomes a member of the root's group: as the member `own`, or as one that asks to join.
+    /// Becomes a member of the root's group: as the member `own`, or as one that its root does not know yet.
     pub(crate) fn join_group(
         &self,
         settings: &GroupSettings,
@@ -132,7 +140,7 @@ impl Node {
     ) -> Result<Group, NodeError> {
         let shared_group = self.shared_group(settings);
         let config = GroupConfig::for_join(settings)?;
-        self.backend.join_group(&config, own.is_none(), &shared_group)?;
+        self.backend.join_group(&config, &shared_group)?;
         Ok(Group::new(Arc::clone(&self.backend), shared_group, settings, own, None))
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use treecast_proto::Ending;
+use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role, is_forward_due};
 use super::sender::Sender;
@@ -17,7 +18,8 @@ impl Group {
     /// Sends a message to all other members. Returns when all of it is in the node's memory.
     ///
     /// # Errors
-    /// [`NodeError::WrongSide`] at other members than the root; [`NodeError::Ended`]; [`NodeError::DatagramTooLong`].
+    /// [`NodeError::WrongSide`] at other members than the root; [`NodeError::MessageTooLong`]; [`NodeError::Ended`];
+    /// [`NodeError::DatagramTooLong`].
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
@@ -49,6 +51,10 @@ impl Group {
         message: &[u8],
         timeout: Option<Duration>,
     ) -> Result<bool, NodeError> {
+        if message.len() as u64 > MESSAGE_BYTES_MAX {
+            let message_bytes = message.len() as u64;
+            return Err(NodeError::MessageTooLong { message_bytes, bytes_max: MESSAGE_BYTES_MAX });
+        }
         if self.is_closing.load(Ordering::Acquire) {
             return Err(NodeError::Ended(Ending::Closed));
         }

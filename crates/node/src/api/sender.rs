@@ -1,10 +1,20 @@
 //! The root's side of a group's ring.
 
-use treecast_proto::{PayloadChecksum, Piece, Refused, Sequence};
+use treecast_proto::{Piece, Refused, Sequence};
+use treecast_wire::Keys;
 
 use crate::NodeError;
 use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::RingWriter;
+
+/// What a root needs to send, beside the ring.
+#[derive(Debug)]
+pub(crate) struct SenderConfig {
+    /// The keys of the session, for the checksums of payloads.
+    pub keys: Keys,
+    /// The way into the kernel's packet path, where that forwards.
+    pub socket: Option<RootSocket>,
+}
 
 /// The root's side of the ring.
 #[derive(Debug)]
@@ -17,14 +27,16 @@ pub(super) struct Sender {
     pub(super) length: usize,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
     pub(super) forwarded: Sequence,
+    keys: Keys,
     /// The way into the kernel's packet path, where that forwards.
     pub(super) socket: Option<RootSocket>,
 }
 
 impl Sender {
-    pub fn new(writer: RingWriter, socket: Option<RootSocket>) -> Self {
+    pub fn new(writer: RingWriter, config: SenderConfig) -> Self {
+        let SenderConfig { keys, socket } = config;
         let forwarded = writer.written();
-        Self { writer, message: 0, offset: 0, length: 0, forwarded, socket }
+        Self { writer, message: 0, offset: 0, length: 0, forwarded, keys, socket }
     }
 
     /// # Errors
@@ -48,7 +60,7 @@ impl Sender {
             length: bytes.len() as u32,
             message_length: message.len() as u64,
             // Of the copy: another thread of the application may write the message meanwhile.
-            checksum: PayloadChecksum::of(self.writer.bytes(packet, bytes.len())),
+            checksum: self.keys.data_checksum(self.writer.bytes(packet, bytes.len())),
         };
         self.writer.describe(packet, piece);
         self.writer.publish(packet + 1);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use treecast_plan::Scheme;
-use treecast_proto::{GroupId, Offload};
+use treecast_proto::{Authentication, GroupId, Offload};
 
 use crate::NodeError;
 
@@ -86,6 +86,10 @@ pub struct GroupSettings {
     pub root: usize,
     /// A secret of the members that keeps packets of other nodes out of the group. It does not encrypt.
     pub token: String,
+    /// Whether members on several hosts do without a token: any host that reaches them can then take part.
+    pub insecure: bool,
+    /// What is authenticated of each packet of data.
+    pub authentication: Authentication,
     /// The scheme of the tree; none: one for the length of messages.
     pub scheme: Option<Scheme>,
     /// The expected length of messages, in bytes, for which the tree is made.
@@ -110,6 +114,8 @@ impl GroupSettings {
             members,
             root: 0,
             token: String::new(),
+            insecure: false,
+            authentication: Authentication::Header,
             scheme: None,
             message_bytes: 1 << 10,
             offload: Offload::Nic,

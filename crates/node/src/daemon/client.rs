@@ -371,7 +371,10 @@ impl Backend for Client {
         shared_group: &Arc<SharedGroup>,
     ) -> Result<Option<RootSocket>, NodeError> {
         let settings = config.settings();
-        let message = ClientMessage::CreateGroup { settings: SettingsMessage::of(settings) };
+        let message = ClientMessage::CreateGroup {
+            settings: SettingsMessage::of(settings),
+            session: config.session().0,
+        };
         let exchange = lock(&self.exchange);
         let (memory, descriptors) = self.enter(&message, shared_group)?;
         let mut descriptors = descriptors.into_iter();
@@ -390,15 +393,10 @@ impl Backend for Client {
         Ok(socket)
     }
 
-    fn join_group(
-        &self,
-        config: &GroupConfig,
-        sends_join: bool,
-        shared_group: &Arc<SharedGroup>,
-    ) -> Result<(), NodeError> {
+    fn join_group(&self, config: &GroupConfig, shared_group: &Arc<SharedGroup>) -> Result<(), NodeError> {
         let settings = SettingsMessage::of(config.settings());
         let _exchange = lock(&self.exchange);
-        self.enter(&ClientMessage::JoinGroup { settings, sends_join }, shared_group).map(|_| ())
+        self.enter(&ClientMessage::JoinGroup { settings }, shared_group).map(|_| ())
     }
 
     fn query(&self, query: Query) -> Answer {

@@ -12,7 +12,7 @@ use treecast_terms::Keyed;
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -34,11 +34,12 @@ pub enum ClientMessage {
     /// Create a group at its root. Answered by [`DaemonMessage::Entered`].
     CreateGroup {
         settings: SettingsMessage,
+        /// The session that the client has drawn: its application computes checksums under the session's keys.
+        session: [u8; 16],
     },
     /// Become a member of the root's group. Answered by [`DaemonMessage::Entered`].
     JoinGroup {
         settings: SettingsMessage,
-        sends_join: bool,
     },
     /// Asks for the next update. Answered by [`DaemonMessage::Update`].
     PollUpdate,
@@ -201,6 +202,8 @@ pub enum EndingMessage {
     EvictedAborted,
     EvictedClosed,
     RootSilent(u64),
+    RootRestarted,
+    Inconsistent(u32),
     TooMuchMemory(u64, u64),
     Aborted,
 }
@@ -215,6 +218,8 @@ impl From<Ending> for EndingMessage {
             Ending::Evicted(Eviction::Aborted) => Self::EvictedAborted,
             Ending::Evicted(Eviction::Closed) => Self::EvictedClosed,
             Ending::RootSilent(span) => Self::RootSilent(span.0),
+            Ending::RootRestarted => Self::RootRestarted,
+            Ending::Inconsistent(packet) => Self::Inconsistent(packet.0),
             Ending::TooMuchMemory { asked_bytes, bytes_max } => Self::TooMuchMemory(asked_bytes, bytes_max),
             Ending::Aborted => Self::Aborted,
         }
@@ -231,6 +236,8 @@ impl From<EndingMessage> for Ending {
             EndingMessage::EvictedAborted => Self::Evicted(Eviction::Aborted),
             EndingMessage::EvictedClosed => Self::Evicted(Eviction::Closed),
             EndingMessage::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
+            EndingMessage::RootRestarted => Self::RootRestarted,
+            EndingMessage::Inconsistent(packet) => Self::Inconsistent(Sequence(packet)),
             EndingMessage::TooMuchMemory(asked_bytes, bytes_max) => {
                 Self::TooMuchMemory { asked_bytes, bytes_max }
             }

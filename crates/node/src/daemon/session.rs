@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
-use treecast_proto::{GroupId, Input, MemberId, Refused, Sequence};
+use treecast_proto::{GroupId, Input, MemberId, Refused, Sequence, SessionId};
 
 use super::client_link::{Budget, ClientLink, ClientWaker, Share};
 use super::messages::{
@@ -76,8 +76,8 @@ struct ClientGroup {
 /// How a client takes part in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    Create,
-    Join { sends_join: bool },
+    Create { session: SessionId },
+    Join,
 }
 
 /// An answer, and the descriptors that are sent with it.
@@ -127,11 +127,12 @@ impl Session {
     fn reply(&mut self, state: &mut ServerState, message: ClientMessage) -> Result<Option<Reply>, String> {
         match message {
             ClientMessage::Hello { version } => return self.welcome(state, version).map(Some),
-            ClientMessage::CreateGroup { settings } => {
-                return Ok(Some(self.enter_or_refuse(state, settings, Entry::Create)));
+            ClientMessage::CreateGroup { settings, session } => {
+                let entry = Entry::Create { session: SessionId(session) };
+                return Ok(Some(self.enter_or_refuse(state, settings, entry)));
             }
-            ClientMessage::JoinGroup { settings, sends_join } => {
-                return Ok(Some(self.enter_or_refuse(state, settings, Entry::Join { sends_join })));
+            ClientMessage::JoinGroup { settings } => {
+                return Ok(Some(self.enter_or_refuse(state, settings, Entry::Join)));
             }
             ClientMessage::PollUpdate => return Ok(Some(self.update())),
             ClientMessage::Query(query) => {
@@ -215,22 +216,22 @@ impl Session {
         if state.engine.with(|engine| engine.knows(group)) {
             return Err(Refused::GroupExists(group).into());
         }
-        let is_root = entry == Entry::Create;
+        let is_root = entry != Entry::Join;
         let link = ClientLink::new(Arc::clone(&self.waker), is_root, Arc::clone(&user.budget));
         let leader = state.engine.leader_followers().waker();
         let shared_group = Arc::new(SharedGroup::with_client(group, leader, link));
         let mut descriptors = Vec::new();
         let memory = match entry {
-            Entry::Create => {
-                let socket = create_group(&state.engine, &config, &shared_group)?;
+            Entry::Create { session } => {
+                let socket = create_group(&state.engine, &config.with_session(session), &shared_group)?;
                 let share = shared_group.client.as_ref().and_then(ClientLink::take_share);
                 share.map(|Share { memory, slots, page }| {
                     descriptors.extend([slots, page].into_iter().chain(socket.map(OwnedFd::from)));
                     memory
                 })
             }
-            Entry::Join { sends_join } => {
-                enter::join_group(&state.engine, &config, sends_join, &shared_group)?;
+            Entry::Join => {
+                enter::join_group(&state.engine, &config, &shared_group)?;
                 None
             }
         };

@@ -84,13 +84,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         shared_group: &Arc<SharedGroup>,
     ) -> Result<Option<RootSocket>, NodeError>;
 
-    /// Becomes a member of the root's group: as one that the root knows, or, with `sends_join`, as one that asks to join.
-    fn join_group(
-        &self,
-        config: &GroupConfig,
-        sends_join: bool,
-        shared_group: &Arc<SharedGroup>,
-    ) -> Result<(), NodeError>;
+    /// Becomes a member of the root's group.
+    fn join_group(&self, config: &GroupConfig, shared_group: &Arc<SharedGroup>) -> Result<(), NodeError>;
 
     fn query(&self, query: Query) -> Answer;
 

@@ -12,7 +12,7 @@ use super::{EngineHandle, NewRing, Request};
 use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
-use crate::{NodeError, tree};
+use crate::{NodeError, random, tree};
 
 /// Creates a group at its root. Where the kernel's packet path forwards, the result is the socket by which packets enter it.
 pub(crate) fn create_group(
@@ -25,7 +25,9 @@ pub(crate) fn create_group(
     let start = Sequence(0);
     let input = Input::CreateGroup(Box::new(CreateGroup {
         group: settings.group,
-        cookie: config.cookie(),
+        key: config.key(),
+        session: config.session(),
+        authentication: settings.authentication,
         root: MemberId(settings.root as u32),
         members: settings.members.clone(),
         children: tree::children(settings.members.len(), settings, handle.has_kernel())?,
@@ -78,15 +80,15 @@ fn open_root_socket(
     Ok(socket)
 }
 
-/// Becomes a member of the root's group: as one that the root knows, or, with `sends_join`, as one that asks to join.
+/// Becomes a member of the root's group.
 pub(crate) fn join_group(
     handle: &EngineHandle,
     config: &GroupConfig,
-    sends_join: bool,
     shared_group: &Arc<SharedGroup>,
 ) -> Result<(), NodeError> {
     let group = config.settings().group;
-    let input = Input::JoinGroup { group, cookie: config.cookie(), root: config.root(), sends_join };
+    let seed = random::words().map_err(NodeError::no_random_number)?;
+    let input = Input::JoinGroup { group, key: config.key(), root: config.root(), seed };
     enter(handle, shared_group, input, None)
 }
 

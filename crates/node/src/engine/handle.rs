@@ -207,13 +207,8 @@ impl Backend for EngineHandle {
         Ok(memory.map(|memory| RootSocket::new(socket, config, memory)))
     }
 
-    fn join_group(
-        &self,
-        config: &GroupConfig,
-        sends_join: bool,
-        shared_group: &Arc<SharedGroup>,
-    ) -> Result<(), NodeError> {
-        enter::join_group(self, config, sends_join, shared_group)
+    fn join_group(&self, config: &GroupConfig, shared_group: &Arc<SharedGroup>) -> Result<(), NodeError> {
+        enter::join_group(self, config, shared_group)
     }
 
     fn query(&self, query: Query) -> Answer {

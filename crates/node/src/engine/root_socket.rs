@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
-use treecast_proto::{Cookie, GroupId, Nanoseconds, Sequence};
-use treecast_wire::{Body, Data, HEADER_BYTES, Header, MemberId, Timestamp};
+use treecast_proto::{GroupId, Nanoseconds, Sequence};
+use treecast_wire::{Body, Data, Header, MemberId, Timestamp};
 
 use super::delegation::SendDelegation;
 use crate::api::config::GroupConfig;
@@ -24,16 +24,12 @@ const GSO_BYTES_MAX: usize = 24_000;
 /// Older kernels may crash when a program splits GSO batches.
 const GSO_KERNEL_MIN: (u32, u32) = (6, 16);
 
-/// The checksum's bytes in a header.
-const CHECKSUM: std::ops::Range<usize> = 4..8;
-
 /// A socket whose datagrams are packets of one group's root.
 pub(crate) struct RootSocket {
     socket: UdpSocket,
     outgoing: Outgoing,
     to: SocketAddr,
     group: GroupId,
-    cookie: Cookie,
     memory: SlotMemory,
     /// Whether datagrams have a UDP checksum. It costs time for each copy, and packets have their own checksum; but GSO needs it.
     has_checksum: bool,
@@ -118,7 +114,6 @@ impl RootSocket {
             outgoing,
             to,
             group: config.settings().group,
-            cookie: config.cookie(),
             memory,
             has_checksum: true,
             may_omit_checksum: true,
@@ -219,22 +214,21 @@ impl RootSocket {
             offset: piece.offset,
             length: piece.length,
             message_length: piece.message_length,
+            checksum: piece.checksum,
             ack_requested: false,
             retransmitted: false,
             close: false,
         };
         let header = Header {
             group: self.group,
-            cookie: self.cookie,
             epoch: 0,
             sender: MemberId(0),
             sequence: packet,
             timestamp: Timestamp(0),
             body: Body::Data(data),
         };
-        let mut header: [u8; HEADER_BYTES] = header.write(piece.checksum);
-        // The kernel's packet path completes the header and continues the checksum from the payload's part.
-        header[CHECKSUM].copy_from_slice(&piece.checksum.0.to_be_bytes());
+        // The kernel's packet path completes the header.
+        let header = header.write_without_code();
         // SAFETY: the payload is within the slot, which is mapped. The application does not write it while the slot holds the packet;
         // an application in another process that does sends wrong bytes to its own group only.
         unsafe { self.outgoing.add_from(self.to, &header, self.memory.payload(packet), length) };

@@ -130,8 +130,7 @@ pub fn new_ring(slots: u32, stride: usize, start: Sequence) -> (RingWriter, Ring
         slots.is_power_of_two() && stride > 0,
         "the number of slots is a power of two, and slots are not empty"
     );
-    let empty =
-        Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum::EMPTY };
+    let empty = Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum(0) };
     let memory = Memory::Own {
         bytes: zeroed_bytes(slots as usize * stride),
         pieces: (0..slots).map(|_| UnsafeCell::new(empty)).collect(),
@@ -432,7 +431,7 @@ mod tests {
             offset: 0,
             length,
             message_length: u64::from(length),
-            checksum: PayloadChecksum::EMPTY,
+            checksum: PayloadChecksum(0),
         }
     }
 

@@ -10,8 +10,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 use treecast_proto::CreateGroup;
 
 use super::connection::{Connection, ReadLine};
-use super::messages::{Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, VERSION, Version};
+use super::messages::{
+    Challenges, Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, Start, VERSION, Version,
+};
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
+use crate::api::config::check_token;
 use crate::wait::poll;
 use crate::{GroupSettings, Keyed, NodeError};
 
@@ -22,6 +25,8 @@ pub struct JoinOptions {
     pub root: SocketAddr,
     /// The token of the group.
     pub token: String,
+    /// Whether to join without a token at a root on another host.
+    pub insecure: bool,
     /// The member number that this node requests; none: any.
     pub member: Option<u32>,
     /// The node's name in messages: up to 64 bytes.
@@ -33,7 +38,14 @@ pub struct JoinOptions {
 impl JoinOptions {
     /// Requests any number, uses the host's name, and waits for one minute.
     pub fn new(root: SocketAddr, token: impl Into<String>) -> Self {
-        Self { root, token: token.into(), member: None, name: host_name(), timeout: Some(TIMEOUT) }
+        Self {
+            root,
+            token: token.into(),
+            insecure: false,
+            member: None,
+            name: host_name(),
+            timeout: Some(TIMEOUT),
+        }
     }
 }
 
@@ -60,6 +72,8 @@ pub(super) fn join(
         let problem = format!("this node, at {node}, has IPv4 only, and the root is at {}", options.root);
         return Err(NodeError::Members(problem));
     }
+    let JoinOptions { root, token, insecure, .. } = options;
+    check_token(token, *insecure, root.ip())?;
     let deadline = Deadline::after(options.timeout);
     let mut backoff = BACKOFF_MIN;
     let mut session = loop {
@@ -265,12 +279,16 @@ impl<'a> Session<'a> {
         };
         claim.proof = self.key.proof_of_member(self.root_challenge, &claim);
         self.connection.send(&claim);
-        let expected = self.key.proof_of_root(self.root_challenge, self.own_challenge);
+        let expected = self.key.proof_of_root(self.challenges());
         match self.receive_message(Deadline::after(Some(self.deadline.remaining(HANDSHAKE_TIMEOUT))))? {
             RootMessage::Accepted { proof } if proof == expected => Ok(()),
             RootMessage::Accepted { .. } => Err(self.rejected("the root does not know the token".into())),
             _ => Err(self.rejected("the root neither accepted nor rejected this node".into())),
         }
+    }
+
+    const fn challenges(&self) -> Challenges {
+        Challenges { root: self.root_challenge, member: self.own_challenge }
     }
 
     fn wait_for_start(mut self) -> Result<(GroupSettings, usize), NodeError> {
@@ -283,24 +301,21 @@ impl<'a> Session<'a> {
                     }
                     self.last_progress = Some(text);
                 }
-                RootMessage::Start { member, members, settings } => {
-                    return self.start(member, members, &settings);
-                }
+                RootMessage::Start(start) => return self.start(start),
                 _ => {}
             }
         }
     }
 
-    fn start(
-        &self,
-        member: u32,
-        members: Vec<SocketAddr>,
-        settings: &str,
-    ) -> Result<(GroupSettings, usize), NodeError> {
-        let text = settings;
+    fn start(&self, start: Start) -> Result<(GroupSettings, usize), NodeError> {
+        if self.key.proof_of_start(self.challenges(), &start) != start.proof {
+            return Err(self.failed("the start of the group was changed on the way"));
+        }
+        let Start { member, members, settings: text, .. } = start;
         let mut settings = GroupSettings::new(members);
-        settings.set_all(text).map_err(|error| self.failed(error.to_string()))?;
+        settings.set_all(&text).map_err(|error| self.failed(error.to_string()))?;
         settings.token.clone_from(&self.options.token);
+        settings.insecure = self.options.insecure;
         let count = settings.members.len();
         if count > CreateGroup::MEMBERS_MAX || settings.root >= count || member as usize >= count {
             return Err(self.failed("invalid list of members"));

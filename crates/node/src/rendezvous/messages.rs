@@ -7,8 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::random;
+
 /// The version of the join protocol.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The longest line that the root reads, in bytes.
 pub(super) const CLAIM_BYTES_MAX: usize = 1 << 10;
@@ -57,7 +59,24 @@ pub(super) enum RootMessage {
     /// There will be no group. The last message.
     Cancelled { reason: String },
     /// All members have joined: this node's number, all addresses, and the settings of the group. The last message.
-    Start { member: u32, members: Vec<SocketAddr>, settings: String },
+    Start(Start),
+}
+
+/// The group that starts.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Start {
+    /// The root's proof, over all other fields and both challenges.
+    pub proof: Hash,
+    pub member: u32,
+    pub members: Vec<SocketAddr>,
+    pub settings: String,
+}
+
+/// The challenges of a connection: the root's, and the member's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Challenges {
+    pub root: Hash,
+    pub member: Hash,
 }
 
 /// A challenge or a proof: 32 bytes, written in hexadecimal.
@@ -82,9 +101,7 @@ impl From<Hash> for String {
 impl Hash {
     /// A fresh challenge, from the system's random number generator.
     pub fn random() -> std::io::Result<Self> {
-        let mut bytes = [0; blake3::OUT_LEN];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self(blake3::Hash::from_bytes(bytes)))
+        Ok(Self(blake3::Hash::from_bytes(random::bytes()?)))
     }
 }
 
@@ -94,7 +111,7 @@ pub(super) struct Key([u8; blake3::KEY_LEN]);
 
 impl Key {
     pub fn new(token: &str) -> Self {
-        Self(blake3::derive_key("Treecast: rendezvous, version 1", token.as_bytes()))
+        Self(blake3::derive_key("Treecast: rendezvous, version 2", token.as_bytes()))
     }
 
     /// A member's proof, over all other fields of its claim.
@@ -107,8 +124,17 @@ impl Key {
     }
 
     /// The root's proof.
-    pub fn proof_of_root(&self, root_challenge: Hash, member_challenge: Hash) -> Hash {
-        self.prove(&format!("root {} {}", hex(root_challenge), hex(member_challenge)))
+    pub fn proof_of_root(&self, Challenges { root, member }: Challenges) -> Hash {
+        self.prove(&format!("root {} {}", hex(root), hex(member)))
+    }
+
+    /// The root's proof of the group that starts.
+    pub fn proof_of_start(&self, challenges: Challenges, start: &Start) -> Hash {
+        let Start { member, members, settings, .. } = start;
+        // Addresses have no spaces, and only the last field may contain one.
+        let members: Vec<String> = members.iter().map(ToString::to_string).collect();
+        let (Challenges { root, member: own }, members) = (challenges, members.join(","));
+        self.prove(&format!("start {} {} {member} {members} {settings}", hex(root), hex(own)))
     }
 
     fn prove(&self, text: &str) -> Hash {

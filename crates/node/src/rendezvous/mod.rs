@@ -17,7 +17,7 @@ use treecast_proto::CreateGroup;
 pub use client::JoinOptions;
 pub use status::{JoinStatus, JoinedMember};
 
-use crate::api::config::{GroupConfig, check_bounds, no_such_root};
+use crate::api::config::{GroupConfig, check_bounds, check_token, no_such_root};
 use crate::tree::{self, measure};
 use crate::{Group, GroupSettings, Node, NodeError};
 
@@ -111,6 +111,7 @@ impl Node {
         goes_on: &mut dyn FnMut(Option<&JoinStatus>) -> bool,
     ) -> Result<Group, NodeError> {
         check_bounds(settings)?;
+        check_token(&settings.token, settings.insecure, listener.address().ip())?;
         if settings.root >= listener.members as usize {
             return Err(no_such_root(settings.root, listener.members as usize));
         }

@@ -12,7 +12,9 @@ use rustix::event::{PollFd, PollFlags};
 use treecast_terms::Keyed;
 
 use super::connection::{Connection, ReadLine};
-use super::messages::{CLAIM_BYTES_MAX, Claim, Greeting, Hash, Key, RootMessage, VERSION, Version};
+use super::messages::{
+    CLAIM_BYTES_MAX, Challenges, Claim, Greeting, Hash, Key, RootMessage, Start, VERSION, Version,
+};
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
@@ -69,6 +71,7 @@ struct Pending {
 struct Joined {
     connection: Connection,
     member: JoinedMember,
+    challenges: Challenges,
 }
 
 /// The result of reading a pending connection.
@@ -78,7 +81,7 @@ enum Outcome {
     Foreign(String),
     /// The node gets the reason why it cannot join.
     Rejected(String),
-    Accepted(JoinedMember, Hash),
+    Accepted(JoinedMember, Challenges),
 }
 
 impl Server {
@@ -152,14 +155,16 @@ impl Server {
     pub fn start(mut self, settings: &GroupSettings) {
         let text: Vec<String> = settings
             .values()
-            .filter(|(key, _)| *key != "token")
+            .filter(|(key, _)| !["token", "insecure"].contains(key))
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        for Joined { connection, member } in &mut self.joined {
+        for Joined { connection, member, challenges } in &mut self.joined {
             let number = settings.members.iter().position(|address| *address == member.address);
             let member = number.expect("a joined member is in the group") as u32;
             let (members, settings) = (settings.members.clone(), text.join(" "));
-            connection.send(&RootMessage::Start { member, members, settings });
+            let mut start = Start { proof: challenges.root, member, members, settings };
+            start.proof = self.key.proof_of_start(*challenges, &start);
+            connection.send(&RootMessage::Start(start));
         }
         self.shut_down(&self.complete_reason());
     }
@@ -341,11 +346,12 @@ impl Server {
                 self.count_rejected(pending.from, &reason);
                 pending.connection.send(&RootMessage::Rejected { reason });
             }
-            Outcome::Accepted(member, proof) => {
+            Outcome::Accepted(member, challenges) => {
+                let proof = self.key.proof_of_root(challenges);
                 pending.connection.send(&RootMessage::Accepted { proof });
                 self.root_ip = Some(pending.root_ip);
                 self.has_progress = true;
-                self.joined.push(Joined { connection: pending.connection, member });
+                self.joined.push(Joined { connection: pending.connection, member, challenges });
             }
         }
     }
@@ -376,7 +382,7 @@ impl Server {
         match self.admit(pending, &claim) {
             Err(reason) => Outcome::Rejected(reason),
             Ok(member) => {
-                Outcome::Accepted(member, self.key.proof_of_root(pending.challenge, claim.challenge))
+                Outcome::Accepted(member, Challenges { root: pending.challenge, member: claim.challenge })
             }
         }
     }

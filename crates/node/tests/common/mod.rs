@@ -15,7 +15,8 @@ pub fn skip(why: &dyn Display) {
 }
 
 pub fn settings(nodes: &[Node]) -> GroupSettings {
-    GroupSettings::new(nodes.iter().map(Node::address).collect())
+    let members = nodes.iter().map(Node::address).collect();
+    GroupSettings { token: "a token".into(), ..GroupSettings::new(members) }
 }
 
 pub fn groups(nodes: &[Node], settings: &GroupSettings) -> Vec<Group> {

@@ -89,13 +89,13 @@ fn packet(numbers: &mut Numbers, group: u32, sequence: u32, message: u32) -> Vec
     for byte in &mut packet[64..] {
         *byte = numbers.next() as u8;
     }
-    packet[0] = 1;
+    packet[0] = 2;
     packet[1] = 1;
-    packet[16..20].copy_from_slice(&group.to_be_bytes());
-    packet[28..32].copy_from_slice(&sequence.to_be_bytes());
-    packet[40..44].copy_from_slice(&message.to_be_bytes());
-    packet[44..48].copy_from_slice(&100_u32.to_be_bytes());
-    packet[56..64].copy_from_slice(&100_u64.to_be_bytes());
+    packet[4..8].copy_from_slice(&group.to_be_bytes());
+    packet[24..28].copy_from_slice(&sequence.to_be_bytes());
+    packet[28..32].copy_from_slice(&message.to_be_bytes());
+    packet[40..44].copy_from_slice(&100_u32.to_be_bytes());
+    packet[48..56].copy_from_slice(&100_u64.to_be_bytes());
     if numbers.next().is_multiple_of(2) {
         let place = (numbers.next() % 64) as usize;
         packet[place] = numbers.next() as u8;
@@ -121,7 +121,7 @@ fn create_invalid_groups(
         let (answer, descriptors) = ask(
             &socket,
             &format!(
-                r#"{{"create_group":{{"settings":{}}}}}"#,
+                r#"{{"create_group":{{"settings":{},"session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}}}}"#,
                 settings_message(group, &[node, member.address()])
             ),
         );
@@ -190,10 +190,7 @@ fn join_with_invalid_numbers(path: &Path, root: &Node, seed: u64, is_over: &Atom
         let leader = root.group(&settings).unwrap();
         let (answer, _) = ask(
             &socket,
-            &format!(
-                r#"{{"join_group":{{"settings":{},"sends_join":false}}}}"#,
-                settings_message(group, &[root.address()])
-            ),
+            &format!(r#"{{"join_group":{{"settings":{}}}}}"#, settings_message(group, &[root.address()])),
         );
         assert!(answer.contains("entered"), "{answer}");
         let until = Instant::now() + Duration::from_secs(20);
@@ -264,13 +261,7 @@ fn a_member_cannot_write_the_slots_that_are_retransmitted() {
     let root = there.group(&GroupSettings::new(vec![there.address(), here.address()])).unwrap();
     let socket = raw(&served.socket());
     ask(&socket, HELLO);
-    ask(
-        &socket,
-        &format!(
-            r#"{{"join_group":{{"settings":{},"sends_join":false}}}}"#,
-            settings_message(1, &[there.address()])
-        ),
-    );
+    ask(&socket, &format!(r#"{{"join_group":{{"settings":{}}}}}"#, settings_message(1, &[there.address()])));
     root.wait_until_ready(TIMEOUT).unwrap();
     root.send(b"read only").unwrap();
     root.flush(TIMEOUT).unwrap();

@@ -298,10 +298,10 @@ fn an_invalid_message_is_answered_and_ends_the_connection() {
     for (first, second) in [
         (&b"no JSON"[..], None),
         (b"{}", None),
-        (br#"{"hello":{"version":1}}"#, None),
+        (br#"{"hello":{"version":2}}"#, None),
         (br#""poll_update""#, None),
         (hello, Some(hello)),
-        (hello, Some(br#"{"create_group":{"settings":{"members":"all","settings":[]}}}"#)),
+        (hello, Some(br#"{"create_group":{"settings":{"members":"all","settings":[]},"session":[]}}"#)),
         (hello, Some(br#"{"forward":{"group":-1,"upto":0,"child":null}}"#)),
         (hello, Some(&spaces)),
     ] {

@@ -57,7 +57,8 @@ impl Child {
             forward_limit,
             missing: Bitmap::new(config.slots),
             sent_at: vec![Nanoseconds::ZERO; config.slots as usize].into(),
-            is_probe_due: true,
+            // In the first epoch it does not know its place yet, and acknowledges when it does.
+            is_probe_due: epoch > 1,
         }
     }
 

@@ -10,13 +10,13 @@ mod send;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{MemberId, Missing, Offload, Sequence, Timestamp};
+use treecast_wire::{MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
 
 use crate::bitmap::Bitmap;
-use crate::state::{Expected, FlowState};
+use crate::state::{Expected, FlowState, Start};
 use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
 
-pub(crate) use receive::PendingAck;
+pub(crate) use receive::{PendingAck, Received};
 pub(crate) use send::Segment;
 
 use child::Child;
@@ -28,7 +28,7 @@ pub(crate) struct FlowConfig {
     pub slots: u32,
     pub payload_bytes_max: u16,
     pub offload: Offload,
-    pub start: Sequence,
+    pub start: Start,
     pub bytes_per_s_max: Option<u64>,
     /// Whether packets are queued here, and do not come from a parent.
     pub is_root: bool,
@@ -48,6 +48,8 @@ pub(crate) struct Flow {
     held: Bitmap,
     /// The number of the packet with which the root closes the group.
     closed: Option<Sequence>,
+    /// A packet that does not continue those before it, although it is authentic: nothing can follow.
+    inconsistent: Option<Sequence>,
     ack_request: AckRequest,
     children: Vec<Child>,
     /// The indices of children by their numbers, sorted.
@@ -61,7 +63,7 @@ pub(crate) struct Flow {
     /// With offload `host` or `assisted`, the application has forwarded packets before this one to some child at least.
     forwarded: Sequence,
     /// At the root, no child is sent this packet or later ones: a late member is to begin with it.
-    barrier: Option<Sequence>,
+    barrier: Option<Start>,
     /// When the pacing rate allows another packet.
     paced_until: Nanoseconds,
 }
@@ -78,15 +80,17 @@ struct Slot {
 impl Flow {
     /// A flow before its first packet, without children.
     pub fn new(config: FlowConfig) -> Self {
-        let FlowConfig { slots, start, .. } = config;
+        let FlowConfig { slots, start: first, .. } = config;
+        let start = first.packet;
         let empty = Slot { piece: Piece::EMPTY, ack_requested: false, close: false };
         Self {
             config,
-            state: FlowState::new(start),
+            state: FlowState::new(first),
             slots: vec![empty; slots as usize].into(),
             highest_sent: start,
             held: Bitmap::new(slots),
             closed: None,
+            inconsistent: None,
             ack_request: AckRequest::NONE,
             children: Vec::new(),
             child_indices: Vec::new(),
@@ -134,11 +138,14 @@ impl Flow {
     }
 
     /// Queues the packet with which the root closes the group; false while all slots are in use, since members take it as any other.
-    pub fn queue_close(&mut self) -> bool {
+    /// `checksum` is that of an empty payload.
+    pub fn queue_close(&mut self, checksum: PayloadChecksum) -> bool {
         if self.room() == 0 {
             return false;
         }
-        self.keep(self.state.next, Slot { piece: Piece::EMPTY, ack_requested: true, close: true });
+        let FlowState { expected: Expected { message, .. }, bytes, .. } = self.state;
+        let piece = Piece { message, offset: 0, length: 0, message_length: bytes, checksum };
+        self.keep(self.state.next, Slot { piece, ack_requested: true, close: true });
         self.advance();
         true
     }
@@ -179,6 +186,11 @@ impl Flow {
 
     pub const fn counters_mut(&mut self) -> &mut GroupCounters {
         &mut self.state.counters
+    }
+
+    /// A packet that does not continue those before it, if there is one.
+    pub const fn inconsistent(&self) -> Option<Sequence> {
+        self.inconsistent
     }
 
     /// Whether the closing packet is accepted.
@@ -224,6 +236,7 @@ impl Flow {
             self.state.expected = Expected::nothing();
         } else {
             self.state.expected = Expected::after(&piece);
+            self.state.bytes += u64::from(piece.length);
         }
         self.state.next += 1;
         self.highest_sent = self.highest_sent.max(self.state.next);
@@ -272,6 +285,7 @@ pub(crate) struct Ack {
     pub receive_window: u32,
     pub missing: Option<Missing>,
     pub timestamp: Timestamp,
+    pub echo: Timestamp,
 }
 
 /// No RTO or keepalive interval is shorter, whatever the settings say: one of no length would have passed before anything happens.

@@ -1,9 +1,10 @@
 //! From the parent: packets in order into slots, and acknowledgments back.
 
-use treecast_wire::{Acknowledgment, Body, Data, Missing, PayloadChecksum, Sequence, Timestamp};
+use treecast_wire::{Acknowledgment, Body, Data, Missing, Sequence, Timestamp};
 
 use super::{Flow, Slot};
-use crate::Piece;
+use crate::state::FlowState;
+use crate::{Nanoseconds, Piece};
 
 /// An acknowledgment that the parent is to be sent.
 #[derive(Debug, Clone)]
@@ -27,21 +28,24 @@ pub(crate) struct PendingAck {
     pub body: Body,
 }
 
+/// What has become of data from the parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The slot for its payload, if that is to be stored.
+    pub slot: Option<u32>,
+    /// Whether it shows that the parent is alive: it is no replay.
+    pub is_fresh: bool,
+}
+
 impl Flow {
-    /// Takes data from the parent; returns the slot for its payload if that is to be stored.
-    pub fn handle_data(
-        &mut self,
-        packet: Sequence,
-        data: &Data,
-        checksum: PayloadChecksum,
-        sent_at: Timestamp,
-    ) -> Option<u32> {
+    /// Takes data from the parent.
+    pub fn handle_data(&mut self, packet: Sequence, data: &Data, sent_at: Timestamp) -> Received {
+        let is_later = self.note_parent_timestamp(sent_at);
         if data.length > u32::from(self.config.payload_bytes_max) {
             self.state.counters.invalid += 1;
-            return None;
+            return Received { slot: None, is_fresh: is_later };
         }
-        let slot =
-            Slot { piece: Piece::of(data, checksum), ack_requested: data.ack_requested, close: data.close };
+        let slot = Slot { piece: Piece::of(data), ack_requested: data.ack_requested, close: data.close };
         let stored = if packet.is_before(self.state.next) {
             self.state.counters.duplicates += 1;
             None
@@ -53,10 +57,31 @@ impl Flow {
         } else {
             self.hold(packet, slot)
         };
-        if data.ack_requested {
+        // A packet that was accepted before is sent again later, unless it is a replay.
+        let is_fresh = stored.is_some() || is_later;
+        if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
         }
-        stored
+        Received { slot: stored, is_fresh }
+    }
+
+    /// Takes the timestamp of a packet of the parent; returns whether it is later than all before.
+    fn note_parent_timestamp(&mut self, sent_at: Timestamp) -> bool {
+        let is_later = self.state.parent_timestamp < sent_at;
+        self.state.parent_timestamp = self.state.parent_timestamp.max(sent_at);
+        is_later
+    }
+
+    /// Whether a packet of the parent other than data is later than all before; otherwise it is counted.
+    pub fn is_from_parent_now(&mut self, sent_at: Timestamp) -> bool {
+        let is_later = self.note_parent_timestamp(sent_at);
+        self.state.counters.stale += u64::from(!is_later);
+        is_later
+    }
+
+    /// There is another parent, with a clock of its own.
+    pub fn on_new_parent(&mut self) {
+        self.state.parent_timestamp = Timestamp(0);
     }
 
     /// The parent requests an acknowledgment, and says which packet it will send next.
@@ -90,7 +115,7 @@ impl Flow {
 
     fn accept(&mut self, packet: Sequence, slot: Slot) -> Option<u32> {
         if !self.fits(&slot) {
-            self.state.counters.invalid += 1;
+            self.reject(packet);
             return None;
         }
         self.keep(packet, slot);
@@ -98,7 +123,7 @@ impl Flow {
         self.advance();
         while self.held.remove(self.state.next) {
             if !self.fits(self.slot(self.state.next)) {
-                self.state.counters.invalid += 1;
+                self.reject(self.state.next);
                 break;
             }
             self.state.counters.accepted += 1;
@@ -126,8 +151,20 @@ impl Flow {
     }
 
     fn fits(&self, slot: &Slot) -> bool {
-        let expected = &self.state.expected;
-        if slot.close { expected.is_boundary() } else { expected.fits(&slot.piece) }
+        let FlowState { expected, bytes, .. } = &self.state;
+        let Slot { piece, close, .. } = slot;
+        if *close {
+            let has_all = piece.message == expected.message && piece.message_length == *bytes;
+            expected.is_boundary() && has_all
+        } else {
+            expected.fits(piece)
+        }
+    }
+
+    /// An authentic packet does not continue those before it. Another one of its number will not either.
+    fn reject(&mut self, packet: Sequence) {
+        self.state.counters.invalid += 1;
+        self.inconsistent.get_or_insert(packet);
     }
 
     /// Whether the parent has been sent every acknowledgment that it requested.
@@ -136,17 +173,20 @@ impl Flow {
     }
 
     /// The acknowledgment to be sent to the parent now, if one is due.
-    pub fn poll_ack(&mut self) -> Option<PendingAck> {
+    pub fn poll_ack(&mut self, now: Nanoseconds) -> Option<PendingAck> {
         if !self.ack_request.is_due {
             return None;
         }
-        let AckRequest { timestamp, gap, .. } = std::mem::replace(&mut self.ack_request, AckRequest::NONE);
+        let AckRequest { timestamp: echo, gap, .. } =
+            std::mem::replace(&mut self.ack_request, AckRequest::NONE);
         // A requested acknowledgment names all gaps, an unsolicited one only the new gap.
-        let from = if timestamp == Timestamp(0) { gap } else { Some(self.state.next) };
+        let from = if echo == Timestamp(0) { gap } else { Some(self.state.next) };
+        let timestamp = Timestamp(now.0.max(self.state.ack_timestamp.0 + 1));
+        self.state.ack_timestamp = timestamp;
         self.state.advertised_stable = self.state.stable;
         self.state.advertised_window_end = self.window_end();
         let receive_window = self.window_end().distance_from(self.state.next).max(0) as u32;
-        let acknowledgment = Acknowledgment { stable: self.state.stable, receive_window };
+        let acknowledgment = Acknowledgment { stable: self.state.stable, receive_window, echo };
         let missing = from.and_then(|from| self.missing(from.max(self.state.next)));
         self.state.counters.acks_sent += 1;
         self.state.counters.naks_sent += u64::from(missing.is_some());

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Data, MemberId, Offload, PayloadChecksum, Sequence};
+use treecast_wire::{Data, MemberId, Offload, Sequence, Timestamp};
 
 use super::child::Child;
 use super::{Ack, ChildAddress, Flow, PeerFailure, Slot};
+use crate::state::Start;
 use crate::{Nanoseconds, Refused};
 
 /// A packet that is to be sent to one child now.
@@ -14,7 +15,6 @@ pub(crate) struct Segment {
     pub to: SocketAddr,
     pub packet: Sequence,
     pub data: Data,
-    pub checksum: PayloadChecksum,
     pub slot: u32,
 }
 
@@ -64,8 +64,9 @@ impl Flow {
         self.children.iter().map(|child| child.address)
     }
 
-    pub fn has_child(&self, member: MemberId) -> bool {
-        self.child_index(member).is_some()
+    /// Whether this is the number of a child, and its address.
+    pub fn is_child(&self, member: MemberId, address: SocketAddr) -> bool {
+        self.child_index(member).is_some_and(|index| self.children[index].address == address)
     }
 
     fn child_index(&self, member: MemberId) -> Option<usize> {
@@ -94,17 +95,22 @@ impl Flow {
         Ok(())
     }
 
-    /// Takes an acknowledgment from a child.
-    pub fn handle_ack(&mut self, now: Nanoseconds, member: MemberId, ack: &Ack) {
-        let Some(index) = self.child_index(member) else { return };
+    /// Takes an acknowledgment from a child; returns whether it is later than those before.
+    pub fn handle_ack(&mut self, now: Nanoseconds, member: MemberId, ack: &Ack) -> bool {
+        let Some(index) = self.child_index(member) else { return false };
         let (next, window_end, slots) = (self.state.next, self.window_end(), self.config.slots);
         let child = &mut self.children[index];
+        if ack.timestamp <= child.state.timestamp {
+            self.state.counters.stale += 1;
+            return false;
+        }
+        child.state.timestamp = ack.timestamp;
         let is_ahead = next.is_before(ack.next) && !window_end.is_before(ack.next);
         if !child.is_established && (ack.epoch < child.since_epoch || is_ahead) {
             // It does not know yet that this node is its parent, and may still accept packets from another one; or it begins with a
             // packet that has not arrived here yet.
             child.on_heard(now);
-            return;
+            return true;
         }
         let had_missing = !child.missing.is_empty();
         // It may have more than this node has sent it: packets that it holds from an earlier parent count once a gap is filled.
@@ -116,7 +122,7 @@ impl Flow {
             && ack.receive_window <= slots;
         if !is_valid {
             self.state.counters.invalid += 1;
-            return;
+            return true;
         }
         self.state.counters.acks_received += 1;
         child.on_heard(now);
@@ -126,6 +132,11 @@ impl Flow {
             child.state.sent = ack.next;
             child.state.acked = ack.next;
             child.state.acked_at = now;
+            if ack.echo == Timestamp(0) && !child.is_probe_due {
+                // A probe measures the RTT, before packets depend on it.
+                child.is_probe_due = true;
+                self.probing += 1;
+            }
         }
         child.state.sent = child.state.sent.max(ack.next);
         let min_stable = (self.state.min_stable_children > 0).then_some(self.state.min_stable);
@@ -145,6 +156,7 @@ impl Flow {
             }
         }
         self.update_watermarks();
+        true
     }
 
     /// Finds the least `stable` of all children, and how many children have it.
@@ -261,25 +273,30 @@ impl Flow {
             offset: piece.offset,
             length: piece.length,
             message_length: piece.message_length,
+            checksum: piece.checksum,
             ack_requested,
             retransmitted,
             close,
         };
-        Some(Segment { to, packet, data, checksum: piece.checksum, slot: index as u32 })
+        Some(Segment { to, packet, data, slot: index as u32 })
     }
 
     /// Sends nothing beyond the message that has begun, for the sake of a late member; returns the packet that it begins with, once that
     /// is known.
-    pub fn set_barrier(&mut self) -> Option<Sequence> {
+    pub fn set_barrier(&mut self) -> Option<Start> {
         if self.barrier.is_none() {
             let next = self.state.next;
             let sent =
                 self.children.iter().map(|child| child.state.sent).reduce(Sequence::max).unwrap_or(next);
-            let is_boundary =
-                if sent == next { self.unfinished().is_none() } else { self.slot(sent).piece.offset == 0 };
-            if is_boundary {
-                self.barrier = Some(sent);
-            }
+            let message = if sent == next {
+                self.unfinished().is_none().then_some(self.state.expected.message)
+            } else {
+                let piece = &self.slot(sent).piece;
+                (piece.offset == 0).then_some(piece.message)
+            };
+            let unsent: u64 = sent.until(next).map(|packet| u64::from(self.slot(packet).piece.length)).sum();
+            let bytes = self.state.bytes - unsent;
+            self.barrier = message.map(|message| Start { packet: sent, message, bytes });
         }
         self.barrier
     }
@@ -328,7 +345,7 @@ impl Flow {
         let is_unlimited = self.config.offload == Offload::Nic || self.closed == Some(child.forward_limit);
         let next = self.state.next;
         let limit = if is_unlimited { next } else { child.forward_limit.min(next) };
-        let limit = self.barrier.map_or(limit, |barrier| limit.min(barrier));
+        let limit = self.barrier.map_or(limit, |barrier| limit.min(barrier.packet));
         let sent = child.state.sent;
         child.is_established
             && sent.is_before(limit)
@@ -341,7 +358,7 @@ impl Child {
     /// Whether an acknowledgment may be about a packet that was sent at that time: it is about what was sent before it was requested,
     /// and an unsolicited one takes the shortest RTT at least.
     fn may_be_about(&self, now: Nanoseconds, sent_at: Nanoseconds, ack: &Ack) -> bool {
-        match ack.timestamp.0 {
+        match ack.echo.0 {
             0 => self.state.rtt.is_plausible(now.since(sent_at)),
             requested_at => sent_at.0 <= requested_at,
         }
@@ -354,8 +371,8 @@ impl Child {
     }
 
     fn on_rtt_sample(&mut self, now: Nanoseconds, ack: &Ack) {
-        let sent_at = Nanoseconds(ack.timestamp.0);
-        if ack.timestamp.0 != 0 && sent_at <= now {
+        let sent_at = Nanoseconds(ack.echo.0);
+        if ack.echo.0 != 0 && sent_at <= now {
             self.state.rtt.on_sample(now - sent_at);
         }
     }
@@ -374,7 +391,7 @@ impl Child {
             self.state.timer_started_at = now;
         }
         // It acknowledges less than before, in reply to a request that was sent later: the packet is not an old one.
-        self.has_lost_state |= acknowledged < 0 && Nanoseconds(ack.timestamp.0) > self.state.acked_at;
+        self.has_lost_state |= acknowledged < 0 && Nanoseconds(ack.echo.0) > self.state.acked_at;
         let (stable, window_end) = (self.state.stable, self.state.window_end);
         self.state.stable = stable.max(ack.stable);
         self.state.window_end = window_end.max(ack.next + ack.receive_window);

@@ -2,62 +2,155 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, Control, Cookie, GroupId, Header, MemberId, PayloadChecksum, Sequence, Timestamp};
+use treecast_wire::{
+    Acknowledgment, Authentication, Body, Control, ControlHeader, GroupId, Handshake, Header, Keys, MemberId,
+    Nonce, Sequence, SessionId, Timestamp,
+};
 
 use crate::flow::{Flow, PendingAck, Segment};
-use crate::{Nanoseconds, Transmit, TransmitPayload};
+use crate::{GroupKey, Nanoseconds, Transmit, TransmitPayload};
 
-/// The fields that all headers of a group at one node have in common.
+/// The fields that all headers of a group at one node have in common, and the keys of their codes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeaderTemplate {
     pub group: GroupId,
-    pub cookie: Cookie,
     pub member: MemberId,
     pub epoch: u32,
+    key: GroupKey,
+    handshake_keys: Keys,
+    session: Option<Session>,
+    /// The last timestamp of a probe, a control message or a handshake.
+    timestamp: Timestamp,
+}
+
+/// A session that is known, with its keys.
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    id: SessionId,
+    keys: Keys,
 }
 
 impl HeaderTemplate {
-    /// A packet without payload.
-    pub fn packet(&self, now: Nanoseconds, to: SocketAddr, sequence: Sequence, body: Body) -> Transmit {
-        self.empty(to, sent_at(now), sequence, body)
+    pub fn new(group: GroupId, key: GroupKey, member: MemberId, epoch: u32) -> Self {
+        let handshake_keys = key.handshake_keys();
+        Self { group, member, epoch, key, handshake_keys, session: None, timestamp: Timestamp(0) }
     }
 
-    /// An acknowledgment. Its timestamp is that of the packet that requested it.
+    /// The session becomes known.
+    pub fn set_session(&mut self, id: SessionId, authentication: Authentication) {
+        self.session = Some(Session { id, keys: self.key.session_keys(id, authentication) });
+    }
+
+    /// The session has ended before this member had a place in it.
+    pub const fn forget_session(&mut self) {
+        self.session = None;
+    }
+
+    /// What the codes of data cover becomes known.
+    pub const fn set_authentication(&mut self, authentication: Authentication) {
+        if let Some(session) = &mut self.session {
+            session.keys.authentication = authentication;
+        }
+    }
+
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.map(|session| session.id)
+    }
+
+    /// The keys of the session, if it is known.
+    pub fn keys(&self) -> Option<&Keys> {
+        self.session.as_ref().map(|session| &session.keys)
+    }
+
+    pub const fn handshake_keys(&self) -> &Keys {
+        &self.handshake_keys
+    }
+
+    /// The keys of packets that are sent. Nothing but handshakes is sent before the session is known.
+    fn own_keys(&self) -> &Keys {
+        debug_assert!(self.session.is_some(), "the session is known");
+        self.keys().unwrap_or(&self.handshake_keys)
+    }
+
+    /// A probe: what is sent next has this number.
+    pub fn probe(&mut self, now: Nanoseconds, to: SocketAddr, sequence: Sequence) -> Transmit {
+        let timestamp = self.next_timestamp(now);
+        self.transmit(self.own_keys(), to, timestamp, sequence, Body::Probe)
+    }
+
+    /// An acknowledgment.
     pub fn ack(&self, to: SocketAddr, ack: &PendingAck) -> Transmit {
-        self.empty(to, ack.timestamp, ack.next, ack.body)
+        self.transmit(self.own_keys(), to, ack.timestamp, ack.next, ack.body)
     }
 
-    /// A control message.
-    pub fn control(&self, now: Nanoseconds, to: SocketAddr, control: &Control) -> Transmit {
-        let payload = control.write();
-        let body = Body::Control { operation: control.operation(), length: payload.len() as u32 };
-        let header = self.header(sent_at(now), Sequence(0), body).write(PayloadChecksum::of(&payload));
-        Transmit { to, header, payload: TransmitPayload::Bytes(payload) }
+    /// A control message from, or to, the member with this nonce.
+    pub fn control(&mut self, now: Nanoseconds, to: SocketAddr, nonce: Nonce, control: &Control) -> Transmit {
+        let (keys, payload) = (*self.own_keys(), control.write());
+        let header = control_header(&keys, control.operation(), nonce, &payload);
+        let timestamp = self.next_timestamp(now);
+        let transmit = self.transmit(&keys, to, timestamp, Sequence(0), Body::Control(header));
+        Transmit { payload: TransmitPayload::Bytes(payload), ..transmit }
+    }
+
+    /// A step of a handshake.
+    pub fn handshake(
+        &mut self,
+        now: Nanoseconds,
+        to: SocketAddr,
+        nonce: Nonce,
+        handshake: &Handshake,
+    ) -> Transmit {
+        let (keys, payload) = (self.handshake_keys, handshake.write());
+        let header = control_header(&keys, handshake.operation(), nonce, &payload);
+        let timestamp = self.next_timestamp(now);
+        let transmit = self.transmit(&keys, to, timestamp, Sequence(0), Body::Handshake(header));
+        Transmit { payload: TransmitPayload::Bytes(payload), ..transmit }
     }
 
     /// The next packet of a flow: probes first, since they are small and rare.
-    pub fn next_of(&self, now: Nanoseconds, flow: &mut Flow) -> Option<Transmit> {
+    pub fn next_of(&mut self, now: Nanoseconds, flow: &mut Flow) -> Option<Transmit> {
         if let Some((to, sent)) = flow.poll_probe(now) {
-            return Some(self.packet(now, to, sent, Body::Probe));
+            return Some(self.probe(now, to, sent));
         }
-        let Segment { to, packet, data, checksum, slot } = flow.poll_segment(now)?;
-        let header = self.header(sent_at(now), packet, Body::Data(data)).write(checksum);
+        let Segment { to, packet, data, slot } = flow.poll_segment(now)?;
+        let sent_at = Timestamp(now.0.max(1));
+        let transmit = self.transmit(self.own_keys(), to, sent_at, packet, Body::Data(data));
         let payload = TransmitPayload::Slot { group: self.group, slot, length: data.length };
-        Some(Transmit { to, header, payload })
+        Some(Transmit { payload, ..transmit })
     }
 
-    fn empty(&self, to: SocketAddr, timestamp: Timestamp, sequence: Sequence, body: Body) -> Transmit {
-        let header = self.header(timestamp, sequence, body).write(PayloadChecksum::EMPTY);
-        Transmit { to, header, payload: TransmitPayload::Bytes(Vec::new()) }
+    /// The timestamp of a probe or a control message: each is later than those before. 0 means none.
+    fn next_timestamp(&mut self, now: Nanoseconds) -> Timestamp {
+        self.timestamp = Timestamp(now.0.max(self.timestamp.0 + 1));
+        self.timestamp
     }
 
-    fn header(&self, timestamp: Timestamp, sequence: Sequence, body: Body) -> Header {
-        let Self { group, cookie, member, epoch } = *self;
-        Header { group, cookie, epoch, sender: member, sequence, timestamp, body }
+    /// An acknowledgment that is not for the parent: its timestamp is one of the control messages'.
+    pub fn ack_root(
+        &mut self,
+        now: Nanoseconds,
+        to: SocketAddr,
+        next: Sequence,
+        acknowledgment: Acknowledgment,
+    ) -> Transmit {
+        let timestamp = self.next_timestamp(now);
+        self.ack(to, &PendingAck { next, timestamp, body: Body::Acknowledgment(acknowledgment) })
+    }
+
+    fn transmit(
+        &self,
+        keys: &Keys,
+        to: SocketAddr,
+        timestamp: Timestamp,
+        sequence: Sequence,
+        body: Body,
+    ) -> Transmit {
+        let Self { group, member, epoch, .. } = *self;
+        let header = Header { group, epoch, sender: member, sequence, timestamp, body };
+        Transmit { to, header: header.write(&keys.header), payload: TransmitPayload::Bytes(Vec::new()) }
     }
 }
 
-/// 0 in a timestamp means none.
-fn sent_at(now: Nanoseconds) -> Timestamp {
-    Timestamp(now.0.max(1))
+fn control_header(keys: &Keys, operation: u32, nonce: Nonce, payload: &[u8]) -> ControlHeader {
+    ControlHeader { operation, nonce, length: payload.len() as u32, checksum: keys.control_checksum(payload) }
 }

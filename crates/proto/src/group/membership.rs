@@ -2,17 +2,26 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Acknowledgment, Body, Control, MemberId, Neighbour, Role, Table, Timestamp};
+use treecast_wire::{
+    Acknowledgment, Control, Handshake, MemberId, Neighbour, Nonce, Role, RootLoss, SessionId, Table,
+    Timestamp,
+};
 
+use super::handshake::{HandshakeStep, MemberHandshake};
 use super::header::HeaderTemplate;
-use crate::flow::{ChildAddress, Flow, PeerFailure, PendingAck};
+use crate::flow::{ChildAddress, Flow, PeerFailure};
 use crate::{Ending, Nanoseconds, Settings, Transmit};
 
 /// What a member knows of its place in the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
     root: SocketAddr,
+    handshake: MemberHandshake,
     root_heard_at: Nanoseconds,
+    /// The last timestamp of the root's probes and control messages.
+    root_timestamp: Timestamp,
+    /// Why there is no root any more, as the parent has said.
+    root_loss: Option<RootLoss>,
     has_place: bool,
     epoch: u32,
     parent: Option<Neighbour>,
@@ -57,26 +66,30 @@ struct SuspectedNeighbour {
 #[derive(Debug)]
 pub(super) struct NewPlace {
     pub epoch: u32,
+    pub is_new_parent: bool,
     /// The first part of the table with the settings of the group.
     pub table: Table,
     pub children: Vec<ChildAddress>,
 }
 
 /// The interval at which requests to the root and reports are repeated until it answers.
-const REQUEST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
+pub(super) const REQUEST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
 impl Membership {
-    pub fn new(now: Nanoseconds, root: SocketAddr, sends_join: bool) -> Self {
+    pub fn new(now: Nanoseconds, root: SocketAddr, seed: [u64; 2]) -> Self {
         Self {
             root,
+            handshake: MemberHandshake::new(now, seed),
             root_heard_at: now,
+            root_timestamp: Timestamp(0),
+            root_loss: None,
             has_place: false,
             epoch: 0,
             parent: None,
             parent_heard_at: now,
             incoming: None,
             is_table_ack_due: false,
-            join_at: sends_join.then_some(now),
+            join_at: None,
             leave_at: None,
             leaving_since: None,
             suspected: Vec::new(),
@@ -85,8 +98,58 @@ impl Membership {
         }
     }
 
-    pub fn is_parent(&self, member: MemberId) -> bool {
-        self.parent.is_some_and(|parent| parent.member == member)
+    /// Whether a packet of that member, from that address, is the parent's.
+    pub fn is_parent(&self, member: MemberId, from: SocketAddr) -> bool {
+        self.parent.is_some_and(|parent| parent.member == member && parent.address == from)
+    }
+
+    /// The nonce that distinguishes this member from others that had its address before.
+    pub const fn nonce(&self) -> Nonce {
+        self.handshake.nonce()
+    }
+
+    /// Takes a step of the root's handshake.
+    pub fn handle_handshake(
+        &mut self,
+        now: Nanoseconds,
+        session: Option<SessionId>,
+        step: Handshake,
+        nonce: Nonce,
+    ) -> Option<HandshakeStep> {
+        let step = self.handshake.handle(now, session, step, nonce)?;
+        if matches!(step, HandshakeStep::Begins(_)) {
+            self.root_heard_at = now;
+            self.join_at = Some(now);
+        }
+        Some(step)
+    }
+
+    /// Whether a control message or a probe of the root's is later than those before, and so is no replay.
+    pub fn is_from_root_now(&mut self, now: Nanoseconds, sent_at: Timestamp) -> bool {
+        let is_later = self.root_timestamp < sent_at;
+        if is_later {
+            self.root_timestamp = sent_at;
+            self.root_heard_at = now;
+        }
+        is_later
+    }
+
+    /// There is no root any more, as the parent says, or as the handshake has shown.
+    pub const fn on_root_lost(&mut self, loss: RootLoss) {
+        self.root_loss = Some(loss);
+    }
+
+    /// Whether the root was heard so recently that it is alive, whatever the parent says.
+    pub fn hears_root(&self, now: Nanoseconds, settings: &Settings) -> bool {
+        now.since(self.root_heard_at) <= parent_timeout(settings)
+    }
+
+    /// Begins another handshake, before there was a place.
+    pub fn restart_handshake(&mut self, now: Nanoseconds) {
+        self.handshake.restart(now);
+        self.root_timestamp = Timestamp(0);
+        self.join_at = None;
+        self.incoming = None;
     }
 
     pub fn parent_address(&self) -> Option<SocketAddr> {
@@ -97,11 +160,12 @@ impl Membership {
         self.root == address
     }
 
+    /// A packet of a neighbour has arrived that is no replay.
     pub fn handle_heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
         if from == self.root {
             self.root_heard_at = now;
         }
-        if self.is_parent(member) {
+        if self.is_parent(member, from) {
             self.parent_heard_at = now;
         }
         self.suspected
@@ -117,6 +181,7 @@ impl Membership {
             && self.join_at.is_none()
             && self.leave_at.is_none()
             && self.root_probe.is_none()
+            && self.handshake.timeout().is_none()
             && self.completion.is_none();
         self.parent.filter(|_| is_settled).map(|parent| (parent, self.parent_heard_at))
     }
@@ -130,12 +195,7 @@ impl Membership {
     }
 
     /// Takes a part of a table; true once all parts of a new table are there.
-    pub fn handle_table(&mut self, now: Nanoseconds, epoch: u32, table: Table) -> bool {
-        if table.acked_epoch > 0 && !self.has_place {
-            // This host acknowledged a table before it was restarted; what it had accepted is lost.
-            self.join_at = self.join_at.or(Some(now));
-            return false;
-        }
+    pub fn handle_table(&mut self, epoch: u32, table: Table) -> bool {
         if epoch <= self.epoch {
             // The root has not received the acknowledgment of this table.
             self.is_table_ack_due = true;
@@ -159,7 +219,8 @@ impl Membership {
         let mut table = parts.next()?;
         table.neighbours.extend(parts.flat_map(|part| part.neighbours));
         let parent = *table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent)?;
-        if self.parent != Some(parent) {
+        let is_new_parent = self.parent != Some(parent);
+        if is_new_parent {
             self.parent = Some(parent);
             self.parent_heard_at = now;
         }
@@ -173,7 +234,7 @@ impl Membership {
         self.has_place = true;
         self.is_table_ack_due = true;
         self.join_at = None;
-        Some(NewPlace { epoch, table, children })
+        Some(NewPlace { epoch, is_new_parent, table, children })
     }
 
     /// The root asks for a sign of life.
@@ -221,16 +282,20 @@ impl Membership {
         let root_timeout = root_timeout(settings);
         let is_root_dead = now.since(self.root_heard_at) > root_timeout
             && self.suspected.iter().any(|suspected| now.since(suspected.since) > root_timeout);
-        if !is_root_dead {
-            return None;
-        }
-        match &mut self.completion {
+        let loss = if is_root_dead { Some(RootLoss::Silent) } else { self.root_loss };
+        self.without_root(loss?, root_timeout, flow)
+    }
+
+    /// How the group ends at this member when there is no root any more, if it ends now.
+    pub fn without_root(&mut self, loss: RootLoss, root_timeout: Nanoseconds, flow: &Flow) -> Option<Ending> {
+        match (&mut self.completion, loss) {
             // This member has everything, and the root, to which it would report that, is gone.
-            Some(completion) => {
+            (Some(completion), _) => {
                 completion.is_released = true;
                 flow.is_read().then_some(Ending::Closed)
             }
-            None => Some(Ending::RootSilent(root_timeout)),
+            (None, RootLoss::Silent) => Some(Ending::RootSilent(root_timeout)),
+            (None, RootLoss::Restarted) => Some(Ending::RootRestarted),
         }
     }
 
@@ -256,10 +321,17 @@ impl Membership {
 
     /// When the next timeout is to be handled.
     pub fn timeout(&self, settings: &Settings) -> Option<Nanoseconds> {
+        if self.handshake.is_open() {
+            // Nothing is sent before the session is known.
+            let leave = self.leaving_since.map(|since| since + settings.peer_timeout + Nanoseconds(1));
+            let give_up = self.root_heard_at + settings.join_timeout + Nanoseconds(1);
+            return leave.into_iter().chain(self.handshake.timeout()).chain([give_up]).min();
+        }
         if !self.has_place {
             return self
                 .join_at
                 .into_iter()
+                .chain(self.handshake.timeout())
                 .chain(self.leave_at)
                 .chain([self.root_heard_at + settings.join_timeout + Nanoseconds(1)])
                 .min();
@@ -271,32 +343,38 @@ impl Membership {
         // Once a neighbour is suspected, the reports to the root come next.
         let parent = self.parent.filter(|_| self.suspected.is_empty());
         let parent = parent.map(|_| self.parent_heard_at + parent_timeout(settings) + Nanoseconds(1));
-        reports.chain(parent).chain(self.leave_at).chain(self.join_at).min()
+        reports.chain(parent).chain(self.leave_at).chain(self.join_at).chain(self.handshake.timeout()).min()
     }
 
     /// The next packet to be sent to the root.
     pub fn poll_transmit(
         &mut self,
         now: Nanoseconds,
-        header: &HeaderTemplate,
+        header: &mut HeaderTemplate,
         flow: Option<&Flow>,
     ) -> Option<Transmit> {
+        if let Some(nonce) = self.handshake.poll_hello(now) {
+            return Some(header.handshake(now, self.root, nonce, &Handshake::Hello));
+        }
+        header.session()?;
+        let nonce = self.nonce();
         if let Some(flow) = flow
-            && let Some(timestamp) = self.root_probe.take()
+            && let Some(echo) = self.root_probe.take()
         {
             let (_, next) = flow.readable();
-            let acknowledgment = Acknowledgment { stable: flow.stable(), receive_window: 0 };
-            let ack = PendingAck { next, timestamp, body: Body::Acknowledgment(acknowledgment) };
-            return Some(header.ack(self.root, &ack));
+            let acknowledgment = Acknowledgment { stable: flow.stable(), receive_window: 0, echo };
+            return Some(header.ack_root(now, self.root, next, acknowledgment));
         }
         if std::mem::take(&mut self.is_table_ack_due) {
-            return Some(header.control(now, self.root, &Control::TableAck));
+            return Some(header.control(now, self.root, nonce, &Control::TableAck));
         }
-        if take_due(&mut self.join_at, now) {
-            return Some(header.control(now, self.root, &Control::Join));
+        if let Some(address) = self.handshake.address()
+            && take_due(&mut self.join_at, now)
+        {
+            return Some(header.control(now, self.root, nonce, &Control::Join(address)));
         }
         if take_due(&mut self.leave_at, now) {
-            return Some(header.control(now, self.root, &Control::Leave));
+            return Some(header.control(now, self.root, nonce, &Control::Leave));
         }
         if self.is_released() {
             return None;
@@ -307,7 +385,7 @@ impl Membership {
             PeerFailure::Silent => Control::Suspect(suspected.member),
             PeerFailure::StateLost => Control::StateLost(suspected.member),
         };
-        Some(header.control(now, self.root, &control))
+        Some(header.control(now, self.root, nonce, &control))
     }
 }
 
@@ -318,7 +396,7 @@ fn parent_timeout(settings: &Settings) -> Nanoseconds {
 }
 
 /// A root that is silent for this time, although a failure was reported to it, is dead.
-fn root_timeout(settings: &Settings) -> Nanoseconds {
+pub(super) fn root_timeout(settings: &Settings) -> Nanoseconds {
     Nanoseconds(settings.peer_timeout.0.saturating_mul(2))
 }
 

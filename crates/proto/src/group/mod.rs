@@ -1,5 +1,6 @@
 //! A group at one node: its packets, its place in the tree, and what it sends to others.
 
+mod handshake;
 mod header;
 mod member_table;
 mod membership;
@@ -7,11 +8,14 @@ mod receive;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Cookie, Eviction, GroupId, MemberId, Sequence};
+use treecast_wire::{Control, Eviction, GroupId, Keys, MemberId, Nonce, RootLoss, Sequence, SessionId};
 
 use crate::flow::{Flow, FlowConfig, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
-use crate::{CreateGroup, Ending, Event, GroupCounters, Nanoseconds, Piece, Refused, Settings, Transmit};
+use crate::{
+    CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
+    Transmit,
+};
 
 use header::HeaderTemplate;
 use member_table::{MemberTable, TableChange};
@@ -28,7 +32,23 @@ pub(crate) struct Group {
     /// Counters of what arrives before there is a place.
     early_counters: GroupCounters,
     has_ended: bool,
+    /// What a member says to its children after the root is lost.
+    farewell: Option<Farewell>,
 }
+
+/// Notices to the children of a member that there is no root any more, so that they need not find that out one after the other.
+#[derive(Debug, Clone)]
+struct Farewell {
+    loss: RootLoss,
+    children: Vec<SocketAddr>,
+    /// The number of notices sent to the children together.
+    sent: usize,
+    at: Nanoseconds,
+}
+
+/// The number of notices of the end to each, and the interval between them: they are not acknowledged, and may be lost.
+const END_NOTICES: usize = 3;
+const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 
 /// The part of this node in the tree.
 #[derive(Debug, Clone)]
@@ -46,13 +66,13 @@ impl Group {
             slots: create.slots,
             payload_bytes_max: create.payload_bytes_max,
             offload: create.offload,
-            start: create.start,
+            start: Start { packet: create.start, message: 0, bytes: 0 },
             bytes_per_s_max: create.bytes_per_s_max,
             is_root: true,
             timeouts: Timeouts::from(settings),
         };
-        let header =
-            HeaderTemplate { group: create.group, cookie: create.cookie, member: create.root, epoch: 1 };
+        let mut header = HeaderTemplate::new(create.group, create.key, create.root, 1);
+        header.set_session(create.session, create.authentication);
         let mut flow = Flow::new(config);
         let table = MemberTable::new(now, create, parents);
         flow.set_children(now, header.epoch, &table.own_children());
@@ -60,20 +80,14 @@ impl Group {
     }
 
     /// Joins a group at a member, which waits for its place.
-    pub fn join(
-        now: Nanoseconds,
-        group: GroupId,
-        cookie: Cookie,
-        root: SocketAddr,
-        sends_join: bool,
-    ) -> Self {
-        let header = HeaderTemplate { group, cookie, member: MemberId(u32::MAX), epoch: 0 };
-        Self::new(header, None, Role::Member(Box::new(Membership::new(now, root, sends_join))))
+    pub fn join(now: Nanoseconds, group: GroupId, key: GroupKey, root: SocketAddr, seed: [u64; 2]) -> Self {
+        let header = HeaderTemplate::new(group, key, MemberId(u32::MAX), 0);
+        Self::new(header, None, Role::Member(Box::new(Membership::new(now, root, seed))))
     }
 
     fn new(header: HeaderTemplate, flow: Option<Flow>, role: Role) -> Self {
         let early_counters = GroupCounters::default();
-        Self { header, flow, role, events: Vec::new(), early_counters, has_ended: false }
+        Self { header, flow, role, events: Vec::new(), early_counters, has_ended: false, farewell: None }
     }
 
     /// At the root: the next packet is in its slot.
@@ -132,14 +146,22 @@ impl Group {
         if let Role::Root(table) = &mut self.role {
             table.end(now, Eviction::Aborted);
         }
-        self.end(Ending::Aborted);
+        self.end(now, Ending::Aborted);
     }
 
-    fn end(&mut self, ending: Ending) {
-        if !self.has_ended {
-            self.has_ended = true;
-            self.events.push(Event::Ended { group: self.header.group, ending });
+    fn end(&mut self, now: Nanoseconds, ending: Ending) {
+        if self.has_ended {
+            return;
         }
+        self.has_ended = true;
+        self.events.push(Event::Ended { group: self.header.group, ending });
+        let loss = match ending {
+            Ending::RootSilent(_) => RootLoss::Silent,
+            Ending::RootRestarted => RootLoss::Restarted,
+            _ => return,
+        };
+        let children: Vec<SocketAddr> = self.flow.iter().flat_map(Flow::addresses).collect();
+        self.farewell = (!children.is_empty()).then_some(Farewell { loss, children, sent: 0, at: now });
     }
 
     /// Copies the state for a fast path, if nothing needs the slow path; false if something does.
@@ -155,9 +177,12 @@ impl Group {
             },
             Role::Root(_) => return false,
         };
-        let HeaderTemplate { group, cookie, member, epoch } = self.header;
+        let (HeaderTemplate { group, member, epoch, .. }, Some(keys)) = (self.header, self.header.keys())
+        else {
+            return false;
+        };
         to.group = group;
-        to.cookie = cookie;
+        to.keys = *keys;
         to.member = member;
         to.epoch = epoch;
         to.parent = parent.map(|(parent, _)| (parent.member, parent.address));
@@ -188,8 +213,18 @@ impl Group {
         self.header.group
     }
 
-    pub const fn cookie(&self) -> Cookie {
-        self.header.cookie
+    /// The keys under which the code of a packet is to be: those of handshakes, or of the session, if that is known.
+    pub fn keys(&self, is_handshake: bool) -> Option<&Keys> {
+        if is_handshake { Some(self.header.handshake_keys()) } else { self.header.keys() }
+    }
+
+    pub fn session(&self) -> Option<SessionId> {
+        self.header.session()
+    }
+
+    /// Whether the group has ended here; it may still have notices to send.
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Whether the group has ended here and has nothing more to send.
@@ -197,7 +232,7 @@ impl Group {
         self.has_ended
             && match &self.role {
                 Role::Root(table) => table.is_finished(),
-                Role::Member(_) => true,
+                Role::Member(_) => self.farewell.is_none(),
             }
     }
 
@@ -286,7 +321,7 @@ impl Group {
             Role::Member(membership) => membership.handle_timeout(now, settings, self.flow.as_ref()),
         };
         if let Some(ending) = ending {
-            self.end(ending);
+            self.end(now, ending);
         }
     }
 
@@ -309,8 +344,10 @@ impl Group {
         if is_admission_over {
             flow.lift_barrier();
         }
-        self.events.extend(joined.map(|(member, start)| Event::Joined { group, member, start }));
-        if table.is_close_due() && flow.queue_close() {
+        let joined = joined.map(|(member, start)| Event::Joined { group, member, start: start.packet });
+        self.events.extend(joined);
+        let empty_checksum = self.header.keys()?.data_checksum(&[]);
+        if table.is_close_due() && flow.queue_close(empty_checksum) {
             table.on_close_queued();
         }
         let is_finished = table.is_closed() && flow.is_finished();
@@ -331,14 +368,15 @@ impl Group {
     /// The next packet to be sent.
     pub fn poll_transmit(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
         self.handle_timeout(now, settings);
-        let Self { header, flow, role, has_ended, .. } = self;
+        let Self { header, flow, role, has_ended, farewell, .. } = self;
         let transmit = match role {
             Role::Root(table) => table.poll_transmit(now, settings, header),
-            Role::Member(_) if *has_ended => return None,
+            Role::Member(_) if *has_ended => return Farewell::poll_transmit(farewell, now, header),
             Role::Member(membership) => {
                 let parent = membership.parent_address();
-                let ack =
-                    parent.zip(flow.as_mut()).and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack()?)));
+                let ack = parent
+                    .zip(flow.as_mut())
+                    .and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack(now)?)));
                 ack.or_else(|| membership.poll_transmit(now, header, flow.as_ref()))
             }
         };
@@ -351,8 +389,34 @@ impl Group {
             Role::Root(table) => table.timeout(),
             Role::Member(membership) => membership.timeout(settings),
         };
+        if self.has_ended && matches!(self.role, Role::Member(_)) {
+            return self.farewell.as_ref().map(|farewell| farewell.at);
+        }
         let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::timeout);
         [own, flow].into_iter().flatten().min()
+    }
+}
+
+impl Farewell {
+    /// The next notice. The farewell is over when each child has been sent all notices.
+    fn poll_transmit(
+        farewell: &mut Option<Self>,
+        now: Nanoseconds,
+        header: &mut HeaderTemplate,
+    ) -> Option<Transmit> {
+        let Self { loss, children, sent, at } = farewell.as_mut()?;
+        if now < *at {
+            return None;
+        }
+        let child = children[*sent % children.len()];
+        let transmit = header.control(now, child, Nonce(0), &Control::RootLost(*loss));
+        *sent += 1;
+        if *sent == END_NOTICES * children.len() {
+            *farewell = None;
+        } else if *sent % children.len() == 0 {
+            *at = now + END_INTERVAL;
+        }
+        Some(transmit)
     }
 }
 

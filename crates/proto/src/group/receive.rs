@@ -2,15 +2,20 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, Control, Eviction, Header, MemberId, Packet, Sequence, Timestamp};
+use treecast_wire::{
+    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Eviction, Handshake, Header,
+    MemberId, Packet, RootLoss, Sequence, Timestamp,
+};
 
+use super::handshake::HandshakeStep;
+use super::member_table::{ControlSender, MemberTable};
 use super::membership::NewPlace;
 use super::{Group, Role};
-use crate::flow::{Ack, Flow, FlowConfig, Timeouts};
-use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings};
+use crate::flow::{Ack, Flow, FlowConfig, Received, Timeouts};
+use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
 impl Group {
-    /// Handles a packet of this group; returns the slot for its payload if that is to be stored.
+    /// Handles a packet of this group's session; returns the slot for its payload if that is to be stored.
     pub fn handle_packet(
         &mut self,
         now: Nanoseconds,
@@ -19,58 +24,97 @@ impl Group {
         packet: &Packet<'_>,
     ) -> Option<u32> {
         let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
-        match &mut self.role {
-            Role::Root(table) => table.handle_heard(now, sender, from),
-            Role::Member(membership) => membership.handle_heard(now, sender, from),
-        }
         match body {
-            Body::Data(data) => {
-                if self.is_parent(sender) {
-                    let checksum = packet.payload.checksum();
-                    return self.flow.as_mut()?.handle_data(sequence, &data, checksum, timestamp);
-                }
-                self.count_unknown_sender();
-            }
+            Body::Data(data) => return self.handle_data(now, sender, from, sequence, &data, timestamp),
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
                 let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
-                let ack = Ack {
-                    epoch,
-                    next: sequence,
-                    stable: acknowledgment.stable,
-                    receive_window: acknowledgment.receive_window,
-                    missing,
-                    timestamp,
-                };
-                match &mut self.flow {
-                    Some(flow) if flow.has_child(sender) => flow.handle_ack(now, sender, &ack),
-                    // The root has probed a suspect that is not its child.
-                    _ if matches!(&self.role, Role::Root(table) if table.has(sender)) => {}
-                    _ => self.count_unknown_sender(),
+                let Acknowledgment { stable, receive_window, echo } = acknowledgment;
+                let ack = Ack { epoch, next: sequence, stable, receive_window, missing, timestamp, echo };
+                self.handle_ack(now, sender, from, &ack);
+            }
+            Body::Probe => self.handle_probe(now, sender, from, sequence, timestamp),
+            Body::Control(ControlHeader { operation, nonce, .. }) => {
+                let sender = ControlSender { member: sender, from, nonce, sent_at: timestamp };
+                match Control::read(operation, packet.payload) {
+                    Ok(control) => self.handle_control(now, settings, &sender, epoch, control),
+                    Err(_) => self.counters_mut().invalid += 1,
                 }
             }
-            Body::Probe => self.handle_probe(sender, from, sequence, timestamp),
-            Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
-                Ok(control) => self.handle_control(now, settings, from, &packet.header, control),
-                Err(_) => self.counters_mut().invalid += 1,
-            },
+            Body::Handshake(_) => {}
         }
         None
     }
 
-    fn handle_probe(&mut self, sender: MemberId, from: SocketAddr, sequence: Sequence, timestamp: Timestamp) {
+    fn handle_data(
+        &mut self,
+        now: Nanoseconds,
+        sender: MemberId,
+        from: SocketAddr,
+        packet: Sequence,
+        data: &Data,
+        sent_at: Timestamp,
+    ) -> Option<u32> {
+        let (Role::Member(membership), Some(flow)) = (&mut self.role, &mut self.flow) else {
+            self.count_unknown_sender();
+            return None;
+        };
+        if !membership.is_parent(sender, from) {
+            self.count_unknown_sender();
+            return None;
+        }
+        let Received { slot, is_fresh } = flow.handle_data(packet, data, sent_at);
+        if is_fresh {
+            membership.handle_heard(now, sender, from);
+        }
+        if let Some(packet) = flow.inconsistent() {
+            self.end(now, Ending::Inconsistent(packet));
+        }
+        slot
+    }
+
+    fn handle_ack(&mut self, now: Nanoseconds, sender: MemberId, from: SocketAddr, ack: &Ack) {
         match (&mut self.flow, &mut self.role) {
-            (Some(flow), Role::Member(membership)) if membership.is_parent(sender) => {
-                flow.handle_probe(sequence, timestamp);
+            (Some(flow), role) if flow.is_child(sender, from) => {
+                if flow.handle_ack(now, sender, ack) {
+                    match role {
+                        Role::Root(table) => table.handle_heard(now, sender, from),
+                        Role::Member(membership) => membership.handle_heard(now, sender, from),
+                    }
+                }
             }
-            (Some(_), Role::Member(membership)) if membership.is_root(from) => {
-                membership.handle_root_probe(timestamp);
-            }
+            (_, Role::Root(table)) => match table.handle_probe_answer(now, sender, from, ack.timestamp) {
+                Some(true) => {}
+                Some(false) => self.counters_mut().stale += 1,
+                None => self.count_unknown_sender(),
+            },
             _ => self.count_unknown_sender(),
         }
     }
 
-    fn is_parent(&self, member: MemberId) -> bool {
-        matches!(&self.role, Role::Member(membership) if membership.is_parent(member))
+    fn handle_probe(
+        &mut self,
+        now: Nanoseconds,
+        sender: MemberId,
+        from: SocketAddr,
+        sequence: Sequence,
+        timestamp: Timestamp,
+    ) {
+        match (&mut self.flow, &mut self.role) {
+            (Some(flow), Role::Member(membership)) if membership.is_parent(sender, from) => {
+                if flow.is_from_parent_now(timestamp) {
+                    membership.handle_heard(now, sender, from);
+                    flow.handle_probe(sequence, timestamp);
+                }
+            }
+            (Some(_), Role::Member(membership)) if membership.is_root(from) => {
+                if membership.is_from_root_now(now, timestamp) {
+                    membership.handle_root_probe(timestamp);
+                } else {
+                    self.counters_mut().stale += 1;
+                }
+            }
+            _ => self.count_unknown_sender(),
+        }
     }
 
     fn count_unknown_sender(&mut self) {
@@ -85,44 +129,35 @@ impl Group {
         &mut self,
         now: Nanoseconds,
         settings: &Settings,
-        from: SocketAddr,
-        header: &Header,
+        sender: &ControlSender,
+        epoch: u32,
         control: Control,
     ) {
-        let Header { sender, epoch, timestamp, .. } = *header;
         let is_known = match (&mut self.role, control) {
-            (Role::Root(table), Control::TableAck) => {
-                table.handle_table_ack(now, sender, from, epoch, timestamp)
-            }
-            (Role::Root(table), Control::Suspect(member)) => {
-                table.handle_suspect(now, sender, member, from);
+            (Role::Member(membership), Control::RootLost(loss))
+                if membership.is_parent(sender.member, sender.from) =>
+            {
+                self.handle_root_lost(now, settings, loss, sender.sent_at);
                 true
             }
-            (Role::Root(table), Control::StateLost(member)) => {
-                table.handle_state_lost(now, sender, member, from)
-            }
-            (Role::Root(table), Control::Join) => {
-                table.handle_join(now, from, timestamp);
-                true
-            }
-            (Role::Root(table), Control::Leave) => {
-                table.handle_leave(now, sender, from);
-                true
-            }
-            (Role::Member(membership), Control::Table(table)) if membership.is_root(from) => {
-                if membership.handle_table(now, epoch, table) {
-                    self.take_place(now, settings);
-                }
-                true
-            }
-            (Role::Member(membership), Control::Evicted(why)) if membership.is_root(from) => {
-                // A member without a place has nothing left to read.
-                if why == Eviction::Closed && self.flow.is_some() {
-                    membership.release();
+            (Role::Root(table), control) => {
+                if table.is_now(sender) {
+                    handle_control_at_root(table, now, sender, epoch, &control)
                 } else {
-                    self.end(Ending::Evicted(why));
+                    self.counters_mut().stale += 1;
+                    true
                 }
-                true
+            }
+            (Role::Member(membership), control) if membership.is_root(sender.from) => {
+                if membership.nonce() != sender.nonce {
+                    // It is for a member that had this address before.
+                    false
+                } else if membership.is_from_root_now(now, sender.sent_at) {
+                    self.handle_control_of_root(now, settings, epoch, control)
+                } else {
+                    self.counters_mut().stale += 1;
+                    true
+                }
             }
             _ => false,
         };
@@ -131,17 +166,88 @@ impl Group {
         }
     }
 
+    /// The parent says that there is no root any more.
+    fn handle_root_lost(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        loss: RootLoss,
+        sent_at: Timestamp,
+    ) {
+        let (Role::Member(membership), Some(flow)) = (&mut self.role, &mut self.flow) else { return };
+        let is_believed = loss == RootLoss::Restarted || !membership.hears_root(now, settings);
+        if flow.is_from_parent_now(sent_at) && is_believed {
+            membership.on_root_lost(loss);
+        }
+    }
+
+    /// Handles a control message of the root at another member; false if it is none that a root sends.
+    fn handle_control_of_root(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        epoch: u32,
+        control: Control,
+    ) -> bool {
+        let Role::Member(membership) = &mut self.role else { return false };
+        match control {
+            Control::Table(table) => {
+                if membership.handle_table(epoch, table) {
+                    self.take_place(now, settings);
+                }
+                true
+            }
+            Control::Evicted(why) => {
+                // A member without a place has nothing left to read.
+                if why == Eviction::Closed && self.flow.is_some() {
+                    membership.release();
+                } else {
+                    self.end(now, Ending::Evicted(why));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Handles a step of a handshake, which the keys of handshakes have verified.
+    pub fn handle_handshake(&mut self, now: Nanoseconds, from: SocketAddr, packet: &Packet<'_>) {
+        let Body::Handshake(ControlHeader { operation, nonce, .. }) = packet.header.body else { return };
+        let Ok(step) = Handshake::read(operation, packet.payload) else {
+            self.counters_mut().invalid += 1;
+            return;
+        };
+        match (&mut self.role, step) {
+            (Role::Root(table), Handshake::Hello) => table.handle_hello(from, nonce),
+            (Role::Member(membership), step) if membership.is_root(from) => {
+                match membership.handle_handshake(now, self.header.session(), step, nonce) {
+                    Some(HandshakeStep::Begins(session)) => {
+                        self.header.set_session(session, Authentication::Header);
+                    }
+                    Some(HandshakeStep::RootRestarted) if self.flow.is_none() => {
+                        // Nothing has been received in the old session.
+                        self.header.forget_session();
+                        membership.restart_handshake(now);
+                    }
+                    Some(HandshakeStep::RootRestarted) => membership.on_root_lost(RootLoss::Restarted),
+                    None => {}
+                }
+            }
+            _ => self.count_unknown_sender(),
+        }
+    }
+
     /// Takes the place that a complete table gives.
     fn take_place(&mut self, now: Nanoseconds, settings: &Settings) {
         let Role::Member(membership) = &mut self.role else { return };
-        let Some(NewPlace { epoch, table, children }) = membership.take_place(now) else {
+        let Some(NewPlace { epoch, is_new_parent, table, children }) = membership.take_place(now) else {
             self.counters_mut().invalid += 1;
             return;
         };
         let group = self.header.group;
         let asked_bytes = u64::from(table.slots) * u64::from(table.payload_bytes_max);
         if asked_bytes > settings.slot_bytes_max {
-            self.end(Ending::TooMuchMemory { asked_bytes, bytes_max: settings.slot_bytes_max });
+            self.end(now, Ending::TooMuchMemory { asked_bytes, bytes_max: settings.slot_bytes_max });
             return;
         }
         if table.member != self.header.member {
@@ -150,6 +256,7 @@ impl Group {
         }
         self.header.epoch = epoch;
         self.header.member = table.member;
+        self.header.set_authentication(table.authentication);
         let flow = self.flow.get_or_insert_with(|| {
             self.events.push(Event::Placed {
                 group,
@@ -163,12 +270,37 @@ impl Group {
                 slots: table.slots,
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
-                start: table.start,
+                start: Start { packet: table.start, message: table.message, bytes: table.bytes },
                 bytes_per_s_max: None,
                 is_root: false,
                 timeouts: Timeouts::from(settings),
             })
         });
+        if is_new_parent {
+            flow.on_new_parent();
+        }
         flow.set_children(now, epoch, &children);
+    }
+}
+
+/// Handles a control message at the root; false if its sender is no member, or it is none that members send.
+fn handle_control_at_root(
+    table: &mut MemberTable,
+    now: Nanoseconds,
+    sender: &ControlSender,
+    epoch: u32,
+    control: &Control,
+) -> bool {
+    match control {
+        Control::TableAck => table.handle_table_ack(now, sender, epoch),
+        Control::Suspect(member) => table.handle_suspect(now, sender, *member),
+        Control::StateLost(member) => table.handle_state_lost(now, sender, *member),
+        // Otherwise it is a copy of the join of another host.
+        Control::Join(address) if *address == sender.from => {
+            table.handle_join(now, sender);
+            true
+        }
+        Control::Leave => table.handle_leave(now, sender),
+        Control::Join(_) | Control::Table(_) | Control::Evicted(_) | Control::RootLost(_) => false,
     }
 }

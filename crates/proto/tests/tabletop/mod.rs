@@ -11,10 +11,11 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Cookie, CreateGroup, Event, GroupId, Input, MemberId, Nanoseconds, Offload, Output, PayloadChecksum,
-    Piece, Protocol, Refused, Sequence, Settings, Store, Trace, Transmit, TransmitPayload,
+    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit,
+    TransmitPayload,
 };
-use treecast_wire::{Header, Payload};
+use treecast_wire::{Header, Keys};
 
 /// The latency of every datagram.
 const LATENCY: Nanoseconds = Nanoseconds::from_us(50);
@@ -32,7 +33,13 @@ pub struct Tabletop {
     /// Datagrams by arrival time and order.
     in_flight: BTreeMap<(Nanoseconds, u64), Datagram>,
     sent: u64,
+    /// All datagrams that were sent.
+    log: Vec<Datagram>,
+    forged: u64,
     losses: Vec<Loss>,
+    /// The number of groups created so far, which tells sessions apart, and of members that have joined.
+    sessions: u8,
+    joined: u64,
     hides_packets: bool,
     output: String,
 }
@@ -74,8 +81,8 @@ pub struct Setting {
     pub start: u32,
     pub offload: Offload,
     pub admits: bool,
-    /// Whether members send a join at the start.
-    pub sends_join: bool,
+    /// Whether the members join; otherwise only the root creates the group.
+    pub joins: bool,
     pub bytes_per_s_max: Option<u64>,
 }
 
@@ -92,8 +99,8 @@ pub fn name(address: SocketAddr) -> char {
     }
 }
 
-const fn cookie(group: u32) -> Cookie {
-    Cookie(0xc00c_1e00 + group as u64)
+fn key(group: u32) -> GroupKey {
+    GroupKey::new("a token", GroupId(group))
 }
 
 /// The byte of a message at an offset.
@@ -161,9 +168,12 @@ impl Tabletop {
             children[number(*parent).0 as usize] = names.iter().map(|&child| number(child)).collect();
         }
         let root = setting.tree[0].0;
+        self.sessions += 1;
         let create = CreateGroup {
             group: GroupId(setting.group),
-            cookie: cookie(setting.group),
+            key: key(setting.group),
+            session: SessionId([self.sessions; 16]),
+            authentication: Authentication::Header,
             root: number(root),
             members: members.iter().map(|&member| address(member)).collect(),
             children,
@@ -174,19 +184,22 @@ impl Tabletop {
             admits: setting.admits,
             bytes_per_s_max: setting.bytes_per_s_max,
         };
-        for &member in members.iter().filter(|&&member| member != root) {
-            self.join(member, setting.group, root, setting.sends_join)?;
+        for &member in members.iter().filter(|&&member| member != root && setting.joins) {
+            self.join(member, setting.group, root)?;
         }
         let node = self.nodes.entry(root).or_insert_with(|| Node::new(root));
+        node.messages.remove(&setting.group);
         node.slots.insert(setting.group, vec![Vec::new(); setting.slots as usize]);
         self.request(root, Input::CreateGroup(Box::new(create)))
     }
 
-    /// Makes a node join a group. A node that the root does not know sends a join.
-    pub fn join(&mut self, name: char, group: u32, root: char, sends_join: bool) -> Result<(), String> {
+    /// Makes a node join a group.
+    pub fn join(&mut self, name: char, group: u32, root: char) -> Result<(), String> {
         self.nodes.entry(name).or_insert_with(|| Node::new(name));
-        let (group, cookie) = (GroupId(group), cookie(group));
-        self.request(name, Input::JoinGroup { group, cookie, root: address(root), sends_join })
+        let (key, group) = (key(group), GroupId(group));
+        self.joined += 1;
+        let seed = [self.joined, 0];
+        self.request(name, Input::JoinGroup { group, key, root: address(root), seed })
     }
 
     /// A request of a node's user.
@@ -212,7 +225,7 @@ impl Tabletop {
         loop {
             let length = PAYLOAD_BYTES.min(message_length - offset);
             let bytes: Vec<u8> = (offset..offset + length).map(|offset| byte(message, offset)).collect();
-            let checksum = PayloadChecksum::of(&bytes);
+            let checksum = PayloadChecksum::crc(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let (_, next) = node.protocol.readable(id).ok_or("the node has no such group")?;
             node.request(now, Input::Queue { group: id, piece }, &bytes)?;
@@ -263,24 +276,38 @@ impl Tabletop {
         self.losses.push(Loss { from, to, prefix: prefix.to_owned(), times });
     }
 
+    /// The keys of group 1, of its session with this number, from 1; `None`: of the last one.
+    pub fn keys(&self, session: Option<u8>) -> Keys {
+        let session = SessionId([session.unwrap_or(self.sessions); 16]);
+        key(1).session_keys(session, Authentication::Header)
+    }
+
     /// Sends a forged datagram.
-    pub fn forge(&mut self, from: char, to: char, header: &Header, payload: &[u8], is_corrupt: bool) {
-        let mut bytes = [&header.write(Payload::new(payload).checksum())[..], payload].concat();
-        if is_corrupt {
-            bytes[63] ^= 1;
-        }
+    pub fn forge(&mut self, from: char, to: char, keys: &Keys, header: &Header, payload: &[u8]) {
+        let bytes = [&header.write(&keys.header)[..], payload].concat();
         self.send_datagram(from, to, bytes);
     }
 
+    /// Sends the last datagram between two nodes whose text begins with `prefix` again.
+    pub fn replay(&mut self, from: char, to: char, prefix: &str) -> Result<(), String> {
+        let is_it = |datagram: &&Datagram| {
+            (datagram.from, datagram.to) == (from, to) && words::datagram(&datagram.bytes).starts_with(prefix)
+        };
+        let found = self.log.iter().rev().find(is_it).ok_or("no such datagram was sent")?;
+        let bytes = found.bytes.clone();
+        self.send_datagram(from, to, bytes);
+        Ok(())
+    }
+
     /// The header of a forged packet of group 1.
-    pub fn header(&self, sender: u32, sequence: u32, body: treecast_wire::Body) -> Header {
+    pub fn header(&mut self, sender: u32, sequence: u32, body: treecast_wire::Body) -> Header {
+        self.forged += 1;
         Header {
             group: GroupId(1),
-            cookie: cookie(1),
             epoch: 1,
             sender: MemberId(sender),
             sequence: Sequence(sequence),
-            timestamp: treecast_wire::Timestamp(self.now.0.max(1)),
+            timestamp: treecast_wire::Timestamp(self.now.0 + self.forged),
             body,
         }
     }
@@ -421,6 +448,7 @@ impl Tabletop {
         if !self.hides_packets {
             self.print(&format!("{from} -> {to}  {meaning}{}", if is_lost { "   (lost)" } else { "" }));
         }
+        self.log.push(Datagram { from, to, bytes: bytes.clone() });
         if !is_lost {
             self.sent += 1;
             self.in_flight.insert((self.now + LATENCY, self.sent), Datagram { from, to, bytes });

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use goldenscript::{Context, Runner};
 use treecast_proto::{GroupId, Input, MemberId, Nanoseconds, Offload, Sequence};
-use treecast_wire::{Acknowledgment, Body, Control, Data};
+use treecast_wire::{Acknowledgment, Body, Control, ControlHeader, Data, Nonce, RootLoss, Timestamp};
 
 use super::{Setting, Tabletop};
 
@@ -36,9 +36,9 @@ enum Command {
         /// Whether the group admits late joiners.
         #[arg(key)]
         admits: Option<bool>,
-        /// Whether members send a join at the start.
+        /// Whether the members join; otherwise only the root creates the group.
         #[arg(key)]
-        sends_join: Option<bool>,
+        joins: Option<bool>,
         /// The greatest rate in bytes/s.
         #[arg(key)]
         rate: Option<u64>,
@@ -86,6 +86,8 @@ enum Command {
         #[arg(key)]
         times: Option<u32>,
     },
+    /// `replay A B "data 3"`: the last datagram from A to B whose text begins with this is sent again.
+    Replay { from: char, to: char, words: String },
     /// `partition B`: all datagrams from and to a node are lost.
     Partition { node: char },
     /// `heal B`: ends the partition.
@@ -98,9 +100,7 @@ enum Command {
     Suspend { node: char, span: Span },
     /// `crash B`: a node ends and loses its state.
     Crash { node: char },
-    /// `restart B A`: a crashed node runs again, and waits for its table from the root A.
-    Restart { node: char, root: char },
-    /// `join D A`: a node sends a join to the root A.
+    /// `join D A`: a node joins the group of the root A.
     Join {
         node: char,
         root: char,
@@ -127,9 +127,12 @@ enum Command {
         stable: Option<u32>,
         #[arg(key)]
         window: Option<u32>,
-        /// A control message: `table_ack`, `join`, `leave`, or the number of a suspected member.
+        /// A control message: `table_ack`, `join`, `leave`, `root_lost`, or the number of a suspected member.
         #[arg(key)]
         control: Option<String>,
+        /// The nonce of a control message.
+        #[arg(key)]
+        nonce: Option<u64>,
         /// The sender's member number.
         #[arg(key)]
         sender: Option<u32>,
@@ -138,7 +141,10 @@ enum Command {
         /// Its timestamp in microseconds; the default is now.
         #[arg(key)]
         at: Option<u64>,
-        /// `cookie`, `checksum` or `length`.
+        /// The number of the session, from 1; the default is the last one.
+        #[arg(key)]
+        session: Option<u8>,
+        /// `code`, `checksum` or `length`.
         #[arg(key)]
         wrong: Option<String>,
     },
@@ -164,7 +170,7 @@ impl Tabletop {
     fn act(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
         const GROUP: GroupId = GroupId(1);
         match command {
-            Command::Group { families, slots, start, offload, admits, sends_join, rate, group } => {
+            Command::Group { families, slots, start, offload, admits, joins, rate, group } => {
                 let offload = offload.as_deref().unwrap_or("nic");
                 let named = Offload::NAMES.into_iter().find(|(name, _)| *name == offload);
                 self.create_group(&Setting {
@@ -174,7 +180,7 @@ impl Tabletop {
                     start: start.unwrap_or(0),
                     offload: named.ok_or("no such offload")?.1,
                     admits: admits.unwrap_or(false),
-                    sends_join: sends_join.unwrap_or(false),
+                    joins: joins.unwrap_or(true),
                     bytes_per_s_max: *rate,
                 })?;
             }
@@ -198,14 +204,14 @@ impl Tabletop {
                 self.print_packets(true);
             }
             Command::Lose { from, to, words, times } => self.lose(*from, *to, words, times.unwrap_or(1)),
+            Command::Replay { from, to, words } => self.replay(*from, *to, words)?,
             Command::Partition { node } => self.partition(*node, true)?,
             Command::Heal { node } => self.partition(*node, false)?,
             Command::Stop { node } => self.read(*node, false)?,
             Command::Read { node } => self.read(*node, true)?,
             Command::Suspend { node, span } => self.suspend(*node, span.0)?,
             Command::Crash { node } => self.crash(*node),
-            Command::Restart { node, root } => self.join(*node, 1, *root, false)?,
-            Command::Join { node, root, group } => self.join(*node, group.unwrap_or(1), *root, true)?,
+            Command::Join { node, root, group } => self.join(*node, group.unwrap_or(1), *root)?,
             Command::Forge { .. } => self.act_forge(command)?,
             Command::State { node, group } => return Ok(self.state(*node, group.unwrap_or(1))?),
         }
@@ -217,8 +223,13 @@ impl Tabletop {
         else {
             return Ok(());
         };
-        let Command::Forge { sender, epoch, at, wrong, .. } = command else { return Ok(()) };
+        let Command::Forge { sender, epoch, at, wrong, nonce, session, .. } = command else { return Ok(()) };
         let length = length.unwrap_or(4);
+        let mut keys = self.keys(*session);
+        let wrong = wrong.as_deref();
+        if wrong == Some("code") {
+            keys.header.0[0] ^= 1;
+        }
         let mut payload = Vec::new();
         let (sequence, body) = match (data, probe, ack, control) {
             (Some(packet), ..) => {
@@ -232,6 +243,7 @@ impl Tabletop {
                         offset,
                         length,
                         message_length,
+                        checksum: keys.data_checksum(&payload),
                         ack_requested,
                         retransmitted,
                         close,
@@ -241,29 +253,37 @@ impl Tabletop {
             (_, Some(next), ..) => (*next, Body::Probe),
             (_, _, Some(next), _) => {
                 let stable = Sequence(stable.unwrap_or(*next));
-                (*next, Body::Acknowledgment(Acknowledgment { stable, receive_window: window.unwrap_or(0) }))
+                let (receive_window, echo) = (window.unwrap_or(0), Timestamp(0));
+                (*next, Body::Acknowledgment(Acknowledgment { stable, receive_window, echo }))
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {
                     "table_ack" => Control::TableAck,
-                    "join" => Control::Join,
+                    "join" => Control::Join(super::address(*from)),
                     "leave" => Control::Leave,
+                    "root_lost" => Control::RootLost(RootLoss::Silent),
                     member => Control::Suspect(MemberId(member.parse()?)),
                 };
                 payload = control.write();
-                (0, Body::Control { operation: control.operation(), length: payload.len() as u32 })
+                let header = ControlHeader {
+                    operation: control.operation(),
+                    nonce: Nonce(nonce.unwrap_or(0)),
+                    length: payload.len() as u32,
+                    checksum: keys.control_checksum(&payload),
+                };
+                (0, Body::Control(header))
             }
             _ => return Err("a forged packet is data, probe, ack or control".into()),
         };
         let mut header = self.header(sender.unwrap_or(0), sequence, body);
         header.epoch = epoch.unwrap_or(header.epoch);
         header.timestamp.0 = at.map_or(header.timestamp.0, |us| us * 1_000);
-        let wrong = wrong.as_deref();
-        header.cookie.0 ^= u64::from(wrong == Some("cookie"));
-        if wrong == Some("length") {
-            payload.push(0);
+        match wrong {
+            Some("length") => payload.push(0),
+            Some("checksum") => payload[0] ^= 1,
+            _ => {}
         }
-        self.forge(*from, *to, &header, &payload, wrong == Some("checksum"));
+        self.forge(*from, *to, &keys, &header, &payload);
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! Packets and events as text.
 
 use treecast_proto::{Event, Offload, Sequence};
-use treecast_wire::{Acknowledgment, Body, Control, Data, Header, Neighbour, Role, View};
+use treecast_wire::{
+    Acknowledgment, Body, Control, ControlHeader, Data, Handshake, Header, Neighbour, Role, RootLoss, View,
+};
 
 /// A datagram as text.
 pub fn datagram(bytes: &[u8]) -> String {
-    let packet = match View::new(bytes).and_then(View::check) {
+    let packet = match View::new(bytes).and_then(View::read) {
         Ok(packet) => packet,
         Err(malformed) => return format!("malformed: {malformed}"),
     };
@@ -18,18 +20,32 @@ pub fn datagram(bytes: &[u8]) -> String {
             format!("NAK: missing {}; {}", missing.join(" "), state(sequence, acknowledgment))
         }
         Body::Probe => format!("probe: next {sequence}"),
-        Body::Control { operation, .. } => match Control::read(operation, packet.payload.bytes()) {
+        Body::Control(ControlHeader { operation, .. }) => match Control::read(operation, packet.payload) {
             Ok(meaning) => control(epoch, &meaning),
             Err(malformed) => format!("malformed control message: {malformed}"),
         },
+        Body::Handshake(ControlHeader { operation, .. }) => {
+            match Handshake::read(operation, packet.payload) {
+                Ok(step) => handshake(step),
+                Err(malformed) => format!("malformed handshake: {malformed}"),
+            }
+        }
     };
     if group.0 == 1 { meaning } else { format!("{meaning}   [group {group}]") }
 }
 
+fn handshake(step: Handshake) -> String {
+    match step {
+        Handshake::Invite(session) => format!("invitation to session {}", session.0[0]),
+        Handshake::Hello => "hello".to_owned(),
+        Handshake::Welcome { session, .. } => format!("welcome to session {}", session.0[0]),
+    }
+}
+
 fn data_of(sequence: Sequence, data: &Data) -> String {
-    let Data { message, offset, length, message_length, ack_requested, retransmitted, close } = *data;
+    let Data { message, offset, length, message_length, ack_requested, retransmitted, close, .. } = *data;
     let content = if close {
-        "close".to_owned()
+        format!("close after {message} messages of {message_length} bytes")
     } else {
         let end = offset + u64::from(length);
         format!("message {message}, bytes {offset} to {end} of {message_length}")
@@ -40,7 +56,7 @@ fn data_of(sequence: Sequence, data: &Data) -> String {
 }
 
 fn state(next: Sequence, acknowledgment: Acknowledgment) -> String {
-    let Acknowledgment { stable, receive_window } = acknowledgment;
+    let Acknowledgment { stable, receive_window, .. } = acknowledgment;
     format!("next {next}, stable {stable}, receive window {receive_window}")
 }
 
@@ -62,9 +78,11 @@ fn control(epoch: u32, control: &Control) -> String {
         Control::TableAck => format!("table acknowledgment of epoch {epoch}"),
         Control::Suspect(member) => format!("suspects member {member}"),
         Control::StateLost(member) => format!("member {member} has lost its state"),
-        Control::Join => "join".to_owned(),
+        Control::Join(_) => "join".to_owned(),
         Control::Leave => "leave".to_owned(),
         Control::Evicted(why) => format!("evicted: {why:?}"),
+        Control::RootLost(RootLoss::Silent) => "the root is silent".to_owned(),
+        Control::RootLost(RootLoss::Restarted) => "the root has started again".to_owned(),
     }
 }
 

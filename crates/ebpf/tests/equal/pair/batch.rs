@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use treecast_proto::{ChildState, GroupId, HandOff, Input, Nanoseconds, Piece, Protocol, Refused, Sequence};
-use treecast_wire::{Body, View};
+use treecast_wire::{Body, Packet, View};
 
 use super::super::frame::{self, Style};
 use super::super::lab::Verdict;
@@ -167,11 +167,12 @@ impl Pair<'_> {
     ) -> bool {
         let mut alone = self.reference.clone();
         let is_next = |bytes: &Vec<u8>| {
-            let Ok(packet) = View::new(bytes).and_then(View::check) else { return false };
-            let Body::Data(data) = packet.header.body else { return false };
+            let packet = View::new(bytes).and_then(|view| view.check(&state.keys));
+            let Ok(Packet { header, .. }) = packet else { return false };
+            let Body::Data(data) = header.body else { return false };
             let next = alone.readable(state.group).map(|(_, next)| next + 1);
-            (packet.header.cookie, packet.header.epoch) == (state.cookie, state.epoch)
-                && state.parent == Some((packet.header.sender, from))
+            (header.group, header.epoch) == (state.group, state.epoch)
+                && state.parent == Some((header.sender, from))
                 && !data.retransmitted
                 && !data.close
                 && alone.handle(now, Input::Datagram { from, bytes }).is_ok()
@@ -183,7 +184,7 @@ impl Pair<'_> {
     /// Whether a batch that is handled wakes a sleeping application: it ends a message, or a quarter of the slots is to be read.
     fn wakes(&self, group: Option<GroupId>, datagrams: &[Vec<u8>]) -> bool {
         let ends = |bytes: &Vec<u8>| {
-            let body = View::new(bytes).and_then(View::check).map(|packet| packet.header.body);
+            let body = View::new(bytes).and_then(View::read).map(|packet| packet.header.body);
             matches!(body, Ok(Body::Data(data)) if data.offset + u64::from(data.length) == data.message_length)
         };
         let is_full = group.is_some_and(|group| {

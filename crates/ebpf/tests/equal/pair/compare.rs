@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
+use treecast_ebpf::Program;
 use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
-use treecast_wire::HEADER_BYTES;
+use treecast_wire::{HEADER_BYTES, View};
 
 use super::super::frame::{self, Style};
 use super::{Pair, Posted, Sent, describe, payload_of, udp_frames};
@@ -60,6 +61,7 @@ impl Pair<'_> {
             && is_whole
             && bytes[0] == 0
             && bytes[1..] == received[1..bytes.len()]
+            && Program::read_wake_datagram(bytes) == View::new(received).ok().map(|view| view.group())
             && frame::build(from, to, bytes, style) == waking;
         let headers = waking.len().min(HEADERS_BYTES);
         if is_right {

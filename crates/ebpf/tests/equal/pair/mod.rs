@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
-use treecast_ebpf::{CHILDREN_MAX, KernelGroup, SlotMemory, WakeReason};
+use treecast_ebpf::{CHILDREN_MAX, KernelGroup, ReceivedNak, SlotMemory, WakeReason};
 use treecast_proto::{
-    Cookie, Event, GroupId, HandOff, Input, MemberId, Nanoseconds, Output, Piece, Protocol, Refused,
-    Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
+    Event, GroupId, HandOff, Input, MemberId, Nanoseconds, Output, Piece, Protocol, Refused, Sequence,
+    Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
-use treecast_wire::{Body, Data, HEADER_BYTES, Header, Timestamp, View};
+use treecast_wire::{Body, Data, HEADER_BYTES, Header, MacKey, Timestamp, View};
 
 use super::frame::{self, Style};
 use super::lab::{Lab, Sender, Verdict};
@@ -150,7 +150,7 @@ impl<'a> Pair<'a> {
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
         self.advance(now, matches!(step, Step::Request { input: Input::Timeout, .. }))?;
         match step {
-            Step::Datagram { from, bytes } => self.datagram(now, *from, bytes),
+            Step::Datagram { from, bytes } => self.receive(now, *from, &[bytes]),
             Step::Request { input: Input::Queue { group, piece }, payload } => {
                 self.queue(now, *group, piece, payload)
             }
@@ -166,47 +166,80 @@ impl<'a> Pair<'a> {
         if is_due && !is_done { self.request(now, &Input::Timeout) } else { Ok(()) }
     }
 
-    fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
-        let view = View::new(bytes).ok();
-        let group = view.map(|view| view.group()).filter(|group| self.groups.contains_key(group));
-        if let Some(group) = group {
-            self.sync_consumed(now, group);
-        }
-        self.handle(now, from, bytes)?;
-        let is_fast_path = group.is_some() && matches!(bytes[1], 1 | 2);
-        self.counts.received += u64::from(is_fast_path);
-        let mut sent = Vec::new();
-        let mut is_passed = true;
-        if let Some(posted) = group.and_then(|group| self.groups.get(&group)) {
-            posted.kernel.memory().is_waiting().store(self.behaviour.sleeps.into(), Ordering::Release);
-        }
-        if from.is_ipv4() == self.address.is_ipv4() {
-            let verdict = self.lab.receive(&frame::build(from, self.address, bytes, self.behaviour.style));
-            sent = self.lab.frames();
-            is_passed = verdict == Verdict::Passed;
-            if is_passed && !udp_frames(&sent).is_empty() {
-                return Err("a packet that was passed up was forwarded as well".into());
+    /// Datagrams of one host arrive before user space runs.
+    pub fn datagrams(
+        &mut self,
+        now: Nanoseconds,
+        from: SocketAddr,
+        datagrams: &[&[u8]],
+    ) -> Result<(), String> {
+        self.advance(now, false)?;
+        self.receive(now, from, datagrams)
+    }
+
+    fn receive(&mut self, now: Nanoseconds, from: SocketAddr, datagrams: &[&[u8]]) -> Result<(), String> {
+        let (mut sent, mut passed) = (Vec::new(), Vec::new());
+        for bytes in datagrams {
+            let view = View::new(bytes).ok();
+            let group = view.map(|view| view.group()).filter(|group| self.groups.contains_key(group));
+            if let Some(group) = group {
+                self.sync_consumed(now, group);
             }
-            match verdict {
-                Verdict::Sent(last) => sent.push(last),
-                Verdict::WakeDatagram(frame) => {
-                    self.counts.wakeups += 1;
-                    self.check_wake_datagram(self.behaviour.style, from, bytes, &frame)?;
+            self.handle(now, from, bytes)?;
+            let is_fast_path = group.is_some() && matches!(bytes[1], 1 | 2);
+            self.counts.received += u64::from(is_fast_path);
+            match self.offer(group, from, bytes)? {
+                Some(frames) => {
+                    self.counts.handled += u64::from(is_fast_path);
+                    sent.extend(frames);
                 }
-                Verdict::Passed | Verdict::Handled => {}
+                None => passed.push((group, bytes)),
             }
         }
-        if is_passed {
-            self.user_datagram(now, group, from, bytes)?;
-        } else {
-            self.counts.handled += u64::from(is_fast_path);
+        for (group, bytes) in passed {
+            if let Some(group) = group {
+                self.reclaim(now, group);
+            }
+            self.user_handle(now, from, bytes)?;
         }
         while let Some(wakeup) = self.lab.program.take_wakeup() {
             if wakeup.reason == WakeReason::Nak {
-                self.take_naks(now, wakeup.index)?;
+                let found = self.groups.iter().find(|(_, posted)| posted.kernel.index() == wakeup.index);
+                if let Some((&group, _)) = found {
+                    self.reclaim(now, group);
+                }
             }
         }
         self.settle(now, sent)
+    }
+
+    /// The program receives a datagram; returns what it sends, if it handles that.
+    fn offer(
+        &mut self,
+        group: Option<GroupId>,
+        from: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<Vec<u8>>>, String> {
+        if from.is_ipv4() != self.address.is_ipv4() {
+            return Ok(None);
+        }
+        if let Some(posted) = group.and_then(|group| self.groups.get(&group)) {
+            posted.kernel.memory().is_waiting().store(self.behaviour.sleeps.into(), Ordering::Release);
+        }
+        let style = self.behaviour.style;
+        let verdict = self.lab.receive(&frame::build(from, self.address, bytes, style));
+        let mut sent = self.lab.frames();
+        match verdict {
+            Verdict::Passed if udp_frames(&sent).is_empty() => return Ok(None),
+            Verdict::Passed => return Err("a packet that was passed up was forwarded as well".into()),
+            Verdict::Sent(last) => sent.push(last),
+            Verdict::WakeDatagram(frame) => {
+                self.counts.wakeups += 1;
+                self.check_wake_datagram(style, from, bytes, &frame)?;
+            }
+            Verdict::Handled => {}
+        }
+        Ok(Some(sent))
     }
 
     /// The reference handles a datagram.
@@ -219,39 +252,12 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    fn user_datagram(
-        &mut self,
-        now: Nanoseconds,
-        group: Option<GroupId>,
-        from: SocketAddr,
-        bytes: &[u8],
-    ) -> Result<(), String> {
-        if let Some(group) = group {
-            self.reclaim(now, group);
-        }
-        self.user_handle(now, from, bytes)
-    }
-
     /// The slow path handles a datagram of a group that it owns.
     fn user_handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
         self.subject.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
         if let Some(store) = poll_local(&mut self.subject, &mut self.subject_events) {
             let posted = self.groups.get(&store.group).ok_or("a packet without slots")?;
             write(posted.kernel.memory(), store.packet, &bytes[store.payload]);
-        }
-        Ok(())
-    }
-
-    /// A NAK of a child is pending.
-    fn take_naks(&mut self, now: Nanoseconds, index: u32) -> Result<(), String> {
-        let found = self.groups.iter().find(|(_, posted)| posted.kernel.index() == index);
-        let Some((&group, _)) = found else { return Ok(()) };
-        self.reclaim(now, group);
-        while let Some(nak) = self.groups.get_mut(&group).and_then(|posted| posted.kernel.take_nak()) {
-            if nak.arrived_at != now {
-                return Err(format!("a NAK arrived at {}", nak.arrived_at));
-            }
-            self.user_datagram(now, Some(group), nak.from, &nak.header)?;
         }
         Ok(())
     }
@@ -352,7 +358,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The slow path reclaims a group, and reads its page.
+    /// The slow path reclaims a group, and reads its page. Then it handles the NAKs that the program has kept, before anything that has
+    /// arrived after them.
     fn reclaim(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, state, is_root, .. }) = self.groups.get_mut(&group) else { return };
         if kernel.reclaim(state) {
@@ -362,6 +369,11 @@ impl<'a> Pair<'a> {
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {
             let _ = self.subject.handle(now, Input::Consumed { group, upto: read });
+        }
+        while let Some(ReceivedNak { from, arrived_at, header }) = kernel.take_nak() {
+            assert_eq!(arrived_at, now, "user space is woken at once");
+            let handled = self.subject.handle(now, Input::Datagram { from, bytes: &header });
+            handled.expect("no datagram is refused");
         }
     }
 
@@ -500,31 +512,34 @@ impl<'a> Pair<'a> {
 
 /// The datagram by which an application sends a packet, which is in its slot, to the program.
 fn source_datagram(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
-    let Piece { message, offset, length, message_length, checksum } = *piece;
-    let data = Data {
-        message,
-        offset,
-        length,
-        message_length,
-        ack_requested: false,
-        retransmitted: false,
-        close: false,
-    };
     let header = Header {
         group,
-        cookie: Cookie(0),
         epoch: 0,
         sender: MemberId(0),
         sequence: packet,
         timestamp: Timestamp(0),
-        body: Body::Data(data),
+        body: Body::Data(data_of(piece, false)),
     };
-    let mut bytes = header.write(checksum).to_vec();
-    bytes[4..8].copy_from_slice(&checksum.0.to_be_bytes());
-    // The program must ignore this byte of the application.
+    // The program must ignore the code and the version of the application.
+    let mut bytes = header.write(&MacKey([0; 2])).to_vec();
     bytes[0] = u8::MAX;
     bytes.extend(payload);
     bytes
+}
+
+/// The packet of a piece that is sent for the first time.
+pub const fn data_of(piece: &Piece, ack_requested: bool) -> Data {
+    let Piece { message, offset, length, message_length, checksum } = *piece;
+    Data {
+        message,
+        offset,
+        length,
+        message_length,
+        checksum,
+        ack_requested,
+        retransmitted: false,
+        close: false,
+    }
 }
 
 /// Carries out the local outputs of a node: keeps its events, and returns what is to be stored.
@@ -546,7 +561,7 @@ fn udp_frames(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
 }
 
 fn describe(bytes: &[u8]) -> String {
-    match View::new(bytes).and_then(View::check) {
+    match View::new(bytes).and_then(View::read) {
         Ok(packet) => format!("{:?}", packet.header),
         Err(why) => format!("{why}: {:02x?}", &bytes[..bytes.len().min(HEADER_BYTES)]),
     }

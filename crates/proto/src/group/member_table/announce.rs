@@ -1,13 +1,11 @@
 //! What the root sends to members about the tree: tables, evictions and probes.
 
-use treecast_wire::{Body, Control, MemberId, Neighbour, Role, Sequence, Table};
+use treecast_wire::{Control, Handshake, MemberId, Neighbour, Nonce, Role, Sequence, Table};
 
+use super::record::MemberRecord;
 use super::{MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::group::header::HeaderTemplate;
 use crate::{Nanoseconds, Settings, Transmit};
-
-/// The longest interval until a table that is not acknowledged is retransmitted.
-const TABLE_INTERVAL_MAX: Nanoseconds = Nanoseconds::from_ms(25);
 
 impl MemberTable {
     /// The next packet to be sent.
@@ -15,8 +13,12 @@ impl MemberTable {
         &mut self,
         now: Nanoseconds,
         settings: &Settings,
-        header: &HeaderTemplate,
+        header: &mut HeaderTemplate,
     ) -> Option<Transmit> {
+        if let Some((to, nonce)) = self.hellos.pop() {
+            let welcome = Handshake::Welcome { session: header.session()?, address: to };
+            return Some(header.handshake(now, to, nonce, &welcome));
+        }
         if !self.is_due(now) {
             return None;
         }
@@ -47,12 +49,13 @@ impl MemberTable {
         self.others().filter_map(timer).min()
     }
 
-    fn next_due(&mut self, now: Nanoseconds, header: &HeaderTemplate) -> Option<Transmit> {
-        if let Some((to, why)) = self.evictions.pop() {
-            return Some(header.control(now, to, &Control::Evicted(why)));
+    fn next_due(&mut self, now: Nanoseconds, header: &mut HeaderTemplate) -> Option<Transmit> {
+        if let Some((to, nonce, why)) = self.evictions.pop() {
+            return Some(header.control(now, to, nonce, &Control::Evicted(why)));
         }
         if self.is_over() {
-            return None;
+            let to = self.invitations.pop()?;
+            return Some(header.handshake(now, to, Nonce(0), &Handshake::Invite(header.session()?)));
         }
         let due = self.others().find(|&member| {
             let record = self.record(member);
@@ -61,8 +64,13 @@ impl MemberTable {
             record.table_at <= now && is_wanted
         });
         if let Some(member) = due {
+            let &MemberRecord { address, nonce, .. } = self.record(member);
+            let Some(nonce) = nonce else {
+                self.record_mut(member).on_announced(now);
+                return Some(header.handshake(now, address, Nonce(0), &Handshake::Invite(header.session()?)));
+            };
             let table = self.next_table_part(now, member);
-            return Some(header.control(now, self.record(member).address, &Control::Table(table)));
+            return Some(header.control(now, address, nonce, &Control::Table(table)));
         }
         let is_probe_due = |member: &MemberId| {
             self.record(*member).open_suspicion().is_some_and(|suspicion| suspicion.probe_at <= now)
@@ -72,7 +80,7 @@ impl MemberTable {
         if let Some(suspicion) = &mut record.suspicion {
             suspicion.probe_at = now + SUSPECT_PROBE_INTERVAL;
         }
-        Some(header.packet(now, record.address, Sequence(0), Body::Probe))
+        Some(header.probe(now, record.address, Sequence(0)))
     }
 
     /// The part of a member's table that is to be sent next.
@@ -87,15 +95,11 @@ impl MemberTable {
         let part = record.table_part.min(parts - 1);
         let first = usize::from(part) * Table::PART_NEIGHBOURS_MAX;
         let neighbours = parent.chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
-        let acked_epoch = record.acked_epoch;
-        let table = Table { member, acked_epoch, part, parts, neighbours, ..self.common.clone() };
+        let table = Table { member, part, parts, neighbours, ..self.common.clone() };
         let record = self.record_mut(member);
         record.table_part = part + 1;
         if record.table_part == parts {
-            record.table_part = 0;
-            record.is_table_requested = false;
-            record.table_at = now + record.table_interval;
-            record.table_interval = TABLE_INTERVAL_MAX.min(Nanoseconds(record.table_interval.0 * 2));
+            record.on_announced(now);
         }
         table
     }

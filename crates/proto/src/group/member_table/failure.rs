@@ -1,11 +1,9 @@
 //! Failures of members: suspicions, and how they are confirmed or refuted.
 
-use std::net::SocketAddr;
-
 use treecast_wire::{Eviction, MemberId};
 
-use super::record::Suspicion;
-use super::{MemberTable, SUSPECT_PROBE_INTERVAL};
+use super::record::{MemberRecord, Suspicion};
+use super::{ControlSender, MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::flow::PeerFailure;
 use crate::{MemberLoss, Nanoseconds, Settings};
 
@@ -13,23 +11,24 @@ use crate::{MemberLoss, Nanoseconds, Settings};
 const REFUTATION_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
 
 impl MemberTable {
-    /// A member reports that a neighbour is silent.
-    pub fn handle_suspect(&mut self, now: Nanoseconds, by: MemberId, member: MemberId, from: SocketAddr) {
-        self.is_dirty = true;
-        if !self.is_at(by, from) {
-            // Unless that host has joined again meanwhile, and the report is from before that.
-            if self.find(from).is_none() && !self.is_newcomer(from) {
-                self.evictions.push((from, Eviction::Silent));
-            }
-            return;
+    /// A member reports that a neighbour is silent; false if the sender was never a member.
+    pub fn handle_suspect(&mut self, now: Nanoseconds, sender: &ControlSender, member: MemberId) -> bool {
+        if self.find_incarnation(sender).is_none() {
+            return false;
         }
+        self.is_dirty = true;
+        if !self.is_present(sender) {
+            self.evictions.push((sender.from, sender.nonce, Eviction::Silent));
+            return true;
+        }
+        let by = sender.member;
         // The table is the answer to a report, whether it has changed or not.
         self.record_mut(by).announce_again(now);
         if !self.has(member) || !self.are_neighbours(by, member) || member == self.root {
-            return;
+            return true;
         }
         let refuted_at = match &self.record(member).suspicion {
-            Some(Suspicion { refuted_at: None, .. }) => return,
+            Some(Suspicion { refuted_at: None, .. }) => return true,
             Some(Suspicion { refuted_at: Some(at), by: first, .. }) if *first == by => Some(*at),
             _ => None,
         };
@@ -42,6 +41,7 @@ impl MemberTable {
             self.record_mut(member).suspicion =
                 Some(Suspicion { by, since: now, probe_at: now, refuted_at: None });
         }
+        true
     }
 
     fn are_neighbours(&self, one: MemberId, other: MemberId) -> bool {
@@ -90,17 +90,12 @@ impl MemberTable {
     }
 
     /// A member reports that its child has lost what it had accepted; false if the report is invalid.
-    pub fn handle_state_lost(
-        &mut self,
-        now: Nanoseconds,
-        by: MemberId,
-        member: MemberId,
-        from: SocketAddr,
-    ) -> bool {
+    pub fn handle_state_lost(&mut self, now: Nanoseconds, sender: &ControlSender, member: MemberId) -> bool {
         let is_from_parent =
-            self.is_at(by, from) && self.has(member) && self.record(member).parent == Some(by);
+            self.is_present(sender) && self.has(member) && self.record(member).parent == Some(sender.member);
         if is_from_parent {
-            self.evictions.push((self.record(member).address, Eviction::Silent));
+            let &MemberRecord { address, nonce, .. } = self.record(member);
+            self.evictions.extend(nonce.map(|nonce| (address, nonce, Eviction::Silent)));
             self.remove(now, member, MemberLoss::Restarted);
         }
         is_from_parent

@@ -9,10 +9,11 @@ mod record;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Eviction, MemberId, Sequence, Table, Timestamp};
+use treecast_wire::{Eviction, MemberId, Nonce, Table, Timestamp};
 
+use super::{END_INTERVAL, END_NOTICES};
 use crate::flow::ChildAddress;
-use crate::{CreateGroup, MemberLoss, Nanoseconds, Settings};
+use crate::{CreateGroup, MemberLoss, Nanoseconds, Settings, Start};
 
 use record::MemberRecord;
 
@@ -32,7 +33,11 @@ pub(super) struct MemberTable {
     /// The members lost since the last report to the root's user.
     losses: Vec<(MemberId, MemberLoss)>,
     /// Hosts that get one notice that they are not members.
-    evictions: Vec<(SocketAddr, Eviction)>,
+    evictions: Vec<(SocketAddr, Nonce, Eviction)>,
+    /// Members that are invited to a group that is over, to hear of its end.
+    invitations: Vec<SocketAddr>,
+    /// Hellos that are to be answered: one for each address.
+    hellos: Vec<(SocketAddr, Nonce)>,
     stage: Stage,
     /// Whether a record has changed since all records were examined.
     is_dirty: bool,
@@ -47,10 +52,10 @@ enum Stage {
     Closing,
     /// The closing packet is queued.
     Closed,
-    /// The group is over; its end is announced this number of times more.
+    /// The group is over; its end is announced this number of times less one, and then answers are awaited for an interval.
     Over {
         why: Eviction,
-        times: u32,
+        times: usize,
         announce_at: Nanoseconds,
     },
 }
@@ -59,8 +64,9 @@ enum Stage {
 #[derive(Debug, Clone)]
 struct Newcomer {
     address: SocketAddr,
+    nonce: Nonce,
     /// Its number and first packet, once it has its place.
-    place: Option<(MemberId, Sequence)>,
+    place: Option<(MemberId, Start)>,
 }
 
 /// What the group has to apply after the table has changed.
@@ -74,31 +80,37 @@ pub(super) struct TableChange {
     /// A newcomer's place is known to all, so that the barrier is lifted.
     pub is_admission_over: bool,
     /// The newcomer's number and first packet, if it is still a member then.
-    pub joined: Option<(MemberId, Sequence)>,
+    pub joined: Option<(MemberId, Start)>,
 }
 
-/// The number of announcements of the group's end, and the interval between them: they are not acknowledged, and may be lost.
-const END_ANNOUNCEMENTS: u32 = 3;
-const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
+/// The sender of a control message, and when it was sent by its clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ControlSender {
+    pub member: MemberId,
+    pub from: SocketAddr,
+    pub nonce: Nonce,
+    pub sent_at: Timestamp,
+}
 
 /// The interval at which the root probes a suspect.
 const SUSPECT_PROBE_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 impl MemberTable {
     pub fn new(now: Nanoseconds, create: CreateGroup, parents: Vec<Option<MemberId>>) -> Self {
-        let CreateGroup { root, members, children, slots, payload_bytes_max, offload, start, admits, .. } =
-            create;
+        let CreateGroup { root, members, children, slots, payload_bytes_max, admits, .. } = create;
         let places = members.into_iter().zip(parents).zip(children);
         let records = places
             .map(|((address, parent), children)| MemberRecord::new(now, address, parent, children))
             .collect();
         let common = Table {
             member: root,
-            acked_epoch: 0,
-            start,
+            start: create.start,
             slots,
+            message: 0,
+            bytes: 0,
             payload_bytes_max,
-            offload,
+            offload: create.offload,
+            authentication: create.authentication,
             part: 0,
             parts: 1,
             neighbours: Vec::new(),
@@ -114,6 +126,8 @@ impl MemberTable {
             newcomer: None,
             losses: Vec::new(),
             evictions: Vec::new(),
+            invitations: Vec::new(),
+            hellos: Vec::new(),
             stage: Stage::Open,
             is_dirty: true,
             timer_at: None,
@@ -149,7 +163,7 @@ impl MemberTable {
     /// The group is over: announces it to all members.
     pub fn end(&mut self, now: Nanoseconds, why: Eviction) {
         if !self.is_over() {
-            self.stage = Stage::Over { why, times: END_ANNOUNCEMENTS, announce_at: now };
+            self.stage = Stage::Over { why, times: END_NOTICES + 1, announce_at: now };
             self.is_dirty = true;
         }
     }
@@ -172,6 +186,7 @@ impl MemberTable {
             && !self.is_dirty
             && self.newcomer.is_none()
             && self.evictions.is_empty()
+            && self.hellos.is_empty()
             && self.losses.is_empty()
             && self.records.iter().all(is_settled)
     }
@@ -216,11 +231,7 @@ impl MemberTable {
         self.others().find(|&member| self.record(member).address == address)
     }
 
-    fn is_newcomer(&self, address: SocketAddr) -> bool {
-        self.newcomer.as_ref().is_some_and(|newcomer| newcomer.address == address)
-    }
-
-    /// A packet of the group has arrived.
+    /// A packet of a member has arrived that is no replay.
     pub fn handle_heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
         if !self.is_at(member, from) {
             return;
@@ -232,67 +243,121 @@ impl MemberTable {
         }
     }
 
-    /// A member acknowledges its table; false if the sender is no member.
-    pub fn handle_table_ack(
+    /// A suspect that is not the root's child has answered a probe of the root's; `None` if the sender is no member, and whether the
+    /// answer is no replay.
+    pub fn handle_probe_answer(
         &mut self,
         now: Nanoseconds,
         member: MemberId,
         from: SocketAddr,
-        epoch: u32,
         sent_at: Timestamp,
-    ) -> bool {
-        let is_member = self.is_at(member, from);
-        if is_member && epoch == self.epoch {
-            let record = self.record_mut(member);
+    ) -> Option<bool> {
+        let is_later = self.is_at(member, from).then(|| self.record_mut(member).is_now(sent_at))?;
+        if is_later {
+            self.handle_heard(now, member, from);
+        }
+        Some(is_later)
+    }
+
+    /// A host asks for the session.
+    pub fn handle_hello(&mut self, from: SocketAddr, nonce: Nonce) {
+        if let Some((_, latest)) = self.hellos.iter_mut().find(|(address, _)| *address == from) {
+            *latest = nonce;
+        } else if self.hellos.len() < CreateGroup::MEMBERS_MAX {
+            self.hellos.push((from, nonce));
+        }
+    }
+
+    /// Whether a control message is no replay of an earlier one of its sender, which may have gone.
+    pub fn is_now(&mut self, sender: &ControlSender) -> bool {
+        match self.find_incarnation(sender) {
+            Some(member) => self.record_mut(member).is_now(sender.sent_at),
+            None => true,
+        }
+    }
+
+    /// The number of the member with this address and nonce, be it present or gone.
+    fn find_incarnation(&self, sender: &ControlSender) -> Option<MemberId> {
+        let is_sender =
+            |record: &MemberRecord| record.nonce == Some(sender.nonce) && record.address == sender.from;
+        self.records.iter().position(is_sender).map(|index| MemberId(index as u32))
+    }
+
+    /// Whether the sender is the member that it says it is.
+    fn is_present(&self, sender: &ControlSender) -> bool {
+        self.has(sender.member) && self.find_incarnation(sender) == Some(sender.member)
+    }
+
+    /// A member acknowledges its table; false if the sender is no member.
+    pub fn handle_table_ack(&mut self, now: Nanoseconds, sender: &ControlSender, epoch: u32) -> bool {
+        let is_present = self.is_present(sender);
+        if is_present && epoch == self.epoch {
+            let record = self.record_mut(sender.member);
             record.acked_epoch = epoch;
-            record.acked_at = sent_at;
             record.heard_at = now;
             self.is_dirty = true;
         }
-        is_member
+        is_present
     }
 
-    /// A host asks to be a member, at a time of its own clock.
-    pub fn handle_join(&mut self, now: Nanoseconds, from: SocketAddr, sent_at: Timestamp) {
+    /// A host that knows the session is ready for its table, or asks to become a member.
+    pub fn handle_join(&mut self, now: Nanoseconds, sender: &ControlSender) {
+        let &ControlSender { from, nonce, .. } = sender;
         self.is_dirty = true;
-        if self.is_newcomer(from) {
+        if let Stage::Over { why, .. } = self.stage {
+            self.evictions.push((from, nonce, why));
+            return;
+        }
+        if let Some(member) = self.find_incarnation(sender) {
+            // It has not received its table; or it has gone, and this is late.
+            if self.has(member) {
+                self.record_mut(member).announce_again(now);
+            }
+            return;
+        }
+        let waits = |newcomer: &&mut Newcomer| newcomer.address == from && newcomer.place.is_none();
+        if let Some(newcomer) = self.newcomer.as_mut().filter(waits) {
+            newcomer.nonce = nonce;
             return;
         }
         if let Some(member) = self.find(from) {
-            if self.record(member).acked_epoch == 0 {
-                // Its table is the answer.
-                self.record_mut(member).announce_again(now);
-                return;
-            }
-            if sent_at <= self.record(member).acked_at {
-                // It sent the join before it acknowledged its table. Should its clock have restarted with the host, then it is lost
-                // under its old number after a timeout, and joins again.
+            let record = self.record_mut(member);
+            if record.acked_epoch == 0 {
+                // It may have been restarted, but had no place before.
+                record.nonce = Some(nonce);
+                record.timestamp = sender.sent_at;
+                record.announce_again(now);
                 return;
             }
             self.remove(now, member, MemberLoss::Restarted);
         }
         if !self.admits || self.records.len() >= CreateGroup::MEMBERS_MAX || self.is_closing() {
-            self.evictions.push((from, Eviction::Refused));
+            self.evictions.push((from, nonce, Eviction::Refused));
         } else if self.newcomer.is_none() && self.is_ready {
-            self.newcomer = Some(Newcomer { address: from, place: None });
+            self.newcomer = Some(Newcomer { address: from, nonce, place: None });
         }
         // Otherwise it joins again.
     }
 
-    /// A member asks to leave; one that does not know its number yet is found by its address.
-    pub fn handle_leave(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
-        self.is_dirty = true;
-        let found = self.find(from);
-        let is_unplaced = member == MemberId(u32::MAX);
-        if let Some(found) = found.filter(|found| *found == member || is_unplaced) {
-            self.remove(now, found, MemberLoss::Left);
-        } else if found.is_none() && is_unplaced && self.is_newcomer(from) {
-            self.newcomer = None;
-        } else if found.is_some() || self.is_newcomer(from) {
-            // It has left and joined again, and this is a late leave.
-            return;
+    /// A member asks to leave, be it that it does not know its number yet; false if the sender was never one.
+    pub fn handle_leave(&mut self, now: Nanoseconds, sender: &ControlSender) -> bool {
+        let &ControlSender { from, nonce, .. } = sender;
+        let found = self.find_incarnation(sender).or_else(|| {
+            // It leaves before it has joined.
+            self.find(from).filter(|&member| self.record(member).nonce.is_none())
+        });
+        if let Some(member) = found.filter(|&member| self.has(member)) {
+            self.remove(now, member, MemberLoss::Left);
         }
-        self.evictions.push((from, Eviction::Left));
+        let is_newcomer = |newcomer: &mut Newcomer| {
+            newcomer.place.is_none() && newcomer.address == from && newcomer.nonce == nonce
+        };
+        let is_known = found.is_some() || self.newcomer.take_if(is_newcomer).is_some();
+        if is_known {
+            self.is_dirty = true;
+            self.evictions.push((from, nonce, Eviction::Left));
+        }
+        is_known
     }
 
     /// Removes a member; its children are adopted by its parent, in its place.
@@ -335,7 +400,7 @@ impl MemberTable {
         &mut self,
         now: Nanoseconds,
         settings: &Settings,
-        barrier: Option<Sequence>,
+        barrier: Option<Start>,
     ) -> TableChange {
         let mut change = TableChange::default();
         if self.is_over() || !self.is_due(now) {
@@ -372,15 +437,27 @@ impl MemberTable {
         {
             *times -= 1;
             *announce_at = now + END_INTERVAL;
+            if *times == 0 {
+                return;
+            }
             let why = *why;
-            self.evictions = self.others().map(|member| (self.record(member).address, why)).collect();
+            let notice = |member| {
+                let &MemberRecord { address, nonce, .. } = self.record(member);
+                Some((address, nonce?, why))
+            };
+            self.evictions = self.others().filter_map(notice).collect();
+            // Members that have not joined yet are invited, and get the reason when they join.
+            let invited = self.others().filter(|&member| self.record(member).nonce.is_none());
+            self.invitations = invited.map(|member| self.record(member).address).collect();
             self.is_dirty = true;
         }
     }
 
     /// Whether the group is over and the root has nothing more to send.
     pub fn is_finished(&self) -> bool {
-        matches!(self.stage, Stage::Over { times: 0, .. }) && self.evictions.is_empty()
+        matches!(self.stage, Stage::Over { times: 0, .. })
+            && self.evictions.is_empty()
+            && self.hellos.is_empty()
     }
 
     /// This node was suspended: that members were not heard meanwhile means nothing.
@@ -397,14 +474,16 @@ impl MemberTable {
     }
 
     /// Gives a newcomer its place.
-    fn admit(&mut self, now: Nanoseconds, start: Sequence) {
-        let Some(Newcomer { address, place: None }) = self.newcomer else { return };
+    fn admit(&mut self, now: Nanoseconds, start: Start) {
+        let Some(Newcomer { address, nonce, place: None }) = self.newcomer else { return };
         let member = MemberId(self.records.len() as u32);
         let parent = self.parent_for_newcomer();
-        self.records.push(MemberRecord::new(now, address, Some(parent), Vec::new()));
+        let record = MemberRecord::new(now, address, Some(parent), Vec::new());
+        self.records.push(MemberRecord { nonce: Some(nonce), ..record });
         self.record_mut(parent).children.push(member);
-        self.newcomer = Some(Newcomer { address, place: Some((member, start)) });
-        self.common.start = start;
+        self.newcomer = Some(Newcomer { address, nonce, place: Some((member, start)) });
+        let Start { packet, message, bytes } = start;
+        self.common = Table { start: packet, message, bytes, ..self.common.clone() };
         self.change_tree(now);
     }
 

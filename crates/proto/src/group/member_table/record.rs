@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{MemberId, Timestamp};
+use treecast_wire::{MemberId, Nonce, Timestamp};
 
 use crate::Nanoseconds;
 
@@ -15,8 +15,10 @@ pub(super) struct MemberRecord {
     pub children: Vec<MemberId>,
     /// The epoch of the last table that it has acknowledged; 0: none.
     pub acked_epoch: u32,
-    /// When it acknowledged that table, by its own clock.
-    pub acked_at: Timestamp,
+    /// Distinguishes it from other members that had its address before; none before it has joined.
+    pub nonce: Option<Nonce>,
+    /// The last timestamp of its control messages.
+    pub timestamp: Timestamp,
     pub heard_at: Nanoseconds,
     /// Since when a table that it has not acknowledged is sent to it.
     pub table_since: Nanoseconds,
@@ -46,6 +48,9 @@ pub(super) struct Suspicion {
 /// The interval until a table is retransmitted, the first time; it doubles each time.
 const TABLE_INTERVAL_MIN: Nanoseconds = Nanoseconds::from_ms(5);
 
+/// The longest interval until a table that is not acknowledged is retransmitted.
+const TABLE_INTERVAL_MAX: Nanoseconds = Nanoseconds::from_ms(25);
+
 impl MemberRecord {
     pub fn new(
         now: Nanoseconds,
@@ -59,7 +64,8 @@ impl MemberRecord {
             parent,
             children,
             acked_epoch: 0,
-            acked_at: Timestamp(0),
+            nonce: None,
+            timestamp: Timestamp(0),
             heard_at: now,
             table_since: now,
             table_at: now,
@@ -76,6 +82,21 @@ impl MemberRecord {
         self.table_interval = TABLE_INTERVAL_MIN;
         self.table_since = now;
         self.table_part = 0;
+    }
+
+    /// Whether a control message of it is later than all before, and so is no replay.
+    pub fn is_now(&mut self, sent_at: Timestamp) -> bool {
+        let is_later = self.timestamp < sent_at;
+        self.timestamp = self.timestamp.max(sent_at);
+        is_later
+    }
+
+    /// Its table, or an invitation, was sent.
+    pub fn on_announced(&mut self, now: Nanoseconds) {
+        self.table_part = 0;
+        self.is_table_requested = false;
+        self.table_at = now + self.table_interval;
+        self.table_interval = TABLE_INTERVAL_MAX.min(Nanoseconds(self.table_interval.0 * 2));
     }
 
     /// It is to be sent its table once more.

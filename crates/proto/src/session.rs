@@ -1,0 +1,71 @@
+//! The keys of groups and of their sessions.
+
+use treecast_wire::{Authentication, GroupId, Keys, MacKey, SessionId};
+
+/// The key of a group, which its members derive from its token. It does not reveal the token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct GroupKey([u8; blake3::KEY_LEN]);
+
+/// Logs must not show a key.
+impl std::fmt::Debug for GroupKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("GroupKey(..)")
+    }
+}
+
+impl GroupKey {
+    /// The key of a group with this token (docs/wire.md). An empty token makes a key that everybody can compute.
+    ///
+    /// ```
+    /// use treecast_proto::{GroupId, GroupKey};
+    ///
+    /// assert_eq!(GroupKey::new("secret", GroupId(1)), GroupKey::new("secret", GroupId(1)));
+    /// assert_ne!(GroupKey::new("secret", GroupId(1)), GroupKey::new("secret", GroupId(2)));
+    /// ```
+    pub fn new(token: &str, group: GroupId) -> Self {
+        let key = blake3::derive_key("Treecast: the key of a group, version 2", token.as_bytes());
+        Self(*blake3::keyed_hash(&key, &group.0.to_be_bytes()).as_bytes())
+    }
+
+    /// The keys of handshakes.
+    pub fn handshake_keys(&self) -> Keys {
+        self.derive(b"handshake", &[], Authentication::Header)
+    }
+
+    /// The keys of a session.
+    pub fn session_keys(&self, session: SessionId, authentication: Authentication) -> Keys {
+        self.derive(b"session", &session.0, authentication)
+    }
+
+    fn derive(&self, purpose: &[u8], session: &[u8], authentication: Authentication) -> Keys {
+        let hash = blake3::Hasher::new_keyed(&self.0).update(purpose).update(session).finalize();
+        let (words, _) = hash.as_bytes().as_chunks::<8>();
+        let [header_low, header_high, payload_low, payload_high] =
+            [0, 1, 2, 3].map(|word: usize| u64::from_le_bytes(words[word]));
+        Keys {
+            header: MacKey([header_low, header_high]),
+            payload: MacKey([payload_low, payload_high]),
+            authentication,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_session_and_purpose_has_its_own_keys() {
+        let group = GroupKey::new("secret", GroupId(1));
+        let keys = [
+            group.handshake_keys(),
+            group.session_keys(SessionId([0; 16]), Authentication::Header),
+            group.session_keys(SessionId([1; 16]), Authentication::Header),
+            GroupKey::new("other", GroupId(1)).handshake_keys(),
+        ];
+        let keys: Vec<MacKey> = keys.iter().flat_map(|keys| [keys.header, keys.payload]).collect();
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(key), "key {index} is not new");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Message authentication codes: who has sent a packet, in which session.
+
+use core::fmt;
+use core::str::FromStr;
+
+use siphasher::sip::SipHasher24;
+
+use crate::PayloadChecksum;
+
+/// A key of SipHash-2-4 (Aumasson and Bernstein, 2012), whose results are the message authentication codes of packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct MacKey(pub [u64; 2]);
+
+impl MacKey {
+    /// The code of these bytes.
+    pub fn mac(&self, bytes: &[u8]) -> u64 {
+        let [first, second] = self.0;
+        SipHasher24::new_with_keys(first, second).hash(bytes)
+    }
+}
+
+/// Logs must not show a key.
+impl fmt::Debug for MacKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("MacKey(..)")
+    }
+}
+
+/// What the code of a data packet covers. That of every other packet covers all of its bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Authentication {
+    /// The header. The payload has a CRC, which detects errors, but not a change by a host on the path.
+    #[default]
+    Header,
+    /// The header and the payload.
+    Payload,
+}
+
+impl Authentication {
+    /// All values with their names, in the order of their numbers in tables.
+    pub const NAMES: [(&'static str, Self); 2] = [("header", Self::Header), ("payload", Self::Payload)];
+}
+
+impl fmt::Display for Authentication {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::NAMES[*self as usize].0)
+    }
+}
+
+/// A text that names no [`Authentication`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown authentication: known are header, payload")]
+pub struct UnknownAuthentication;
+
+impl FromStr for Authentication {
+    type Err = UnknownAuthentication;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAuthentication> {
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, authentication)| authentication).ok_or(UnknownAuthentication)
+    }
+}
+
+/// The keys of a session, or of the handshakes that lead to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keys {
+    /// The key of headers.
+    pub header: MacKey,
+    /// The key of payloads.
+    pub payload: MacKey,
+    /// What is covered of data.
+    pub authentication: Authentication,
+}
+
+impl Keys {
+    /// The checksum of a payload of data: its CRC-32C, or its code.
+    pub fn data_checksum(&self, payload: &[u8]) -> PayloadChecksum {
+        match self.authentication {
+            Authentication::Header => PayloadChecksum::crc(payload),
+            Authentication::Payload => self.control_checksum(payload),
+        }
+    }
+
+    /// The checksum of the payload of a control message or a handshake: its code.
+    pub fn control_checksum(&self, payload: &[u8]) -> PayloadChecksum {
+        PayloadChecksum(self.payload.mac(payload))
+    }
+}
+
+/// A session: the life of a group, from its creation by the root to its end. Its root draws the number at random, 128 bits, and all
+/// keys depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+/// A random number that a member draws for a handshake. It makes the root's answer fresh, and distinguishes the member from others that
+/// had its address before.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nonce(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_that_of_the_paper() {
+        // Appendix A of the paper: the key 00 01 .. 0f, and the message 00 01 .. 0e.
+        let key = MacKey([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        let message: [u8; 15] = core::array::from_fn(|index| index as u8);
+        assert_eq!(key.mac(&message), 0xa129_ca61_49be_45e5);
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_their_numbers() {
+        for (number, (name, authentication)) in Authentication::NAMES.into_iter().enumerate() {
+            assert_eq!(authentication as usize, number);
+            assert_eq!(name.parse(), Ok(authentication));
+        }
+        assert!("none".parse::<Authentication>().is_err());
+    }
+}

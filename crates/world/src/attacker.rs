@@ -1,0 +1,121 @@
+//! Attackers: they record all packets, send them again, and forge others.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use treecast_proto::{Authentication, GroupKey, Nanoseconds};
+use treecast_wire::{HEADER_BYTES, Malformed, View};
+
+use crate::host::{group_key, session};
+use crate::scenario::{Attacks, Scenario};
+
+/// Attackers that see the whole network.
+#[derive(Debug)]
+pub struct Attacker {
+    attacks: Attacks,
+    random: Pcg64,
+    hosts: usize,
+    /// The keys of the groups, by their numbers.
+    keys: Vec<GroupKey>,
+    /// Packets of any session, of which older ones are forgotten at random.
+    recorded: Vec<Packet>,
+}
+
+/// A datagram between two hosts.
+#[derive(Debug, Clone)]
+pub struct Packet {
+    pub from: usize,
+    pub to: usize,
+    pub bytes: Vec<u8>,
+}
+
+/// The number of recorded packets.
+const RECORDED_MAX: usize = 300;
+
+/// The longest delay until an attack.
+const DELAY_MAX: Nanoseconds = Nanoseconds::from_ms(300);
+
+/// The number of sessions whose keys attackers with the token try.
+const SESSIONS: u32 = 8;
+
+impl Attacker {
+    pub fn new(scenario: &Scenario) -> Self {
+        Self {
+            attacks: scenario.attacks,
+            random: Pcg64::seed_from_u64(scenario.seed ^ 0x6174_7461_636b_0000),
+            hosts: scenario.hosts,
+            keys: (0..scenario.groups.len() as u32).map(|group| group_key(scenario, group)).collect(),
+            recorded: Vec::new(),
+        }
+    }
+
+    /// Sees a packet; returns what the attackers send, and after what time.
+    pub fn see(&mut self, from: usize, to: usize, bytes: &[u8]) -> Option<(Nanoseconds, Packet)> {
+        let Attacks { replayed, forged, .. } = self.attacks;
+        if replayed == 0.0 && forged == 0.0 {
+            return None;
+        }
+        let packet = Packet { from, to, bytes: bytes.to_vec() };
+        if self.recorded.len() < RECORDED_MAX {
+            self.recorded.push(packet);
+        } else {
+            let place = self.random.random_range(0..RECORDED_MAX);
+            self.recorded[place] = packet;
+        }
+        let attack = if self.random.random_bool(replayed) {
+            self.any().clone()
+        } else if self.random.random_bool(forged) {
+            self.forge()
+        } else {
+            return None;
+        };
+        Some((Nanoseconds(self.random.random_range(1_000..=DELAY_MAX.0)), attack))
+    }
+
+    fn any(&mut self) -> &Packet {
+        let place = self.random.random_range(0..self.recorded.len());
+        &self.recorded[place]
+    }
+
+    /// A recorded packet with some bytes changed, from its sender, from another member, or from a stranger.
+    fn forge(&mut self) -> Packet {
+        let mut packet = self.any().clone();
+        // Its keys, before it is changed.
+        let keys = if self.attacks.has_token { self.find_keys(&packet.bytes) } else { None };
+        for _ in 0..self.random.random_range(1..=3) {
+            let place = self.random.random_range(1..packet.bytes.len());
+            packet.bytes[place] = self.random.random();
+        }
+        if self.random.random_bool(0.3) {
+            packet.from = self.random.random_range(0..=self.hosts);
+        }
+        if let Some(keys) = keys {
+            seal(&mut packet.bytes, &keys);
+        }
+        packet
+    }
+
+    /// The keys under which a packet is authentic.
+    fn find_keys(&self, bytes: &[u8]) -> Option<treecast_wire::Keys> {
+        let view = View::new(bytes).ok()?;
+        let key = self.keys.get(view.group().0 as usize)?;
+        let sessions = (0..SESSIONS).map(|life| key.session_keys(session(life), Authentication::Header));
+        let mut all = sessions.chain([key.handshake_keys()]);
+        all.find(|keys| !matches!(view.check(keys), Err(Malformed::Mac)))
+    }
+}
+
+/// Gives a packet the checksum and the code that it needs, as far as its kind has them.
+fn seal(bytes: &mut [u8], keys: &treecast_wire::Keys) {
+    let write_code = |bytes: &mut [u8]| {
+        let code = keys.header.mac(&bytes[..56]);
+        bytes[56..HEADER_BYTES].copy_from_slice(&code.to_be_bytes());
+    };
+    if bytes.len() < HEADER_BYTES {
+        return;
+    }
+    write_code(bytes);
+    if let Err(Malformed::Checksum { computed, .. }) = View::new(bytes).and_then(|view| view.check(keys)) {
+        bytes[32..40].copy_from_slice(&computed.to_be_bytes());
+        write_code(bytes);
+    }
+}
