@@ -51,8 +51,10 @@ pub fn defects() -> impl Strategy<Value = Defect> {
         1 => Just(Defect::WrongEpoch),
         1 => Just(Defect::WrongSource),
         1 => prop_oneof![2 => Just(0_u64), 2 => 0..1_000_000_u64, 1 => Just(u64::MAX)].prop_map(Defect::Stale),
+        1 => prop_oneof![0..4_u8, any::<u8>()].prop_map(Defect::Version),
         1 => prop_oneof![1..8_u16, any::<u16>()].prop_map(Defect::Flags),
         1 => any::<u8>().prop_map(Defect::Truncated),
+        1 => any::<u8>().prop_map(Defect::Extended),
         1 => (any::<u8>(), prop_oneof![0..100_u32, any::<u32>()]).prop_map(|(word, value)| Defect::Body { word, value }),
     ]
 }

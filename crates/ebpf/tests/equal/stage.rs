@@ -86,8 +86,11 @@ pub enum Defect {
     WrongSource,
     /// The timestamp is that of the sender's packet before, or earlier.
     Stale(u64),
+    Version(u8),
     Flags(u16),
     Truncated(u8),
+    /// Bytes follow that its length does not count.
+    Extended(u8),
     /// One of the seven words of the body has another value.
     Body {
         word: u8,
@@ -425,8 +428,9 @@ impl<'a> Stage<'a> {
                     from.set_port(PORT + 1);
                     &Defect::None
                 }
-                // Only the final segment of a batch may be shorter.
+                // Only the final segment of a batch may be shorter, and none may be longer.
                 Defect::Truncated(_) if place + 1 < count => &Defect::None,
+                Defect::Extended(_) if count > 1 => &Defect::None,
                 defect => defect,
             };
             datagrams.push(self.write(header, &payload, defect));
@@ -572,6 +576,10 @@ fn write(session: &Session, mut header: Header, payload: &[u8], defect: &Defect)
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         Defect::WrongCode => bytes[HEADER_BYTES - 1] ^= 1,
+        Defect::Version(version) => {
+            bytes[0] = version;
+            session.sign(&mut bytes);
+        }
         Defect::Flags(flags) => {
             bytes[2..4].copy_from_slice(&flags.to_be_bytes());
             session.sign(&mut bytes);
@@ -585,6 +593,7 @@ fn write(session: &Session, mut header: Header, payload: &[u8], defect: &Defect)
             let length = bytes.len().saturating_sub(1 + usize::from(end));
             bytes.truncate(length.max(1));
         }
+        Defect::Extended(more) => bytes.extend(0..=more),
         _ => {}
     }
     bytes
