@@ -70,13 +70,15 @@ static long crc_block(__u32 index, void *context)
 }
 
 /* The CRC-32C of a payload. */
-static __noinline __u32 payload_crc(struct slot *slot, __u32 length)
+__noinline __u32 payload_crc(struct slot *slot, __u32 length)
 {
 	struct summing summing = { slot, ~0u, 0 };
 	const __u8 *tables = crc_tables();
 	__u32 at = length & ~(BLOCK_BYTES - 1), index;
 	__u32 crc;
 
+	if (!slot || length > SLOT_BYTES)
+		return 0;
 	bpf_loop(length / BLOCK_BYTES, crc_block, &summing, 0);
 	crc = summing.crc;
 	for (index = 0; index < BLOCK_BYTES / 8 - 1; index++, at += 8) {

@@ -69,12 +69,16 @@ static __always_inline __u64 sip_end(struct sip *sip, __u64 last)
 	return sip->a ^ sip->b ^ sip->c ^ sip->d;
 }
 
-/* The code of a header, as it stands there. */
-static __noinline __be64 header_mac(struct mac_key *key, struct header *header)
+/* The code of a header, as it stands there. The verifier examines a function that is not static once, and not again for each call with
+ * the state of its caller; it does not know then that the pointers are valid. */
+__noinline __u64 header_mac(struct mac_key *key, struct header *header)
 {
-	struct sip sip = sip_start(key);
+	struct sip sip;
 	__u32 index;
 
+	if (!key || !header)
+		return 0;
+	sip = sip_start(key);
 #pragma unroll
 	for (index = 0; index < AUTHENTIC_BYTES / 8; index++)
 		sip_word(&sip, ((__u64 *)header)[index]);
@@ -103,12 +107,15 @@ static long hash_block(__u32 index, void *context)
 }
 
 /* The code of a payload, which is padded with zeros in its slot. */
-static __noinline __u64 payload_mac(struct mac_key *key, struct slot *slot, __u32 length)
+__noinline __u64 payload_mac(struct mac_key *key, struct slot *slot, __u32 length)
 {
-	struct hashing hashing = { slot, sip_start(key) };
+	struct hashing hashing = { .slot = slot };
 	__u32 at = length & ~(BLOCK_BYTES - 1), index;
 	__u64 last = (__u64)length << 56;
 
+	if (!key || !slot || length > SLOT_BYTES)
+		return 0;
+	hashing.sip = sip_start(key);
 	bpf_loop(length / BLOCK_BYTES, hash_block, &hashing, 0);
 	for (index = 0; index < BLOCK_BYTES / 8; index++, at += 8) {
 		__u32 word = at;

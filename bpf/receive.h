@@ -208,6 +208,7 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 	struct header *header = &work->header;
 	__u32 index, freed, room, sender = bpf_ntohl(header->sender);
 	struct child *child = NULL;
+	bool is_stale;
 
 	for (index = 0; index < CHILDREN_MAX; index++) {
 		if (index >= group->child_count)
@@ -220,10 +221,11 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 	/* User space handles a pending NAK before the acknowledgments that follow it. */
 	if (!child || child->nak.is_pending || bpf_ntohl(header->epoch) != group->epoch || header->flags ||
 	    work->length != HEADER_BYTES || !is_from_neighbour(work, &child->path) ||
-	    bpf_be64_to_cpu(header->timestamp) <= child->state.timestamp ||
 	    header_mac(&group->header_key, header) != header->mac)
 		return false;
-	if (header->kind == KIND_NAK) {
+	/* Overtaken by a later one, or a replay: what it says has no effect. */
+	is_stale = bpf_be64_to_cpu(header->timestamp) <= child->state.timestamp;
+	if (header->kind == KIND_NAK && !is_stale) {
 		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)))
 			return false;
 		__builtin_memcpy(child->nak.header, header, HEADER_BYTES);
@@ -232,11 +234,13 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 		work->wakes_node_for = WAKE_FOR_NAK;
 		return true;
 	}
-	if (header->acknowledgment.missing || header->acknowledgment.missing_first)
+	if (!is_stale && (header->acknowledgment.missing || header->acknowledgment.missing_first))
 		return false;
 	consume(group, page);
 	freed = group->flow.freed;
-	if (!handle_ack(group, &child->state, header, work->now))
+	if (is_stale)
+		group->flow.counters.stale++;
+	else if (!handle_ack(group, &child->state, header, work->now))
 		return false;
 	if (has_news(group)) {
 		make_ack(group, &work->ack, 0, work->now);

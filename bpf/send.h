@@ -23,11 +23,13 @@ static __always_inline __s64 address_difference(struct work *work, bool is_v6)
 }
 
 /* The Internet checksum's sum of a payload, which is padded with zeros in its slot. */
-static __noinline __u32 payload_sum(struct slot *slot, __u32 length)
+__noinline __u32 payload_sum(struct slot *slot, __u32 length)
 {
 	__u32 block;
 	__s64 sum = 0;
 
+	if (!slot || length > SLOT_BYTES)
+		return 0;
 	for (block = 0; block < SLOT_BYTES / 512 + 1; block++) {
 		__u32 from = block * 512;
 		__u32 size;
