@@ -183,7 +183,7 @@ fn the_tables_have_exactly_the_transitions_that_occur() {
 /// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the protocol changes them, raise `RUNS` until
 /// the printed seeds show other rare ones.
 const RUNS: u64 = 600;
-const RARE_SEEDS: [u64; 10] = [881, 983, 1_186, 1_296, 1_443, 1_901, 3_564, 3_934, 6_477, 16_383];
+const RARE_SEEDS: [u64; 8] = [637, 778, 881, 1_296, 1_443, 1_901, 6_477, 16_383];
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 6;
 /// The number of initial members; later nodes may join.

@@ -39,7 +39,7 @@ c_layout! {
         pub expected: Expected,
         /// The number of bytes of all messages in the packets before `next`.
         pub bytes: u64,
-        /// The latest timestamp of the parent's packets.
+        /// The latest timestamp of the parent's data.
         pub parent_timestamp: Timestamp,
         /// The timestamp of the last acknowledgment to the parent.
         pub ack_timestamp: Timestamp,

@@ -16,7 +16,7 @@ use crate::bitmap::Bitmap;
 use crate::state::{Expected, FlowState, Start};
 use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
 
-pub(crate) use receive::{PendingAck, Received};
+pub(crate) use receive::{ParentSeries, PendingAck, Received};
 pub(crate) use send::Segment;
 
 use child::Child;
@@ -51,6 +51,9 @@ pub(crate) struct Flow {
     /// A packet that does not continue those before it, although it is authentic: nothing can follow.
     inconsistent: Option<Sequence>,
     ack_request: AckRequest,
+    /// The latest timestamps of the parent's probes and of its control messages.
+    parent_probe_timestamp: Timestamp,
+    parent_control_timestamp: Timestamp,
     children: Vec<Child>,
     /// The indices of children by their numbers, sorted.
     child_indices: Vec<(MemberId, usize)>,
@@ -92,6 +95,8 @@ impl Flow {
             closed: None,
             inconsistent: None,
             ack_request: AckRequest::NONE,
+            parent_probe_timestamp: Timestamp(0),
+            parent_control_timestamp: Timestamp(0),
             children: Vec::new(),
             child_indices: Vec::new(),
             turn: 0,

@@ -37,10 +37,19 @@ pub(crate) struct Received {
     pub is_fresh: bool,
 }
 
+/// The packets of a parent whose timestamps increase, beside those of data, which never decrease (docs/wire.md). A parent may send a
+/// probe and data at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParentSeries {
+    Probes,
+    Control,
+}
+
 impl Flow {
     /// Takes data from the parent.
     pub fn handle_data(&mut self, packet: Sequence, data: &Data, sent_at: Timestamp) -> Received {
-        let is_later = self.note_parent_timestamp(sent_at);
+        let is_later = self.state.parent_timestamp < sent_at;
+        self.state.parent_timestamp = self.state.parent_timestamp.max(sent_at);
         if data.length > u32::from(self.config.payload_bytes_max) {
             self.state.counters.invalid += 1;
             return Received { slot: None, is_fresh: is_later };
@@ -65,16 +74,14 @@ impl Flow {
         Received { slot: stored, is_fresh }
     }
 
-    /// Takes the timestamp of a packet of the parent; returns whether it is later than all before.
-    fn note_parent_timestamp(&mut self, sent_at: Timestamp) -> bool {
-        let is_later = self.state.parent_timestamp < sent_at;
-        self.state.parent_timestamp = self.state.parent_timestamp.max(sent_at);
-        is_later
-    }
-
-    /// Whether a packet of the parent other than data is later than all before; otherwise it is counted.
-    pub fn is_from_parent_now(&mut self, sent_at: Timestamp) -> bool {
-        let is_later = self.note_parent_timestamp(sent_at);
+    /// Whether a packet of the parent is later than all before of its series; otherwise it is counted.
+    pub fn is_from_parent_now(&mut self, series: ParentSeries, sent_at: Timestamp) -> bool {
+        let latest = match series {
+            ParentSeries::Probes => &mut self.parent_probe_timestamp,
+            ParentSeries::Control => &mut self.parent_control_timestamp,
+        };
+        let is_later = *latest < sent_at;
+        *latest = sent_at.max(*latest);
         self.state.counters.stale += u64::from(!is_later);
         is_later
     }
@@ -82,6 +89,8 @@ impl Flow {
     /// There is another parent, with a clock of its own.
     pub fn on_new_parent(&mut self) {
         self.state.parent_timestamp = Timestamp(0);
+        self.parent_probe_timestamp = Timestamp(0);
+        self.parent_control_timestamp = Timestamp(0);
     }
 
     /// The parent requests an acknowledgment, and says which packet it will send next.

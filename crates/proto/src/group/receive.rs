@@ -11,7 +11,7 @@ use super::handshake::HandshakeStep;
 use super::member_table::{ControlSender, MemberTable};
 use super::membership::NewPlace;
 use super::{Group, Role};
-use crate::flow::{Ack, Flow, FlowConfig, Received, Timeouts};
+use crate::flow::{Ack, Flow, FlowConfig, ParentSeries, Received, Timeouts};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
 impl Group {
@@ -101,7 +101,7 @@ impl Group {
     ) {
         match (&mut self.flow, &mut self.role) {
             (Some(flow), Role::Member(membership)) if membership.is_parent(sender, from) => {
-                if flow.is_from_parent_now(timestamp) {
+                if flow.is_from_parent_now(ParentSeries::Probes, timestamp) {
                     membership.handle_heard(now, sender, from);
                     flow.handle_probe(sequence, timestamp);
                 }
@@ -176,7 +176,7 @@ impl Group {
     ) {
         let (Role::Member(membership), Some(flow)) = (&mut self.role, &mut self.flow) else { return };
         let is_believed = loss == RootLoss::Restarted || !membership.hears_root(now, settings);
-        if flow.is_from_parent_now(sent_at) && is_believed {
+        if flow.is_from_parent_now(ParentSeries::Control, sent_at) && is_believed {
             membership.on_root_lost(loss);
         }
     }
