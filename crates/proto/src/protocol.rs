@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use treecast_wire::{GroupId, HEADER_BYTES, Malformed, MemberId, Sequence, SessionId, View};
+use treecast_wire::{Body, GroupId, HEADER_BYTES, Malformed, MemberId, Packet, Sequence, SessionId, View};
 
 use crate::group::Group;
 use crate::hand_off::{HandOff, HandOffPacket};
@@ -45,6 +45,14 @@ struct Entry {
     is_ready: bool,
     timeout: Option<Nanoseconds>,
     is_handed_off: bool,
+}
+
+/// Why a datagram belongs to no group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stray {
+    Malformed,
+    UnknownGroup,
+    Unauthentic,
 }
 
 /// Inputs.
@@ -110,32 +118,19 @@ impl Protocol {
 
     fn handle_datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) {
         self.store = None;
-        let Ok(view) = View::new(bytes) else {
-            self.strays.malformed += 1;
-            return;
-        };
-        let Some(&index) = self.indices.get(&view.group()) else {
-            self.strays.unknown_group += 1;
-            return;
+        let (index, packet) = match self.authenticate(bytes) {
+            Ok(found) => found,
+            Err(stray) => {
+                *match stray {
+                    Stray::Malformed => &mut self.strays.malformed,
+                    Stray::UnknownGroup => &mut self.strays.unknown_group,
+                    Stray::Unauthentic => &mut self.strays.unauthentic,
+                } += 1;
+                return;
+            }
         };
         let Some(Entry { group, .. }) = &mut self.groups[index] else { return };
-        let is_handshake = view.is_handshake();
-        let Some(keys) = group.keys(is_handshake) else {
-            self.strays.unknown_group += 1;
-            return;
-        };
-        let packet = match view.check(keys) {
-            Ok(packet) => packet,
-            Err(Malformed::Mac) => {
-                self.strays.unauthentic += 1;
-                return;
-            }
-            Err(_) => {
-                self.strays.malformed += 1;
-                return;
-            }
-        };
-        let slot = if is_handshake {
+        let slot = if matches!(packet.header.body, Body::Handshake(_)) {
             group.handle_handshake(now, from, &packet);
             None
         } else {
@@ -149,6 +144,18 @@ impl Protocol {
         });
         self.events.extend(group.poll_events());
         self.make_ready(index);
+    }
+
+    /// Finds the group that a packet belongs to, and verifies the packet by the group's keys.
+    fn authenticate<'a>(&self, bytes: &'a [u8]) -> Result<(usize, Packet<'a>), Stray> {
+        let view = View::new(bytes).map_err(|_| Stray::Malformed)?;
+        let index = *self.indices.get(&view.group()).ok_or(Stray::UnknownGroup)?;
+        let keys = self.groups[index].as_ref().and_then(|entry| entry.group.keys(view.is_handshake()));
+        let packet = view.check(keys.ok_or(Stray::UnknownGroup)?).map_err(|malformed| match malformed {
+            Malformed::Mac => Stray::Unauthentic,
+            _ => Stray::Malformed,
+        })?;
+        Ok((index, packet))
     }
 
     fn insert(
@@ -292,6 +299,19 @@ impl Protocol {
         let is_valid = entry.group.reclaim(from, packet);
         self.make_ready(index);
         is_valid
+    }
+
+    /// The group that has to be reclaimed before a datagram is handled: an authentic packet of a group that is handed off. Any other
+    /// datagram changes nothing in a group.
+    pub fn group_to_reclaim(&self, bytes: &[u8]) -> Option<GroupId> {
+        let is_handed_off = |group| {
+            let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+            entry.is_some_and(|entry| entry.is_handed_off)
+        };
+        // Most groups of a node without a fast path are spared a second verification.
+        View::new(bytes).ok().filter(|view| is_handed_off(view.group()))?;
+        let (_, packet) = self.authenticate(bytes).ok()?;
+        Some(packet.header.group)
     }
 
     /// A group that is handed off and has to be reclaimed by now.

@@ -45,7 +45,7 @@ fn control_header(keys: &Keys, operation: u32, payload: &[u8]) -> ControlHeader 
     ControlHeader { operation, nonce, length: payload.len() as u32, checksum: keys.control_checksum(payload) }
 }
 
-fn receive(protocol: &mut Protocol, keys: &Keys, from: u32, at: u64, body: Body, payload: &[u8]) {
+fn datagram(keys: &Keys, from: u32, at: u64, body: Body, payload: &[u8]) -> Vec<u8> {
     let header = Header {
         group: GROUP,
         epoch: 1,
@@ -54,7 +54,11 @@ fn receive(protocol: &mut Protocol, keys: &Keys, from: u32, at: u64, body: Body,
         timestamp: Timestamp(at),
         body,
     };
-    let bytes = [&header.write(&keys.header)[..], payload].concat();
+    [&header.write(&keys.header)[..], payload].concat()
+}
+
+fn receive(protocol: &mut Protocol, keys: &Keys, from: u32, at: u64, body: Body, payload: &[u8]) {
+    let bytes = datagram(keys, from, at, body, payload);
     protocol.handle(NOW, Input::Datagram { from: address(from), bytes: &bytes }).unwrap();
     drain(protocol, NOW);
 }
@@ -160,6 +164,32 @@ fn a_freed_slot_is_not_read() {
 }
 
 /// Numbers near the valid ones, and any others.
+/// Strangers cannot make a node reclaim a group that is handed off: their packets are not authentic.
+#[test]
+fn only_an_authentic_packet_reclaims_a_group() {
+    let (protocol, handed_off) = hand_off();
+    let probe = |keys: &Keys| datagram(keys, 0, 3, Body::Probe, &[]);
+    let keys = session_keys();
+    let authentic = probe(&keys);
+    assert_eq!(protocol.group_to_reclaim(&authentic), Some(GROUP));
+    let stranger = GroupKey::new("another token", GROUP).session_keys(SESSION, Authentication::Header);
+    let older = key().session_keys(SessionId([2; 16]), Authentication::Header);
+    for keys in [stranger, older] {
+        assert_eq!(protocol.group_to_reclaim(&probe(&keys)), None);
+    }
+    for bit in 0..authentic.len() * 8 {
+        let mut changed = authentic.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(protocol.group_to_reclaim(&changed), None, "bit {bit}");
+    }
+    for length in 0..authentic.len() {
+        assert_eq!(protocol.group_to_reclaim(&authentic[..length]), None, "{length} bytes");
+    }
+    let mut reclaimed = protocol;
+    assert!(reclaimed.reclaim(GROUP, &handed_off, packet));
+    assert_eq!(reclaimed.group_to_reclaim(&authentic), None, "the protocol has it already");
+}
+
 fn number() -> impl Strategy<Value = Sequence> {
     prop_oneof![(0..60_u32).prop_map(|ahead| START - 20 + ahead), any::<u32>().prop_map(Sequence)]
 }

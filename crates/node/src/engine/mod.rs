@@ -23,7 +23,6 @@ use std::sync::Arc;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, Program};
 use treecast_proto::{GroupId, Input, Nanoseconds, Output, Transmit, TransmitPayload};
-use treecast_wire::View;
 
 use self::core::Core;
 use crate::NodeSettings;
@@ -183,8 +182,8 @@ impl Engine {
                         }
                         continue;
                     }
-                    if let Ok(view) = View::new(bytes) {
-                        core.reclaim(view.group());
+                    if let Some(group) = core.protocol.group_to_reclaim(bytes) {
+                        core.reclaim(group);
                     }
                 }
                 // A datagram is never refused.
