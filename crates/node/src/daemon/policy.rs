@@ -316,6 +316,13 @@ mod tests {
     }
 
     #[test]
+    fn the_policy_that_is_installed_admits_all_users() {
+        let policy = Policy::parse(include_str!("../../../../dist/policy.toml"), "dist/policy.toml").unwrap();
+        let (_, rule) = policy.rule_for(&peer(12_345, &[])).unwrap();
+        assert!(rule.groups_max.is_some() && rule.memory_max.is_some(), "users have limits");
+    }
+
+    #[test]
     fn without_a_file_other_users_have_no_groups() {
         let policy = Policy::default();
         assert!(policy.rule_for(&peer(0, &[])).is_some());

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Policy};
 
@@ -81,7 +81,7 @@ fn a_client_process() {
             back.close(TIMEOUT).unwrap();
             vec![there]
         }
-        "hold" => (0..2).map(|more| node.group(&settings(group + more, more as usize)).unwrap()).collect(),
+        "hold" => (0..2).map(|more| group_when_allowed(&node, &settings(group + more, more as usize))).collect(),
         "refused" => {
             println!("why: {}", node.group(&settings(group, 0)).unwrap_err());
             Vec::new()
@@ -95,6 +95,20 @@ fn a_client_process() {
         let _ = std::io::stdin().read_to_string(&mut String::new());
     }
     drop(groups);
+}
+
+/// Takes part in a group once the daemon's policy allows it: groups of a client that was killed count until they have ended.
+fn group_when_allowed(node: &Node, settings: &GroupSettings) -> Group {
+    let start = Instant::now();
+    loop {
+        match node.group(settings) {
+            Ok(group) => return group,
+            Err(NodeError::Daemon(why)) if why.contains(" allows ") && Some(start.elapsed()) < TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 #[test]
