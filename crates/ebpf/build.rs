@@ -10,7 +10,8 @@ use std::{env, fs};
 const VARIANTS: [(&str, u32); 2] = [("standard", 1_408), ("jumbo", 8_912)];
 
 fn main() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets the package's directory"));
+    let sources = here.join("../../bpf");
     println!("cargo::rerun-if-changed={}", sources.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
