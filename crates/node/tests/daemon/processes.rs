@@ -81,7 +81,9 @@ fn a_client_process() {
             back.close(TIMEOUT).unwrap();
             vec![there]
         }
-        "hold" => (0..2).map(|more| group_when_allowed(&node, &settings(group + more, more as usize))).collect(),
+        "hold" => {
+            (0..2).map(|more| group_when_allowed(&node, &settings(group + more, more as usize))).collect()
+        }
         "refused" => {
             println!("why: {}", node.group(&settings(group, 0)).unwrap_err());
             Vec::new()
