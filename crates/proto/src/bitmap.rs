@@ -2,9 +2,10 @@
 
 use treecast_wire::Sequence;
 
-/// A set of packets within one window of slots: one bit per slot.
+/// A set of packets within one window of slots: one bit per slot, which take memory from the first packet on.
 #[derive(Debug, Clone)]
 pub(crate) struct Bitmap {
+    /// Empty before the first packet.
     words: Box<[u64]>,
     slot_mask: u32,
     count: u32,
@@ -14,7 +15,7 @@ impl Bitmap {
     /// The empty set. `slots` is a power of two.
     pub fn new(slots: u32) -> Self {
         debug_assert!(slots.is_power_of_two());
-        Self { words: vec![0; slots.div_ceil(64) as usize].into(), slot_mask: slots - 1, count: 0 }
+        Self { words: Box::default(), slot_mask: slots - 1, count: 0 }
     }
 
     const fn word_and_bit(&self, packet: Sequence) -> (usize, u64) {
@@ -25,12 +26,15 @@ impl Bitmap {
     /// Whether the packet is in the set.
     pub fn contains(&self, packet: Sequence) -> bool {
         let (word, bit) = self.word_and_bit(packet);
-        self.words[word] & bit != 0
+        self.count > 0 && self.words[word] & bit != 0
     }
 
     /// Adds a packet; false if it was in the set.
     pub fn insert(&mut self, packet: Sequence) -> bool {
         let (word, bit) = self.word_and_bit(packet);
+        if self.words.is_empty() {
+            self.words = vec![0; (self.slot_mask / 64 + 1) as usize].into();
+        }
         let is_new = self.words[word] & bit == 0;
         self.words[word] |= bit;
         self.count += u32::from(is_new);
@@ -39,6 +43,9 @@ impl Bitmap {
 
     /// Removes a packet; false if it was not in the set.
     pub fn remove(&mut self, packet: Sequence) -> bool {
+        if self.count == 0 {
+            return false;
+        }
         let (word, bit) = self.word_and_bit(packet);
         let was_set = self.words[word] & bit != 0;
         self.words[word] &= !bit;

@@ -110,7 +110,6 @@ const MEMBER: [Edge; 19] = [
 
 const MEMBER_RECORD: [Edge; 13] = [
     ("invited", "settled", "it acknowledges its table"),
-    ("invited", "moved", "the tree changes"),
     ("invited", "suspected", "it acknowledges its table after the root has found it silent"),
     ("invited", "gone", "it never answers"),
     ("settled", "moved", "the tree changes"),
@@ -183,7 +182,7 @@ fn the_tables_have_exactly_the_transitions_that_occur() {
 /// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the protocol changes them, raise `RUNS` until
 /// the printed seeds show other rare ones.
 const RUNS: u64 = 600;
-const RARE_SEEDS: [u64; 8] = [637, 778, 881, 1_296, 1_443, 1_901, 6_477, 16_383];
+const RARE_SEEDS: [u64; 10] = [637, 778, 790, 1_124, 1_186, 1_296, 1_901, 3_290, 4_139, 16_383];
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 6;
 /// The number of initial members; later nodes may join.

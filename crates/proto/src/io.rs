@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use treecast_wire::{Data, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
+use zerocopy::FromZeros;
 
 use crate::{CreateGroup, Event, GroupKey, Nanoseconds};
 
@@ -141,7 +142,7 @@ pub enum TransmitPayload {
 }
 
 /// A piece of a message in a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromZeros)]
 pub struct Piece {
     /// The message's number in its group.
     pub message: u32,

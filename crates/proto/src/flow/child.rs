@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts};
+use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::state::ChildState;
@@ -23,8 +23,8 @@ pub(super) struct Child {
     pub forward_limit: Sequence,
     /// Packets from `acked` to before `sent` that are to be retransmitted.
     pub missing: Bitmap,
-    /// When each packet in flight was sent last, by slot.
-    pub sent_at: Box<[Nanoseconds]>,
+    /// When each packet in flight was sent last, by slot; empty before the first packet.
+    sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
     pub is_probe_due: bool,
 }
@@ -56,7 +56,7 @@ impl Child {
             has_lost_state: false,
             forward_limit,
             missing: Bitmap::new(config.slots),
-            sent_at: vec![Nanoseconds::ZERO; config.slots as usize].into(),
+            sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
         }
@@ -64,6 +64,19 @@ impl Child {
 
     pub const fn member(&self) -> MemberId {
         self.state.member
+    }
+
+    /// When the packet in flight in a slot was sent last.
+    pub fn sent_at(&self, slot: usize) -> Nanoseconds {
+        self.sent_at.get(slot).copied().unwrap_or_default()
+    }
+
+    /// The packet in a slot was sent; `slots` is the number of slots.
+    pub fn set_sent_at(&mut self, slot: usize, slots: u32, at: Nanoseconds) {
+        if self.sent_at.is_empty() {
+            self.sent_at = zeroed(slots);
+        }
+        self.sent_at[slot] = at;
     }
 
     /// The number of packets in flight to it.

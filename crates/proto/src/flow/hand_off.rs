@@ -62,7 +62,7 @@ impl Flow {
             self.keep(number, Slot { piece: piece.unwrap_or(Piece::EMPTY), ack_requested, close: false });
             let index = self.index(number);
             for child in &mut self.children {
-                child.sent_at[index] = sent_at;
+                child.set_sent_at(index, self.config.slots, sent_at);
             }
         }
         self.state = from.flow;

@@ -11,6 +11,7 @@ mod send;
 use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
+use zerocopy::FromZeros;
 
 use crate::bitmap::Bitmap;
 use crate::state::{Expected, FlowState, Start};
@@ -72,7 +73,7 @@ pub(crate) struct Flow {
 }
 
 /// What is in a slot.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, FromZeros)]
 struct Slot {
     piece: Piece,
     /// Whether the root requested an acknowledgment.
@@ -80,16 +81,23 @@ struct Slot {
     close: bool,
 }
 
+/// Zeros for each slot. The system clears such memory when it is first used, and not here.
+///
+/// # Panics
+/// If the system has no memory, as all other allocations do.
+fn zeroed<T: FromZeros>(slots: u32) -> Box<[T]> {
+    <[T]>::new_box_zeroed_with_elems(slots as usize).expect("the system has memory")
+}
+
 impl Flow {
     /// A flow before its first packet, without children.
     pub fn new(config: FlowConfig) -> Self {
         let FlowConfig { slots, start: first, .. } = config;
         let start = first.packet;
-        let empty = Slot { piece: Piece::EMPTY, ack_requested: false, close: false };
         Self {
             config,
             state: FlowState::new(first),
-            slots: vec![empty; slots as usize].into(),
+            slots: zeroed(slots),
             highest_sent: start,
             held: Bitmap::new(slots),
             closed: None,

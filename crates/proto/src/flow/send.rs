@@ -35,6 +35,7 @@ impl Flow {
     /// Takes new children, in their order. The state of those that stay is kept.
     pub fn set_children(&mut self, now: Nanoseconds, epoch: u32, places: &[ChildAddress]) {
         let mut kept: Vec<Option<Child>> = std::mem::take(&mut self.children).into_iter().map(Some).collect();
+        self.children.reserve_exact(places.len());
         for place in places {
             let known = self.child_index(place.member).and_then(|index| kept[index].take());
             let child = known.filter(|child| child.address == place.address).unwrap_or_else(|| {
@@ -241,7 +242,7 @@ impl Flow {
         if !retransmitted {
             child.state.sent = packet + 1;
         }
-        child.sent_at[index] = now;
+        child.set_sent_at(index, self.config.slots, now);
         let interval = (self.config.slots / 8).max(1);
         let fills_window = child.in_flight() >= child.state.congestion_window.packets
             || child.state.sent == child.state.window_end;
@@ -405,7 +406,7 @@ impl Child {
         for packet in missing {
             let is_in_flight = !packet.is_before(self.state.acked) && packet.is_before(self.state.sent);
             let slot = (packet.0 & (slots - 1)) as usize;
-            if is_in_flight && self.may_be_about(now, self.sent_at[slot], ack) && self.missing.insert(packet)
+            if is_in_flight && self.may_be_about(now, self.sent_at(slot), ack) && self.missing.insert(packet)
             {
                 self.state.congestion_window.on_loss(packet, self.state.sent, slots);
             }

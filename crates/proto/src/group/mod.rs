@@ -74,7 +74,7 @@ impl Group {
         let mut header = HeaderTemplate::new(create.group, create.key, create.root, 1);
         header.set_session(create.session, create.authentication);
         let mut flow = Flow::new(config);
-        let table = MemberTable::new(now, create, parents);
+        let table = MemberTable::new(now, settings, create, parents);
         flow.set_children(now, header.epoch, &table.own_children());
         Ok(Self::new(header, Some(flow), Role::Root(Box::new(table))))
     }
@@ -311,13 +311,13 @@ impl Group {
         {
             for (member, failure) in flow.handle_timeout(now) {
                 match &mut self.role {
-                    Role::Root(table) => table.handle_failure(now, member, failure, settings),
+                    Role::Root(table) => table.handle_failure(now, member, failure),
                     Role::Member(membership) => membership.suspect(now, member, failure),
                 }
             }
         }
         let ending = match &mut self.role {
-            Role::Root(_) => self.handle_root_timeout(now, settings),
+            Role::Root(_) => self.handle_root_timeout(now),
             Role::Member(membership) => membership.handle_timeout(now, settings, self.flow.as_ref()),
         };
         if let Some(ending) = ending {
@@ -326,12 +326,12 @@ impl Group {
     }
 
     /// At the root: applies what has changed in the member table, and brings the group to its end.
-    fn handle_root_timeout(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Ending> {
+    fn handle_root_timeout(&mut self, now: Nanoseconds) -> Option<Ending> {
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
-        let barrier = if table.wants_barrier(now) { flow.set_barrier() } else { None };
+        let barrier = if table.wants_barrier() { flow.set_barrier() } else { None };
         let group = self.header.group;
         let TableChange { losses, tree, is_ready, is_admission_over, joined } =
-            table.handle_timeout(now, settings, barrier);
+            table.handle_timeout(now, barrier);
         let losses = losses.into_iter();
         self.events.extend(losses.map(|(member, loss)| Event::MemberLost { group, member, loss }));
         if let Some((epoch, children)) = tree {
@@ -370,7 +370,7 @@ impl Group {
         self.handle_timeout(now, settings);
         let Self { header, flow, role, has_ended, farewell, .. } = self;
         let transmit = match role {
-            Role::Root(table) => table.poll_transmit(now, settings, header),
+            Role::Root(table) => table.poll_transmit(now, header),
             Role::Member(_) if *has_ended => return Farewell::poll_transmit(farewell, now, header),
             Role::Member(membership) => {
                 let parent = membership.parent_address();

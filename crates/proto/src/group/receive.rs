@@ -294,13 +294,13 @@ fn handle_control_at_root(
     match control {
         Control::TableAck => table.handle_table_ack(now, sender, epoch),
         Control::Suspect(member) => table.handle_suspect(now, sender, *member),
-        Control::StateLost(member) => table.handle_state_lost(now, sender, *member),
+        Control::StateLost(member) => table.handle_state_lost(sender, *member),
         // Otherwise it is a copy of the join of another host.
         Control::Join(address) if *address == sender.from => {
             table.handle_join(now, sender);
             true
         }
-        Control::Leave => table.handle_leave(now, sender),
+        Control::Leave => table.handle_leave(sender),
         Control::Join(_) | Control::Table(_) | Control::Evicted(_) | Control::RootLost(_) => false,
     }
 }

@@ -2,54 +2,22 @@
 
 use treecast_wire::{Control, Handshake, MemberId, Neighbour, Nonce, Role, Sequence, Table};
 
-use super::record::MemberRecord;
+use super::failure::REFUTATION_HOLDS;
+use super::record::{MemberRecord, Suspicion};
 use super::{MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::group::header::HeaderTemplate;
-use crate::{Nanoseconds, Settings, Transmit};
+use crate::{Nanoseconds, Transmit};
+
+/// The average time between two announcements to members that do not answer: a root of many sends to each less often.
+const ANNOUNCEMENT_SPACING: Nanoseconds = Nanoseconds::from_us(50);
 
 impl MemberTable {
     /// The next packet to be sent.
-    pub fn poll_transmit(
-        &mut self,
-        now: Nanoseconds,
-        settings: &Settings,
-        header: &mut HeaderTemplate,
-    ) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self, now: Nanoseconds, header: &mut HeaderTemplate) -> Option<Transmit> {
         if let Some((to, nonce)) = self.hellos.pop() {
             let welcome = Handshake::Welcome { session: header.session()?, address: to };
             return Some(header.handshake(now, to, nonce, &welcome));
         }
-        if !self.is_due(now) {
-            return None;
-        }
-        let transmit = self.next_due(now, header);
-        if transmit.is_none() {
-            self.is_dirty = false;
-            self.timer_at = self.next_timer(settings);
-        }
-        transmit
-    }
-
-    fn next_timer(&self, settings: &Settings) -> Option<Nanoseconds> {
-        let timer = |member: MemberId| {
-            let record = self.record(member);
-            let is_unacked = record.acked_epoch < self.epoch;
-            let timeout = if record.acked_epoch == 0 {
-                self.first_ack_timeout(settings)
-            } else {
-                settings.peer_timeout
-            };
-            let lost = record.heard_at.max(record.table_since) + timeout + Nanoseconds(1);
-            let probe = record.open_suspicion().map(|suspicion| suspicion.probe_at);
-            [is_unacked.then_some(record.table_at), is_unacked.then_some(lost), probe]
-                .into_iter()
-                .flatten()
-                .min()
-        };
-        self.others().filter_map(timer).min()
-    }
-
-    fn next_due(&mut self, now: Nanoseconds, header: &mut HeaderTemplate) -> Option<Transmit> {
         if let Some((to, nonce, why)) = self.evictions.pop() {
             return Some(header.control(now, to, nonce, &Control::Evicted(why)));
         }
@@ -57,30 +25,74 @@ impl MemberTable {
             let to = self.invitations.pop()?;
             return Some(header.handshake(now, to, Nonce(0), &Handshake::Invite(header.session()?)));
         }
-        let due = self.others().find(|&member| {
-            let record = self.record(member);
-            let is_wanted =
-                record.acked_epoch < self.epoch || record.is_table_requested || record.table_part > 0;
-            record.table_at <= now && is_wanted
+        while let Some(member) = self.tasks.first_due(now) {
+            let transmit = self.poll_member(now, member, header);
+            self.schedule(member);
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        None
+    }
+
+    /// When a member is to be sent something, or its refuted suspicion is over.
+    pub(super) fn task_time(&self, member: MemberId) -> Option<Nanoseconds> {
+        let record = self.record(member);
+        if !record.is_present || member == self.root {
+            return None;
+        }
+        let suspicion = record.suspicion.as_ref().map(|suspicion| match suspicion.refuted_at {
+            None => suspicion.probe_at,
+            Some(at) => at + REFUTATION_HOLDS,
         });
-        if let Some(member) = due {
-            let &MemberRecord { address, nonce, .. } = self.record(member);
+        [self.wants_table(record).then_some(record.table_at), suspicion].into_iter().flatten().min()
+    }
+
+    const fn wants_table(&self, record: &MemberRecord) -> bool {
+        record.acked_epoch < self.epoch || record.is_table_requested || record.table_part > 0
+    }
+
+    /// A member is to be sent its table once more.
+    pub(super) fn announce_again(&mut self, now: Nanoseconds, member: MemberId) {
+        self.record_mut(member).announce_again(now);
+        self.schedule(member);
+    }
+
+    /// What is to be sent to a member now.
+    fn poll_member(
+        &mut self,
+        now: Nanoseconds,
+        member: MemberId,
+        header: &mut HeaderTemplate,
+    ) -> Option<Transmit> {
+        let record = self.record(member);
+        let &MemberRecord { address, nonce, .. } = record;
+        if self.wants_table(record) && record.table_at <= now {
             let Some(nonce) = nonce else {
-                self.record_mut(member).on_announced(now);
+                self.on_announced(now, member);
                 return Some(header.handshake(now, address, Nonce(0), &Handshake::Invite(header.session()?)));
             };
             let table = self.next_table_part(now, member);
             return Some(header.control(now, address, nonce, &Control::Table(table)));
         }
-        let is_probe_due = |member: &MemberId| {
-            self.record(*member).open_suspicion().is_some_and(|suspicion| suspicion.probe_at <= now)
-        };
-        let suspect = self.others().find(is_probe_due)?;
-        let record = self.record_mut(suspect);
-        if let Some(suspicion) = &mut record.suspicion {
-            suspicion.probe_at = now + SUSPECT_PROBE_INTERVAL;
+        let suspicion = &mut self.record_mut(member).suspicion;
+        match suspicion {
+            Some(Suspicion { refuted_at: None, probe_at, .. }) if *probe_at <= now => {
+                *probe_at = now + SUSPECT_PROBE_INTERVAL;
+                Some(header.probe(now, address, Sequence(0)))
+            }
+            Some(Suspicion { refuted_at: Some(at), .. }) if *at + REFUTATION_HOLDS <= now => {
+                *suspicion = None;
+                None
+            }
+            _ => None,
         }
-        Some(header.probe(now, record.address, Sequence(0)))
+    }
+
+    /// A member was sent its table, or an invitation.
+    fn on_announced(&mut self, now: Nanoseconds, member: MemberId) {
+        let interval_min = Nanoseconds(ANNOUNCEMENT_SPACING.0 * self.records.len() as u64);
+        self.record_mut(member).on_announced(now, interval_min);
     }
 
     /// The part of a member's table that is to be sent next.
@@ -96,10 +108,9 @@ impl MemberTable {
         let first = usize::from(part) * Table::PART_NEIGHBOURS_MAX;
         let neighbours = parent.chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
         let table = Table { member, part, parts, neighbours, ..self.common.clone() };
-        let record = self.record_mut(member);
-        record.table_part = part + 1;
-        if record.table_part == parts {
-            record.on_announced(now);
+        self.record_mut(member).table_part = part + 1;
+        if part + 1 == parts {
+            self.on_announced(now, member);
         }
         table
     }

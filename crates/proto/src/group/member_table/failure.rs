@@ -3,12 +3,12 @@
 use treecast_wire::{Eviction, MemberId};
 
 use super::record::{MemberRecord, Suspicion};
-use super::{ControlSender, MemberTable, SUSPECT_PROBE_INTERVAL};
+use super::{ControlSender, LOSSES_PER_CALL_MAX, MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::flow::PeerFailure;
-use crate::{MemberLoss, Nanoseconds, Settings};
+use crate::{MemberLoss, Nanoseconds};
 
 /// For this time after a refuted suspicion, the same report means that the path between the two neighbours is broken.
-const REFUTATION_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
+pub(super) const REFUTATION_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
 
 impl MemberTable {
     /// A member reports that a neighbour is silent; false if the sender was never a member.
@@ -16,14 +16,13 @@ impl MemberTable {
         if self.find_incarnation(sender).is_none() {
             return false;
         }
-        self.is_dirty = true;
         if !self.is_present(sender) {
             self.evictions.push((sender.from, sender.nonce, Eviction::Silent));
             return true;
         }
         let by = sender.member;
         // The table is the answer to a report, whether it has changed or not.
-        self.record_mut(by).announce_again(now);
+        self.announce_again(now, by);
         if !self.has(member) || !self.are_neighbours(by, member) || member == self.root {
             return true;
         }
@@ -36,11 +35,12 @@ impl MemberTable {
         if since_refutation.is_some_and(|span| span > SUSPECT_PROBE_INTERVAL && span < REFUTATION_HOLDS) {
             // The suspect is alive, and this neighbour still does not hear it: the path between the two is broken.
             self.record_mut(member).suspicion = None;
-            self.separate(now, by, member);
+            self.separate(by, member);
         } else if since_refutation.is_none_or(|span| span >= REFUTATION_HOLDS) {
             self.record_mut(member).suspicion =
                 Some(Suspicion { by, since: now, probe_at: now, refuted_at: None });
         }
+        self.schedule(member);
         true
     }
 
@@ -49,7 +49,7 @@ impl MemberTable {
     }
 
     /// Two neighbours cannot reach each other: the lower of them becomes a child of the root, which reaches both.
-    fn separate(&mut self, now: Nanoseconds, one: MemberId, other: MemberId) {
+    fn separate(&mut self, one: MemberId, other: MemberId) {
         let lower = if self.record(one).parent == Some(other) { one } else { other };
         let Some(parent) = self.record(lower).parent else { return };
         if parent == self.root {
@@ -59,67 +59,87 @@ impl MemberTable {
         let root = self.root;
         self.record_mut(root).children.push(lower);
         self.record_mut(lower).parent = Some(root);
-        self.change_tree(now);
+        self.has_changed = true;
     }
 
     /// One of the root's own children has failed.
-    pub fn handle_failure(
-        &mut self,
-        now: Nanoseconds,
-        member: MemberId,
-        failure: PeerFailure,
-        settings: &Settings,
-    ) {
+    pub fn handle_failure(&mut self, now: Nanoseconds, member: MemberId, failure: PeerFailure) {
         if !self.has(member) {
             return;
         }
         match failure {
-            PeerFailure::StateLost => self.remove(now, member, MemberLoss::Restarted),
+            PeerFailure::StateLost => self.remove(member, MemberLoss::Restarted),
             PeerFailure::Silent => {
                 // The root itself has probed it for long enough.
                 let suspicion = Suspicion {
                     by: self.root,
-                    since: now - settings.peer_timeout,
+                    since: now - self.peer_timeout,
                     probe_at: now,
                     refuted_at: None,
                 };
                 self.record_mut(member).suspicion = Some(suspicion);
-                self.is_dirty = true;
+                self.schedule(member);
             }
         }
     }
 
     /// A member reports that its child has lost what it had accepted; false if the report is invalid.
-    pub fn handle_state_lost(&mut self, now: Nanoseconds, sender: &ControlSender, member: MemberId) -> bool {
+    pub fn handle_state_lost(&mut self, sender: &ControlSender, member: MemberId) -> bool {
         let is_from_parent =
             self.is_present(sender) && self.has(member) && self.record(member).parent == Some(sender.member);
         if is_from_parent {
             let &MemberRecord { address, nonce, .. } = self.record(member);
             self.evictions.extend(nonce.map(|nonce| (address, nonce, Eviction::Silent)));
-            self.remove(now, member, MemberLoss::Restarted);
+            self.remove(member, MemberLoss::Restarted);
         }
         is_from_parent
     }
 
-    pub(super) fn find_lost(&self, now: Nanoseconds, settings: &Settings) -> Option<(MemberId, MemberLoss)> {
-        self.others().find_map(|member| {
-            let record = self.record(member);
-            let silence = now.since(record.heard_at.max(record.table_since));
-            if record.acked_epoch == 0 {
-                let timeout = self.first_ack_timeout(settings);
-                return (silence > timeout).then_some((member, MemberLoss::Unreachable(timeout)));
+    /// Removes members that are lost: some of them, if they are many.
+    pub(super) fn remove_lost(&mut self, now: Nanoseconds) {
+        let mut removed = 0;
+        while removed < LOSSES_PER_CALL_MAX
+            && let Some(member) = self.deadlines.first_due(now)
+        {
+            match self.loss(now, member) {
+                Some(loss) => {
+                    self.remove(member, loss);
+                    removed += 1;
+                }
+                None => self.schedule(member),
             }
-            let suspect_timeout = Nanoseconds(settings.peer_timeout.0 / 2);
-            let is_dead =
-                record.open_suspicion().is_some_and(|suspicion| now.since(suspicion.since) > suspect_timeout);
-            let is_silent = record.acked_epoch < self.epoch && silence > settings.peer_timeout;
-            (is_dead || is_silent).then_some((member, MemberLoss::Silent(settings.peer_timeout)))
+        }
+    }
+
+    /// Why a member is lost, if it is.
+    fn loss(&self, now: Nanoseconds, member: MemberId) -> Option<MemberLoss> {
+        self.deadline(member).filter(|&deadline| deadline <= now)?;
+        Some(if self.record(member).acked_epoch == 0 {
+            MemberLoss::Unreachable(self.first_ack_timeout())
+        } else {
+            MemberLoss::Silent(self.peer_timeout)
         })
+    }
+
+    /// When a member is lost, if nothing is heard from it until then.
+    pub(super) fn deadline(&self, member: MemberId) -> Option<Nanoseconds> {
+        let record = self.record(member);
+        if !record.is_present || member == self.root {
+            return None;
+        }
+        let heard_at = record.heard_at.max(record.table_since);
+        if record.acked_epoch == 0 {
+            return Some(heard_at + self.first_ack_timeout() + Nanoseconds(1));
+        }
+        let suspect_timeout = Nanoseconds(self.peer_timeout.0 / 2);
+        let dead = record.open_suspicion().map(|suspicion| suspicion.since + suspect_timeout);
+        let silent = (record.acked_epoch < self.epoch).then_some(heard_at + self.peer_timeout);
+        [dead, silent].into_iter().flatten().min().map(|last| last + Nanoseconds(1))
     }
 
     /// The time that a member may take for its first acknowledgment. A newcomer is present, since it has sent a join, and all others
     /// wait for it.
-    pub(super) const fn first_ack_timeout(&self, settings: &Settings) -> Nanoseconds {
-        if self.is_ready { settings.peer_timeout } else { settings.join_timeout }
+    const fn first_ack_timeout(&self) -> Nanoseconds {
+        if self.is_ready { self.peer_timeout } else { self.join_timeout }
     }
 }

@@ -3,10 +3,12 @@
 //! Only the root changes the tree. Members that lose their parent are adopted by an ancestor, which still has every packet that they
 //! lack: a packet stays in its slot until the whole subtree has accepted it.
 
+mod agenda;
 mod announce;
 mod failure;
 mod record;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use treecast_wire::{Eviction, MemberId, Nonce, Table, Timestamp};
@@ -15,17 +17,29 @@ use super::{END_INTERVAL, END_NOTICES};
 use crate::flow::ChildAddress;
 use crate::{CreateGroup, MemberLoss, Nanoseconds, Settings, Start};
 
+use agenda::Agenda;
 use record::MemberRecord;
 
-/// All members and their places.
+/// All members and their places. A call takes at most O(log n) steps, n being the number of members, but for changes of the tree, which
+/// take O(n): a group must not occupy its node for long (`examples/longest_calls.rs`).
 #[derive(Debug, Clone)]
 pub(super) struct MemberTable {
     root: MemberId,
     records: Vec<MemberRecord>,
+    /// The members at each address, those that have gone among them.
+    by_address: BTreeSet<(SocketAddr, MemberId)>,
+    /// When each member is to be sent something.
+    tasks: Agenda,
+    /// When each member may be lost; it is examined then.
+    deadlines: Agenda,
+    /// The number of members that have not acknowledged a table of this epoch.
+    unacked: usize,
     epoch: u32,
-    /// The last epoch that the group has applied ([`TableChange::tree`]).
-    applied_epoch: u32,
+    /// Whether places have changed in this epoch, so that there is to be a new one.
+    has_changed: bool,
     admits: bool,
+    join_timeout: Nanoseconds,
+    peer_timeout: Nanoseconds,
     /// The settings of the group, for tables.
     common: Table,
     is_ready: bool,
@@ -39,9 +53,6 @@ pub(super) struct MemberTable {
     /// Hellos that are to be answered: one for each address.
     hellos: Vec<(SocketAddr, Nonce)>,
     stage: Stage,
-    /// Whether a record has changed since all records were examined.
-    is_dirty: bool,
-    timer_at: Option<Nanoseconds>,
 }
 
 /// How far the group's end is.
@@ -95,13 +106,22 @@ pub(super) struct ControlSender {
 /// The interval at which the root probes a suspect.
 const SUSPECT_PROBE_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
+/// The most members that are removed in one call.
+const LOSSES_PER_CALL_MAX: usize = 32;
+
 impl MemberTable {
-    pub fn new(now: Nanoseconds, create: CreateGroup, parents: Vec<Option<MemberId>>) -> Self {
+    pub fn new(
+        now: Nanoseconds,
+        settings: &Settings,
+        create: CreateGroup,
+        parents: Vec<Option<MemberId>>,
+    ) -> Self {
         let CreateGroup { root, members, children, slots, payload_bytes_max, admits, .. } = create;
         let places = members.into_iter().zip(parents).zip(children);
-        let records = places
+        let records: Vec<MemberRecord> = places
             .map(|((address, parent), children)| MemberRecord::new(now, address, parent, children))
             .collect();
+        let by_address = (0..).map(MemberId).zip(&records).map(|(member, record)| (record.address, member));
         let common = Table {
             member: root,
             start: create.start,
@@ -117,10 +137,16 @@ impl MemberTable {
         };
         let mut table = Self {
             root,
+            by_address: by_address.collect(),
             records,
+            tasks: Agenda::default(),
+            deadlines: Agenda::default(),
+            unacked: 0,
             epoch: 1,
-            applied_epoch: 1,
+            has_changed: false,
             admits,
+            join_timeout: settings.join_timeout,
+            peer_timeout: settings.peer_timeout,
             common,
             is_ready: false,
             newcomer: None,
@@ -129,10 +155,8 @@ impl MemberTable {
             invitations: Vec::new(),
             hellos: Vec::new(),
             stage: Stage::Open,
-            is_dirty: true,
-            timer_at: None,
         };
-        table.record_mut(root).acked_epoch = 1;
+        table.announce_tree();
         table
     }
 
@@ -164,7 +188,6 @@ impl MemberTable {
     pub fn end(&mut self, now: Nanoseconds, why: Eviction) {
         if !self.is_over() {
             self.stage = Stage::Over { why, times: END_NOTICES + 1, announce_at: now };
-            self.is_dirty = true;
         }
     }
 
@@ -174,21 +197,14 @@ impl MemberTable {
 
     /// Whether nothing needs the slow path: all members have their places, and none joins or leaves.
     pub fn is_settled(&self) -> bool {
-        let is_settled = |record: &MemberRecord| {
-            !record.is_present
-                || (record.acked_epoch == self.epoch
-                    && record.suspicion.is_none()
-                    && !record.is_table_requested
-                    && record.table_part == 0)
-        };
         self.stage == Stage::Open
             && self.is_ready
-            && !self.is_dirty
+            && !self.has_changed
             && self.newcomer.is_none()
+            && self.tasks.next_time().is_none()
             && self.evictions.is_empty()
             && self.hellos.is_empty()
             && self.losses.is_empty()
-            && self.records.iter().all(is_settled)
     }
 
     /// Whether this is the number of a member.
@@ -226,9 +242,23 @@ impl MemberTable {
         self.has(member) && self.record(member).address == address
     }
 
+    /// The members that are, or were, at an address.
+    fn at_address(&self, address: SocketAddr) -> impl Iterator<Item = MemberId> {
+        let range = (address, MemberId(0))..=(address, MemberId(u32::MAX));
+        self.by_address.range(range).map(|&(_, member)| member)
+    }
+
     /// The member at an address.
     fn find(&self, address: SocketAddr) -> Option<MemberId> {
-        self.others().find(|&member| self.record(member).address == address)
+        self.at_address(address).find(|&member| member != self.root && self.has(member))
+    }
+
+    /// Enters a member whose record has changed into the agendas. What was heard from it only puts things off, so that it may be
+    /// entered too early.
+    fn schedule(&mut self, member: MemberId) {
+        let (task, deadline) = (self.task_time(member), self.deadline(member));
+        self.tasks.set(member, task);
+        self.deadlines.set(member, deadline);
     }
 
     /// A packet of a member has arrived that is no replay.
@@ -278,9 +308,7 @@ impl MemberTable {
 
     /// The number of the member with this address and nonce, be it present or gone.
     fn find_incarnation(&self, sender: &ControlSender) -> Option<MemberId> {
-        let is_sender =
-            |record: &MemberRecord| record.nonce == Some(sender.nonce) && record.address == sender.from;
-        self.records.iter().position(is_sender).map(|index| MemberId(index as u32))
+        self.at_address(sender.from).find(|&member| self.record(member).nonce == Some(sender.nonce))
     }
 
     /// Whether the sender is the member that it says it is.
@@ -293,9 +321,10 @@ impl MemberTable {
         let is_present = self.is_present(sender);
         if is_present && epoch == self.epoch {
             let record = self.record_mut(sender.member);
-            record.acked_epoch = epoch;
+            let is_first = std::mem::replace(&mut record.acked_epoch, epoch) != epoch;
             record.heard_at = now;
-            self.is_dirty = true;
+            self.unacked -= usize::from(is_first);
+            self.schedule(sender.member);
         }
         is_present
     }
@@ -303,7 +332,6 @@ impl MemberTable {
     /// A host that knows the session is ready for its table, or asks to become a member.
     pub fn handle_join(&mut self, now: Nanoseconds, sender: &ControlSender) {
         let &ControlSender { from, nonce, .. } = sender;
-        self.is_dirty = true;
         if let Stage::Over { why, .. } = self.stage {
             self.evictions.push((from, nonce, why));
             return;
@@ -311,7 +339,7 @@ impl MemberTable {
         if let Some(member) = self.find_incarnation(sender) {
             // It has not received its table; or it has gone, and this is late.
             if self.has(member) {
-                self.record_mut(member).announce_again(now);
+                self.announce_again(now, member);
             }
             return;
         }
@@ -326,10 +354,10 @@ impl MemberTable {
                 // It may have been restarted, but had no place before.
                 record.nonce = Some(nonce);
                 record.timestamp = sender.sent_at;
-                record.announce_again(now);
+                self.announce_again(now, member);
                 return;
             }
-            self.remove(now, member, MemberLoss::Restarted);
+            self.remove(member, MemberLoss::Restarted);
         }
         if !self.admits || self.records.len() >= CreateGroup::MEMBERS_MAX || self.is_closing() {
             self.evictions.push((from, nonce, Eviction::Refused));
@@ -340,28 +368,27 @@ impl MemberTable {
     }
 
     /// A member asks to leave, be it that it does not know its number yet; false if the sender was never one.
-    pub fn handle_leave(&mut self, now: Nanoseconds, sender: &ControlSender) -> bool {
+    pub fn handle_leave(&mut self, sender: &ControlSender) -> bool {
         let &ControlSender { from, nonce, .. } = sender;
         let found = self.find_incarnation(sender).or_else(|| {
             // It leaves before it has joined.
             self.find(from).filter(|&member| self.record(member).nonce.is_none())
         });
         if let Some(member) = found.filter(|&member| self.has(member)) {
-            self.remove(now, member, MemberLoss::Left);
+            self.remove(member, MemberLoss::Left);
         }
         let is_newcomer = |newcomer: &mut Newcomer| {
             newcomer.place.is_none() && newcomer.address == from && newcomer.nonce == nonce
         };
         let is_known = found.is_some() || self.newcomer.take_if(is_newcomer).is_some();
         if is_known {
-            self.is_dirty = true;
             self.evictions.push((from, nonce, Eviction::Left));
         }
         is_known
     }
 
     /// Removes a member; its children are adopted by its parent, in its place.
-    fn remove(&mut self, now: Nanoseconds, member: MemberId, loss: MemberLoss) {
+    fn remove(&mut self, member: MemberId, loss: MemberLoss) {
         self.losses.push((member, loss));
         let orphans = std::mem::take(&mut self.record_mut(member).children);
         let parent = self.record(member).parent.expect("the root is never removed");
@@ -371,53 +398,59 @@ impl MemberTable {
         let siblings = &mut self.record_mut(parent).children;
         let place = siblings.iter().position(|&child| child == member).expect("a parent lists its children");
         siblings.splice(place..=place, orphans);
+        let epoch = self.epoch;
         let record = self.record_mut(member);
         record.is_present = false;
         record.parent = None;
         record.suspicion = None;
-        self.change_tree(now);
+        let was_unacked = record.acked_epoch != epoch;
+        self.unacked -= usize::from(was_unacked);
+        self.schedule(member);
+        self.has_changed = true;
     }
 
-    /// The tree has changed: all members are sent their tables.
+    /// The tree has changed: there is a new epoch.
     fn change_tree(&mut self, now: Nanoseconds) {
+        self.has_changed = false;
         self.epoch += 1;
-        self.is_dirty = true;
         for record in &mut self.records {
             record.announce(now);
         }
+        self.announce_tree();
+    }
+
+    /// All members are to be sent their tables.
+    fn announce_tree(&mut self) {
         let (root, epoch) = (self.root, self.epoch);
         self.record_mut(root).acked_epoch = epoch;
+        let others: Vec<MemberId> = self.others().collect();
+        self.unacked = others.len();
+        self.tasks = others.iter().filter_map(|&member| Some((self.task_time(member)?, member))).collect();
+        self.deadlines = others.iter().filter_map(|&member| Some((self.deadline(member)?, member))).collect();
     }
 
     /// Whether a newcomer waits for a boundary between messages.
-    pub fn wants_barrier(&self, now: Nanoseconds) -> bool {
-        let waits = matches!(self.newcomer, Some(Newcomer { place: None, .. }));
-        waits && !self.is_over() && self.is_due(now)
+    pub const fn wants_barrier(&self) -> bool {
+        matches!(self.newcomer, Some(Newcomer { place: None, .. })) && !self.is_over()
     }
 
     /// Handles timeouts and admits a newcomer; `barrier` is the first packet that it is to get, once that is known.
-    pub fn handle_timeout(
-        &mut self,
-        now: Nanoseconds,
-        settings: &Settings,
-        barrier: Option<Start>,
-    ) -> TableChange {
+    pub fn handle_timeout(&mut self, now: Nanoseconds, barrier: Option<Start>) -> TableChange {
         let mut change = TableChange::default();
-        if self.is_over() || !self.is_due(now) {
+        if self.is_over() {
             return change;
         }
-        while let Some((member, loss)) = self.find_lost(now, settings) {
-            self.remove(now, member, loss);
-        }
+        self.remove_lost(now);
         change.losses = std::mem::take(&mut self.losses);
         if let Some(start) = barrier {
             self.admit(now, start);
         }
-        if self.applied_epoch != self.epoch {
-            self.applied_epoch = self.epoch;
+        // Members that are lost at the same time, in several calls, change the tree once.
+        if self.has_changed && self.deadlines.first_due(now).is_none() {
+            self.change_tree(now);
             change.tree = Some((self.epoch, self.own_children()));
         }
-        if !self.others().all(|member| self.record(member).acked_epoch == self.epoch) {
+        if self.unacked > 0 || self.has_changed {
             return change;
         }
         change.is_ready = !std::mem::replace(&mut self.is_ready, true);
@@ -449,7 +482,6 @@ impl MemberTable {
             // Members that have not joined yet are invited, and get the reason when they join.
             let invited = self.others().filter(|&member| self.record(member).nonce.is_none());
             self.invitations = invited.map(|member| self.record(member).address).collect();
-            self.is_dirty = true;
         }
     }
 
@@ -466,11 +498,9 @@ impl MemberTable {
             record.heard_at = now;
             record.suspicion = None;
         }
-        self.is_dirty = true;
-    }
-
-    fn is_due(&self, now: Nanoseconds) -> bool {
-        self.is_dirty || self.timer_at.is_some_and(|time| time <= now) || self.newcomer.is_some()
+        for member in (0..self.records.len() as u32).map(MemberId) {
+            self.schedule(member);
+        }
     }
 
     /// Gives a newcomer its place.
@@ -480,29 +510,33 @@ impl MemberTable {
         let parent = self.parent_for_newcomer();
         let record = MemberRecord::new(now, address, Some(parent), Vec::new());
         self.records.push(MemberRecord { nonce: Some(nonce), ..record });
+        self.by_address.insert((address, member));
         self.record_mut(parent).children.push(member);
         self.newcomer = Some(Newcomer { address, nonce, place: Some((member, start)) });
         let Start { packet, message, bytes } = start;
         self.common = Table { start: packet, message, bytes, ..self.common.clone() };
-        self.change_tree(now);
+        self.unacked += 1;
+        self.has_changed = true;
     }
 
-    /// The member with the fewest children, and of these the one nearest to the root.
+    /// The member with the fewest children, of these the one nearest to the root, and of these the first.
     fn parent_for_newcomer(&self) -> MemberId {
-        let members = std::iter::once(self.root).chain(self.others());
-        let burden = |member: MemberId| (self.record(member).children.len(), self.depth(member), member);
-        members.min_by_key(|&member| burden(member)).expect("the root is always there")
-    }
-
-    fn depth(&self, member: MemberId) -> usize {
-        std::iter::successors(self.record(member).parent, |&parent| self.record(parent).parent).count()
+        let mut level = vec![self.root];
+        let mut best = self.root;
+        let burden = |member: MemberId| self.record(member).children.len();
+        while !level.is_empty() {
+            let first = level.iter().copied().min_by_key(|&member| (burden(member), member));
+            best = first.filter(|&first| burden(first) < burden(best)).unwrap_or(best);
+            level = level.iter().flat_map(|&member| self.record(member).children.iter().copied()).collect();
+        }
+        best
     }
 
     /// When the next timeout is to be handled.
-    pub const fn timeout(&self) -> Option<Nanoseconds> {
+    pub fn timeout(&self) -> Option<Nanoseconds> {
         match self.stage {
             Stage::Over { announce_at, .. } => Some(announce_at),
-            _ => self.timer_at,
+            _ => [self.tasks.next_time(), self.deadlines.next_time()].into_iter().flatten().min(),
         }
     }
 }

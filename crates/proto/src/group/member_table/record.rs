@@ -91,11 +91,11 @@ impl MemberRecord {
         is_later
     }
 
-    /// Its table, or an invitation, was sent.
-    pub fn on_announced(&mut self, now: Nanoseconds) {
+    /// Its table, or an invitation, was sent. It is retransmitted after `interval_min` at the earliest.
+    pub fn on_announced(&mut self, now: Nanoseconds, interval_min: Nanoseconds) {
         self.table_part = 0;
         self.is_table_requested = false;
-        self.table_at = now + self.table_interval;
+        self.table_at = now + self.table_interval.max(interval_min);
         self.table_interval = TABLE_INTERVAL_MAX.min(Nanoseconds(self.table_interval.0 * 2));
     }
 
