@@ -223,19 +223,19 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 	    work->length != HEADER_BYTES || !is_from_neighbour(work, &child->path) ||
 	    header_mac(&group->header_key, header) != header->mac)
 		return false;
+	/* Malformed: user space counts it. */
+	if (header->kind == KIND_NAK ? !(header->acknowledgment.missing & bpf_cpu_to_be64(1)) :
+				       header->acknowledgment.missing || header->acknowledgment.missing_first)
+		return false;
 	/* Overtaken by a later one, or a replay: what it says has no effect. */
 	is_stale = bpf_be64_to_cpu(header->timestamp) <= child->state.timestamp;
 	if (header->kind == KIND_NAK && !is_stale) {
-		if (!(header->acknowledgment.missing & bpf_cpu_to_be64(1)))
-			return false;
 		__builtin_memcpy(child->nak.header, header, HEADER_BYTES);
 		child->nak.arrived_at = work->now;
 		child->nak.is_pending = 1;
 		work->wakes_node_for = WAKE_FOR_NAK;
 		return true;
 	}
-	if (!is_stale && (header->acknowledgment.missing || header->acknowledgment.missing_first))
-		return false;
 	consume(group, page);
 	freed = group->flow.freed;
 	if (is_stale)
