@@ -22,6 +22,7 @@ mod session;
 mod settings;
 mod state;
 mod trace;
+mod turns;
 
 pub use congestion_window::CongestionWindow;
 pub use counters::{GroupCounters, StrayCounters};
@@ -35,6 +36,7 @@ pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};
 pub use state::{ChildState, Expected, FlowState, Start};
 pub use trace::{Step, Trace};
+pub use turns::{OwnerId, TURN_DATAGRAMS_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{

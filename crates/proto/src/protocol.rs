@@ -7,6 +7,7 @@ use treecast_wire::{Body, GroupId, HEADER_BYTES, Malformed, MemberId, Packet, Se
 
 use crate::group::Group;
 use crate::hand_off::{HandOff, HandOffPacket};
+use crate::turns::{OwnerId, Turns};
 use crate::{
     Event, GroupCounters, Input, Nanoseconds, Output, Piece, Refused, Settings, Store, StrayCounters,
 };
@@ -29,8 +30,8 @@ pub struct Protocol {
     settings: Settings,
     groups: Vec<Option<Entry>>,
     indices: BTreeMap<GroupId, usize>,
-    /// Groups that may have something to send, in round robin.
-    ready: VecDeque<usize>,
+    /// Groups that may have something to send.
+    ready: Turns,
     /// The earliest timeout of all groups.
     timeout: Option<Nanoseconds>,
     /// What is to be stored of the datagram that was handled last.
@@ -42,7 +43,10 @@ pub struct Protocol {
 #[derive(Debug, Clone)]
 struct Entry {
     group: Group,
+    owner: OwnerId,
     is_ready: bool,
+    /// Nothing is sent, and no timeout handled.
+    is_held: bool,
     timeout: Option<Nanoseconds>,
     is_handed_off: bool,
 }
@@ -63,7 +67,7 @@ impl Protocol {
             settings,
             groups: Vec::new(),
             indices: BTreeMap::new(),
-            ready: VecDeque::new(),
+            ready: Turns::default(),
             timeout: None,
             store: None,
             events: VecDeque::new(),
@@ -169,8 +173,14 @@ impl Protocol {
         if self.indices.len() >= self.settings.groups_max {
             return Err(Refused::TooManyGroups(self.indices.len()));
         }
-        let entry =
-            Entry { group: make(&self.settings)?, is_ready: false, timeout: None, is_handed_off: false };
+        let entry = Entry {
+            group: make(&self.settings)?,
+            owner: OwnerId::default(),
+            is_ready: false,
+            is_held: false,
+            timeout: None,
+            is_handed_off: false,
+        };
         let index = self.groups.iter().position(Option::is_none).unwrap_or_else(|| {
             self.groups.push(None);
             self.groups.len() - 1
@@ -197,10 +207,48 @@ impl Protocol {
     fn make_ready(&mut self, index: usize) {
         if let Some(entry) = &mut self.groups[index]
             && !entry.is_ready
+            && !entry.is_held
         {
             entry.is_ready = true;
-            self.ready.push_back(index);
+            self.ready.push(entry.owner, index);
         }
+    }
+}
+
+/// Sharing the node.
+impl Protocol {
+    /// Says who a new group belongs to. Owners take turns in [`Protocol::poll`]; without this call all groups have one owner.
+    pub fn set_owner(&mut self, group: GroupId, owner: OwnerId) {
+        let Some(&index) = self.indices.get(&group) else { return };
+        let Some(entry) = &mut self.groups[index] else { return };
+        entry.owner = owner;
+        if entry.is_ready {
+            self.ready.remove(index);
+            self.ready.push(owner, index);
+        }
+    }
+
+    /// Holds a group back, or lets it go on: it sends nothing meanwhile, and handles no timeouts. For a user that prepares the memory
+    /// of a member's slots after [`Event::Placed`], and drops the group's datagrams until then: neither root nor parent hears that
+    /// the member has its place.
+    pub fn hold(&mut self, group: GroupId, is_held: bool) {
+        let Some(&index) = self.indices.get(&group) else { return };
+        let Some(entry) = &mut self.groups[index] else { return };
+        entry.is_held = is_held;
+        if is_held {
+            entry.is_ready = false;
+            entry.timeout = None;
+            self.ready.remove(index);
+        } else {
+            // It is polled, which sets its timeout.
+            self.make_ready(index);
+        }
+    }
+
+    /// Whether a group is held back.
+    pub fn is_held(&self, group: GroupId) -> bool {
+        let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+        entry.is_some_and(|entry| entry.is_held)
     }
 }
 
@@ -213,15 +261,19 @@ impl Protocol {
             return output;
         }
         self.expire_timeouts(now);
-        while let Some(index) = self.ready.pop_front() {
-            let Some(entry) = &mut self.groups[index] else { continue };
+        while let Some(index) = self.ready.first() {
+            let Some(entry) = &mut self.groups[index] else {
+                self.ready.pop();
+                continue;
+            };
             debug_assert!(!entry.is_handed_off, "a group is reclaimed before it is polled");
             let transmit = entry.group.poll_transmit(now, &self.settings);
             self.events.extend(entry.group.poll_events());
             if let Some(transmit) = transmit {
-                self.ready.push_back(index);
+                self.ready.on_sent();
                 return Output::Transmit(transmit);
             }
+            self.ready.pop();
             entry.is_ready = false;
             entry.timeout = entry.group.timeout(&self.settings);
             if entry.group.is_over() {

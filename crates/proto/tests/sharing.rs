@@ -1,0 +1,81 @@
+//! A node that several owners share, and groups that are held back.
+
+use std::net::SocketAddr;
+
+use treecast_proto::{
+    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output, OwnerId,
+    Protocol, Sequence, SessionId, Settings, TURN_DATAGRAMS_MAX,
+};
+use treecast_wire::View;
+
+const NOW: Nanoseconds = Nanoseconds::from_ms(1);
+
+fn address(member: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (member >> 8) as u8, member as u8], 7_000))
+}
+
+/// Creates a group whose root has all other members as children, which it invites.
+fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
+    let mut children = vec![Vec::new(); members];
+    children[0] = (1..members as u32).map(MemberId).collect();
+    let create = CreateGroup {
+        group,
+        key: GroupKey::new("a token", group),
+        session: SessionId([1; 16]),
+        authentication: Authentication::Header,
+        root: MemberId(0),
+        members: (0..members).map(address).collect(),
+        children,
+        slots: 64,
+        payload_bytes_max: 1_408,
+        offload: Offload::Nic,
+        start: Sequence(0),
+        admits: false,
+        bytes_per_s_max: None,
+    };
+    protocol.handle(NOW, Input::CreateGroup(Box::new(create))).unwrap();
+}
+
+/// The groups of the datagrams that are sent now.
+fn sent(protocol: &mut Protocol, now: Nanoseconds) -> Vec<GroupId> {
+    let mut groups = Vec::new();
+    loop {
+        match protocol.poll(now) {
+            Output::Transmit(transmit) => groups.push(View::new(&transmit.header).unwrap().group()),
+            Output::Timeout(_) => return groups,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn an_owner_of_large_groups_waits_for_the_others_after_its_turn() {
+    let mut protocol = Protocol::new(Settings::default());
+    for number in 0..8 {
+        create(&mut protocol, GroupId(number), 500);
+        protocol.set_owner(GroupId(number), OwnerId(1));
+    }
+    create(&mut protocol, GroupId(100), 3);
+    protocol.set_owner(GroupId(100), OwnerId(2));
+    let groups = sent(&mut protocol, NOW);
+    assert_eq!(groups.len(), 8 * 499 + 2);
+    let turn = TURN_DATAGRAMS_MAX as usize;
+    assert!(groups[..turn].iter().all(|group| group.0 < 8));
+    assert_eq!(groups[turn..turn + 2], [GroupId(100); 2]);
+}
+
+#[test]
+fn a_group_that_is_held_back_sends_nothing() {
+    let mut protocol = Protocol::new(Settings::default());
+    let group = GroupId(1);
+    create(&mut protocol, group, 3);
+    protocol.hold(group, true);
+    assert!(protocol.is_held(group));
+    assert_eq!(protocol.poll(NOW), Output::Timeout(None));
+    let later = NOW + Nanoseconds::from_ms(20_000);
+    assert_eq!(protocol.poll(later), Output::Timeout(None));
+    protocol.hold(group, false);
+    assert!(!protocol.is_held(group));
+    // Nobody could answer in the meantime; the node was not suspended, so that the members are lost.
+    assert!(!matches!(protocol.poll(later), Output::Timeout(None)));
+}
