@@ -24,13 +24,12 @@ pub const TURN_DATAGRAMS_MAX: u32 = 32;
 impl Turns {
     /// Adds a group that is not there, behind the other groups of its owner.
     pub fn push(&mut self, owner: OwnerId, index: usize) {
-        match self.owners.iter_mut().find(|(other, _)| *other == owner) {
-            Some((_, groups)) => groups.push_back(index),
-            None => {
-                let mut groups = self.spare.pop().unwrap_or_default();
-                groups.push_back(index);
-                self.owners.push_back((owner, groups));
-            }
+        if let Some((_, groups)) = self.owners.iter_mut().find(|(other, _)| *other == owner) {
+            groups.push_back(index);
+        } else {
+            let mut groups = self.spare.pop().unwrap_or_default();
+            groups.push_back(index);
+            self.owners.push_back((owner, groups));
         }
     }
 
