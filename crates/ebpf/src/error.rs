@@ -94,3 +94,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(crate) fn map_error(error: aya::maps::MapError) -> EbpfError {
+    EbpfError::System { what: "cannot make a BPF map", source: io::Error::other(chain(&error)) }
+}

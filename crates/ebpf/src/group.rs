@@ -19,7 +19,8 @@ use crate::layout::{self, CHILDREN_MAX, Child, FastPathCounters, Group, Path, SE
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
 
-/// A group in the program's maps. It is posted by [`crate::Program::add_group`], and user space owns it then.
+/// A group in the program's maps. It is made by [`crate::GroupMaker`] and posted by [`crate::Program::add_group`]; user
+/// space owns it then.
 #[derive(Debug)]
 pub struct KernelGroup {
     id: GroupId,

@@ -4,21 +4,21 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use aya::maps::{ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf};
+use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use treecast_proto::GroupId;
 
 use crate::attach::{Attachment, Hook, HookTrouble, Interface, classifier};
-use crate::error::{EbpfError, chain};
+use crate::error::{EbpfError, chain, map_error};
 use crate::group::KernelGroup;
-use crate::layout::{self, Group, Node, Page};
+use crate::group_maker::{GroupMaker, INNER_MAP, MMAPABLE, Tables, mapped, new_map};
+use crate::layout::{self, Group, Node};
 use crate::memory::Mapping;
-use crate::slots::SlotMemory;
 
 /// The compiled program for each length of payloads; empty if it could not be compiled.
 static VARIANTS: [(u32, &[u8]); 2] = [
@@ -51,21 +51,13 @@ pub struct Program {
     attachment: Option<Attachment>,
     ebpf: Ebpf,
     settings: ProgramSettings,
-    slot_bytes: u32,
     node: Mapping,
-    groups: Arc<Mapping>,
     test_clock: Mapping,
     /// The port of the slow path's socket.
     port: u16,
     group_indices: HashMap<MapData, u32, u32>,
-    slots: ArrayOfMaps<MapData, MapData>,
-    pages: ArrayOfMaps<MapData, MapData>,
-    /// Replaces the slots of a removed group, whose memory is not kept.
-    no_slots: MapData,
     wakeups: RingBuf<MapData>,
-    /// Indices of removed groups, and the first index that was never used.
-    free: Vec<u32>,
-    unused: u32,
+    maker: GroupMaker,
 }
 
 impl std::fmt::Debug for Program {
@@ -112,10 +104,6 @@ const WAKE_VERSION: u8 = 0;
 
 /// The offsets of the group's number in a header.
 const GROUP: Range<usize> = 4..8;
-
-const ARRAY: u32 = 2;
-const MMAPABLE: u32 = 1 << 10;
-const INNER_MAP: u32 = 1 << 12;
 
 impl Program {
     /// Succeeds if the program is part of this build.
@@ -165,22 +153,18 @@ impl Program {
         let pages = take(&mut ebpf, "PAGES").try_into().map_err(map_error)?;
         let wakeups = take(&mut ebpf, "WAKEUPS").try_into().map_err(map_error)?;
         let no_slots = new_map("no_slots", layout::slot_bytes(slot_bytes), 1, MMAPABLE | INNER_MAP)?;
+        let tables = Tables { slots, pages, no_slots, free: Vec::new(), unused: 0 };
+        let maker = GroupMaker::new(slot_bytes, groups_max, Arc::new(groups), tables);
         Ok(Self {
             attachment: None,
             ebpf,
             settings,
-            slot_bytes,
             node,
-            groups: Arc::new(groups),
             test_clock,
             port: 0,
             group_indices,
-            slots,
-            pages,
-            no_slots,
             wakeups,
-            free: Vec::new(),
-            unused: 0,
+            maker,
         })
     }
 
@@ -213,58 +197,19 @@ impl Program {
         unsafe { self.test_clock.address::<u64>().write_volatile(now_ns) };
     }
 
-    /// Posts a group, which user space owns at first. Sleeping readers are woken by the slow path's socket.
+    /// Makes and unmakes groups.
+    pub const fn maker(&self) -> &GroupMaker {
+        &self.maker
+    }
+
+    /// Posts a group that [`GroupMaker::make`] has made, instead of one that has its number. From now on packets find it. Sleeping readers
+    /// are woken by the slow path's socket.
     ///
     /// # Errors
-    /// [`EbpfError::TooManyGroups`], [`EbpfError::TooLong`], [`EbpfError::System`].
-    pub fn add_group(
-        &mut self,
-        group: GroupId,
-        slots: u32,
-        payload_bytes_max: u16,
-    ) -> Result<KernelGroup, EbpfError> {
-        let payload_bytes = u32::from(payload_bytes_max);
-        if payload_bytes > self.slot_bytes {
-            return Err(EbpfError::TooLong { payload_bytes, slot_bytes: self.slot_bytes });
-        }
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.unused < self.settings.groups_max => {
-                self.unused += 1;
-                self.unused - 1
-            }
-            None => return Err(EbpfError::TooManyGroups(self.settings.groups_max)),
-        };
-        let made = self.make_group(group, index, slots);
-        if made.is_err() {
-            self.free.push(index);
-        }
-        made
-    }
-
-    /// What the maps of a group with this number of slots take of the kernel's memory, in bytes: slots have room for the longest payload
-    /// of the program, whatever the group's is.
-    pub fn group_bytes(&self, slots: u32) -> u64 {
-        // Of each of the two maps, what the kernel keeps of it comes first, in a page of its own.
-        let maps = 2 * rustix::param::page_size() as u64;
-        maps + SlotMemory::bytes_for(layout::slot_bytes(self.slot_bytes) as usize, slots)
-    }
-
-    fn make_group(&mut self, id: GroupId, index: u32, slots: u32) -> Result<KernelGroup, EbpfError> {
-        let slot_bytes = layout::slot_bytes(self.slot_bytes);
-        let slot_map = new_map("slots", slot_bytes, slots, MMAPABLE | INNER_MAP)?;
-        let page_map = new_map("page", size_of::<Page>() as u32, 1, MMAPABLE)?;
-        let slot_memory = mapped(&slot_map, slots as usize * slot_bytes as usize)?;
-        let page = mapped(&page_map, size_of::<Page>())?;
-        self.slots.set(index, &slot_map, 0).map_err(map_error)?;
-        self.pages.set(index, &page_map, 0).map_err(map_error)?;
-        let memory = SlotMemory::new(slot_memory, page, slot_bytes as usize, slots);
-        let mut group = KernelGroup::new(id, index, Arc::clone(&self.groups), memory);
-        group.maps = Some((slot_map, page_map));
+    /// [`EbpfError::System`].
+    pub fn add_group(&mut self, group: &mut KernelGroup) -> Result<(), EbpfError> {
         group.set_wake_port(self.port);
-        // From now on packets find it.
-        self.group_indices.insert(id.0, index, 0).map_err(map_error)?;
-        Ok(group)
+        self.group_indices.insert(group.id().0, group.index(), 0).map_err(map_error)
     }
 
     /// Posts a group with the maps of another one, whose slots no application has mapped any more: for tests, since new maps take the
@@ -275,8 +220,7 @@ impl Program {
             let _ = self.group_indices.remove(&group.id().0);
         }
         let mut group = group.renamed(id);
-        group.set_wake_port(self.port);
-        self.group_indices.insert(id.0, group.index(), 0).map_err(map_error)?;
+        self.add_group(&mut group)?;
         Ok(group)
     }
 
@@ -287,12 +231,10 @@ impl Program {
         (datagram[0] == WAKE_VERSION).then(|| GroupId(u32::from_be_bytes(*group)))
     }
 
-    /// Removes a group; its memory is freed when no process has it mapped.
+    /// Removes a group: packets do not find it any more. It is to be unmade then ([`GroupMaker::unmake`]).
     pub fn remove_group(&mut self, group: &KernelGroup) {
         // An error means that it is not there.
         let _ = self.group_indices.remove(&group.id().0);
-        let _ = self.slots.set(group.index(), &self.no_slots, 0);
-        self.free.push(group.index());
     }
 
     /// The file descriptor that becomes readable when the program wakes user space.
@@ -341,16 +283,6 @@ fn map(ebpf: &mut Ebpf, name: &str, bytes: usize) -> Result<Mapping, EbpfError> 
     mapped(&data, bytes)
 }
 
-fn mapped(data: &MapData, bytes: usize) -> Result<Mapping, EbpfError> {
-    let system = |source| EbpfError::System { what: "cannot map the memory of a BPF map", source };
-    Mapping::new(data.fd().as_fd(), bytes, true).map_err(system)
-}
-
-fn new_map(name: &str, value_bytes: u32, entries: u32, flags: u32) -> Result<MapData, EbpfError> {
-    let definition = aya_obj::Map::new_from_params(ARRAY, 4, value_bytes, entries, flags);
-    MapData::create(definition, name, None).map_err(map_error)
-}
-
 /// Loads a program into the kernel. The verifier stops when this thread gets a signal, as a profiler sends many times a second, so that
 /// signals are blocked meanwhile. SIGSTOP cannot be blocked; the program is then loaded again.
 fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
@@ -389,11 +321,6 @@ fn last_lines(log: &str) -> String {
 
 fn load_error(error: impl std::error::Error + 'static) -> EbpfError {
     EbpfError::Load { why: chain(&error) }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn map_error(error: MapError) -> EbpfError {
-    EbpfError::System { what: "cannot make a BPF map", source: io::Error::other(chain(&error)) }
 }
 
 /// The tables of CRC-32C for eight bytes at a time: the k-th has the CRC of a byte that k zero bytes follow.

@@ -68,14 +68,15 @@ fn map_bytes(map: &impl AsRawFd) -> u64 {
 fn a_group_takes_the_memory_that_is_stated() {
     for payload_bytes_max in [1_408, 8_912] {
         let settings = ProgramSettings { payload_bytes_max, groups_max: 16, ..ProgramSettings::default() };
-        let Some(mut program) = load(settings) else { return };
+        let Some(program) = load(settings) else { return };
+        let maker = program.maker();
         for (number, slots) in [4, 16, 512, 4_096, 65_536].into_iter().enumerate() {
             // Slots have the same length for shorter payloads.
-            let mut group = program.add_group(GroupId(number as u32), slots, 512).unwrap();
+            let mut group = maker.make(GroupId(number as u32), slots, 512).unwrap();
             let (slot_map, page_map) = group.take_descriptors().unwrap().unwrap();
             let taken = map_bytes(&slot_map) + map_bytes(&page_map);
-            assert_eq!(program.group_bytes(slots), taken, "{slots} slots for {payload_bytes_max} bytes");
-            program.remove_group(&group);
+            assert_eq!(maker.group_bytes(slots), taken, "{slots} slots for {payload_bytes_max} bytes");
+            maker.unmake(group);
         }
     }
 }
@@ -146,15 +147,16 @@ fn payloads_longer_than_the_slots_are_rejected() {
 
 #[test]
 fn a_full_group_table_is_reported_and_a_removed_group_makes_room() {
-    let Some(mut program) = load(ProgramSettings { groups_max: 2, ..ProgramSettings::default() }) else {
+    let Some(program) = load(ProgramSettings { groups_max: 2, ..ProgramSettings::default() }) else {
         return;
     };
-    let first = program.add_group(GroupId(1), 64, 1_388).unwrap();
-    program.add_group(GroupId(2), 64, 1_388).unwrap();
-    let full = program.add_group(GroupId(3), 64, 1_388).unwrap_err().to_string();
+    let maker = program.maker();
+    let first = maker.make(GroupId(1), 64, 1_388).unwrap();
+    let _second = maker.make(GroupId(2), 64, 1_388).unwrap();
+    let full = maker.make(GroupId(3), 64, 1_388).unwrap_err().to_string();
     assert_eq!(full, "the kernel's group table is full: it has room for 2 groups");
-    program.remove_group(&first);
-    program.add_group(GroupId(3), 64, 1_388).unwrap();
-    let long = program.add_group(GroupId(4), 64, 1_409).unwrap_err().to_string();
+    maker.unmake(first);
+    maker.make(GroupId(3), 64, 1_388).unwrap();
+    let long = maker.make(GroupId(4), 64, 1_409).unwrap_err().to_string();
     assert_eq!(long, "payloads of 1409 bytes do not fit into the program's slots of 1408");
 }

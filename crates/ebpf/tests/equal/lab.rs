@@ -175,7 +175,10 @@ impl Lab {
                 let idle = self.idle.swap_remove(found);
                 self.program.rename_group(idle, id)
             }
-            None => self.program.add_group(id, slots, 1_408),
+            None => self.program.maker().make(id, slots, 1_408).and_then(|mut group| {
+                self.program.add_group(&mut group)?;
+                Ok(group)
+            }),
         };
         group.expect("there is room for a group")
     }

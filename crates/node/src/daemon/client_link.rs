@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use treecast_ebpf::SlotMemory;
-use treecast_proto::GroupId;
+use treecast_proto::{GroupId, OwnerId};
 use treecast_terms::format_size;
 
 use super::messages::{MemoryLayout, Wakeup};
@@ -45,6 +45,8 @@ pub(crate) struct ClientWaker {
 /// The memory budget of a user's groups.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// The user's number.
+    pub user: u32,
     /// The name of the policy's rule.
     pub rule: String,
     pub bytes_max: Option<u64>,
@@ -71,6 +73,11 @@ impl ClientLink {
             charged_bytes: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// The user, whom its groups belong to.
+    pub fn owner(&self) -> OwnerId {
+        OwnerId(self.budget.user)
     }
 
     pub fn wake_port(&self) -> u16 {

@@ -255,7 +255,7 @@ impl Daemon {
             return Err(reason);
         };
         let user = self.state.users.entry(peer.user);
-        let user = user.or_insert_with(|| User::new(rule.name(), rule.memory_max()));
+        let user = user.or_insert_with(|| User::new(peer.user, rule.name(), rule.memory_max()));
         if self.sessions.len() >= CLIENTS_MAX || user.clients >= CLIENTS_PER_USER_MAX {
             let reason = format!(
                 "the daemon has {} clients, {} of them of this user, and accepts no more",

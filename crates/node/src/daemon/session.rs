@@ -40,8 +40,8 @@ pub(super) struct User {
 }
 
 impl User {
-    pub fn new(rule: &str, memory_max: Option<u64>) -> Self {
-        let budget = Budget { rule: rule.into(), bytes_max: memory_max, bytes: AtomicU64::new(0) };
+    pub fn new(user: u32, rule: &str, memory_max: Option<u64>) -> Self {
+        let budget = Budget { user, rule: rule.into(), bytes_max: memory_max, bytes: AtomicU64::new(0) };
         Self { clients: 0, budget: Arc::new(budget), groups: Vec::new() }
     }
 

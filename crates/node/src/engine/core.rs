@@ -6,19 +6,22 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use treecast_ebpf::HookTrouble;
-use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store};
+use treecast_ebpf::{HookTrouble, KernelGroup};
+use treecast_proto::{Event, GroupId, Input, MemberId, OwnerId, Protocol, Refused, Settings, Store};
+use treecast_wire::View;
 
-use super::Request;
+use super::background::{Background, Made, Placing};
 use super::group_entry::{GroupEntry, end};
 use super::kernel::{HookCheck, KernelPath, SendOutcome};
 use super::query::{Answer, Query};
+use super::rings::{NewRing, RingMaker};
 use super::root_socket::RootSocket;
+use super::{KernelRoot, Progress, Request, RootRing};
 use crate::clock;
 use crate::daemon::ClientLink;
 use crate::memory::RingSettings;
-use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+use crate::wait::waker::Waker;
 
 /// The protocol, the kernel's packet path, and the groups.
 #[derive(Debug)]
@@ -26,22 +29,32 @@ pub(super) struct Core {
     pub protocol: Protocol,
     pub kernel: Option<KernelPath>,
     pub groups: BTreeMap<GroupId, GroupEntry>,
+    /// The number of groups of each owner.
+    group_counts: BTreeMap<OwnerId, u32>,
+    background: Background,
     /// How many groups ended because of invalid values in shared memory.
     pub invalid: u64,
 }
 
-/// A group's new ring.
-#[derive(Debug)]
-pub(crate) struct NewRing {
-    pub writer: RingWriter,
-    pub reader: RingReader,
-    /// Whether the kernel's packet path shares the memory.
-    pub is_in_kernel: bool,
-}
+/// The most packets of an owner's applications that a step passes to the protocol.
+const PIECES_PER_OWNER_MAX: u32 = 512;
 
 impl Core {
-    pub fn new(settings: &Settings, kernel: Option<KernelPath>) -> Self {
-        Self { protocol: Protocol::new(settings.clone()), kernel, groups: BTreeMap::new(), invalid: 0 }
+    pub fn new(settings: &Settings, kernel: Option<KernelPath>, waker: Arc<Waker>) -> Self {
+        let rings = RingMaker::new(kernel.as_ref().map(|kernel| kernel.maker().clone()));
+        Self {
+            protocol: Protocol::new(settings.clone()),
+            kernel,
+            groups: BTreeMap::new(),
+            group_counts: BTreeMap::new(),
+            background: Background::new(rings, waker),
+            invalid: 0,
+        }
+    }
+
+    /// Makes rings of groups, without the engine.
+    pub const fn rings(&self) -> &RingMaker {
+        self.background.rings()
     }
 
     pub fn answer(&self, query: Query) -> Answer {
@@ -78,65 +91,10 @@ impl Core {
         }
     }
 
-    /// Makes the ring of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
-    /// application maps, if it is in another process. That application's user is charged for it, with `state_bytes` for the group's state.
-    ///
-    /// # Errors
-    /// The reason for an application in another process.
-    pub fn make_ring(
-        &mut self,
-        shared_group: &SharedGroup,
-        settings: RingSettings,
-        state_bytes: u64,
-    ) -> Result<NewRing, String> {
-        let RingSettings { slots, payload_bytes_max, start, offload } = settings;
-        let (group, stride) = (shared_group.group, usize::from(payload_bytes_max));
-        let client = shared_group.client.as_ref();
-        // The ring of a member that is placed again may still be mapped: both count.
-        let replaced_bytes = client.map_or(0, ClientLink::shared_bytes);
-        let charge =
-            |bytes| client.map_or(Ok(()), |client| client.charge(replaced_bytes + bytes, state_bytes));
-        // A second group with the same number is refused later, when it is entered.
-        let kernel = self
-            .kernel
-            .as_mut()
-            .filter(|kernel| offload == treecast_proto::Offload::Nic && !kernel.knows(group));
-        if let Some(kernel) = kernel {
-            charge(kernel.group_bytes(slots))?;
-            match kernel.add(group, slots, payload_bytes_max, client.is_some()) {
-                Ok((memory, descriptors)) => {
-                    if let Some((client, (slots, page))) = client.zip(descriptors) {
-                        kernel.set_wake_port(group, client.wake_port());
-                        client.share(&memory, settings, slots, page);
-                    }
-                    let (writer, reader) = new_shared_ring(memory, stride, start);
-                    return Ok(NewRing { writer, reader, is_in_kernel: true });
-                }
-                Err(error) => tracing::warn!(%error, "group {group} runs in user space only"),
-            }
-        }
-        let (writer, reader) = match client {
-            Some(client) => {
-                charge(ClientLink::memory_bytes(settings))?;
-                new_shared_ring(client.share_memory(settings)?, stride, start)
-            }
-            None => new_ring(slots, stride, start),
-        };
-        Ok(NewRing { writer, reader, is_in_kernel: false })
-    }
-
-    /// Sets the socket whose datagrams are packets of a group's root: `cookie` identifies the application's, and the engine sends
-    /// delegated packets by `socket`.
-    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
-        if let Some(kernel) = &mut self.kernel {
-            kernel.set_root_socket(group, cookie, socket);
-        }
-    }
-
     /// Removes a group from the kernel's packet path.
     pub fn remove_from_kernel(&mut self, group: GroupId) {
-        if let Some(kernel) = &mut self.kernel {
-            kernel.remove(group);
+        if let Some(removed) = self.kernel.as_mut().and_then(|kernel| kernel.remove(group)) {
+            self.background.unmake(removed);
         }
     }
 
@@ -236,26 +194,63 @@ impl Core {
                 self.reclaim(group);
                 end(&mut self.protocol, group);
             }
-            Request::Enter { shared_group, input, side } => match self.protocol.handle(now, input) {
-                Ok(()) => {
-                    self.groups.insert(shared_group.group, GroupEntry::new(shared_group, side));
-                }
-                Err(refused) => {
-                    if !self.groups.contains_key(&shared_group.group) {
-                        self.remove_from_kernel(shared_group.group);
-                    }
-                    shared_group.refuse(refused);
-                }
-            },
+            Request::Enter { shared_group, input, root_ring } => {
+                let handled = self.protocol.handle(now, input);
+                self.enter(shared_group, root_ring, handled);
+            }
         }
     }
 
-    /// Tells the protocol what applications have written or read.
-    pub fn take_progress(&mut self) {
+    /// A group that the protocol has accepted, or not.
+    fn enter(
+        &mut self,
+        shared_group: Arc<SharedGroup>,
+        root_ring: Option<Box<RootRing>>,
+        handled: Result<(), Refused>,
+    ) {
+        let group = shared_group.group;
+        let (reader, kernel) = root_ring.map(|ring| (ring.reader, ring.kernel)).unzip();
+        let kernel = kernel.flatten();
+        match handled {
+            Ok(()) => {
+                let owner = shared_group.owner();
+                self.protocol.set_owner(group, owner);
+                *self.group_counts.entry(owner).or_default() += 1;
+                if let Some(KernelRoot { group, cookie, socket }) = kernel {
+                    self.add_to_kernel(group, &shared_group, Some((cookie, socket)));
+                }
+                self.groups.insert(group, GroupEntry::new(shared_group, reader.map(RingSide::Reader)));
+            }
+            Err(refused) => {
+                if let Some(kernel) = kernel {
+                    self.background.unmake(kernel.group);
+                }
+                shared_group.refuse(refused);
+            }
+        }
+    }
+
+    fn add_to_kernel(
+        &mut self,
+        added: KernelGroup,
+        shared_group: &SharedGroup,
+        socket: Option<(u64, RootSocket)>,
+    ) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let wake_port = shared_group.client.as_ref().map(ClientLink::wake_port);
+        if let Err((added, error)) = kernel.add(added, wake_port, socket) {
+            tracing::warn!(%error, "group {} runs in user space only", shared_group.group);
+            self.background.unmake(*added);
+        }
+    }
+
+    /// Tells the protocol what applications have written or read; of each owner a bounded number of packets.
+    pub fn take_progress(&mut self) -> Progress {
         while let Some(group) = self.find_group_for_user_space() {
             self.reclaim(group);
         }
         let now = clock::now();
+        let mut progress = Progress::Done;
         for (&group, entry) in &mut self.groups {
             if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
                 continue;
@@ -269,7 +264,13 @@ impl Core {
                 RingSide::Reader(reader) => {
                     let Some((_, next)) = self.protocol.readable(group) else { continue };
                     let mut is_valid = true;
-                    for packet in next.until(reader.written()) {
+                    let groups = self.group_counts.get(&shared_group.owner()).copied().unwrap_or(1);
+                    let end = reader.written().min(next + (PIECES_PER_OWNER_MAX / groups).max(1));
+                    if end != reader.written() {
+                        shared_group.mark_progress();
+                        progress = Progress::More;
+                    }
+                    for packet in next.until(end) {
                         let piece = reader.piece(packet);
                         if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
                             tracing::warn!(%refused, "a packet of the application is refused");
@@ -285,6 +286,7 @@ impl Core {
                 }
             }
         }
+        progress
     }
 
     /// A group that the kernel's packet path runs, and whose application needs user space to run it.
@@ -336,8 +338,26 @@ impl Core {
                 None => {}
             }
         }
-        let protocol = &self.protocol;
-        self.groups.retain(|&group, entry| !entry.shared_group.has_ended() || protocol.has(group));
+        self.remove_ended();
+    }
+
+    fn remove_ended(&mut self) {
+        let has_ended = |group: &GroupId, entry: &GroupEntry| {
+            entry.shared_group.has_ended() && !self.protocol.has(*group)
+        };
+        let ended = self.groups.iter().filter(|(group, entry)| has_ended(group, entry));
+        let ended: Vec<GroupId> = ended.map(|(&group, _)| group).collect();
+        for entry in ended.iter().filter_map(|group| self.groups.remove(group)) {
+            let owner = entry.shared_group.owner();
+            if let Some(count) = self.group_counts.get_mut(&owner) {
+                *count -= 1;
+            }
+            self.group_counts.retain(|_, count| *count > 0);
+            // To free memory that was mapped takes long.
+            if entry.has_shared_memory() {
+                self.background.free(entry);
+            }
+        }
     }
 
     /// Writes the payload of a datagram into its slot.
@@ -373,14 +393,49 @@ impl Core {
 
     /// A member has its place in the tree, and gets its ring.
     fn place(&mut self, group: GroupId, member: MemberId, settings: RingSettings) {
-        let Some(entry) = self.groups.get(&group) else { return };
-        let shared_group = Arc::clone(&entry.shared_group);
+        let Some(entry) = self.groups.get_mut(&group) else { return };
+        let (shared_group, replaced) = (Arc::clone(&entry.shared_group), entry.side.take());
+        if let Some(replaced) = replaced {
+            self.background.free(replaced);
+        }
         self.remove_from_kernel(group);
         let state_bytes = self.state_bytes(group);
-        let NewRing { writer, reader, .. } = match self.make_ring(&shared_group, settings, state_bytes) {
+        let placing = Placing { shared_group, member, settings, state_bytes };
+        if self.rings().takes_long(settings) {
+            self.protocol.hold(group, true);
+            self.background.place(placing);
+        } else {
+            let made = self.rings().make(&placing.shared_group, settings, state_bytes);
+            self.on_ring_made(placing, made);
+        }
+    }
+
+    /// Lets the members go on whose rings have been made.
+    pub fn take_rings(&mut self) {
+        while let Some((placing, made)) = self.background.next_made() {
+            let group = placing.shared_group.group;
+            let entry = self.groups.get(&group);
+            let is_current =
+                entry.is_some_and(|entry| Arc::ptr_eq(&entry.shared_group, &placing.shared_group));
+            if is_current {
+                self.protocol.hold(group, false);
+                self.on_ring_made(placing, made);
+            } else if let Ok(NewRing { kernel: Some(kernel), .. }) = made {
+                self.background.unmake(kernel);
+            }
+        }
+    }
+
+    fn on_ring_made(&mut self, placing: Placing, made: Made) {
+        let Placing { shared_group, member, settings, .. } = placing;
+        let group = shared_group.group;
+        let NewRing { writer, reader, kernel } = match made {
             Ok(ring) => ring,
             Err(reason) => return self.fail(group, &reason),
         };
+        if let Some(kernel) = kernel {
+            self.add_to_kernel(kernel, &shared_group, None);
+        }
         if let Some(memory) = writer.shared_memory() {
             shared_group.events.attach_kernel(memory.clone());
         }
@@ -390,6 +445,12 @@ impl Core {
         }
         let side = Mutex::new(Some(RingSide::Reader(reader)));
         shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });
+    }
+
+    /// Whether a datagram is about a member that waits for its ring, and is dropped: it is sent again.
+    pub fn awaits_ring(&self, datagram: &[u8]) -> bool {
+        self.background.is_placing()
+            && View::new(datagram).is_ok_and(|view| self.protocol.is_held(view.group()))
     }
 }
 

@@ -3,13 +3,14 @@
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
-use treecast_ebpf::SlotMemory;
+use treecast_ebpf::{EbpfError, KernelGroup};
 use treecast_proto::{CreateGroup, Input, MemberId, Sequence, StateSize};
 
 use super::backend::Backend;
 use super::charge::state_bytes;
+use super::rings::NewRing;
 use super::root_socket::RootSocket;
-use super::{EngineHandle, NewRing, Request};
+use super::{EngineHandle, KernelRoot, Request, RootRing};
 use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
@@ -43,14 +44,10 @@ pub(crate) fn create_group(
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
     let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
-    let new = handle.with(|engine| engine.make_ring(shared_group, ring, state_bytes));
-    let NewRing { writer, reader, is_in_kernel } = new.map_err(NodeError::Daemon)?;
+    let made = handle.rings().make(shared_group, ring, state_bytes);
+    let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();
-    let socket = memory
-        .clone()
-        .filter(|_| is_in_kernel)
-        .map(|memory| open_root_socket(handle, config, memory))
-        .transpose();
+    let (socket, kernel) = kernel.and_then(|kernel| open_root_socket(handle, config, kernel)).unzip();
     if let Some(memory) = memory {
         shared_group.events.attach_kernel(memory);
     }
@@ -59,29 +56,32 @@ pub(crate) fn create_group(
         member: settings.root as u32,
         offload: settings.offload,
     });
-    let entered = socket.and_then(|socket| {
-        enter(handle, shared_group, input, Some(RingSide::Reader(reader)))?;
-        Ok(socket)
-    });
-    // The kernel's tables keep no group that does not exist.
-    if entered.is_err() && is_in_kernel {
-        handle.with(|engine| engine.remove_from_kernel(settings.group));
-    }
-    entered
+    enter(handle, shared_group, input, Some(Box::new(RootRing { reader, kernel })))?;
+    Ok(socket)
 }
 
-/// Opens the socket by which the root's packets enter the kernel's packet path; the engine shares it, for delegated packets.
+/// Opens the socket by which the root's packets enter the kernel's packet path. Where that is impossible, user space runs the group: the
+/// root's address may be on an interface without Ethernet.
 fn open_root_socket(
     handle: &EngineHandle,
     config: &GroupConfig,
-    memory: SlotMemory,
-) -> Result<UdpSocket, NodeError> {
-    let (socket, cookie) = RootSocket::open(config.root())?;
-    let what = "cannot share the socket of the root's packets";
-    let shared = socket.try_clone().map_err(|source| NodeError::System { what, source })?;
-    let shared = RootSocket::new(shared, config, memory).for_engine();
-    handle.with(|engine| engine.set_root_socket(config.settings().group, cookie, shared));
-    Ok(socket)
+    group: KernelGroup,
+) -> Option<(UdpSocket, KernelRoot)> {
+    let open = || {
+        let (socket, cookie) = RootSocket::open(config.root())?;
+        let what = "cannot share the socket of the root's packets";
+        let shared = socket.try_clone().map_err(|source| EbpfError::System { what, source })?;
+        let shared = RootSocket::new(shared, config, group.memory().clone()).for_engine();
+        Ok::<_, EbpfError>((socket, cookie, shared))
+    };
+    match open() {
+        Ok((socket, cookie, shared)) => Some((socket, KernelRoot { group, cookie, socket: shared })),
+        Err(error) => {
+            tracing::warn!(%error, "group {} runs in user space only", group.id());
+            handle.rings().unmake(group);
+            None
+        }
+    }
 }
 
 /// Becomes a member of the root's group.
@@ -106,9 +106,9 @@ fn enter(
     handle: &EngineHandle,
     shared_group: &Arc<SharedGroup>,
     input: Input<'static>,
-    side: Option<RingSide>,
+    root_ring: Option<Box<RootRing>>,
 ) -> Result<(), NodeError> {
-    handle.request_and_wait(Request::Enter { shared_group: Arc::clone(shared_group), input, side });
+    handle.request_and_wait(Request::Enter { shared_group: Arc::clone(shared_group), input, root_ring });
     match shared_group.state().refused.clone() {
         Some(refused) => Err(refused.into()),
         None => Ok(()),

@@ -36,6 +36,15 @@ impl GroupEntry {
         }
     }
 
+    /// Whether the ring is in memory that is shared with the kernel's packet path or with another process.
+    pub fn has_shared_memory(&self) -> bool {
+        match &self.side {
+            Some(RingSide::Reader(reader)) => reader.shared_memory().is_some(),
+            Some(RingSide::Writer(writer)) => writer.shared_memory().is_some(),
+            None => false,
+        }
+    }
+
     /// The delegation of sending by the root's application, if it is active.
     pub fn delegation(&self) -> Option<SendDelegation<'_>> {
         let Some(RingSide::Reader(reader)) = &self.side else { return None };

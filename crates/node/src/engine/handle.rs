@@ -4,22 +4,23 @@ use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::Input;
 
 use super::backend::{Backend, RunningEngine};
 use super::query::{Answer, Query};
+use super::rings::RingMaker;
 use super::root_socket::RootSocket;
 use super::stop::{self, Stop};
 use super::{Engine, KernelPath, Progress, Request, enter};
 use crate::api::config::GroupConfig;
 use crate::datagrams::Datagrams;
 use crate::memory::shared_group::SharedGroup;
-use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError, NodeSettings};
@@ -31,7 +32,9 @@ pub(crate) struct EngineHandle {
     requests: Mutex<VecDeque<Request>>,
     has_requests: AtomicBool,
     /// Wakes the engine's own thread.
-    waker: Waker,
+    waker: Arc<Waker>,
+    /// Makes rings of groups, while others have the engine.
+    rings: RingMaker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
     /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader polls that.
@@ -56,7 +59,7 @@ impl EngineHandle {
             .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
         let system = |what| move |source| NodeError::System { what, source };
         let timer = Arc::new(timer);
-        let waker = Waker::new().map_err(system("cannot make an event descriptor"))?;
+        let waker = Waker::new().map(Arc::new).map_err(system("cannot make an event descriptor"))?;
         let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
         let kernel = match settings.engine {
             EngineChoice::Ebpf => {
@@ -74,12 +77,14 @@ impl EngineHandle {
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
-        let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer));
+        let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer), Arc::clone(&waker));
+        let rings = engine.rings().clone();
         Ok(Self {
             engine: Mutex::new(engine),
             requests: Mutex::new(VecDeque::new()),
             has_requests: AtomicBool::new(false),
             waker,
+            rings,
             is_stopping: AtomicBool::new(false),
             timer,
             leader_followers,
@@ -97,18 +102,18 @@ impl EngineHandle {
     /// Sends a request, and waits until it is handled.
     pub fn request_and_wait(&self, request: Request) {
         self.push_request(request);
-        self.step(lock(&self.engine));
+        self.step(self.engine.lock());
     }
 
     fn push_request(&self, request: Request) {
-        lock(&self.requests).push_back(request);
+        self.requests.lock().push_back(request);
         self.has_requests.store(true, Ordering::Release);
     }
 
     /// The requests since the last call.
     pub(super) fn take_requests(&self) -> VecDeque<Request> {
         if self.has_requests.swap(false, Ordering::AcqRel) {
-            mem::take(&mut *lock(&self.requests))
+            mem::take(&mut *self.requests.lock())
         } else {
             VecDeque::new()
         }
@@ -121,8 +126,13 @@ impl EngineHandle {
         }
     }
 
+    /// Makes rings of groups, without the engine.
+    pub const fn rings(&self) -> &RingMaker {
+        &self.rings
+    }
+
     pub fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
-        look(&mut lock(&self.engine))
+        look(&mut self.engine.lock())
     }
 }
 
@@ -145,13 +155,15 @@ impl Backend for EngineHandle {
             self.waker.arm();
             let is_stopping;
             {
-                let mut engine = lock(&self.engine);
+                let mut engine = self.engine.lock();
                 let progress = engine.step(self);
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;
                 }
                 if progress == Progress::More {
+                    // Threads that wait for the engine get it first.
+                    MutexGuard::unlock_fair(engine);
                     continue;
                 }
             }
@@ -178,14 +190,14 @@ impl Backend for EngineHandle {
     }
 
     fn drive(&self) {
-        self.step(lock(&self.engine));
+        self.step(self.engine.lock());
     }
 
     /// Drives the engine in the calling thread, unless another thread holds it and then does the work.
     fn wake(&self) {
         match self.engine.try_lock() {
-            Ok(engine) => self.step(engine),
-            Err(_) => self.waker.wake(),
+            Some(engine) => self.step(engine),
+            None => self.waker.wake(),
         }
     }
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{
-    EbpfError, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings, ReceivedNak,
-    Room, SlotMemory, WakeReason, interfaces_for,
+    EbpfError, GroupMaker, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings,
+    ReceivedNak, Room, WakeReason, interfaces_for,
 };
 use treecast_proto::{
     FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, Protocol, Sequence,
@@ -176,33 +176,36 @@ impl KernelPath {
         None
     }
 
-    /// Adds a group to the tables. Returns the memory of its slots, and, if `is_shared`, the descriptors that another process maps.
-    pub fn add(
-        &mut self,
-        group: GroupId,
-        slots: u32,
-        payload_bytes_max: u16,
-        is_shared: bool,
-    ) -> Result<(SlotMemory, Option<(OwnedFd, OwnedFd)>), EbpfError> {
-        let mut added = self.program.add_group(group, slots, payload_bytes_max)?;
-        let memory = added.memory().clone();
-        let descriptors = added.take_descriptors().filter(|_| is_shared).transpose();
-        let descriptors = match descriptors {
-            Ok(descriptors) => descriptors,
-            Err(error) => {
-                self.program.remove_group(&added);
-                return Err(system("cannot share the memory of a group")(error));
-            }
-        };
-        let entry = KernelEntry { group: added, epoch: None, state: HandOff::new(), socket: None };
-        self.groups.insert(group, entry);
-        self.in_user_space.push(group);
-        Ok((memory, descriptors))
+    /// Makes and unmakes groups.
+    pub const fn maker(&self) -> &GroupMaker {
+        self.program.maker()
     }
 
-    /// What the memory of a group takes in the tables, in bytes.
-    pub fn group_bytes(&self, slots: u32) -> u64 {
-        self.program.group_bytes(slots)
+    /// Adds a group to the tables: with the local UDP port at which the program wakes its application, if that is in another process,
+    /// and at a root with the cookie of the application's socket, whose datagrams are the root's packets, and the engine's copy of it.
+    ///
+    /// # Errors
+    /// The group, and why it is not there.
+    pub fn add(
+        &mut self,
+        mut group: KernelGroup,
+        wake_port: Option<u16>,
+        socket: Option<(u64, RootSocket)>,
+    ) -> Result<(), (Box<KernelGroup>, EbpfError)> {
+        if let Err(error) = self.program.add_group(&mut group) {
+            return Err((Box::new(group), error));
+        }
+        if let Some(port) = wake_port {
+            group.set_wake_port(port);
+        }
+        let (cookie, socket) = socket.unzip();
+        if let Some(cookie) = cookie {
+            group.set_root_socket(cookie);
+        }
+        let id = group.id();
+        self.groups.insert(id, KernelEntry { group, epoch: None, state: HandOff::new(), socket });
+        self.in_user_space.push(id);
+        Ok(())
     }
 
     /// What is kept here of a group, in bytes.
@@ -213,20 +216,12 @@ impl KernelPath {
             as u64
     }
 
-    /// Removes a group from the tables.
-    pub fn remove(&mut self, group: GroupId) {
-        if let Some(entry) = self.groups.remove(&group) {
-            self.program.remove_group(&entry.group);
-            self.in_user_space.retain(|other| *other != group);
-        }
-    }
-
-    /// Sets the socket whose datagrams are packets of the group's root, by its cookie, and the engine's copy of it.
-    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
-        if let Some(entry) = self.groups.get_mut(&group) {
-            entry.group.set_root_socket(cookie);
-            entry.socket = Some(socket);
-        }
+    /// Removes a group from the tables; the caller unmakes it.
+    pub fn remove(&mut self, group: GroupId) -> Option<KernelGroup> {
+        let KernelEntry { group: removed, .. } = self.groups.remove(&group)?;
+        self.program.remove_group(&removed);
+        self.in_user_space.retain(|other| *other != group);
+        Some(removed)
     }
 
     /// Sends a batch of the packets that a root's application has written, as far as the children have room.
@@ -268,18 +263,6 @@ impl KernelPath {
     /// Whether the kernel's packet path has sent all packets that a root's application has written.
     pub fn has_sent_all(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_none_or(|entry| entry.group.next() == written(&entry.group))
-    }
-
-    /// Sets the local UDP port at which the program wakes the group's application.
-    pub fn set_wake_port(&mut self, group: GroupId, port: u16) {
-        if let Some(entry) = self.groups.get_mut(&group) {
-            entry.group.set_wake_port(port);
-        }
-    }
-
-    /// Whether a group is in the tables.
-    pub fn knows(&self, group: GroupId) -> bool {
-        self.groups.contains_key(&group)
     }
 
     /// Whether the program runs a group.

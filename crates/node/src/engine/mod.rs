@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "the kernel reads packets in place")]
 
 pub(crate) mod backend;
+mod background;
 pub(crate) mod charge;
 mod core;
 pub(crate) mod delegation;
@@ -14,6 +15,7 @@ mod group_entry;
 mod handle;
 mod kernel;
 pub(crate) mod query;
+mod rings;
 pub(crate) mod root_socket;
 mod stop;
 
@@ -22,20 +24,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
-use treecast_ebpf::{HookTrouble, Program};
-use treecast_proto::{GroupId, Input, Nanoseconds, Output, Transmit, TransmitPayload};
+use treecast_ebpf::{HookTrouble, KernelGroup, Program};
+use treecast_proto::{GroupId, Input, Nanoseconds, Output, TURN_DATAGRAMS_MAX, Transmit, TransmitPayload};
 
 use self::core::Core;
 use crate::NodeSettings;
 use crate::clock;
 use crate::datagrams::{BATCH, Datagrams};
-use crate::memory::RingSettings;
+use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::wait::waker::Waker;
 
-pub(crate) use self::core::NewRing;
 pub(crate) use handle::EngineHandle;
 use kernel::{HookCheck, KernelPath};
 use query::{Answer, Query};
+use rings::RingMaker;
 use root_socket::RootSocket;
 
 /// A request of an application. Frequent operations go through the ring instead.
@@ -44,12 +47,29 @@ pub(crate) enum Request {
     Input(Input<'static>),
     /// End a group whose application has exited.
     End(GroupId),
-    /// Take part in a group; at its root with the node's side of the ring.
+    /// Take part in a group; at its root with the ring.
     Enter {
         shared_group: Arc<SharedGroup>,
         input: Input<'static>,
-        side: Option<RingSide>,
+        root_ring: Option<Box<RootRing>>,
     },
+}
+
+/// The node's side of a root's ring.
+#[derive(Debug)]
+pub(crate) struct RootRing {
+    pub reader: RingReader,
+    pub kernel: Option<KernelRoot>,
+}
+
+/// A root's group in the kernel's packet path.
+#[derive(Debug)]
+pub(crate) struct KernelRoot {
+    pub group: KernelGroup,
+    /// The cookie of the application's socket, whose datagrams are the root's packets.
+    pub cookie: u64,
+    /// The engine's copy of that socket, for delegated packets.
+    pub socket: RootSocket,
 }
 
 impl Request {
@@ -77,12 +97,22 @@ pub(crate) struct Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Done,
-    /// There are more delegated packets than one step sends.
+    /// There is more to do than one step does.
     More,
+}
+
+impl Progress {
+    /// What two parts of a step make together.
+    fn and(self, other: Self) -> Self {
+        if self == Self::Done { other } else { self }
+    }
 }
 
 /// The most batches of datagrams that a step receives, so that other threads get the engine.
 const BATCHES_PER_STEP_MAX: usize = 16;
+
+/// The most datagrams that a step sends at a time: some turns of each of several owners.
+const TRANSMITS_MAX: u32 = 8 * TURN_DATAGRAMS_MAX;
 
 impl Engine {
     fn new(
@@ -90,8 +120,9 @@ impl Engine {
         datagrams: Datagrams,
         kernel: Option<KernelPath>,
         timer: Arc<OwnedFd>,
+        waker: Arc<Waker>,
     ) -> Self {
-        Self { core: Core::new(&settings.protocol, kernel), datagrams, timer, timer_at: None }
+        Self { core: Core::new(&settings.protocol, kernel, waker), datagrams, timer, timer_at: None }
     }
 
     pub fn answer(&self, query: Query) -> Answer {
@@ -102,21 +133,9 @@ impl Engine {
         self.core.troubles()
     }
 
-    pub fn make_ring(
-        &mut self,
-        shared_group: &SharedGroup,
-        settings: RingSettings,
-        state_bytes: u64,
-    ) -> Result<NewRing, String> {
-        self.core.make_ring(shared_group, settings, state_bytes)
-    }
-
-    pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
-        self.core.set_root_socket(group, cookie, socket);
-    }
-
-    pub fn remove_from_kernel(&mut self, group: GroupId) {
-        self.core.remove_from_kernel(group);
+    /// Makes rings of groups, without the engine.
+    pub const fn rings(&self) -> &RingMaker {
+        self.core.rings()
     }
 
     /// Whether there is a group with this number.
@@ -135,24 +154,25 @@ impl Engine {
         // them is visible to `take_progress`, and a later one waits for the next step.
         let requests = handle.take_requests();
         let core = &mut self.core;
+        core.take_rings();
         core.reclaim_woken();
         core.check_hooks(HookCheck::WhenDue(clock::now()));
         for group in requests.iter().filter_map(Request::group) {
             core.end_delegation(group);
         }
         core.send_delegated();
-        core.take_progress();
+        let taken = core.take_progress();
         core.end_invalid();
         for request in requests {
             core.handle_request(request);
         }
-        self.send_all();
+        let mut progress = taken.and(self.send_some());
         for _ in 0..BATCHES_PER_STEP_MAX {
             let count = self.receive();
             if count == 0 {
                 break;
             }
-            self.send_all();
+            progress = progress.and(self.send_some());
             self.core.give_progress();
             if count < BATCH {
                 break;
@@ -161,7 +181,7 @@ impl Engine {
         self.core.give_progress();
         self.core.charge_changed();
         self.core.hand_off();
-        if self.core.can_send_delegated() { Progress::More } else { Progress::Done }
+        if self.core.can_send_delegated() { Progress::More } else { progress }
     }
 
     /// Receives a batch of datagrams; the number of messages of the socket, each of one or several datagrams.
@@ -188,6 +208,9 @@ impl Engine {
                     if let Some(group) = core.protocol.group_to_reclaim(bytes) {
                         core.reclaim(group);
                     }
+                    if core.awaits_ring(bytes) {
+                        continue;
+                    }
                 }
                 // A datagram is never refused.
                 let _ = core.protocol.handle(now, Input::Datagram { from, bytes });
@@ -204,16 +227,24 @@ impl Engine {
         count
     }
 
-    /// Sends everything that is due, and sets the timer.
-    fn send_all(&mut self) {
+    /// Sends what is due, a bounded number of datagrams, and sets the timer.
+    fn send_some(&mut self) -> Progress {
         let now = clock::now();
         while let Some(group) = self.core.protocol.due(now) {
             self.core.reclaim(group);
         }
+        let mut transmits = 0;
         let timeout = loop {
+            if transmits == TRANSMITS_MAX {
+                self.flush();
+                return Progress::More;
+            }
             match self.core.protocol.poll(now) {
                 Output::Timeout(timeout) => break timeout,
-                Output::Transmit(transmit) => self.transmit(transmit),
+                Output::Transmit(transmit) => {
+                    self.transmit(transmit);
+                    transmits += 1;
+                }
                 Output::Event(event) => self.core.handle_event(&event),
                 Output::Store(_) => {}
             }
@@ -223,6 +254,7 @@ impl Engine {
         };
         self.flush();
         self.set_timer(now, timeout);
+        Progress::Done
     }
 
     fn transmit(&mut self, Transmit { to, header, payload }: Transmit) {

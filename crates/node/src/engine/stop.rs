@@ -37,7 +37,7 @@ impl Stop {
                     end(&mut engine.core.protocol, *group);
                 }
             }
-            engine.send_all();
+            engine.send_some();
             Instant::now()
         });
         if started_at.elapsed() > END_TIMEOUT && !self.has_aborted {
@@ -47,7 +47,7 @@ impl Stop {
             for group in groups {
                 let _ = engine.core.protocol.handle(clock::now(), Input::Abort { group });
             }
-            engine.send_all();
+            engine.send_some();
         }
         let is_done = engine.core.protocol.groups().next().is_none()
             || started_at.elapsed() > END_TIMEOUT + ABORT_TIMEOUT;

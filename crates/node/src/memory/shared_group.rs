@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, Refused, Sequence};
+use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence};
 
 use super::ring::{RingReader, RingWriter};
 use crate::daemon::ClientLink;
@@ -103,6 +103,11 @@ impl SharedGroup {
     /// A group of a daemon's client.
     pub fn with_client(group: GroupId, leader: Arc<Waker>, client: ClientLink) -> Self {
         Self { client: Some(client), ..Self::new(group, leader) }
+    }
+
+    /// Who it belongs to: in a daemon, the client's user.
+    pub fn owner(&self) -> OwnerId {
+        self.client.as_ref().map(ClientLink::owner).unwrap_or_default()
     }
 
     /// Wakes the application, if it sleeps: the ring has new packets, or room.

@@ -1,0 +1,107 @@
+//! The memory of groups' rings.
+
+use treecast_ebpf::{GroupMaker, KernelGroup};
+use treecast_proto::Offload;
+
+use crate::daemon::ClientLink;
+use crate::memory::RingSettings;
+use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
+use crate::memory::shared_group::SharedGroup;
+
+/// Makes rings, in any thread: the kernel takes tens of milliseconds for memory that its packet path shares.
+#[derive(Debug, Clone)]
+pub(crate) struct RingMaker {
+    kernel: Option<GroupMaker>,
+}
+
+/// A group's new ring.
+#[derive(Debug)]
+pub(crate) struct NewRing {
+    pub writer: RingWriter,
+    pub reader: RingReader,
+    /// The group of the kernel's packet path that shares the memory.
+    pub kernel: Option<KernelGroup>,
+}
+
+impl RingMaker {
+    pub const fn new(kernel: Option<GroupMaker>) -> Self {
+        Self { kernel }
+    }
+
+    fn kernel_for(&self, settings: RingSettings) -> Option<&GroupMaker> {
+        self.kernel.as_ref().filter(|_| settings.offload == Offload::Nic)
+    }
+
+    /// Whether to make a ring takes longer than other groups should wait.
+    pub fn takes_long(&self, settings: RingSettings) -> bool {
+        self.kernel_for(settings).is_some()
+    }
+
+    /// Makes the ring of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
+    /// application maps, if it is in another process. That application's user is charged for it, with `state_bytes` for the group's state.
+    ///
+    /// # Errors
+    /// The reason for an application in another process.
+    pub fn make(
+        &self,
+        shared_group: &SharedGroup,
+        settings: RingSettings,
+        state_bytes: u64,
+    ) -> Result<NewRing, String> {
+        let RingSettings { slots, payload_bytes_max, start, .. } = settings;
+        let (group, stride) = (shared_group.group, usize::from(payload_bytes_max));
+        let client = shared_group.client.as_ref();
+        // The ring of a member that is placed again may still be mapped: both count.
+        let replaced_bytes = client.map_or(0, ClientLink::shared_bytes);
+        let charge =
+            |bytes| client.map_or(Ok(()), |client| client.charge(replaced_bytes + bytes, state_bytes));
+        if let Some(maker) = self.kernel_for(settings) {
+            charge(maker.group_bytes(slots))?;
+            match make_in_kernel(maker, shared_group, settings) {
+                Ok(kernel) => {
+                    let (writer, reader) = new_shared_ring(kernel.memory().clone(), stride, start);
+                    return Ok(NewRing { writer, reader, kernel: Some(kernel) });
+                }
+                Err(error) => tracing::warn!(%error, "group {group} runs in user space only"),
+            }
+        }
+        let (writer, reader) = match client {
+            Some(client) => {
+                charge(ClientLink::memory_bytes(settings))?;
+                new_shared_ring(client.share_memory(settings)?, stride, start)
+            }
+            None => new_ring(slots, stride, start),
+        };
+        Ok(NewRing { writer, reader, kernel: None })
+    }
+
+    /// Frees what the kernel's packet path has of a group. It takes as long as making it.
+    pub fn unmake(&self, group: KernelGroup) {
+        if let Some(maker) = &self.kernel {
+            maker.unmake(group);
+        }
+    }
+}
+
+fn make_in_kernel(
+    maker: &GroupMaker,
+    shared_group: &SharedGroup,
+    settings: RingSettings,
+) -> std::io::Result<KernelGroup> {
+    let made = maker.make(shared_group.group, settings.slots, settings.payload_bytes_max);
+    let mut group = made.map_err(std::io::Error::other)?;
+    if let Some(client) = &shared_group.client {
+        match group.take_descriptors().transpose() {
+            Ok(descriptors) => {
+                if let Some((slots, page)) = descriptors {
+                    client.share(group.memory(), settings, slots, page);
+                }
+            }
+            Err(error) => {
+                maker.unmake(group);
+                return Err(error);
+            }
+        }
+    }
+    Ok(group)
+}
