@@ -9,7 +9,7 @@ use crate::report::{Report, Row};
 pub fn figure(report: &Report, command: String) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
-        let name = format!("{} {} {}", row.engine, row.offload, row.scheme);
+        let name = format!("{} {} {} {}", row.engine, row.offload, row.scheme, row.auth);
         let point = Point {
             x: row.bytes as f64,
             mean: row.last_delivery_us_p50,
@@ -20,7 +20,12 @@ pub fn figure(report: &Report, command: String) -> Figure {
         match curves.iter_mut().find(|curve| curve.name == name) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
-                description: format!("{} forwards, tree {}", who_forwards(row), row.scheme),
+                description: format!(
+                    "{} forwards, tree {}, {} authenticated",
+                    who_forwards(row),
+                    row.scheme,
+                    row.auth
+                ),
                 name,
                 row: None,
                 points: vec![point],
@@ -62,10 +67,11 @@ mod tests {
 
     #[test]
     fn every_configuration_is_a_curve() {
-        let row = |offload: &str, bytes| Row {
+        let row = |offload: &str, auth: &str, bytes| Row {
             engine: "user".into(),
             offload: offload.into(),
             scheme: "auto".into(),
+            auth: auth.into(),
             hosts: 4,
             bytes,
             messages: 10,
@@ -85,10 +91,16 @@ mod tests {
             duplicates: 0,
             killed: None,
         };
-        let rows = vec![row("host", 64), row("nic", 64), row("host", 1_024), row("nic", 1_024)];
-        let figure = figure(&Report::new(rows, Vec::new(), 0), "treecast bench".into());
-        assert_eq!(figure.curve_names(), ["user host auto", "user nic auto"]);
-        let [curve, _] = &figure.panels[0].curves[..] else { panic!("two curves") };
+        let configurations = [("host", "header"), ("nic", "header"), ("nic", "payload")];
+        let rows = [64, 1_024]
+            .iter()
+            .flat_map(|&bytes| configurations.map(|(offload, auth)| row(offload, auth, bytes)));
+        let figure = figure(&Report::new(rows.collect(), Vec::new(), 0), "treecast bench".into());
+        assert_eq!(
+            figure.curve_names(),
+            ["user host auto header", "user nic auto header", "user nic auto payload"]
+        );
+        let [curve, ..] = &figure.panels[0].curves[..] else { panic!("a curve") };
         let points: Vec<_> = curve.points.iter().map(|point| (point.x, point.mean, point.high)).collect();
         assert_eq!(points, [(64.0, 40.0, 70.0), (1_024.0, 40.0, 70.0)]);
     }

@@ -94,7 +94,7 @@ impl Bench {
                     bytes_per_s_max: self.bytes_per_s_max,
                 })?;
                 let scheme = scheme.unwrap_or_else(|| "auto".into());
-                cases.push((group, bytes, (mode.engine, mode.offload, scheme), Statistics::default()));
+                cases.push((group, bytes, (mode, scheme), Statistics::default()));
             }
         }
         let rounds = self.rounds.min(self.messages);
@@ -122,15 +122,16 @@ impl Bench {
             lost_members.extend(workers.close(group)?);
         }
         let hosts = self.hosts.count();
-        let rows = cases.into_iter().map(|(_, bytes, (engine, offload, scheme), statistics)| {
+        let rows = cases.into_iter().map(|(_, bytes, (mode, scheme), statistics)| {
             let (root_us_p50, root_us_p99) = statistics.root.percentiles();
             let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
             let stored = statistics.last_stored.percentiles();
             let has_stored = !statistics.last_stored.is_empty();
             Row {
-                engine: engine.to_string(),
-                offload: offload.to_string(),
+                engine: mode.engine.to_string(),
+                offload: mode.offload.to_string(),
                 scheme,
+                auth: mode.authentication.to_string(),
                 hosts,
                 bytes: bytes as u64,
                 messages: self.messages,

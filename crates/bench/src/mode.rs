@@ -1,9 +1,9 @@
 //! The configurations that a benchmark compares.
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{EngineChoice, Offload, Scheme};
+use treecast_node::{Authentication, EngineChoice, Offload, Scheme};
 
-/// A configuration: engine, offload and scheme.
+/// A configuration: engine, offload, scheme and authentication.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The packet engine.
@@ -15,6 +15,9 @@ pub struct Mode {
     /// The scheme that builds the tree; `None` to choose it by the message size.
     #[serde(with = "scheme")]
     pub scheme: Option<Scheme>,
+    /// What is authenticated of each packet of data.
+    #[serde(with = "by_name")]
+    pub authentication: Authentication,
 }
 
 /// Values that are serialized by their names.

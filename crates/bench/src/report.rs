@@ -41,6 +41,8 @@ pub struct Row {
     pub offload: String,
     /// The scheme that builds the tree.
     pub scheme: String,
+    /// What is authenticated of each packet of data.
+    pub auth: String,
     /// The number of hosts, including the root.
     pub hosts: u32,
     /// The message size.

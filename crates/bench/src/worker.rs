@@ -110,6 +110,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         token,
         offload: mode.offload,
         scheme: mode.scheme,
+        authentication: mode.authentication,
         message_bytes,
         mtu_bytes,
         bytes_per_s_max,

@@ -67,6 +67,22 @@ fn configurations_are_measured_side_by_side() {
 }
 
 #[test]
+fn authentication_of_header_and_payload_is_measured_side_by_side() {
+    let arguments =
+        "--loopback 3 --messages 6 --rounds 2 --sizes 4,2K --offload host,nic --auth header,payload";
+    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let configurations = [("host", "binomial"), ("host", "binomial"), ("nic", "auto"), ("nic", "auto")];
+    let expected: Vec<_> = [4, 2_048]
+        .iter()
+        .flat_map(|&bytes| configurations.map(|(offload, scheme)| (offload, scheme, bytes)))
+        .collect();
+    check_rows(&report, &expected);
+    let rows = report["rows"].as_array().unwrap();
+    let authentications: Vec<_> = rows.iter().map(|row| row["auth"].as_str().unwrap()).collect();
+    assert_eq!(authentications, ["header", "payload"].repeat(4));
+}
+
+#[test]
 fn messages_are_sent_back_to_back_or_to_late_members() {
     let stream =
         report(&["--loopback", "3", "--messages", "5", "--sizes", "100K", "--offload", "nic", "--stream"]);
@@ -148,6 +164,11 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         ),
         (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
         (&["--engine", "quantum"], "invalid engine quantum: expected auto, user or ebpf"),
+        (&["--auth", "none"], "invalid value none for --auth: expected header or payload"),
+        (&["--auth", "header,both"], "invalid value both for --auth: expected header or payload"),
+        (&["--auth", "payload,"], "for --auth: expected header or payload"),
+        (&["--auth", ""], "for --auth: expected header or payload"),
+        (&["--auth"], "--auth"),
         (
             &["--skew", "long"],
             "invalid value long for --skew: expected a time up to 60s, such as 400us or 2ms",
@@ -192,12 +213,14 @@ fn the_kernel_engine_is_measured_beside_the_user_engine() {
     if !has_kernel_engine() {
         return;
     }
-    let arguments = "--lab 4 --engine user,ebpf --offload host,nic --sizes 64,20K --messages 20 --rounds 2";
+    let arguments = "--lab 4 --engine user,ebpf --offload host,nic --auth header,payload --sizes 64,20K --messages 20 --rounds 2";
     let report = report(&arguments.split(' ').collect::<Vec<_>>());
-    assert_eq!(rows_of(&report, "user").len(), 4);
+    assert_eq!(rows_of(&report, "user").len(), 8);
     let kernel = rows_of(&report, "ebpf");
     // With offload host the engine makes no difference, and is measured once.
-    assert_eq!(kernel.iter().map(|row| row["offload"].as_str().unwrap()).collect::<Vec<_>>(), ["nic", "nic"]);
+    let configurations: Vec<_> =
+        kernel.iter().map(|row| [&row["offload"], &row["auth"]].map(|text| text.as_str().unwrap())).collect();
+    assert_eq!(configurations, [["nic", "header"], ["nic", "payload"]].repeat(2));
     for row in report["rows"].as_array().unwrap() {
         assert_no_loss(row);
         let is_stored_first = row["last_stored_us_p50"].as_f64() <= row["last_delivery_us_p50"].as_f64();

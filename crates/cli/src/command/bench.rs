@@ -12,7 +12,7 @@ use treecast_bench::{
     Bench, Hosts, KilledMember, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand, Workload,
 };
 use treecast_lab::{LabSettings, Probability, Rate};
-use treecast_node::{EngineChoice, Offload, Scheme, TreeScheme};
+use treecast_node::{Authentication, EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{parse_size, parse_time};
 
@@ -72,6 +72,10 @@ pub struct Arguments {
     /// By default chosen by the message size, and binomial for offload host.
     #[arg(long, value_name = "LIST", value_delimiter = ';')]
     scheme: Vec<Scheme>,
+
+    /// What is authenticated of each packet of data: header, payload (the header too), or header,payload
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "header", value_parser = authentication)]
+    auth: Vec<Authentication>,
 
     /// Message sizes in bytes, such as 64,1K,16M
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = size)]
@@ -158,6 +162,10 @@ enum Format {
 /// Parses a size in bytes.
 fn size(text: &str) -> Result<usize, &'static str> {
     parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
+}
+
+fn authentication(name: &str) -> Result<Authentication, &'static str> {
+    name.parse().map_err(|_| "header or payload")
 }
 
 /// Parses a time of at most a minute.
@@ -250,8 +258,8 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every combination of engine, offload and scheme. Host-based (software) multicast uses a binomial tree by default, as MPI
-/// libraries do.
+/// Every combination of engine, offload, scheme and authentication. Host-based (software) multicast uses a binomial tree by
+/// default, as MPI libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let mut modes = Vec::new();
@@ -260,19 +268,24 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
         let is_kernel = |engine| engine == EngineChoice::Ebpf;
         let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
         for &offload in arguments.offload.iter().filter(|offload| !skips || **offload == Offload::Nic) {
-            if schemes.is_empty() {
-                let scheme = (offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial));
-                modes.push(Mode { engine, offload, scheme });
+            let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
+            for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
+                let authentications = arguments.auth.iter().copied();
+                modes.extend(authentications.map(|authentication| Mode {
+                    engine,
+                    offload,
+                    scheme,
+                    authentication,
+                }));
             }
-            modes.extend(schemes.iter().copied().map(|scheme| Mode { engine, offload, scheme }));
         }
     }
     modes
 }
 
 /// The columns that may be empty: last stored, and CPU time in the call.
-const STORED_COLUMN: usize = 7;
-const CALL_CPU_COLUMN: usize = 9;
+const STORED_COLUMN: usize = 8;
+const CALL_CPU_COLUMN: usize = 10;
 
 fn table(report: &Report) -> String {
     let mut table = Table::new();
@@ -281,6 +294,7 @@ fn table(report: &Report) -> String {
         "engine",
         "offload",
         "scheme",
+        "auth",
         "root p50",
         "last delivery p50",
         "p99",
@@ -294,7 +308,7 @@ fn table(report: &Report) -> String {
         "duplicates",
     ]);
     for row in &report.rows {
-        let Row { bytes, engine, offload, scheme, lost, duplicates, .. } = row;
+        let Row { bytes, engine, offload, scheme, auth, lost, duplicates, .. } = row;
         let times = [
             row.root_us_p50,
             row.last_delivery_us_p50,
@@ -304,7 +318,8 @@ fn table(report: &Report) -> String {
             row.throughput_mb_s,
             row.retransmitted_per_broadcast,
         ];
-        let mut cells = vec![bytes.to_string(), engine.clone(), offload.clone(), scheme.clone()];
+        let mut cells =
+            vec![bytes.to_string(), engine.clone(), offload.clone(), scheme.clone(), auth.clone()];
         cells.extend(times.map(|time| format!("{time:.1}")));
         let or_none = |time: Option<f64>| time.map_or_else(|| "-".into(), |time| format!("{time:.1}"));
         cells.insert(STORED_COLUMN, or_none(row.last_stored_us_p50));
@@ -312,7 +327,7 @@ fn table(report: &Report) -> String {
         cells.extend([lost.to_string(), duplicates.to_string()]);
         table.add_row(cells);
     }
-    for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1..=3)) {
+    for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1..=4)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = format!("{}\n", plain(table));
