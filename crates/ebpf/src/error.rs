@@ -33,7 +33,7 @@ pub enum EbpfError {
     /// The address is on an interface without Ethernet frames, which the program cannot parse.
     #[error(
         "{address} is on interface {interface}, which is neither Ethernet nor loopback; the BPF program parses \
-         only Ethernet frames: bind the node to an address on Ethernet"
+         only Ethernet frames: set engine=user (--engine user), or give an address on Ethernet"
     )]
     NotEthernet {
         /// The address that was requested.

@@ -499,8 +499,11 @@ fn addresses_of_no_interface_or_not_on_ethernet_are_rejected() {
         {
             run("ip address add 10.8.0.1/24 dev tunnel");
             let error = interfaces_for("10.8.0.1:9".parse().unwrap()).unwrap_err();
+            let error = error.to_string();
             assert!(
-                error.to_string().starts_with("10.8.0.1 is on interface tunnel, which is neither Ethernet")
+                error.starts_with("10.8.0.1 is on interface tunnel, which is neither Ethernet")
+                    && error.ends_with("set engine=user (--engine user), or give an address on Ethernet"),
+                "{error}"
             );
         }
     });

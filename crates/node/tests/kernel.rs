@@ -14,7 +14,7 @@ use common::{TIMEOUT, check_all, groups, message, settings, skip};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{
     Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
-    Node, NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
+    Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
 };
 
 /// Runs a test in its own network namespace, which ends with its thread; or prints why it is skipped.
@@ -482,6 +482,27 @@ fn payloads_that_do_not_fit_the_program_are_left_to_user_space() {
         assert!(long.iter().all(|group| group.kernel_counters().is_none()));
         assert!(usual.iter().all(|group| group.kernel_counters().is_some()));
         check_all(long, 0, &[100_000, 1]);
+    });
+}
+
+#[test]
+fn datagrams_that_are_too_long_end_their_own_group_only() {
+    in_own_network(|| {
+        run("ip link set lo mtu 1400");
+        for engine in [EngineChoice::User, EngineChoice::Ebpf] {
+            let bind = "127.0.0.1:0".parse().unwrap();
+            let open = |_| Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap();
+            let nodes: Vec<Node> = (0..3).map(open).collect();
+            let long = groups(&nodes, &binomial(&nodes));
+            let fits =
+                groups(&nodes, &GroupSettings { group: GroupId(2), mtu_bytes: 1_400, ..binomial(&nodes) });
+            // Packets that are short enough pass.
+            exchange(&long, 5, 1_000);
+            exchange(&fits, 5, 5_000);
+            let error = long[0].send(&message(0, 5_000)).and_then(|()| long[0].flush(TIMEOUT)).unwrap_err();
+            assert!(matches!(error, NodeError::DatagramTooLong { datagram_bytes: 1_500 }), "{error}");
+            exchange(&fits, 5, 5_000);
+        }
     });
 }
 

@@ -310,7 +310,7 @@ fn a_small_mtu_is_reported() {
         let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
         return;
     }
-    let reason = "datagrams of 1500 bytes exceed the MTU of the network: set a smaller mtu_bytes";
+    let reason = "datagrams of 1500 bytes exceed the MTU of the network: set a smaller mtu_bytes for the group, see ip link";
     assert!(stderr.contains(reason), "{stderr}");
     assert_eq!(refused.status.code(), Some(2), "{stderr}");
     let fits = run("--set mtu_bytes=1280");

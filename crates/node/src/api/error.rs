@@ -42,7 +42,9 @@ pub enum NodeError {
         source: io::Error,
     },
     /// Datagrams exceed the MTU of the network.
-    #[error("datagrams of {datagram_bytes} bytes exceed the MTU of the network: set a smaller mtu_bytes")]
+    #[error(
+        "datagrams of {datagram_bytes} bytes exceed the MTU of the network: set a smaller mtu_bytes for the group, see ip link"
+    )]
     DatagramTooLong {
         /// Their length in bytes, with the IP header.
         datagram_bytes: usize,

@@ -15,7 +15,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
-use treecast_wire::HEADER_BYTES;
+use treecast_wire::{GroupId, HEADER_BYTES};
 
 pub use outgoing::Outgoing;
 
@@ -195,6 +195,11 @@ impl Datagrams {
         self.send.send(&self.socket)
     }
 
+    /// As [`Outgoing::too_long`].
+    pub fn too_long(&self) -> &[GroupId] {
+        self.send.too_long()
+    }
+
     /// The cookie of the socket, which is unique in the system.
     ///
     /// # Errors
@@ -229,6 +234,8 @@ fn nothing_there(error: io::Error) -> io::Result<usize> {
 pub(crate) mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+
+    use treecast_wire::{Body, Header, MemberId, Sequence, Timestamp};
 
     pub fn pair(address: &str) -> (Datagrams, Datagrams) {
         let bind = || Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
@@ -297,11 +304,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_datagram_that_is_too_long_is_an_error_and_the_others_are_sent() {
+    fn a_datagram_that_is_too_long_is_an_error_of_its_group_and_the_others_are_sent() {
         let (mut one, mut other) = pair("127.0.0.1:0");
-        one.add(other.address(), &[1; HEADER_BYTES], vec![0; 70_000]);
-        one.add(other.address(), &[2; HEADER_BYTES], Vec::new());
+        one.add(other.address(), &probe(GroupId(1)), vec![0; 70_000]);
+        one.add(other.address(), &probe(GroupId(2)), Vec::new());
         assert_eq!(one.send().unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
-        assert_eq!(receive_all(&mut other, 1)[0].1, [2; HEADER_BYTES]);
+        assert_eq!(one.too_long(), [GroupId(1)]);
+        assert_eq!(receive_all(&mut other, 1)[0].1, probe(GroupId(2)));
+        one.add(other.address(), &probe(GroupId(2)), Vec::new());
+        one.send().unwrap();
+        assert_eq!(one.too_long(), []);
+    }
+
+    fn probe(group: GroupId) -> [u8; HEADER_BYTES] {
+        let (sender, sequence, timestamp) = (MemberId(0), Sequence(0), Timestamp(0));
+        Header { group, epoch: 1, sender, sequence, timestamp, body: Body::Probe }.write_without_code()
     }
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use treecast_wire::HEADER_BYTES;
+use treecast_wire::{GroupId, HEADER_BYTES, View};
 
 use super::{BATCH, ControlMessage, addresses, zeroed};
 
@@ -16,6 +16,8 @@ pub struct Outgoing {
     gso_bytes_max: Option<usize>,
     /// Whether all datagrams go to the peer of the connected socket: then the kernel looks up no route for each.
     is_connected: bool,
+    /// The groups of the last batch whose datagrams were too long for the network.
+    too_long: Vec<GroupId>,
     batch: Box<Batch>,
 }
 
@@ -78,7 +80,7 @@ impl Outgoing {
             control_messages: [ControlMessage([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        Self { is_v6, gso_bytes_max, is_connected: false, batch }
+        Self { is_v6, gso_bytes_max, is_connected: false, too_long: Vec::new(), batch }
     }
 
     /// For a connected socket.
@@ -179,6 +181,7 @@ impl Outgoing {
     /// # Errors
     /// The first error other than a full buffer: a datagram is too long for the network, or an address is unreachable.
     pub fn send(&mut self, socket: &UdpSocket) -> io::Result<()> {
+        self.too_long.clear();
         self.make_headers();
         let count = std::mem::take(&mut self.batch.gso_count);
         self.batch.count = 0;
@@ -207,6 +210,7 @@ impl Outgoing {
                     sent += 1;
                 }
                 _ => {
+                    self.note_too_long(self.batch.gso_batches[sent].first, &error);
                     sent += 1;
                     outcome = outcome.and(Err(error));
                 }
@@ -231,10 +235,24 @@ impl Outgoing {
                 let error = io::Error::last_os_error();
                 let is_loss =
                     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ECONNREFUSED));
+                self.note_too_long(place, &error);
                 outcome = outcome.and(if is_loss { Ok(()) } else { Err(error) });
             }
         }
         outcome
+    }
+
+    /// The groups of the last batch whose datagrams were too long for the network.
+    pub fn too_long(&self) -> &[GroupId] {
+        &self.too_long
+    }
+
+    fn note_too_long(&mut self, place: usize, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::EMSGSIZE)
+            && let Ok(view) = View::new(&self.batch.header_bytes[place])
+        {
+            self.too_long.push(view.group());
+        }
     }
 }
 

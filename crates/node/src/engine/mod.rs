@@ -280,8 +280,8 @@ impl Engine {
             kernel.post_neighbours(&self.core.protocol);
         }
         if let Err(error) = self.datagrams.send() {
-            if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                for entry in self.core.groups.values() {
+            for group in self.datagrams.too_long() {
+                if let Some(entry) = self.core.groups.get(group) {
                     entry.shared_group.set_datagrams_too_long();
                 }
             }
