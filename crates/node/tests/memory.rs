@@ -61,7 +61,7 @@ fn shared_bytes(descriptor: &OwnedFd) -> u64 {
     }
     let bytes = rustix::fs::fstat(descriptor).unwrap().st_size as u64;
     for page in 0..bytes.div_ceil(4_096) {
-        rustix::io::pwrite(descriptor, &[1], page * 4_096).unwrap();
+        rustix::io::pwrite(descriptor, &[0], page * 4_096).unwrap();
     }
     rustix::fs::fstat(descriptor).unwrap().st_blocks as u64 * 512
 }

@@ -209,6 +209,11 @@ fn a_root_that_sends_and_retransmits_allocates_no_more_than_is_stated() {
     const MEMBERS: usize = 9;
     let mut nodes: Vec<Protocol> = (0..MEMBERS).map(|_| Protocol::new(Settings::default())).collect();
     let mut now = NOW;
+    // Others, so that the table of groups has room for one more.
+    for group in groups().skip(2) {
+        let join = Input::JoinGroup { group, key: key(), root: address(0), seed: [1, group.0.into()] };
+        nodes[0].handle(now, join).unwrap();
+    }
     let mut allocated = allocation_counter::measure(|| {
         let create = Box::new(create(GROUP, Tree::Flat, MEMBERS, 512));
         nodes[0].handle(now, Input::CreateGroup(create)).unwrap();
