@@ -21,6 +21,7 @@ mod rtt;
 mod session;
 mod settings;
 mod state;
+mod state_size;
 mod trace;
 
 pub use congestion_window::CongestionWindow;
@@ -34,6 +35,7 @@ pub use rtt::Rtt;
 pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};
 pub use state::{ChildState, Expected, FlowState, Start};
+pub use state_size::StateSize;
 pub use trace::{Step, Trace};
 
 pub use treecast_terms::Nanoseconds;
