@@ -289,6 +289,8 @@ fn a_peer_that_is_not_a_root_is_named() {
             r#"{"rejected":{"reason":"all 2 members have joined"}}"#.to_string() + "\n",
             "all 2 members have joined",
         ),
+        // A terminal shows what anybody at this address says.
+        (r#"{"rejected":{"reason":"\u001b[31mred\n"}}"#.to_string() + "\n", "\u{fffd}[31mred\u{fffd}"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let other = join(options(listener.local_addr().unwrap(), "n1"));
