@@ -258,11 +258,8 @@ fn a_member_does_not_become_the_root() {
     let started = prove(&format!("start {zeros} {challenge} 0 127.0.0.1:{port} "));
     writeln!(stream, r#"{{"accepted":{{"proof":"{accepted}"}}}}"#).unwrap();
     let members = format!(r#"["127.0.0.1:{port}"]"#);
-    writeln!(
-        stream,
-        r#"{{"start":{{"proof":"{started}","member":0,"members":{members},"settings":""}}}}"#
-    )
-    .unwrap();
+    writeln!(stream, r#"{{"start":{{"proof":"{started}","member":0,"members":{members},"settings":""}}}}"#)
+        .unwrap();
     assert!(error(other).ends_with("invalid list of members"));
 }
 
