@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz clean
+.PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -150,12 +150,23 @@ WORLDS ?= 100000
 worlds:
 	cargo run --release --config profile.release.debug-assertions=true --package treecast-world --example worlds -- 0..$(WORLDS)
 
-# Arbitrary bytes for the wire format and the protocol: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
+# Arbitrary bytes for the wire format, the protocol, the daemon and gathering: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and
+# cargo-fuzz.
 FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= wire proto daemon listen
 fuzz:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
-	for target in wire proto; do \
+	for target in $(FUZZ_TARGETS); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=1500 -len_control=0 || exit 1; \
+	done
+
+# Leaves of the corpora the fewest short inputs with their coverage (libFuzzer's set cover). After a run that has found new code, or when
+# the format of the inputs has changed.
+corpora:
+	for target in $(FUZZ_TARGETS); do \
+		rm -rf target/corpus && mkdir -p target/corpus && \
+		cargo +nightly fuzz run $$target target/corpus fuzz/corpus/$$target -- -set_cover_merge=1 -max_len=256 && \
+		rm -rf fuzz/corpus/$$target && mv target/corpus fuzz/corpus/$$target || exit 1; \
 	done
 
 clean:

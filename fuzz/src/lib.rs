@@ -1,7 +1,17 @@
 //! Fuzz targets: each function takes arbitrary bytes, and panics if an invariant is broken.
 
+#[cfg(feature = "node")]
+mod daemon;
+#[cfg(feature = "node")]
+mod listen;
+#[cfg(feature = "node")]
+mod node;
 mod proto;
 mod wire;
 
+#[cfg(feature = "node")]
+pub use daemon::daemon;
+#[cfg(feature = "node")]
+pub use listen::listen;
 pub use proto::proto;
 pub use wire::wire;

@@ -214,6 +214,10 @@ const fn seed(node: u8, life: u8) -> [u64; 2] {
     [node as u64, life as u64]
 }
 
+fn session_keys(number: u8) -> Keys {
+    key().session_keys(session(number), Authentication::Header)
+}
+
 /// The first nonce of a node.
 fn nonce(node: u8, life: u8) -> Nonce {
     Nonce(MacKey(seed(node, life)).mac(&0_u64.to_be_bytes()))
@@ -347,7 +351,7 @@ impl Trial {
                 }
             }
             Step::Read { count } => {
-                (0..=count % 16).for_each(|_| (1..NODES).for_each(|node| self.read(node)))
+                (0..=count % 16).for_each(|_| (1..NODES).for_each(|node| self.read(node)));
             }
             Step::Consume { node, upto } => {
                 let (node, upto) = (usize::from(node) % NODES, self.number(upto));
@@ -455,14 +459,10 @@ impl Trial {
         self.drain(to);
     }
 
-    fn keys(&self, number: u8) -> Keys {
-        key().session_keys(session(number), Authentication::Header)
-    }
-
     /// Records the receive window of an acknowledgment, if it is valid.
     fn record_window(&mut self, to: usize, bytes: &[u8]) {
         let Some(SessionId([number, ..])) = self.nodes[to].session(GROUP) else { return };
-        let Ok(packet) = View::new(bytes).and_then(|view| view.check(&self.keys(number))) else { return };
+        let Ok(packet) = View::new(bytes).and_then(|view| view.check(&session_keys(number))) else { return };
         let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body else {
             return;
         };
@@ -551,7 +551,7 @@ impl Trial {
         else {
             return;
         };
-        let mut keys = self.keys(number % self.sessions);
+        let mut keys = session_keys(number % self.sessions);
         let nonce = nonce(of % NODES as u8, *life % 4);
         let number = |number: Number| self.number(number);
         let (body, payload) = match *body {

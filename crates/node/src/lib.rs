@@ -13,6 +13,7 @@ mod memory;
 mod random;
 mod rendezvous;
 mod sync;
+mod text;
 mod tree;
 mod wait;
 

@@ -237,6 +237,32 @@ fn a_root_without_the_token_is_detected() {
     assert!(error(other).ends_with("the root does not know the token"));
 }
 
+/// The proof of one who knows the token.
+fn prove(text: &str) -> String {
+    let key = blake3::derive_key("Treecast: rendezvous, version 2", b"secret");
+    blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string()
+}
+
+#[test]
+fn a_member_does_not_become_the_root() {
+    let false_root = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = join(options(false_root.local_addr().unwrap(), "n1"));
+    let (mut stream, _) = false_root.accept().unwrap();
+    let zeros = "0".repeat(64);
+    writeln!(stream, r#"{{"treecast":2,"challenge":"{zeros}"}}"#).unwrap();
+    let mut claim = String::new();
+    BufReader::new(&stream).read_line(&mut claim).unwrap();
+    let claim: serde_json::Value = serde_json::from_str(&claim).unwrap();
+    let (challenge, port) = (claim["challenge"].as_str().unwrap(), &claim["port"]);
+    let accepted = prove(&format!("root {zeros} {challenge}"));
+    let started = prove(&format!("start {zeros} {challenge} 0 127.0.0.1:{port} "));
+    writeln!(stream, r#"{{"accepted":{{"proof":"{accepted}"}}}}"#).unwrap();
+    let members = format!(r#"["127.0.0.1:{port}"]"#);
+    writeln!(stream, r#"{{"start":{{"proof":"{started}","member":0,"members":{members},"settings":""}}}}"#)
+        .unwrap();
+    assert!(error(other).ends_with("invalid list of members"));
+}
+
 /// A host between the root and a member that changes the group that starts.
 #[test]
 fn a_start_that_was_changed_on_the_way_is_detected() {
@@ -289,6 +315,8 @@ fn a_peer_that_is_not_a_root_is_named() {
             r#"{"rejected":{"reason":"all 2 members have joined"}}"#.to_string() + "\n",
             "all 2 members have joined",
         ),
+        // A terminal shows what anybody at this address says.
+        (r#"{"rejected":{"reason":"\u001b[31mred\n"}}"#.to_string() + "\n", "\u{fffd}[31mred\u{fffd}"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let other = join(options(listener.local_addr().unwrap(), "n1"));

@@ -22,6 +22,7 @@ use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
 use crate::engine::{EngineHandle, Request, enter};
 use crate::memory::shared_group::{GroupState, SharedGroup};
+use crate::text::printable;
 
 /// The state that all sessions share.
 #[derive(Debug)]
@@ -110,7 +111,8 @@ impl Session {
     /// # Errors
     /// Why the client is disconnected.
     pub fn handle(&mut self, state: &mut ServerState, message: &[u8]) -> Result<(), String> {
-        let message = serde_json::from_slice(message).map_err(|error| format!("invalid message: {error}"))?;
+        let message = serde_json::from_slice(message)
+            .map_err(|error| format!("invalid message: {}", printable(&error.to_string())))?;
         if self.client_ends.is_some() && !matches!(message, ClientMessage::Hello { .. }) {
             return Err("the first message is hello".into());
         }
@@ -196,7 +198,7 @@ impl Session {
         match self.enter(state, settings, entry) {
             Ok(reply) => reply,
             Err(error) => {
-                let reason = error.to_string();
+                let reason = printable(&error.to_string());
                 tracing::warn!(client = %self.peer, %reason, "a group is refused");
                 (DaemonMessage::Refused { reason }, Vec::new())
             }

@@ -15,6 +15,7 @@ use super::messages::{
 };
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
 use crate::api::config::check_token;
+use crate::text::printable;
 use crate::wait::poll;
 use crate::{GroupSettings, Keyed, NodeError};
 
@@ -206,20 +207,22 @@ impl<'a> Session<'a> {
         match serde_json::from_slice(line) {
             Ok(Version { treecast: VERSION }) => {}
             Ok(Version { treecast }) => {
-                return Err(self.rejected(format!(
+                return Err(self.rejected(&format!(
                     "the root uses version {treecast} of the join protocol, this node version {VERSION}"
                 )));
             }
             Err(_) => {
                 return Err(match serde_json::from_slice(line) {
-                    Ok(RootMessage::Rejected { reason }) => self.rejected(reason),
-                    _ => self.rejected(format!("the peer is not a Treecast root: it sent {}", excerpt(line))),
+                    Ok(RootMessage::Rejected { reason }) => self.rejected(&reason),
+                    _ => {
+                        self.rejected(&format!("the peer is not a Treecast root: it sent {}", excerpt(line)))
+                    }
                 });
             }
         }
         match serde_json::from_slice(line) {
             Ok(Greeting { challenge, .. }) => Ok(challenge),
-            Err(_) => Err(self.rejected("invalid greeting: no challenge".into())),
+            Err(_) => Err(self.rejected("invalid greeting: no challenge")),
         }
     }
 
@@ -252,14 +255,14 @@ impl<'a> Session<'a> {
                     Some(progress) => format!("not all members joined in time: {progress}"),
                     None => "no answer in time".into(),
                 };
-                return Err(self.failed(error.reason(&timed_out)));
+                return Err(self.failed(&error.reason(&timed_out)));
             }
         };
         match serde_json::from_slice(&line) {
-            Ok(RootMessage::Rejected { reason }) => Err(self.rejected(reason)),
-            Ok(RootMessage::Cancelled { reason }) => Err(self.failed(reason)),
+            Ok(RootMessage::Rejected { reason }) => Err(self.rejected(&reason)),
+            Ok(RootMessage::Cancelled { reason }) => Err(self.failed(&reason)),
             Ok(message) => Ok(message),
-            Err(_) => Err(self.failed(format!("invalid message: {}", excerpt(&line)))),
+            Err(_) => Err(self.failed(&format!("invalid message: {}", excerpt(&line)))),
         }
     }
 
@@ -282,8 +285,8 @@ impl<'a> Session<'a> {
         let expected = self.key.proof_of_root(self.challenges());
         match self.receive_message(Deadline::after(Some(self.deadline.remaining(HANDSHAKE_TIMEOUT))))? {
             RootMessage::Accepted { proof } if proof == expected => Ok(()),
-            RootMessage::Accepted { .. } => Err(self.rejected("the root does not know the token".into())),
-            _ => Err(self.rejected("the root neither accepted nor rejected this node".into())),
+            RootMessage::Accepted { .. } => Err(self.rejected("the root does not know the token")),
+            _ => Err(self.rejected("the root neither accepted nor rejected this node")),
         }
     }
 
@@ -295,6 +298,7 @@ impl<'a> Session<'a> {
         loop {
             match self.receive_message(self.deadline)? {
                 RootMessage::Progress { text } => {
+                    let text = printable(&text);
                     tracing::info!(text, "members join");
                     if !(self.goes_on)(Some(&text)) {
                         return Err(NodeError::Cancelled);
@@ -313,22 +317,25 @@ impl<'a> Session<'a> {
         }
         let Start { member, members, settings: text, .. } = start;
         let mut settings = GroupSettings::new(members);
-        settings.set_all(&text).map_err(|error| self.failed(error.to_string()))?;
+        settings.set_all(&text).map_err(|error| self.failed(&error.to_string()))?;
         settings.token.clone_from(&self.options.token);
         settings.insecure = self.options.insecure;
-        let count = settings.members.len();
-        if count > CreateGroup::MEMBERS_MAX || settings.root >= count || member as usize >= count {
+        let (own, count) = (member as usize, settings.members.len());
+        let is_in_bounds = count <= CreateGroup::MEMBERS_MAX && settings.root < count && own < count;
+        if !is_in_bounds || own == settings.root {
             return Err(self.failed("invalid list of members"));
         }
-        Ok((settings, member as usize))
+        Ok((settings, own))
     }
 
-    fn rejected(&self, reason: String) -> NodeError {
-        NodeError::Rejected { root: self.options.root, reason }
+    /// An error for the user; the reason may be the text of a peer that is not a root.
+    fn rejected(&self, reason: &str) -> NodeError {
+        NodeError::Rejected { root: self.options.root, reason: printable(reason) }
     }
 
-    fn failed(&self, reason: impl Into<String>) -> NodeError {
-        NodeError::JoinFailed { root: self.options.root, reason: reason.into() }
+    /// As above.
+    fn failed(&self, reason: &str) -> NodeError {
+        NodeError::JoinFailed { root: self.options.root, reason: printable(reason) }
     }
 }
 

@@ -347,6 +347,7 @@ fn an_invalid_message_is_answered_and_ends_the_connection() {
     for (first, second) in [
         (&b"no JSON"[..], None),
         (b"{}", None),
+        (br#"{"\u001b[31m":{}}"#, None),
         (br#"{"hello":{"version":2}}"#, None),
         (br#""poll_update""#, None),
         (hello, Some(hello)),
@@ -363,6 +364,8 @@ fn an_invalid_message_is_answered_and_ends_the_connection() {
             answer = hear(&socket);
         }
         assert!(answer.contains("refused"), "{answer}");
+        // The daemon logs the reason, which quotes the message.
+        assert!(!answer.contains("\\u00"), "{answer}");
         assert_eq!(hear(&socket), "");
     }
     // Messages about groups of other clients, or about unknown groups, change nothing.
