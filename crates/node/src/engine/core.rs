@@ -17,6 +17,7 @@ use super::query::{Answer, Query};
 use super::rings::{NewRing, RingMaker};
 use super::root_socket::RootSocket;
 use super::{KernelRoot, Progress, Request, RootRing};
+use crate::audit::Audit;
 use crate::clock;
 use crate::daemon::ClientLink;
 use crate::memory::RingSettings;
@@ -34,6 +35,9 @@ pub(super) struct Core {
     background: Background,
     /// How many groups ended because of invalid values in shared memory.
     pub invalid: u64,
+    /// How many groups of clients ended because they exceeded their users' budgets.
+    pub over_budget: u64,
+    pub audit: Audit,
 }
 
 /// The most packets of an owner's applications that a step passes to the protocol.
@@ -49,6 +53,8 @@ impl Core {
             group_counts: BTreeMap::new(),
             background: Background::new(rings, waker),
             invalid: 0,
+            over_budget: 0,
+            audit: Audit::default(),
         }
     }
 

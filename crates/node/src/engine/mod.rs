@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, KernelGroup, Program};
-use treecast_proto::{GroupId, Input, Nanoseconds, Output, TURN_DATAGRAMS_MAX, Transmit, TransmitPayload};
+use treecast_proto::{
+    GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_DATAGRAMS_MAX, Transmit, TransmitPayload,
+};
 
 use self::core::Core;
 use crate::NodeSettings;
@@ -148,6 +150,16 @@ impl Engine {
         self.core.invalid
     }
 
+    /// How many groups of clients ended because they exceeded their users' budgets.
+    pub const fn over_budget(&self) -> u64 {
+        self.core.over_budget
+    }
+
+    /// The counters of datagrams that belong to no group.
+    pub const fn strays(&self) -> StrayCounters {
+        *self.core.protocol.strays()
+    }
+
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle) -> Progress {
         // A request is about what the application has written or read before. So requests are taken first: what comes before one of
@@ -156,7 +168,9 @@ impl Engine {
         let core = &mut self.core;
         core.take_rings();
         core.reclaim_woken();
-        core.check_hooks(HookCheck::WhenDue(clock::now()));
+        let now = clock::now();
+        core.check_hooks(HookCheck::WhenDue(now));
+        core.audit.report_suppressed(now);
         for group in requests.iter().filter_map(Request::group) {
             core.end_delegation(group);
         }
@@ -214,6 +228,9 @@ impl Engine {
                 }
                 // A datagram is never refused.
                 let _ = core.protocol.handle(now, Input::Datagram { from, bytes });
+                if let Some(stray) = core.protocol.take_stray() {
+                    core.audit.on_stray(now, from, stray);
+                }
                 // Packets are sent after the whole batch; a member that is placed needs its ring before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {
                     match output {
