@@ -253,6 +253,7 @@ impl Trial {
             offload: Offload::NAMES[usize::from(setting.offload) % 3].1,
             start: Sequence(start),
             admits: setting.admits,
+            members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
         };
         let mut trial = Self {

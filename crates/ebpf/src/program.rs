@@ -242,6 +242,14 @@ impl Program {
         made
     }
 
+    /// What the maps of a group with this number of slots take of the kernel's memory, in bytes: slots have room for the longest payload
+    /// of the program, whatever the group's is.
+    pub fn group_bytes(&self, slots: u32) -> u64 {
+        // Of each of the two maps, what the kernel keeps of it comes first, in a page of its own.
+        let maps = 2 * rustix::param::page_size() as u64;
+        maps + SlotMemory::bytes_for(layout::slot_bytes(self.slot_bytes) as usize, slots)
+    }
+
     fn make_group(&mut self, id: GroupId, index: u32, slots: u32) -> Result<KernelGroup, EbpfError> {
         let slot_bytes = layout::slot_bytes(self.slot_bytes);
         let slot_map = new_map("slots", slot_bytes, slots, MMAPABLE | INNER_MAP)?;

@@ -52,6 +52,13 @@ impl SlotMemory {
         layout::slot_bytes(payload_bytes as u32).next_multiple_of(8) as usize
     }
 
+    /// What `count` slots of `slot_bytes` each take of memory with their page, in bytes: both are whole pages of the machine.
+    pub fn bytes_for(slot_bytes: usize, count: u32) -> u64 {
+        let page = rustix::param::page_size();
+        let slots = (slot_bytes * count as usize).next_multiple_of(page);
+        (slots + Self::PAGE_BYTES.next_multiple_of(page)) as u64
+    }
+
     /// The length of the page in bytes.
     pub const PAGE_BYTES: usize = size_of::<Page>();
 

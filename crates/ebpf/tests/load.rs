@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -53,6 +54,29 @@ fn the_program_is_built_wherever_clang_and_headers_are_installed() {
         Program::is_built().unwrap();
     } else {
         skip(&"clang does not find libbpf's headers, so the BPF program is not compiled");
+    }
+}
+
+/// What the kernel says that a map takes, in bytes.
+fn map_bytes(map: &impl AsRawFd) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_raw_fd())).unwrap();
+    let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:")).unwrap();
+    bytes.trim().parse().unwrap()
+}
+
+#[test]
+fn a_group_takes_the_memory_that_is_stated() {
+    for payload_bytes_max in [1_408, 8_912] {
+        let settings = ProgramSettings { payload_bytes_max, groups_max: 16, ..ProgramSettings::default() };
+        let Some(mut program) = load(settings) else { return };
+        for (number, slots) in [4, 16, 512, 4_096, 65_536].into_iter().enumerate() {
+            // Slots have the same length for shorter payloads.
+            let mut group = program.add_group(GroupId(number as u32), slots, 512).unwrap();
+            let (slot_map, page_map) = group.take_descriptors().unwrap().unwrap();
+            let taken = map_bytes(&slot_map) + map_bytes(&page_map);
+            assert_eq!(program.group_bytes(slots), taken, "{slots} slots for {payload_bytes_max} bytes");
+            program.remove_group(&group);
+        }
     }
 }
 

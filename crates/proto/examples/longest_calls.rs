@@ -83,6 +83,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         offload: Offload::Nic,
         start: Sequence(0),
         admits: false,
+        members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
     };
     let settings = Settings::default();

@@ -18,6 +18,15 @@ impl Bitmap {
         Self { words: Box::default(), slot_mask: slots - 1, count: 0 }
     }
 
+    /// What a set allocates with its first packet, in bytes.
+    pub const fn heap_bytes(slots: u32) -> usize {
+        Self::words(slots) * size_of::<u64>()
+    }
+
+    const fn words(slots: u32) -> usize {
+        slots.div_ceil(64) as usize
+    }
+
     const fn word_and_bit(&self, packet: Sequence) -> (usize, u64) {
         let slot = packet.0 & self.slot_mask;
         ((slot / 64) as usize, 1 << (slot % 64))
@@ -33,7 +42,7 @@ impl Bitmap {
     pub fn insert(&mut self, packet: Sequence) -> bool {
         let (word, bit) = self.word_and_bit(packet);
         if self.words.is_empty() {
-            self.words = vec![0; (self.slot_mask / 64 + 1) as usize].into();
+            self.words = vec![0; Self::words(self.slot_mask + 1)].into();
         }
         let is_new = self.words[word] & bit == 0;
         self.words[word] |= bit;

@@ -255,6 +255,7 @@ impl Run {
             offload: Offload::Nic,
             start: Sequence(u32::MAX - 3),
             admits: true,
+            members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
         };
         self.message = 0;

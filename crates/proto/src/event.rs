@@ -90,10 +90,10 @@ pub enum Ending {
     /// The parent sent an authentic packet that does not continue those before it: a fault of its or of the root's.
     #[error("packet {0} does not continue those before it: the root or a member is faulty")]
     Inconsistent(Sequence),
-    /// The slots of the group need more memory than is allowed here.
+    /// The slots of the group, with what is kept of each, need more memory than is allowed here.
     #[error("the group's slots take {asked_bytes} bytes, and {bytes_max} are allowed")]
     TooMuchMemory {
-        /// The memory that its slots need.
+        /// The memory that they need.
         asked_bytes: u64,
         /// [`crate::Settings::slot_bytes_max`].
         bytes_max: u64,

@@ -21,6 +21,7 @@ mod rtt;
 mod session;
 mod settings;
 mod state;
+mod state_size;
 mod trace;
 mod turns;
 
@@ -35,6 +36,7 @@ pub use rtt::Rtt;
 pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};
 pub use state::{ChildState, Expected, FlowState, Start};
+pub use state_size::StateSize;
 pub use trace::{Step, Trace};
 pub use turns::{OwnerId, TURN_DATAGRAMS_MAX};
 

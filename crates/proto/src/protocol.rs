@@ -9,7 +9,8 @@ use crate::group::Group;
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::turns::{OwnerId, Turns};
 use crate::{
-    Event, GroupCounters, Input, Nanoseconds, Output, Piece, Refused, Settings, Store, StrayCounters,
+    Event, GroupCounters, Input, Nanoseconds, Output, Piece, Refused, Settings, StateSize, Store,
+    StrayCounters,
 };
 
 /// The protocol of one node.
@@ -50,6 +51,11 @@ struct Entry {
     timeout: Option<Nanoseconds>,
     is_handed_off: bool,
 }
+
+/// What the tables of groups take for each, in bytes: none is more than half empty, but for the first few groups. A node of a B-tree
+/// takes some words beside its entries.
+pub(crate) const ENTRY_BYTES: usize =
+    2 * (size_of::<Option<Entry>>() + 2 * size_of::<(GroupId, usize)>() + size_of::<usize>());
 
 /// Why a datagram belongs to no group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -435,6 +441,11 @@ impl Protocol {
     /// At the root, the members that have never acknowledged a table.
     pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
         self.group(group).map_or_else(Vec::new, Group::awaited)
+    }
+
+    /// The size of the group's state. It changes only when the tree does, and so the epoch.
+    pub fn state_size(&self, group: GroupId) -> Option<StateSize> {
+        self.group(group).map(Group::state_size)
     }
 
     /// The counters of a group.

@@ -6,7 +6,7 @@ use treecast_wire::{
     Authentication, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence, SessionId, Table,
 };
 
-use crate::{GroupKey, Nanoseconds, Refused};
+use crate::{GroupKey, Nanoseconds, Refused, StateSize};
 
 /// The settings of all groups of a node.
 #[derive(Debug, Clone)]
@@ -21,7 +21,8 @@ pub struct Settings {
     pub min_rto: Nanoseconds,
     /// The greatest number of groups.
     pub groups_max: usize,
-    /// The greatest memory of a group's slots in bytes. A member does not join a group that needs more.
+    /// The greatest memory of a group's slots in bytes, with what is kept of each slot and for each child. A member does not join a
+    /// group that needs more.
     pub slot_bytes_max: u64,
 }
 
@@ -66,6 +67,8 @@ pub struct CreateGroup {
     pub start: Sequence,
     /// Whether hosts that join later become members.
     pub admits: bool,
+    /// The most members that are present at a time; further hosts are refused. At most [`CreateGroup::MEMBERS_MAX`] count.
+    pub members_max: usize,
     /// The pacing rate of the root in bytes per second of whole datagrams; `None`: no pacing, only windows.
     pub bytes_per_s_max: Option<u64>,
 }
@@ -76,6 +79,12 @@ impl CreateGroup {
 
     /// The greatest number of members.
     pub const MEMBERS_MAX: usize = Table::NEIGHBOURS_MAX;
+
+    /// The size of the group's state at its root when it is created.
+    pub fn state_size(&self) -> StateSize {
+        let children = self.children.get(self.root.index()).map_or(0, Vec::len);
+        StateSize { slots: self.slots, members: self.members.len(), children }
+    }
 
     /// The parent of each member; the root has none.
     ///

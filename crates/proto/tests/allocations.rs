@@ -40,6 +40,7 @@ impl Chain {
             offload: Offload::Nic,
             start: Sequence(0),
             admits: false,
+            members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
         };
         for (number, node) in nodes.iter_mut().enumerate().skip(1) {

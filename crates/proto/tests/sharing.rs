@@ -31,6 +31,7 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
         offload: Offload::Nic,
         start: Sequence(0),
         admits: false,
+        members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
     };
     protocol.handle(NOW, Input::CreateGroup(Box::new(create))).unwrap();

@@ -276,6 +276,7 @@ impl Host {
                 offload: setting.offload,
                 start: setting.start,
                 admits: setting.admits,
+                members_max: CreateGroup::MEMBERS_MAX,
                 bytes_per_s_max: setting.bytes_per_s_max,
             }));
             let now = self.time(now);

@@ -204,6 +204,7 @@ impl<'a> Stage<'a> {
             offload: Offload::Nic,
             start: Sequence(setting.start),
             admits: false,
+            members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
         };
         self.request(Input::CreateGroup(Box::new(create)), &[])?;

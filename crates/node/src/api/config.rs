@@ -15,6 +15,7 @@ pub(crate) struct GroupConfig {
     payload_bytes_max: u16,
     key: GroupKey,
     session: SessionId,
+    members_max: usize,
 }
 
 impl GroupConfig {
@@ -28,12 +29,18 @@ impl GroupConfig {
         check_token(&settings.token, settings.insecure, root.ip())?;
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
-        Ok(Self { settings, root, payload_bytes_max, key, session })
+        let members_max = CreateGroup::MEMBERS_MAX;
+        Ok(Self { settings, root, payload_bytes_max, key, session, members_max })
     }
 
     /// The same with the session that a client of the daemon has drawn.
     pub fn with_session(self, session: SessionId) -> Self {
         Self { session, ..self }
+    }
+
+    /// The same with the most members that the daemon's policy allows.
+    pub fn with_members_max(self, members_max: usize) -> Self {
+        Self { members_max, ..self }
     }
 
     /// Checks what a member other than the root needs. Of the members only the root counts.
@@ -58,6 +65,11 @@ impl GroupConfig {
     /// The longest payload of a packet, in bytes.
     pub const fn payload_bytes_max(&self) -> u16 {
         self.payload_bytes_max
+    }
+
+    /// At the root, the most members at a time.
+    pub const fn members_max(&self) -> usize {
+        self.members_max
     }
 
     /// The key that members derive from the token.

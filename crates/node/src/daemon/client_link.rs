@@ -14,6 +14,9 @@ use super::seqpacket;
 use crate::memory::RingSettings;
 use crate::sync::lock;
 
+/// Charges are multiples of this number of bytes, so that messages are short.
+const CHARGE_UNIT: u64 = 1 << 10;
+
 /// The link to a client, for one of its groups.
 #[derive(Debug)]
 pub(crate) struct ClientLink {
@@ -25,7 +28,9 @@ pub(crate) struct ClientLink {
     memory: OnceLock<SlotMemory>,
     share: Mutex<Option<Share>>,
     budget: Arc<Budget>,
-    reserved_bytes: AtomicU64,
+    /// What the group is charged to the user's budget, and what of it is the memory that the client maps.
+    charged_bytes: AtomicU64,
+    shared_bytes: AtomicU64,
 }
 
 /// Wakes a client.
@@ -63,7 +68,8 @@ impl ClientLink {
             memory: OnceLock::new(),
             share: Mutex::new(None),
             budget,
-            reserved_bytes: AtomicU64::new(0),
+            charged_bytes: AtomicU64::new(0),
+            shared_bytes: AtomicU64::new(0),
         }
     }
 
@@ -94,23 +100,27 @@ impl ClientLink {
         self.has_update.swap(false, Ordering::SeqCst)
     }
 
-    /// Reserves a ring's memory in the user's budget.
+    /// Charges to the user's budget what the group takes from now on: the memory that the client maps, and the group's state.
     ///
     /// # Errors
-    /// The reason for the client, if the budget is exceeded.
-    pub fn reserve(&self, settings: RingSettings) -> Result<(), String> {
-        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
-        let bytes = u64::from(settings.slots) * slot_bytes as u64 + SlotMemory::PAGE_BYTES as u64;
-        // A member that is placed again replaces its ring.
-        self.release_reservation();
-        self.budget.reserve(bytes)?;
-        self.reserved_bytes.store(bytes, Ordering::SeqCst);
+    /// The reason for the client, if the budget is exceeded: nothing has changed then.
+    pub fn charge(&self, shared_bytes: u64, state_bytes: u64) -> Result<(), String> {
+        let bytes = (shared_bytes + state_bytes).next_multiple_of(CHARGE_UNIT);
+        self.budget.change(self.charged_bytes.load(Ordering::SeqCst), bytes)?;
+        self.charged_bytes.store(bytes, Ordering::SeqCst);
+        self.shared_bytes.store(shared_bytes, Ordering::SeqCst);
         Ok(())
     }
 
-    fn release_reservation(&self) {
-        let bytes = self.reserved_bytes.swap(0, Ordering::SeqCst);
-        self.budget.bytes.fetch_sub(bytes, Ordering::SeqCst);
+    /// What is charged for the memory that the client maps, in bytes.
+    pub fn shared_bytes(&self) -> u64 {
+        self.shared_bytes.load(Ordering::SeqCst)
+    }
+
+    /// What the memory of [`ClientLink::share_memory`] takes, in bytes.
+    pub fn memory_bytes(settings: RingSettings) -> u64 {
+        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
+        SlotMemory::bytes_for(slot_bytes, settings.slots)
     }
 
     /// Makes memory that the client can map, with the layout of the kernel's.
@@ -164,7 +174,8 @@ impl ClientLink {
 
 impl Drop for ClientLink {
     fn drop(&mut self) {
-        self.release_reservation();
+        // Less is never refused.
+        let _ = self.budget.change(self.charged_bytes.load(Ordering::SeqCst), 0);
     }
 }
 
@@ -176,20 +187,19 @@ impl ClientWaker {
 }
 
 impl Budget {
-    fn reserve(&self, bytes: u64) -> Result<(), String> {
-        let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
-        match self.bytes_max {
-            Some(bytes_max) if before + bytes > bytes_max => {
-                self.bytes.fetch_sub(bytes, Ordering::SeqCst);
-                Err(format!(
-                    "{} allows groups {} of memory: {} are used, and this group needs {}",
-                    self.rule,
-                    format_size(bytes_max),
-                    format_size(before),
-                    format_size(bytes)
-                ))
-            }
-            _ => Ok(()),
-        }
+    /// Changes what one group is charged.
+    fn change(&self, before: u64, after: u64) -> Result<(), String> {
+        let bytes_max = self.bytes_max.filter(|_| before < after).unwrap_or(u64::MAX);
+        let change = |used: u64| Some(used - before + after).filter(|used| *used <= bytes_max);
+        let changed = self.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+        changed.map(|_| ()).map_err(|used| {
+            format!(
+                "{} allows groups {} of memory: {} are used, and this group needs {}",
+                self.rule,
+                format_size(bytes_max),
+                format_size(used - before),
+                format_size(after)
+            )
+        })
     }
 }

@@ -18,3 +18,4 @@ pub use discovery::{SOCKET, SOCKET_VARIABLE, socket_path};
 pub(crate) use discovery::{find_daemon, find_unused_daemon};
 pub use policy::Policy;
 pub use server::{Daemon, DaemonCounters, Stopper};
+pub(crate) use session::ClientGroup;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
+use treecast_proto::CreateGroup;
 use treecast_terms::parse_size;
 
 use crate::NodeError;
@@ -21,6 +22,7 @@ pub(super) struct Rule {
     name: String,
     subject: Subject,
     groups_max: Option<usize>,
+    members_max: Option<usize>,
     memory_max: Option<u64>,
     numbers: Option<Vec<RangeInclusive<u32>>>,
 }
@@ -68,6 +70,7 @@ struct RuleOfFile {
     #[serde(default)]
     user_groups: Vec<Spanned<NameOrNumber>>,
     groups_max: Option<usize>,
+    members_max: Option<usize>,
     memory_max: Option<Spanned<BytesOrText>>,
     numbers: Option<Vec<Spanned<NumberOrRange>>>,
 }
@@ -104,6 +107,7 @@ impl Default for Policy {
             name: "the rule without a policy file".into(),
             subject: Subject::These { users, groups: Vec::new() },
             groups_max: None,
+            members_max: None,
             memory_max: None,
             numbers: None,
         };
@@ -215,6 +219,7 @@ impl Rule {
             name: format!("rule {:?}", file.name.into_inner()),
             subject,
             groups_max: file.groups_max,
+            members_max: file.members_max,
             memory_max: memory_max.transpose()?,
             numbers: numbers.transpose()?,
         })
@@ -235,6 +240,25 @@ impl Rule {
 
     pub const fn memory_max(&self) -> Option<u64> {
         self.memory_max
+    }
+
+    /// The most members of a group of a root.
+    pub fn members_max(&self) -> usize {
+        self.members_max
+            .map_or(CreateGroup::MEMBERS_MAX, |members_max| members_max.min(CreateGroup::MEMBERS_MAX))
+    }
+
+    /// Whether a root may have a group of this number of members.
+    ///
+    /// # Errors
+    /// The reason for the client.
+    pub fn allows_members(&self, members: usize) -> Result<(), String> {
+        match self.members_max {
+            Some(members_max) if members > members_max => {
+                Err(format!("{} allows groups of {members_max} members, and not {members}", self.name))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a user with `groups` groups may have another one, with this number.
@@ -285,6 +309,7 @@ mod tests {
             name = "one"
             users = [1000, "root"]
             groups_max = 2
+            members_max = 64
             memory_max = "64M"
             numbers = ["1000-1999", 7]
 
@@ -304,7 +329,10 @@ mod tests {
         assert_eq!(rule(&peer(0, &[])).name(), "rule \"one\"");
         assert_eq!(rule(&peer(2000, &[1, 50])).name(), "rule \"staff\"");
         assert_eq!(rule(&peer(2000, &[])).name(), "rule \"all\"");
-        assert!(one.allows(1000, 1).is_ok() && one.allows(7, 0).is_ok());
+        assert!(one.allows(1000, 1).is_ok() && one.allows(7, 0).is_ok() && one.allows_members(64).is_ok());
+        let too_many = one.allows_members(4_001).unwrap_err();
+        assert_eq!(too_many, "rule \"one\" allows groups of 64 members, and not 4001");
+        assert_eq!((one.members_max(), rule(&peer(2000, &[])).members_max()), (64, CreateGroup::MEMBERS_MAX));
         let refusals = [(2000, 0), (1000, 2)].map(|(number, groups)| one.allows(number, groups).unwrap_err());
         assert_eq!(
             refusals,
@@ -319,7 +347,8 @@ mod tests {
     fn the_policy_that_is_installed_admits_all_users() {
         let policy = Policy::parse(include_str!("../../../../dist/policy.toml"), "dist/policy.toml").unwrap();
         let (_, rule) = policy.rule_for(&peer(12_345, &[])).unwrap();
-        assert!(rule.groups_max.is_some() && rule.memory_max.is_some(), "users have limits");
+        let has_limits = rule.groups_max.is_some() && rule.members_max.is_some() && rule.memory_max.is_some();
+        assert!(has_limits, "users have limits");
     }
 
     #[test]

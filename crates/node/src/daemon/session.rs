@@ -67,10 +67,15 @@ pub(super) struct Session {
 
 /// A group of a client.
 #[derive(Debug)]
-struct ClientGroup {
+pub(crate) struct ClientGroup {
     shared_group: Arc<SharedGroup>,
     /// The number of losses that the client knows.
     losses_sent: usize,
+}
+
+impl ClientGroup {
+    /// What the groups of a client take for each, in bytes: the nodes of a B-tree are at least half full.
+    pub const BYTES: usize = 2 * size_of::<(GroupId, Self)>();
 }
 
 /// How a client takes part in a group.
@@ -213,17 +218,25 @@ impl Session {
             state.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule).ok_or_else(no_rule)?;
         let user = state.users.get_mut(&self.peer.user).ok_or_else(no_rule)?;
         rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
+        let is_root = entry != Entry::Join;
+        if is_root {
+            rule.allows_members(config.settings().members.len()).map_err(NodeError::Daemon)?;
+        }
+        let members_max = rule.members_max();
         if state.engine.with(|engine| engine.knows(group)) {
             return Err(Refused::GroupExists(group).into());
         }
-        let is_root = entry != Entry::Join;
         let link = ClientLink::new(Arc::clone(&self.waker), is_root, Arc::clone(&user.budget));
         let leader = state.engine.leader_followers().waker();
         let shared_group = Arc::new(SharedGroup::with_client(group, leader, link));
         let mut descriptors = Vec::new();
         let memory = match entry {
             Entry::Create { session } => {
-                let socket = create_group(&state.engine, &config.with_session(session), &shared_group)?;
+                let socket = create_group(
+                    &state.engine,
+                    &config.with_session(session).with_members_max(members_max),
+                    &shared_group,
+                )?;
                 let share = shared_group.client.as_ref().and_then(ClientLink::take_share);
                 share.map(|Share { memory, slots, page }| {
                     descriptors.extend([slots, page].into_iter().chain(socket.map(OwnedFd::from)));

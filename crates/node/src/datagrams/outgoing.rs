@@ -61,6 +61,9 @@ impl GsoBatch {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
+    /// What a batch takes of memory, in bytes, but for payloads that it keeps.
+    pub const BYTES: usize = size_of::<Batch>();
+
     /// An empty batch for a socket of that family; `gso_bytes_max` as the field.
     pub fn new(is_v6: bool, gso_bytes_max: Option<usize>) -> Self {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));

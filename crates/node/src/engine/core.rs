@@ -15,6 +15,7 @@ use super::kernel::{HookCheck, KernelPath, SendOutcome};
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
 use crate::clock;
+use crate::daemon::ClientLink;
 use crate::memory::RingSettings;
 use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
@@ -78,7 +79,7 @@ impl Core {
     }
 
     /// Makes the ring of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
-    /// application maps, if it is in another process.
+    /// application maps, if it is in another process. That application's user is charged for it, with `state_bytes` for the group's state.
     ///
     /// # Errors
     /// The reason for an application in another process.
@@ -86,19 +87,22 @@ impl Core {
         &mut self,
         shared_group: &SharedGroup,
         settings: RingSettings,
+        state_bytes: u64,
     ) -> Result<NewRing, String> {
         let RingSettings { slots, payload_bytes_max, start, offload } = settings;
         let (group, stride) = (shared_group.group, usize::from(payload_bytes_max));
         let client = shared_group.client.as_ref();
-        if let Some(client) = client {
-            client.reserve(settings)?;
-        }
+        // The ring of a member that is placed again may still be mapped: both count.
+        let replaced_bytes = client.map_or(0, ClientLink::shared_bytes);
+        let charge =
+            |bytes| client.map_or(Ok(()), |client| client.charge(replaced_bytes + bytes, state_bytes));
         // A second group with the same number is refused later, when it is entered.
         let kernel = self
             .kernel
             .as_mut()
             .filter(|kernel| offload == treecast_proto::Offload::Nic && !kernel.knows(group));
         if let Some(kernel) = kernel {
+            charge(kernel.group_bytes(slots))?;
             match kernel.add(group, slots, payload_bytes_max, client.is_some()) {
                 Ok((memory, descriptors)) => {
                     if let Some((client, (slots, page))) = client.zip(descriptors) {
@@ -112,7 +116,10 @@ impl Core {
             }
         }
         let (writer, reader) = match client {
-            Some(client) => new_shared_ring(client.share_memory(settings)?, stride, start),
+            Some(client) => {
+                charge(ClientLink::memory_bytes(settings))?;
+                new_shared_ring(client.share_memory(settings)?, stride, start)
+            }
             None => new_ring(slots, stride, start),
         };
         Ok(NewRing { writer, reader, is_in_kernel: false })
@@ -369,14 +376,10 @@ impl Core {
         let Some(entry) = self.groups.get(&group) else { return };
         let shared_group = Arc::clone(&entry.shared_group);
         self.remove_from_kernel(group);
-        let NewRing { writer, reader, .. } = match self.make_ring(&shared_group, settings) {
+        let state_bytes = self.state_bytes(group);
+        let NewRing { writer, reader, .. } = match self.make_ring(&shared_group, settings, state_bytes) {
             Ok(ring) => ring,
-            Err(reason) => {
-                tracing::warn!(%group, %reason, "a client's group ends");
-                shared_group.fail(&reason);
-                end(&mut self.protocol, group);
-                return;
-            }
+            Err(reason) => return self.fail(group, &reason),
         };
         if let Some(memory) = writer.shared_memory() {
             shared_group.events.attach_kernel(memory.clone());

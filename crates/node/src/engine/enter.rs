@@ -4,9 +4,10 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::SlotMemory;
-use treecast_proto::{CreateGroup, Input, MemberId, Sequence};
+use treecast_proto::{CreateGroup, Input, MemberId, Sequence, StateSize};
 
 use super::backend::Backend;
+use super::charge::state_bytes;
 use super::root_socket::RootSocket;
 use super::{EngineHandle, NewRing, Request};
 use crate::api::config::GroupConfig;
@@ -23,7 +24,7 @@ pub(crate) fn create_group(
     let settings = config.settings();
     let payload_bytes_max = config.payload_bytes_max();
     let start = Sequence(0);
-    let input = Input::CreateGroup(Box::new(CreateGroup {
+    let create = CreateGroup {
         group: settings.group,
         key: config.key(),
         session: config.session(),
@@ -36,10 +37,13 @@ pub(crate) fn create_group(
         offload: settings.offload,
         start,
         admits: settings.admits,
+        members_max: config.members_max(),
         bytes_per_s_max: settings.bytes_per_s_max,
-    }));
+    };
+    let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
+    let input = Input::CreateGroup(Box::new(create));
     let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
-    let new = handle.with(|engine| engine.make_ring(shared_group, ring));
+    let new = handle.with(|engine| engine.make_ring(shared_group, ring, state_bytes));
     let NewRing { writer, reader, is_in_kernel } = new.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();
     let socket = memory
@@ -87,6 +91,11 @@ pub(crate) fn join_group(
     shared_group: &Arc<SharedGroup>,
 ) -> Result<(), NodeError> {
     let group = config.settings().group;
+    if let Some(client) = &shared_group.client {
+        // Its slots and children are not known yet.
+        let bytes = state_bytes(StateSize::default(), handle.has_kernel());
+        client.charge(0, bytes).map_err(NodeError::Daemon)?;
+    }
     let seed = random::words().map_err(NodeError::no_random_number)?;
     let input = Input::JoinGroup { group, key: config.key(), root: config.root(), seed };
     enter(handle, shared_group, input, None)

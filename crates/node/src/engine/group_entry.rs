@@ -16,13 +16,15 @@ pub(super) struct GroupEntry {
     pub side: Option<RingSide>,
     /// At another member than the root: what the application has read, as far as the protocol knows.
     pub consumed: Sequence,
+    /// At a daemon: the epoch of the tree for which the group is charged to its user.
+    pub charged_epoch: Option<u32>,
     /// The application has written invalid values, and the group is ending because of that.
     is_invalid: bool,
 }
 
 impl GroupEntry {
     pub const fn new(shared_group: Arc<SharedGroup>, side: Option<RingSide>) -> Self {
-        Self { shared_group, side, consumed: Sequence(0), is_invalid: false }
+        Self { shared_group, side, consumed: Sequence(0), charged_epoch: None, is_invalid: false }
     }
 
     /// Continues where the kernel's packet path was.

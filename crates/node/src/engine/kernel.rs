@@ -11,11 +11,14 @@ use treecast_ebpf::{
     EbpfError, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings, ReceivedNak,
     Room, SlotMemory, WakeReason, interfaces_for,
 };
-use treecast_proto::{FlowState, GroupCounters, GroupId, HandOff, Input, Nanoseconds, Protocol, Sequence};
+use treecast_proto::{
+    FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, Protocol, Sequence,
+    StateSize,
+};
 
 use super::root_socket::{RootSocket, supports_gso};
 use crate::clock;
-use crate::datagrams::Datagrams;
+use crate::datagrams::{Datagrams, Outgoing};
 
 /// The kernel's packet path, with the groups that are in its tables.
 #[derive(Debug)]
@@ -195,6 +198,19 @@ impl KernelPath {
         self.groups.insert(group, entry);
         self.in_user_space.push(group);
         Ok((memory, descriptors))
+    }
+
+    /// What the memory of a group takes in the tables, in bytes.
+    pub fn group_bytes(&self, slots: u32) -> u64 {
+        self.program.group_bytes(slots)
+    }
+
+    /// What is kept here of a group, in bytes.
+    pub const fn entry_bytes(size: StateSize) -> u64 {
+        let is_root = size.members > 0;
+        let socket_bytes = if is_root { Outgoing::BYTES } else { 0 };
+        (2 * size_of::<(GroupId, KernelEntry)>() + socket_bytes + size.children * size_of::<HandOffChild>())
+            as u64
     }
 
     /// Removes a group from the tables.

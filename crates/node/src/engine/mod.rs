@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "the kernel reads packets in place")]
 
 pub(crate) mod backend;
+pub(crate) mod charge;
 mod core;
 pub(crate) mod delegation;
 pub(crate) mod enter;
@@ -105,8 +106,9 @@ impl Engine {
         &mut self,
         shared_group: &SharedGroup,
         settings: RingSettings,
+        state_bytes: u64,
     ) -> Result<NewRing, String> {
-        self.core.make_ring(shared_group, settings)
+        self.core.make_ring(shared_group, settings, state_bytes)
     }
 
     pub fn set_root_socket(&mut self, group: GroupId, cookie: u64, socket: RootSocket) {
@@ -157,6 +159,7 @@ impl Engine {
             }
         }
         self.core.give_progress();
+        self.core.charge_changed();
         self.core.hand_off();
         if self.core.can_send_delegated() { Progress::More } else { Progress::Done }
     }

@@ -34,6 +34,9 @@ struct Ring {
     memory: Memory,
 }
 
+/// What a ring in shared memory takes beside that, in bytes. Its sides are parts of what has them.
+pub const BYTES: usize = size_of::<Ring>();
+
 enum Memory {
     /// Private to this process; payloads follow one another without gaps.
     Own {

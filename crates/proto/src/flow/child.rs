@@ -62,6 +62,11 @@ impl Child {
         }
     }
 
+    /// What a child allocates for `slots` slots with its first packet, in bytes.
+    pub const fn heap_bytes(slots: u32) -> usize {
+        Bitmap::heap_bytes(slots) + slots as usize * size_of::<Nanoseconds>()
+    }
+
     pub const fn member(&self) -> MemberId {
         self.state.member
     }

@@ -42,6 +42,7 @@ impl Flow {
             to.flow.timer_at = Nanoseconds(u64::MAX);
         }
         to.children.clear();
+        to.children.reserve_exact(self.children.len());
         let children = self.children.iter();
         to.children.extend(children.map(|child| HandOffChild { address: child.address, state: child.state }));
     }

@@ -117,6 +117,22 @@ impl Flow {
         }
     }
 
+    /// What a flow allocates for `slots` slots and `children` children, in bytes.
+    pub const fn heap_bytes(slots: u32, children: usize) -> usize {
+        let child_bytes = size_of::<Child>() + Child::heap_bytes(slots) + size_of::<(MemberId, usize)>();
+        slots as usize * size_of::<Slot>() + Bitmap::heap_bytes(slots) + children * child_bytes
+    }
+
+    /// The number of slots.
+    pub const fn slot_count(&self) -> u32 {
+        self.config.slots
+    }
+
+    /// The number of children that there is memory for.
+    pub const fn child_capacity(&self) -> usize {
+        self.children.capacity()
+    }
+
     /// The number of packets that may be queued.
     pub fn room(&self) -> u32 {
         if self.closed.is_some() { 0 } else { self.window_end().distance_from(self.state.next).max(0) as u32 }

@@ -98,6 +98,9 @@ impl Membership {
         }
     }
 
+    /// What a member's place takes, in bytes, but for a table of which parts are missing.
+    pub const BYTES: usize = size_of::<Self>();
+
     /// Whether a packet of that member, from that address, is the parent's.
     pub fn is_parent(&self, member: MemberId, from: SocketAddr) -> bool {
         self.parent.is_some_and(|parent| parent.member == member && parent.address == from)

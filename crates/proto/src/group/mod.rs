@@ -14,7 +14,7 @@ use crate::flow::{Flow, FlowConfig, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::{
     CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
-    Transmit,
+    StateSize, Transmit,
 };
 
 use header::HeaderTemplate;
@@ -220,6 +220,25 @@ impl Group {
 
     pub fn session(&self) -> Option<SessionId> {
         self.header.session()
+    }
+
+    pub fn state_size(&self) -> StateSize {
+        StateSize {
+            slots: self.flow.as_ref().map_or(0, Flow::slot_count),
+            members: match &self.role {
+                Role::Root(table) => table.capacity(),
+                Role::Member(_) => 0,
+            },
+            children: self.flow.as_ref().map_or(0, Flow::child_capacity),
+        }
+    }
+
+    /// What a group of this size allocates, in bytes.
+    pub const fn heap_bytes(size: StateSize) -> usize {
+        let StateSize { slots, members, children } = size;
+        let role_bytes = if members > 0 { MemberTable::bytes(members) } else { Membership::BYTES };
+        let flow_bytes = if slots > 0 { Flow::heap_bytes(slots, children) } else { 0 };
+        role_bytes + flow_bytes
     }
 
     /// Whether the group has ended here; it may still have notices to send.

@@ -245,7 +245,8 @@ impl Group {
             return;
         };
         let group = self.header.group;
-        let asked_bytes = u64::from(table.slots) * u64::from(table.payload_bytes_max);
+        let slot_bytes = u64::from(table.slots) * u64::from(table.payload_bytes_max);
+        let asked_bytes = slot_bytes + Flow::heap_bytes(table.slots, children.len()) as u64;
         if asked_bytes > settings.slot_bytes_max {
             self.end(now, Ending::TooMuchMemory { asked_bytes, bytes_max: settings.slot_bytes_max });
             return;

@@ -81,6 +81,7 @@ pub struct Setting {
     pub start: u32,
     pub offload: Offload,
     pub admits: bool,
+    pub members_max: usize,
     /// Whether the members join; otherwise only the root creates the group.
     pub joins: bool,
     pub bytes_per_s_max: Option<u64>,
@@ -182,6 +183,7 @@ impl Tabletop {
             offload: setting.offload,
             start: Sequence(setting.start),
             admits: setting.admits,
+            members_max: setting.members_max,
             bytes_per_s_max: setting.bytes_per_s_max,
         };
         for &member in members.iter().filter(|&&member| member != root && setting.joins) {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::str::FromStr;
 
 use goldenscript::{Context, Runner};
-use treecast_proto::{GroupId, Input, MemberId, Nanoseconds, Offload, Sequence};
+use treecast_proto::{CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Sequence};
 use treecast_wire::{Acknowledgment, Body, Control, ControlHeader, Data, Nonce, RootLoss, Timestamp};
 
 use super::{Setting, Tabletop};
@@ -36,6 +36,9 @@ enum Command {
         /// Whether the group admits late joiners.
         #[arg(key)]
         admits: Option<bool>,
+        /// The most members at a time.
+        #[arg(key)]
+        members: Option<usize>,
         /// Whether the members join; otherwise only the root creates the group.
         #[arg(key)]
         joins: Option<bool>,
@@ -170,7 +173,7 @@ impl Tabletop {
     fn act(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
         const GROUP: GroupId = GroupId(1);
         match command {
-            Command::Group { families, slots, start, offload, admits, joins, rate, group } => {
+            Command::Group { families, slots, start, offload, admits, members, joins, rate, group } => {
                 let offload = offload.as_deref().unwrap_or("nic");
                 let named = Offload::NAMES.into_iter().find(|(name, _)| *name == offload);
                 self.create_group(&Setting {
@@ -180,6 +183,7 @@ impl Tabletop {
                     start: start.unwrap_or(0),
                     offload: named.ok_or("no such offload")?.1,
                     admits: admits.unwrap_or(false),
+                    members_max: members.unwrap_or(CreateGroup::MEMBERS_MAX),
                     joins: joins.unwrap_or(true),
                     bytes_per_s_max: *rate,
                 })?;

@@ -15,6 +15,11 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
+    /// What an agenda of this number of members allocates, in bytes, if its B-tree has room for `entries`.
+    pub const fn heap_bytes(members: usize, entries: usize) -> usize {
+        entries * size_of::<(Nanoseconds, MemberId)>() + members * size_of::<Option<Nanoseconds>>()
+    }
+
     /// Enters a member at a time, instead of the one it had; `None` removes it.
     pub fn set(&mut self, member: MemberId, time: Option<Nanoseconds>) {
         if self.times.len() <= member.index() {

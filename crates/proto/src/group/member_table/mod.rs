@@ -40,6 +40,9 @@ pub(super) struct MemberTable {
     admits: bool,
     join_timeout: Nanoseconds,
     peer_timeout: Nanoseconds,
+    members_max: usize,
+    /// The number of members that are present.
+    present: usize,
     /// The settings of the group, for tables.
     common: Table,
     is_ready: bool,
@@ -116,7 +119,8 @@ impl MemberTable {
         create: CreateGroup,
         parents: Vec<Option<MemberId>>,
     ) -> Self {
-        let CreateGroup { root, members, children, slots, payload_bytes_max, admits, .. } = create;
+        let CreateGroup { root, members, children, slots, payload_bytes_max, admits, members_max, .. } =
+            create;
         let places = members.into_iter().zip(parents).zip(children);
         let records: Vec<MemberRecord> = places
             .map(|((address, parent), children)| MemberRecord::new(now, address, parent, children))
@@ -147,6 +151,8 @@ impl MemberTable {
             admits,
             join_timeout: settings.join_timeout,
             peer_timeout: settings.peer_timeout,
+            members_max,
+            present: 0,
             common,
             is_ready: false,
             newcomer: None,
@@ -156,6 +162,7 @@ impl MemberTable {
             hellos: Vec::new(),
             stage: Stage::Open,
         };
+        table.present = table.records.len();
         table.announce_tree();
         table
     }
@@ -216,6 +223,24 @@ impl MemberTable {
     pub fn own_children(&self) -> Vec<ChildAddress> {
         let children = self.record(self.root).children.iter();
         children.map(|&member| ChildAddress { member, address: self.record(member).address }).collect()
+    }
+
+    /// What the table of a group of `members` members takes, in bytes: records, lists of children, agendas, and at
+    /// the end a notice to each.
+    pub const fn bytes(members: usize) -> usize {
+        // A list is at most half empty, or has room for four.
+        let listed_bytes = 4 * size_of::<MemberId>();
+        let notice_bytes = size_of::<(SocketAddr, Nonce, Eviction)>();
+        let member_bytes = size_of::<MemberRecord>() + listed_bytes + notice_bytes;
+        // The nodes of a B-tree have room for eleven entries, and are at least half full but for the first.
+        let entries = 2 * if members > 6 { members } else { 6 };
+        let tree_bytes = entries * size_of::<(SocketAddr, MemberId)>();
+        size_of::<Self>() + members * member_bytes + tree_bytes + 2 * Agenda::heap_bytes(members, entries)
+    }
+
+    /// The number of members that there is memory for.
+    pub const fn capacity(&self) -> usize {
+        self.records.capacity()
     }
 
     fn record(&self, member: MemberId) -> &MemberRecord {
@@ -359,7 +384,8 @@ impl MemberTable {
             }
             self.remove(member, MemberLoss::Restarted);
         }
-        if !self.admits || self.records.len() >= CreateGroup::MEMBERS_MAX || self.is_closing() {
+        let is_full = self.records.len() >= CreateGroup::MEMBERS_MAX || self.present >= self.members_max;
+        if !self.admits || is_full || self.is_closing() {
             self.evictions.push((from, nonce, Eviction::Refused));
         } else if self.newcomer.is_none() && self.is_ready {
             self.newcomer = Some(Newcomer { address: from, nonce, place: None });
@@ -398,6 +424,7 @@ impl MemberTable {
         let siblings = &mut self.record_mut(parent).children;
         let place = siblings.iter().position(|&child| child == member).expect("a parent lists its children");
         siblings.splice(place..=place, orphans);
+        self.present -= 1;
         let epoch = self.epoch;
         let record = self.record_mut(member);
         record.is_present = false;
@@ -478,7 +505,9 @@ impl MemberTable {
                 let &MemberRecord { address, nonce, .. } = self.record(member);
                 Some((address, nonce?, why))
             };
-            self.evictions = self.others().filter_map(notice).collect();
+            let mut evictions = Vec::with_capacity(self.records.len());
+            evictions.extend(self.others().filter_map(notice));
+            self.evictions = evictions;
             // Members that have not joined yet are invited, and get the reason when they join.
             let invited = self.others().filter(|&member| self.record(member).nonce.is_none());
             self.invitations = invited.map(|member| self.record(member).address).collect();
@@ -516,6 +545,7 @@ impl MemberTable {
         let Start { packet, message, bytes } = start;
         self.common = Table { start: packet, message, bytes, ..self.common.clone() };
         self.unacked += 1;
+        self.present += 1;
         self.has_changed = true;
     }
 

@@ -1,0 +1,58 @@
+//! What a group takes of the daemon's memory, and is charged to its user.
+//!
+//! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
+//! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
+
+use treecast_proto::{GroupId, StateSize};
+
+use super::core::Core;
+use super::group_entry::{GroupEntry, end};
+use super::kernel::KernelPath;
+use crate::daemon::ClientGroup;
+use crate::memory::ring;
+use crate::memory::shared_group::SharedGroup;
+
+/// What the daemon keeps of a group, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
+/// wherever there is one.
+pub(crate) fn state_bytes(size: StateSize, has_kernel: bool) -> u64 {
+    // The maps of groups are B-trees, whose nodes are at least half full.
+    let entry_bytes = 2 * size_of::<(GroupId, GroupEntry)>() + ClientGroup::BYTES;
+    let kernel_bytes = if has_kernel { KernelPath::entry_bytes(size) } else { 0 };
+    size.bytes() + (size_of::<SharedGroup>() + entry_bytes + ring::BYTES) as u64 + kernel_bytes
+}
+
+impl Core {
+    /// What a group of the protocol takes now, in bytes.
+    pub(super) fn state_bytes(&self, group: GroupId) -> u64 {
+        state_bytes(self.protocol.state_size(group).unwrap_or_default(), self.kernel.is_some())
+    }
+
+    /// Charges the clients' groups whose trees have changed.
+    pub(super) fn charge_changed(&mut self) {
+        while let Some(group) = self.find_uncharged() {
+            let (epoch, bytes) = (self.protocol.epoch(group), self.state_bytes(group));
+            let Some(entry) = self.groups.get_mut(&group) else { return };
+            entry.charged_epoch = epoch;
+            let client = entry.shared_group.client.as_ref();
+            let charged = client.map_or(Ok(()), |client| client.charge(client.shared_bytes(), bytes));
+            if let Err(reason) = charged {
+                self.fail(group, &reason);
+            }
+        }
+    }
+
+    fn find_uncharged(&self) -> Option<GroupId> {
+        let mut groups = self.groups.iter().filter(|(_, entry)| entry.shared_group.client.is_some());
+        let found = groups.find(|(group, entry)| entry.charged_epoch != self.protocol.epoch(**group))?;
+        Some(*found.0)
+    }
+
+    /// Ends the group of a client that the daemon cannot run any more.
+    pub(super) fn fail(&mut self, group: GroupId, reason: &str) {
+        tracing::warn!(%group, %reason, "a client's group ends");
+        if let Some(entry) = self.groups.get(&group) {
+            entry.shared_group.fail(reason);
+        }
+        end(&mut self.protocol, group);
+    }
+}
