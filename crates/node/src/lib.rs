@@ -5,6 +5,7 @@
 //! processes of its host.
 
 mod api;
+mod audit;
 mod clock;
 mod daemon;
 mod datagrams;

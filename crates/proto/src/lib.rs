@@ -31,7 +31,7 @@ pub use error::Refused;
 pub use event::{Ending, Event, MemberLoss};
 pub use hand_off::{HandOff, HandOffChild, HandOffPacket};
 pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
-pub use protocol::Protocol;
+pub use protocol::{Protocol, Stray, StrayKind};
 pub use rtt::Rtt;
 pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};

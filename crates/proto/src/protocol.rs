@@ -39,6 +39,8 @@ pub struct Protocol {
     store: Option<Store>,
     events: VecDeque<Event>,
     strays: StrayCounters,
+    /// The datagram that was handled last, if it belongs to no group.
+    stray: Option<Stray>,
 }
 
 #[derive(Debug, Clone)]
@@ -57,11 +59,23 @@ struct Entry {
 pub(crate) const ENTRY_BYTES: usize =
     2 * (size_of::<Option<Entry>>() + 2 * size_of::<(GroupId, usize)>() + size_of::<usize>());
 
-/// Why a datagram belongs to no group.
+/// A datagram that belongs to no group of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stray {
+pub struct Stray {
+    /// Why.
+    pub kind: StrayKind,
+    /// The group that it names.
+    pub group: Option<GroupId>,
+}
+
+/// Why a datagram belongs to no group, as [`StrayCounters`] count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StrayKind {
+    /// It is not a packet of this protocol, or a corrupt one.
     Malformed,
+    /// Its group is not at this node, or the node does not know the session yet.
     UnknownGroup,
+    /// Its code is wrong.
     Unauthentic,
 }
 
@@ -78,6 +92,7 @@ impl Protocol {
             store: None,
             events: VecDeque::new(),
             strays: StrayCounters::default(),
+            stray: None,
         }
     }
 
@@ -128,14 +143,16 @@ impl Protocol {
 
     fn handle_datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) {
         self.store = None;
+        self.stray = None;
         let (index, packet) = match self.authenticate(bytes) {
             Ok(found) => found,
-            Err(stray) => {
-                *match stray {
-                    Stray::Malformed => &mut self.strays.malformed,
-                    Stray::UnknownGroup => &mut self.strays.unknown_group,
-                    Stray::Unauthentic => &mut self.strays.unauthentic,
+            Err(kind) => {
+                *match kind {
+                    StrayKind::Malformed => &mut self.strays.malformed,
+                    StrayKind::UnknownGroup => &mut self.strays.unknown_group,
+                    StrayKind::Unauthentic => &mut self.strays.unauthentic,
                 } += 1;
+                self.stray = Some(Stray { kind, group: View::new(bytes).ok().map(|view| view.group()) });
                 return;
             }
         };
@@ -157,14 +174,15 @@ impl Protocol {
     }
 
     /// Finds the group that a packet belongs to, and verifies the packet by the group's keys.
-    fn authenticate<'a>(&self, bytes: &'a [u8]) -> Result<(usize, Packet<'a>), Stray> {
-        let view = View::new(bytes).map_err(|_| Stray::Malformed)?;
-        let index = *self.indices.get(&view.group()).ok_or(Stray::UnknownGroup)?;
+    fn authenticate<'a>(&self, bytes: &'a [u8]) -> Result<(usize, Packet<'a>), StrayKind> {
+        let view = View::new(bytes).map_err(|_| StrayKind::Malformed)?;
+        let index = *self.indices.get(&view.group()).ok_or(StrayKind::UnknownGroup)?;
         let keys = self.groups[index].as_ref().and_then(|entry| entry.group.keys(view.is_handshake()));
-        let packet = view.check(keys.ok_or(Stray::UnknownGroup)?).map_err(|malformed| match malformed {
-            Malformed::Mac => Stray::Unauthentic,
-            _ => Stray::Malformed,
-        })?;
+        let packet =
+            view.check(keys.ok_or(StrayKind::UnknownGroup)?).map_err(|malformed| match malformed {
+                Malformed::Mac => StrayKind::Unauthentic,
+                _ => StrayKind::Malformed,
+            })?;
         Ok((index, packet))
     }
 
@@ -301,6 +319,11 @@ impl Protocol {
     pub fn poll_local(&mut self) -> Option<Output> {
         let store = self.store.take().map(Output::Store);
         store.or_else(|| self.events.pop_front().map(Output::Event))
+    }
+
+    /// The datagram that was handled last, if it belongs to no group; once. A fast path does not ask.
+    pub const fn take_stray(&mut self) -> Option<Stray> {
+        self.stray.take()
     }
 
     fn expire_timeouts(&mut self, now: Nanoseconds) {

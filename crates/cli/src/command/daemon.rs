@@ -28,9 +28,12 @@ pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8>
     ctrlc::set_handler(on_signal).context("cannot install signal handlers")?;
     let (address, path): (SocketAddr, _) = (daemon.address(), daemon.path().display());
     print_message(&format!("the daemon serves clients at {path}; its node listens at {address}"));
-    let DaemonCounters { clients, refused, invalid, .. } = daemon.serve()?;
+    let DaemonCounters { clients, rejected, disconnected, refused_groups, invalid, strays, .. } =
+        daemon.serve()?;
+    let strays: Vec<String> = strays.values().map(|(name, count)| format!("{name} {count}")).collect();
     print_message(&format!(
-        "the daemon has ended; clients served: {clients}, refused: {refused}, groups aborted for invalid shared memory: {invalid}"
+        "the daemon has ended; clients served: {clients}, rejected: {rejected}, disconnected for invalid messages: {disconnected}; groups refused: {refused_groups}, aborted for invalid shared memory: {invalid}; datagrams of no group: {}",
+        strays.join(", ")
     ));
     Ok(0)
 }

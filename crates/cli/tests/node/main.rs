@@ -400,8 +400,49 @@ fn a_daemon_serves_clients_and_shuts_down() {
     assert!(daemon.wait().unwrap().success());
     let mut rest = String::new();
     said_by_daemon.read_to_string(&mut rest).unwrap();
-    assert!(rest.contains("root=true") && rest.contains(", refused: 0"), "{rest}");
+    assert!(rest.contains("root=true") && rest.contains(", rejected: 0, "), "{rest}");
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_daemon_logs_refusals_and_strangers_with_their_sources_at_a_limited_rate() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("node.sock");
+    let policy = file(&directory, "policy", b"[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 0\n");
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let bind = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let with_socket = |arguments: &[&str]| {
+        let mut command = node(arguments);
+        command.args(["--socket", text(&socket)]);
+        command
+    };
+    let mut daemon =
+        with_socket(&["--engine", "user", "--bind", &bind, "--policy", text(&policy)]).spawn().unwrap();
+    let mut said = wait_for(&mut daemon, "serves clients at");
+    // A root whose group is refused.
+    let address = address();
+    let root = with_socket(&["--listen", &address, "--count", "2", "--send", "/dev/null"]);
+    let root = { root }.spawn().unwrap();
+    let member = node(&["--join", &address, "--engine", "user", "--bind", "127.0.0.1:0"]);
+    let mut member = { member }.spawn().unwrap();
+    check(root, 2, "rule \"all\" allows 0 groups at once");
+    let _ = member.kill();
+    member.wait().unwrap();
+    for _ in 0..50 {
+        stranger.send_to(b"not a packet", &bind).unwrap();
+    }
+    thread::sleep(Duration::from_millis(1_200));
+    stranger.send_to(b"not a packet", &bind).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    signal(&daemon, "TERM");
+    assert!(daemon.wait().unwrap().success());
+    let mut log = String::new();
+    said.read_to_string(&mut log).unwrap();
+    assert!(log.contains("audit: a group is refused client="), "{log}");
+    assert!(log.contains("groups refused: 1, ") && log.contains("malformed 51, "), "{log}");
+    let line = format!("audit: a datagram is malformed source={}", stranger.local_addr().unwrap());
+    assert_eq!(log.matches(&line).count(), 11, "{log}");
+    assert!(log.contains("audit: 40 more lines about malformed datagrams were suppressed"), "{log}");
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct ClientWaker {
     pub socket: OwnedFd,
     /// The UDP port at which the kernel's packet path wakes the client.
     pub wake_port: u16,
+    /// The client's user and process, for the log.
+    pub name: String,
 }
 
 /// The memory budget of a user's groups.
@@ -75,6 +77,11 @@ impl ClientLink {
 
     pub fn wake_port(&self) -> u16 {
         self.waker.wake_port
+    }
+
+    /// The client's user and process.
+    pub fn name(&self) -> &str {
+        &self.waker.name
     }
 
     /// Wakes the client, if it sleeps: the ring has new packets, or room.

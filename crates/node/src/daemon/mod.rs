@@ -11,6 +11,7 @@ mod policy;
 mod seqpacket;
 mod server;
 mod session;
+mod user;
 
 pub(crate) use client::Client;
 pub(crate) use client_link::ClientLink;

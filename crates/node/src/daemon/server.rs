@@ -1,8 +1,9 @@
-//! The daemon: one thread accepts all clients and handles their messages.
+//! The daemon: one thread admits clients, and gives each to the thread of its user (`user.rs`).
 
 #![expect(unsafe_code, reason = "SO_PEERGROUPS")]
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -22,27 +24,28 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
 use super::client_link::ClientWaker;
-use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
+use super::messages::DaemonMessage;
 use super::policy::{PeerCredentials, Policy};
-use super::seqpacket::{self, Received};
-use super::session::{ServerState, Session, User};
+use super::seqpacket;
+use super::session::Session;
+use super::user::{Shared, User};
 use crate::api::node::Node;
+use crate::audit::{self, Audit, AuditKind};
+use crate::clock;
+use treecast_proto::StrayCounters;
+
 use crate::{NodeError, NodeSettings};
 
 /// The most clients, in total and per user.
 const CLIENTS_MAX: usize = 1_024;
 const CLIENTS_PER_USER_MAX: usize = 256;
 
-/// The most messages of a client that are handled before the other clients have their turn.
-const MESSAGES_PER_TURN_MAX: usize = 16;
-
 /// The most connections that wait for `accept`.
 const BACKLOG: i32 = 128;
 
-/// The tokens of what wakes the thread; those of clients follow.
+/// The tokens of what wakes the thread.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
-const FIRST_CLIENT: u64 = 2;
 
 /// The pause after `accept` has failed.
 const ACCEPT_BACKOFF: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -54,16 +57,17 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Daemon {
     node: Node,
-    state: ServerState,
+    shared: Arc<Shared>,
+    /// The users that have, or had, clients.
+    users: BTreeMap<u32, Arc<User>>,
     path: PathBuf,
     /// The device and inode of the socket's file.
     file: (u64, u64),
     listener: OwnedFd,
-    stop: Arc<OwnedFd>,
     watch: OwnedFd,
-    sessions: BTreeMap<u64, Session>,
-    next: u64,
-    counters: DaemonCounters,
+    clients: u64,
+    rejected: u64,
+    audit: Audit,
     /// Accepting has failed, because descriptors or memory are exhausted, and is tried again later.
     is_paused: bool,
 }
@@ -74,10 +78,16 @@ pub struct Daemon {
 pub struct DaemonCounters {
     /// Accepted clients.
     pub clients: u64,
-    /// Rejected clients, also those that were disconnected later because of an invalid message.
-    pub refused: u64,
+    /// Rejected clients: the policy has no rule for them, or there are too many.
+    pub rejected: u64,
+    /// Clients that were disconnected because of an invalid message, or because they did not read their answers.
+    pub disconnected: u64,
+    /// Refused groups, also those that ended because they exceeded the budget of their user later on.
+    pub refused_groups: u64,
     /// Groups that ended because their applications wrote invalid values into shared memory.
     pub invalid: u64,
+    /// Datagrams that belong to no group.
+    pub strays: StrayCounters,
 }
 
 /// Stops a daemon, from another thread.
@@ -125,18 +135,17 @@ impl Daemon {
             Ok((stop, watch))
         };
         let (stop, watch) = make().map_err(|source: io::Error| NodeError::System { what, source })?;
-        let state = ServerState { engine, policy, users: BTreeMap::new() };
         Ok(Self {
             node,
-            state,
+            shared: Arc::new(Shared::new(engine, policy, Arc::new(stop))),
+            users: BTreeMap::new(),
             path: path.into(),
             file,
             listener,
-            stop: Arc::new(stop),
             watch,
-            sessions: BTreeMap::new(),
-            next: FIRST_CLIENT,
-            counters: DaemonCounters::default(),
+            clients: 0,
+            rejected: 0,
+            audit: Audit::default(),
             is_paused: false,
         })
     }
@@ -153,12 +162,22 @@ impl Daemon {
 
     /// Stops the daemon.
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.stop))
+        Stopper(Arc::clone(&self.shared.stop))
     }
 
     /// The counters.
     pub fn counters(&self) -> DaemonCounters {
-        DaemonCounters { invalid: self.state.engine.with(|engine| engine.invalid()), ..self.counters }
+        let Shared { engine, disconnected, refused_groups, .. } = &*self.shared;
+        let (invalid, over_budget, strays) =
+            engine.with(|engine| (engine.invalid(), engine.over_budget(), engine.strays()));
+        DaemonCounters {
+            clients: self.clients,
+            rejected: self.rejected,
+            disconnected: disconnected.load(Ordering::SeqCst),
+            refused_groups: refused_groups.load(Ordering::SeqCst) + over_budget,
+            invalid,
+            strays,
+        }
     }
 
     /// Serves clients until it is stopped. Then it ends all groups, detaches the program from the interfaces, and removes the socket.
@@ -166,16 +185,16 @@ impl Daemon {
     /// # Errors
     /// [`NodeError::System`].
     pub fn serve(mut self) -> Result<DaemonCounters, NodeError> {
-        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         loop {
             let empty =
                 epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(STOP) };
-            let mut events = [empty; 64];
+            let mut events = [empty; 2];
             let time = self.is_paused.then_some(&ACCEPT_BACKOFF);
             let count = match epoll::wait(&self.watch, &mut events[..], time) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(source) => {
+                    self.end();
                     return Err(NodeError::System { what: "cannot wait for clients", source: source.into() });
                 }
             };
@@ -185,38 +204,9 @@ impl Daemon {
             for event in &events[..count] {
                 match event.data.u64() {
                     STOP => return Ok(self.end()),
-                    LISTENER => self.accept(),
-                    number => self.serve_client(number, &mut buffer),
+                    _ => self.accept(),
                 }
             }
-        }
-    }
-
-    fn serve_client(&mut self, number: u64, buffer: &mut [u8]) {
-        for _ in 0..MESSAGES_PER_TURN_MAX {
-            let Some(session) = self.sessions.get_mut(&number) else { return };
-            let handled = match seqpacket::receive(&session.socket, buffer, None, false) {
-                Ok(Received::Message(length)) => session.handle(&mut self.state, &buffer[..length]),
-                Ok(Received::TooLong) => Err(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Ok(Received::End) | Err(_) => return self.remove(number),
-            };
-            if let Err(reason) = handled {
-                tracing::warn!(client = %session.peer, %reason, "a client is disconnected");
-                let _ = session.send(&DaemonMessage::Refused { reason }, &[]);
-                self.counters.refused += 1;
-                return self.remove(number);
-            }
-        }
-    }
-
-    fn remove(&mut self, number: u64) {
-        let Some(session) = self.sessions.remove(&number) else { return };
-        session.end(&self.state);
-        let groups = session.group_count();
-        tracing::info!(client = %session.peer, groups, "a client has disconnected");
-        if let Some(user) = self.state.users.get_mut(&session.peer.user) {
-            user.clients -= 1;
         }
     }
 
@@ -235,7 +225,10 @@ impl Daemon {
         match self.admit(&socket) {
             Ok(()) => {}
             Err(reason) => {
-                self.counters.refused += 1;
+                self.rejected += 1;
+                if self.audit.admits(clock::now(), AuditKind::RejectedClient) {
+                    tracing::warn!(target: audit::TARGET, %reason, "audit: a client is rejected");
+                }
                 let text = serde_json::to_vec(&DaemonMessage::Refused { reason }).unwrap_or_default();
                 let _ = seqpacket::send(&socket, &text, &[], false);
             }
@@ -249,34 +242,24 @@ impl Daemon {
     fn admit(&mut self, socket: &OwnedFd) -> Result<(), String> {
         let unknown = |error| format!("cannot read the credentials of the client: {error}");
         let peer = peer_credentials(socket).map_err(unknown)?;
-        let Some((index, rule)) = self.state.policy.rule_for(&peer) else {
-            let reason = format!("the daemon's policy has no rule for {peer}");
-            tracing::warn!(%reason, "a client is rejected");
-            return Err(reason);
+        let Some((index, rule)) = self.shared.policy.rule_for(&peer) else {
+            return Err(format!("the daemon's policy has no rule for {peer}"));
         };
-        let user = self.state.users.entry(peer.user);
-        let user = user.or_insert_with(|| User::new(rule.name(), rule.memory_max()));
-        if self.sessions.len() >= CLIENTS_MAX || user.clients >= CLIENTS_PER_USER_MAX {
-            let reason = format!(
-                "the daemon has {} clients, {} of them of this user, and accepts no more",
-                self.sessions.len(),
-                user.clients
-            );
-            tracing::warn!(client = %peer, %reason, "a client is rejected");
-            return Err(reason);
+        let overload = |error| format!("the daemon cannot serve another client, {peer}: {error}");
+        let user = match self.users.entry(peer.user) {
+            Entry::Occupied(user) => user.into_mut(),
+            Entry::Vacant(place) => place.insert(Arc::new(User::new(&self.shared, rule).map_err(overload)?)),
+        };
+        let (clients, of_user) = (self.shared.clients.load(Ordering::SeqCst), user.client_count());
+        if clients >= CLIENTS_MAX || of_user >= CLIENTS_PER_USER_MAX {
+            return Err(format!(
+                "the daemon has {clients} clients, {of_user} of them of the user of {peer}, and accepts no more"
+            ));
         }
-        let number = self.next;
-        let session = new_session(&self.node, socket, peer, index).and_then(|session| {
-            let data = epoll::EventData::new_u64(number);
-            epoll::add(&self.watch, &session.socket, data, epoll::EventFlags::IN)?;
-            Ok(session)
-        });
-        let session = session.map_err(|error| format!("the daemon cannot serve another client: {error}"))?;
-        tracing::info!(client = %session.peer, rule = rule.name(), "a client has connected");
-        user.clients += 1;
-        self.next += 1;
-        self.counters.clients += 1;
-        self.sessions.insert(number, session);
+        let session = new_session(&self.node, socket, peer.clone(), index).map_err(overload)?;
+        tracing::info!(client = %peer, rule = rule.name(), "a client has connected");
+        user.serve(session).map_err(overload)?;
+        self.clients += 1;
         Ok(())
     }
 
@@ -287,11 +270,13 @@ impl Daemon {
         self.is_paused = is_paused;
     }
 
-    /// Ends all sessions. Clients see that their connections close.
+    /// Ends all sessions, with the threads of the users. Clients see that their connections close.
     fn end(&mut self) -> DaemonCounters {
-        tracing::info!(clients = self.sessions.len(), "the daemon stops");
-        for session in self.sessions.values() {
-            session.end(&self.state);
+        self.stopper().stop();
+        let clients = self.shared.clients.load(Ordering::SeqCst);
+        tracing::info!(clients, "the daemon stops");
+        for user in self.users.values() {
+            user.join();
         }
         if self.node.close(Some(END_TIMEOUT)).is_err() {
             tracing::warn!("groups have not ended within the timeout");
@@ -314,7 +299,8 @@ fn new_session(node: &Node, socket: &OwnedFd, peer: PeerCredentials, rule: usize
     let (daemon_end, client_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let wake = UdpSocket::bind((node.address().ip(), 0))?;
     wake.set_nonblocking(true)?;
-    let waker = ClientWaker { socket: daemon_end, wake_port: wake.local_addr()?.port() };
+    let name = peer.to_string();
+    let waker = ClientWaker { socket: daemon_end, wake_port: wake.local_addr()?.port(), name };
     Ok(Session::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
 }
 

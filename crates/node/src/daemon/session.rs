@@ -3,54 +3,27 @@
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use treecast_proto::{GroupId, Input, MemberId, Refused, Sequence, SessionId};
 
-use super::client_link::{Budget, ClientLink, ClientWaker, Share};
+use super::client_link::{ClientLink, ClientWaker, Share};
 use super::messages::{
     ClientMessage, DaemonMessage, GroupUpdate, LOSSES_PER_UPDATE_MAX, LossMessage, MEMBERS_PER_ANSWER_MAX,
     PlacementMessage, SettingsMessage, VERSION,
 };
-use super::policy::{PeerCredentials, Policy};
+use super::policy::PeerCredentials;
 use super::seqpacket::{self, DESCRIPTORS_MAX};
+use super::user::User;
 use crate::NodeError;
 use crate::api::addresses::find_own;
 use crate::api::config::GroupConfig;
+use crate::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
 use crate::engine::{EngineHandle, Request, enter};
 use crate::memory::shared_group::{GroupState, SharedGroup};
-
-/// The state that all sessions share.
-#[derive(Debug)]
-pub(super) struct ServerState {
-    pub engine: Arc<EngineHandle>,
-    pub policy: Policy,
-    pub users: BTreeMap<u32, User>,
-}
-
-/// What all processes of a user have.
-#[derive(Debug)]
-pub(super) struct User {
-    pub clients: usize,
-    budget: Arc<Budget>,
-    groups: Vec<Weak<SharedGroup>>,
-}
-
-impl User {
-    pub fn new(rule: &str, memory_max: Option<u64>) -> Self {
-        let budget = Budget { rule: rule.into(), bytes_max: memory_max, bytes: AtomicU64::new(0) };
-        Self { clients: 0, budget: Arc::new(budget), groups: Vec::new() }
-    }
-
-    /// The number of the user's groups. A group of a client that has gone counts until it has ended.
-    fn group_count(&mut self) -> usize {
-        self.groups.retain(|group| group.upgrade().is_some_and(|group| !group.has_ended()));
-        self.groups.len()
-    }
-}
 
 /// A client.
 #[derive(Debug)]
@@ -109,12 +82,12 @@ impl Session {
     ///
     /// # Errors
     /// Why the client is disconnected.
-    pub fn handle(&mut self, state: &mut ServerState, message: &[u8]) -> Result<(), String> {
+    pub fn handle(&mut self, user: &User, message: &[u8]) -> Result<(), String> {
         let message = serde_json::from_slice(message).map_err(|error| format!("invalid message: {error}"))?;
         if self.client_ends.is_some() && !matches!(message, ClientMessage::Hello { .. }) {
             return Err("the first message is hello".into());
         }
-        let Some((answer, descriptors)) = self.reply(state, message)? else { return Ok(()) };
+        let Some((answer, descriptors)) = self.reply(user, message)? else { return Ok(()) };
         self.send(&answer, &descriptors)
     }
 
@@ -129,111 +102,110 @@ impl Session {
             .map_err(|error| format!("it does not read its answers: {error}"))
     }
 
-    fn reply(&mut self, state: &mut ServerState, message: ClientMessage) -> Result<Option<Reply>, String> {
+    fn reply(&mut self, user: &User, message: ClientMessage) -> Result<Option<Reply>, String> {
         match message {
-            ClientMessage::Hello { version } => return self.welcome(state, version).map(Some),
+            ClientMessage::Hello { version } => return self.welcome(user, version).map(Some),
             ClientMessage::CreateGroup { settings, session } => {
                 let entry = Entry::Create { session: SessionId(session) };
-                return Ok(Some(self.enter_or_refuse(state, settings, entry)));
+                return Ok(Some(self.enter_or_refuse(user, settings, entry)));
             }
             ClientMessage::JoinGroup { settings } => {
-                return Ok(Some(self.enter_or_refuse(state, settings, Entry::Join)));
+                return Ok(Some(self.enter_or_refuse(user, settings, Entry::Join)));
             }
             ClientMessage::PollUpdate => return Ok(Some(self.update())),
             ClientMessage::Query(query) => {
-                return Ok(Some((DaemonMessage::Answer(self.answer(state, query)), Vec::new())));
+                return Ok(Some((DaemonMessage::Answer(self.answer(user, query)), Vec::new())));
             }
             ClientMessage::Wake => {
                 self.groups.values().for_each(|entry| entry.shared_group.mark_progress());
-                state.engine.wake();
+                user.shared.engine.wake();
             }
-            ClientMessage::Close { group } => self.request(state, Input::Close { group: GroupId(group) }),
-            ClientMessage::Leave { group } => self.request(state, Input::Leave { group: GroupId(group) }),
-            ClientMessage::Abort { group } => self.request(state, Input::Abort { group: GroupId(group) }),
+            ClientMessage::Close { group } => self.request(user, Input::Close { group: GroupId(group) }),
+            ClientMessage::Leave { group } => self.request(user, Input::Leave { group: GroupId(group) }),
+            ClientMessage::Abort { group } => self.request(user, Input::Abort { group: GroupId(group) }),
             ClientMessage::Forward { group, upto, child } => {
                 let child = child.map(MemberId);
-                self.request(state, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
+                self.request(user, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
             }
             ClientMessage::End { group } => {
                 if self.groups.contains_key(&GroupId(group)) {
-                    state.engine.send_request(Request::End(GroupId(group)));
+                    user.shared.engine.send_request(Request::End(GroupId(group)));
                 }
             }
         }
         Ok(None)
     }
 
-    fn welcome(&mut self, state: &ServerState, version: u32) -> Result<Reply, String> {
+    fn welcome(&mut self, user: &User, version: u32) -> Result<Reply, String> {
         if version != VERSION {
             return Err(format!("the daemon uses version {VERSION} of the protocol, and not {version}"));
         }
         let (wakeups, kernel_wakeups) = self.client_ends.take().ok_or("duplicate hello")?;
-        let (address, has_kernel) = (state.engine.address(), state.engine.has_kernel());
+        let (address, has_kernel) = (user.shared.engine.address(), user.shared.engine.has_kernel());
         Ok((DaemonMessage::Welcome { address, has_kernel }, vec![wakeups, kernel_wakeups.into()]))
     }
 
     /// Passes a request to the engine, if its group is the client's. The group may have ended.
-    fn request(&self, state: &ServerState, input: Input<'static>) {
+    fn request(&self, user: &User, input: Input<'static>) {
         if let Some(entry) = input.group().and_then(|group| self.groups.get(&group)) {
             entry.shared_group.mark_progress();
-            state.engine.request(input);
+            user.shared.engine.request(input);
         }
     }
 
     /// Answers a query about a group of this client; about another group as if it did not exist.
-    fn answer(&self, state: &ServerState, query: Query) -> Answer {
+    fn answer(&self, user: &User, query: Query) -> Answer {
         if query.group().is_some_and(|group| !self.groups.contains_key(&group)) {
             return query.empty_answer();
         }
-        let mut answer = state.engine.query(query);
+        let mut answer = user.shared.engine.query(query);
         if let Answer::Members(members) = &mut answer {
             members.truncate(MEMBERS_PER_ANSWER_MAX);
         }
         answer
     }
 
-    fn enter_or_refuse(&mut self, state: &mut ServerState, settings: SettingsMessage, entry: Entry) -> Reply {
-        match self.enter(state, settings, entry) {
+    fn enter_or_refuse(&mut self, user: &User, settings: SettingsMessage, entry: Entry) -> Reply {
+        match self.enter(user, settings, entry) {
             Ok(reply) => reply,
             Err(error) => {
                 let reason = error.to_string();
-                tracing::warn!(client = %self.peer, %reason, "a group is refused");
+                user.shared.refused_groups.fetch_add(1, Ordering::SeqCst);
+                if user.may_log(AuditKind::RefusedGroup) {
+                    let client = &self.peer;
+                    tracing::warn!(target: audit::TARGET, %client, %reason, "audit: a group is refused");
+                }
                 (DaemonMessage::Refused { reason }, Vec::new())
             }
         }
     }
 
     /// Takes part in a group for the client.
-    fn enter(
-        &mut self,
-        state: &mut ServerState,
-        settings: SettingsMessage,
-        entry: Entry,
-    ) -> Result<Reply, NodeError> {
+    fn enter(&mut self, user: &User, settings: SettingsMessage, entry: Entry) -> Result<Reply, NodeError> {
         let config = GroupConfig::new(settings.read()?)?;
         let group = config.settings().group;
         self.groups.retain(|_, entry| !entry.shared_group.has_ended());
         let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
-        let (_, rule) =
-            state.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule).ok_or_else(no_rule)?;
-        let user = state.users.get_mut(&self.peer.user).ok_or_else(no_rule)?;
+        let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
+        let (_, rule) = rule.ok_or_else(no_rule)?;
         rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
         let is_root = entry != Entry::Join;
         if is_root {
             rule.allows_members(config.settings().members.len()).map_err(NodeError::Daemon)?;
         }
         let members_max = rule.members_max();
-        if state.engine.with(|engine| engine.knows(group)) {
+        let _entering = user.shared.begin_entering(group).ok_or(Refused::GroupExists(group))?;
+        if user.shared.engine.with(|engine| engine.knows(group)) {
             return Err(Refused::GroupExists(group).into());
         }
         let link = ClientLink::new(Arc::clone(&self.waker), is_root, Arc::clone(&user.budget));
-        let leader = state.engine.leader_followers().waker();
+        let leader = user.shared.engine.leader_followers().waker();
         let shared_group = Arc::new(SharedGroup::with_client(group, leader, link));
         let mut descriptors = Vec::new();
         let memory = match entry {
             Entry::Create { session } => {
                 let socket = create_group(
-                    &state.engine,
+                    &user.shared.engine,
                     &config.with_session(session).with_members_max(members_max),
                     &shared_group,
                 )?;
@@ -244,11 +216,11 @@ impl Session {
                 })
             }
             Entry::Join => {
-                enter::join_group(&state.engine, &config, &shared_group)?;
+                enter::join_group(&user.shared.engine, &config, &shared_group)?;
                 None
             }
         };
-        user.groups.push(Arc::downgrade(&shared_group));
+        user.add_group(&shared_group);
         tracing::info!(client = %self.peer, %group, root = is_root, "a group");
         self.groups.insert(group, ClientGroup { shared_group, losses_sent: 0 });
         Ok((DaemonMessage::Entered { memory }, descriptors))
@@ -306,10 +278,10 @@ impl Session {
     }
 
     /// The client has gone: ends its groups.
-    pub fn end(&self, state: &ServerState) {
+    pub fn end(&self, engine: &EngineHandle) {
         for (&group, entry) in &self.groups {
             if !entry.shared_group.has_ended() {
-                state.engine.send_request(Request::End(group));
+                engine.send_request(Request::End(group));
             }
         }
     }

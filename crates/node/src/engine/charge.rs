@@ -8,7 +8,9 @@ use treecast_proto::{GroupId, StateSize};
 use super::core::Core;
 use super::group_entry::{GroupEntry, end};
 use super::kernel::KernelPath;
-use crate::daemon::ClientGroup;
+use crate::audit::{self, AuditKind};
+use crate::clock;
+use crate::daemon::{ClientGroup, ClientLink};
 use crate::memory::ring;
 use crate::memory::shared_group::SharedGroup;
 
@@ -47,10 +49,14 @@ impl Core {
         Some(*found.0)
     }
 
-    /// Ends the group of a client that the daemon cannot run any more.
+    /// Ends the group of a client that exceeds its user's budget, or for which there is no memory.
     pub(super) fn fail(&mut self, group: GroupId, reason: &str) {
-        tracing::warn!(%group, %reason, "a client's group ends");
+        self.over_budget += 1;
         if let Some(entry) = self.groups.get(&group) {
+            let client = entry.shared_group.client.as_ref().map_or("", ClientLink::name);
+            if self.audit.admits(clock::now(), AuditKind::EndedGroup) {
+                tracing::warn!(target: audit::TARGET, %client, %group, %reason, "audit: a client's group ends");
+            }
             entry.shared_group.fail(reason);
         }
         end(&mut self.protocol, group);

@@ -14,6 +14,7 @@ use super::group_entry::{GroupEntry, end};
 use super::kernel::{HookCheck, KernelPath, SendOutcome};
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
+use crate::audit::Audit;
 use crate::clock;
 use crate::daemon::ClientLink;
 use crate::memory::RingSettings;
@@ -28,6 +29,9 @@ pub(super) struct Core {
     pub groups: BTreeMap<GroupId, GroupEntry>,
     /// How many groups ended because of invalid values in shared memory.
     pub invalid: u64,
+    /// How many groups of clients ended because they exceeded their users' budgets.
+    pub over_budget: u64,
+    pub audit: Audit,
 }
 
 /// A group's new ring.
@@ -41,7 +45,8 @@ pub(crate) struct NewRing {
 
 impl Core {
     pub fn new(settings: &Settings, kernel: Option<KernelPath>) -> Self {
-        Self { protocol: Protocol::new(settings.clone()), kernel, groups: BTreeMap::new(), invalid: 0 }
+        let (protocol, groups) = (Protocol::new(settings.clone()), BTreeMap::new());
+        Self { protocol, kernel, groups, invalid: 0, over_budget: 0, audit: Audit::default() }
     }
 
     pub fn answer(&self, query: Query) -> Answer {

@@ -6,7 +6,9 @@ use treecast_proto::{GroupId, Input, Protocol, Sequence};
 
 use super::delegation::SendDelegation;
 use super::kernel::Reclaimed;
+use crate::audit;
 use crate::clock;
+use crate::daemon::ClientLink;
 use crate::memory::shared_group::{RingSide, SharedGroup};
 
 /// A group of this node: the node's side of the ring, and what it shares with the application.
@@ -63,7 +65,8 @@ impl GroupEntry {
         }
         self.is_invalid = true;
         let group = self.shared_group.group;
-        tracing::warn!(%group, "invalid values in shared memory: the group ends");
+        let client = self.shared_group.client.as_ref().map_or("", ClientLink::name);
+        tracing::warn!(target: audit::TARGET, %client, %group, "audit: invalid values in shared memory: the group ends");
         end(protocol, group);
         true
     }

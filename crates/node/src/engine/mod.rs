@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, Program};
-use treecast_proto::{GroupId, Input, Nanoseconds, Output, Transmit, TransmitPayload};
+use treecast_proto::{GroupId, Input, Nanoseconds, Output, StrayCounters, Transmit, TransmitPayload};
 
 use self::core::Core;
 use crate::NodeSettings;
@@ -129,6 +129,16 @@ impl Engine {
         self.core.invalid
     }
 
+    /// How many groups of clients ended because they exceeded their users' budgets.
+    pub const fn over_budget(&self) -> u64 {
+        self.core.over_budget
+    }
+
+    /// The counters of datagrams that belong to no group.
+    pub const fn strays(&self) -> StrayCounters {
+        *self.core.protocol.strays()
+    }
+
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle) -> Progress {
         // A request is about what the application has written or read before. So requests are taken first: what comes before one of
@@ -136,7 +146,9 @@ impl Engine {
         let requests = handle.take_requests();
         let core = &mut self.core;
         core.reclaim_woken();
-        core.check_hooks(HookCheck::WhenDue(clock::now()));
+        let now = clock::now();
+        core.check_hooks(HookCheck::WhenDue(now));
+        core.audit.report_suppressed(now);
         for group in requests.iter().filter_map(Request::group) {
             core.end_delegation(group);
         }
@@ -191,6 +203,9 @@ impl Engine {
                 }
                 // A datagram is never refused.
                 let _ = core.protocol.handle(now, Input::Datagram { from, bytes });
+                if let Some(stray) = core.protocol.take_stray() {
+                    core.audit.on_stray(now, from, stray);
+                }
                 // Packets are sent after the whole batch; a member that is placed needs its ring before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {
                     match output {

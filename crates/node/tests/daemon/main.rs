@@ -11,7 +11,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ use treecast_node::{
     NodeError, NodeSettings, Offload, Policy, RunningEngine, Stopper,
 };
 
-use raw::{HELLO, hear, raw, say};
+use raw::{HELLO, ask, hear, raw, say};
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -134,7 +134,8 @@ fn clients_send_and_receive_as_nodes_of_their_own_do() {
         }
         one.close(TIMEOUT).unwrap();
         let counters = served.end();
-        assert_eq!((counters.clients, counters.refused, counters.invalid), (1, 0, 0));
+        assert_eq!((counters.clients, counters.rejected, counters.disconnected), (1, 0, 0));
+        assert_eq!((counters.refused_groups, counters.invalid, counters.strays.unauthentic), (0, 0, 0));
     }
 }
 
@@ -384,6 +385,73 @@ fn an_invalid_message_is_answered_and_ends_the_connection() {
     say(&socket, br#""poll_update""#);
     assert_eq!(hear(&socket), r#"{"update":{"update":null,"is_last":true}}"#);
     exchange(&root, &member, 10);
+}
+
+/// Connects as another user, which the kernel takes from the thread; then asks.
+fn as_other_user(user: u32, act: impl FnOnce() + Send) {
+    let act = move || {
+        let user = rustix::thread::Uid::from_raw(user);
+        let root = rustix::thread::Uid::ROOT;
+        rustix::thread::set_thread_res_uid(root, user, root).unwrap();
+        act();
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap());
+}
+
+#[test]
+fn a_user_that_keeps_the_daemon_busy_does_not_delay_others() {
+    if !rustix::process::getuid().is_root() {
+        return skip(&"clients of two users are for root");
+    }
+    let text = "[[rule]]\nname = \"all\"\nall_users = true\nmembers_max = 10";
+    let served = Served::new(EngineChoice::User, Policy::parse(text, "policy").unwrap());
+    // The longest message: it takes some milliseconds to parse and to check.
+    let members: Vec<String> =
+        (0..9_000_u16).map(|other| format!("\"127.1.{}.{}:9\"", other >> 8, other & 255)).collect();
+    let session = ["1"; 16].join(",");
+    let create = format!(
+        r#"{{"create_group":{{"settings":{{"members":[{}],"settings":[]}},"session":[{session}]}}}}"#,
+        members.join(",")
+    );
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let median = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let ordering = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        let floods: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let socket = raw(&served.socket());
+                    ask(&socket, HELLO);
+                    let mut times = Vec::new();
+                    while !is_over.load(ordering) {
+                        let start = Instant::now();
+                        let (answer, _) = ask(&socket, &create);
+                        assert!(answer.contains("allows groups of 10 members"), "{answer}");
+                        times.push(start.elapsed());
+                    }
+                    times
+                })
+            })
+            .collect();
+        let mut times = Vec::new();
+        as_other_user(65_534, || {
+            let socket = raw(&served.socket());
+            ask(&socket, HELLO);
+            for _ in 0..200 {
+                let start = Instant::now();
+                ask(&socket, r#""poll_update""#);
+                times.push(start.elapsed());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        is_over.store(true, ordering);
+        let flood = median(floods.into_iter().flat_map(|flood| flood.join().unwrap()).collect());
+        let other = median(times);
+        assert!(other * 4 < flood, "{other:?} for the other user, and {flood:?} in the flood");
+    });
 }
 
 #[test]

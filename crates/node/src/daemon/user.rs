@@ -1,0 +1,275 @@
+//! A user of the daemon: what its processes have together, and the thread that serves them.
+//!
+//! Each user has a thread of its own, from its first client to its last, so that the kernel's scheduler shares the processors among users:
+//! the messages of one wait only for their own user's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use treecast_proto::GroupId;
+
+use super::client_link::Budget;
+use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
+use super::policy::{Policy, Rule};
+use super::seqpacket::{self, Received};
+use super::session::Session;
+use crate::audit::{self, Audit, AuditKind};
+use crate::clock;
+use crate::engine::EngineHandle;
+use crate::memory::shared_group::SharedGroup;
+use crate::sync::lock;
+
+/// The most messages of a client that are handled before the user's other clients have their turn.
+const MESSAGES_PER_TURN_MAX: usize = 16;
+
+/// The tokens of what wakes a user's thread; those of clients follow.
+const STOP: u64 = 0;
+const ARRIVALS: u64 = 1;
+const FIRST_CLIENT: u64 = 2;
+
+/// What all threads of the daemon share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub engine: Arc<EngineHandle>,
+    pub policy: Policy,
+    /// Becomes readable, and stays so, when the daemon stops.
+    pub stop: Arc<OwnedFd>,
+    /// The number of clients of all users.
+    pub clients: AtomicUsize,
+    pub disconnected: AtomicU64,
+    pub refused_groups: AtomicU64,
+    /// The groups that clients are entering now: two users may ask for the same number at the same time.
+    entering: Mutex<BTreeSet<GroupId>>,
+}
+
+/// A group that is being entered.
+#[derive(Debug)]
+pub(super) struct Entering<'a> {
+    shared: &'a Shared,
+    group: GroupId,
+}
+
+/// A user: what all its processes have.
+#[derive(Debug)]
+pub(super) struct User {
+    pub shared: Arc<Shared>,
+    pub budget: Arc<Budget>,
+    pub audit: Mutex<Audit>,
+    groups: Mutex<Vec<Weak<SharedGroup>>>,
+    /// The number of its clients.
+    clients: AtomicUsize,
+    arrivals: Mutex<Arrivals>,
+    /// Wakes its thread for arrivals.
+    waker: OwnedFd,
+}
+
+/// Clients that were admitted and that the user's thread has not taken yet; and this thread.
+#[derive(Debug, Default)]
+struct Arrivals {
+    sessions: Vec<Session>,
+    is_served: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shared {
+    pub fn new(engine: Arc<EngineHandle>, policy: Policy, stop: Arc<OwnedFd>) -> Self {
+        Self {
+            engine,
+            policy,
+            stop,
+            clients: AtomicUsize::new(0),
+            disconnected: AtomicU64::new(0),
+            refused_groups: AtomicU64::new(0),
+            entering: Mutex::default(),
+        }
+    }
+
+    /// Keeps others from entering a group of this number meanwhile; `None` if somebody does.
+    pub fn begin_entering(&self, group: GroupId) -> Option<Entering<'_>> {
+        lock(&self.entering).insert(group).then_some(Entering { shared: self, group })
+    }
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.entering).remove(&self.group);
+    }
+}
+
+impl User {
+    pub fn new(shared: &Arc<Shared>, rule: &Rule) -> io::Result<Self> {
+        let budget =
+            Budget { rule: rule.name().into(), bytes_max: rule.memory_max(), bytes: AtomicU64::new(0) };
+        Ok(Self {
+            shared: Arc::clone(shared),
+            budget: Arc::new(budget),
+            audit: Mutex::default(),
+            groups: Mutex::default(),
+            clients: AtomicUsize::new(0),
+            arrivals: Mutex::default(),
+            waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// The number of its clients.
+    pub fn client_count(&self) -> usize {
+        self.clients.load(Ordering::SeqCst)
+    }
+
+    /// The number of its groups. A group of a client that has gone counts until it has ended.
+    pub fn group_count(&self) -> usize {
+        let mut groups = lock(&self.groups);
+        groups.retain(|group| group.upgrade().is_some_and(|group| !group.has_ended()));
+        groups.len()
+    }
+
+    pub fn add_group(&self, group: &Arc<SharedGroup>) {
+        lock(&self.groups).push(Arc::downgrade(group));
+    }
+
+    /// Whether a line about this user may be written to the log.
+    pub fn may_log(&self, kind: AuditKind) -> bool {
+        lock(&self.audit).admits(clock::now(), kind)
+    }
+
+    /// Gives a new client to the user's thread, which is started for the first one.
+    ///
+    /// # Errors
+    /// Those of the system: the client is not served.
+    pub fn serve(self: &Arc<Self>, session: Session) -> io::Result<()> {
+        let mut arrivals = lock(&self.arrivals);
+        if arrivals.is_served {
+            rustix::io::write(&self.waker, &1_u64.to_ne_bytes())?;
+        } else {
+            let server = UserServer::new(self)?;
+            let thread = thread::Builder::new().name("treecast-user".into());
+            arrivals.thread = Some(thread.spawn(move || server.run())?);
+            arrivals.is_served = true;
+            rustix::io::write(&self.waker, &1_u64.to_ne_bytes())?;
+        }
+        arrivals.sessions.push(session);
+        self.clients.fetch_add(1, Ordering::SeqCst);
+        self.shared.clients.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Waits until its thread has ended, after the daemon was stopped.
+    pub fn join(&self) {
+        let thread = lock(&self.arrivals).thread.take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a user's thread has.
+#[derive(Debug)]
+struct UserServer {
+    user: Arc<User>,
+    watch: OwnedFd,
+    sessions: BTreeMap<u64, Session>,
+    next: u64,
+}
+
+impl UserServer {
+    fn new(user: &Arc<User>) -> io::Result<Self> {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (descriptor, number) in [(&*user.shared.stop, STOP), (&user.waker, ARRIVALS)] {
+            epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { user: Arc::clone(user), watch, sessions: BTreeMap::new(), next: FIRST_CLIENT })
+    }
+
+    /// Serves the user's clients until the last one has gone, or the daemon stops.
+    fn run(mut self) {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        loop {
+            let empty =
+                epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(STOP) };
+            let mut events = [empty; 64];
+            let count = match epoll::wait(&self.watch, &mut events[..], None) {
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "cannot wait for a user's clients");
+                    return self.end();
+                }
+            };
+            for event in &events[..count] {
+                match event.data.u64() {
+                    STOP => return self.end(),
+                    ARRIVALS => self.take_arrivals(),
+                    number => self.serve_client(number, &mut buffer),
+                }
+            }
+            if self.sessions.is_empty() && self.retire() {
+                return;
+            }
+        }
+    }
+
+    fn take_arrivals(&mut self) {
+        let _ = rustix::io::read(&self.user.waker, &mut [0; 8]);
+        let arrived = std::mem::take(&mut lock(&self.user.arrivals).sessions);
+        for session in arrived {
+            let number = self.next;
+            self.next += 1;
+            let data = epoll::EventData::new_u64(number);
+            let added = epoll::add(&self.watch, &session.socket, data, epoll::EventFlags::IN);
+            self.sessions.insert(number, session);
+            if let Err(error) = added {
+                tracing::error!(%error, "cannot wait for a client");
+                self.remove(number);
+            }
+        }
+    }
+
+    fn serve_client(&mut self, number: u64, buffer: &mut [u8]) {
+        for _ in 0..MESSAGES_PER_TURN_MAX {
+            let Some(session) = self.sessions.get_mut(&number) else { return };
+            let handled = match seqpacket::receive(&session.socket, buffer, None, false) {
+                Ok(Received::Message(length)) => session.handle(&self.user, &buffer[..length]),
+                Ok(Received::TooLong) => Err(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(Received::End) | Err(_) => return self.remove(number),
+            };
+            if let Err(reason) = handled {
+                if self.user.may_log(AuditKind::DisconnectedClient) {
+                    let client = &session.peer;
+                    tracing::warn!(target: audit::TARGET, %client, %reason, "audit: a client is disconnected");
+                }
+                let _ = session.send(&DaemonMessage::Refused { reason }, &[]);
+                self.user.shared.disconnected.fetch_add(1, Ordering::SeqCst);
+                return self.remove(number);
+            }
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(session) = self.sessions.remove(&number) else { return };
+        session.end(&self.user.shared.engine);
+        let groups = session.group_count();
+        tracing::info!(client = %session.peer, groups, "a client has disconnected");
+        self.user.clients.fetch_sub(1, Ordering::SeqCst);
+        self.user.shared.clients.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Ends the thread, unless another client has arrived.
+    fn retire(&self) -> bool {
+        let mut arrivals = lock(&self.user.arrivals);
+        arrivals.is_served = !arrivals.sessions.is_empty();
+        !arrivals.is_served
+    }
+
+    /// Ends all sessions. Clients see that their connections close.
+    fn end(&self) {
+        for session in self.sessions.values() {
+            session.end(&self.user.shared.engine);
+        }
+    }
+}
