@@ -1,49 +1,46 @@
 //! A UDP socket that receives and sends many datagrams with one system call (`recvmmsg`, `sendmmsg`).
 //!
-//! Where the kernel supports it, consecutive datagrams of one length to one address are sent as one GSO batch (`UDP_SEGMENT`), and
-//! datagrams from one address are received as one (`UDP_GRO`).
+//! Where the kernel supports it, consecutive datagrams of one group and one length to one address are sent as one GSO batch
+//! (`UDP_SEGMENT`), and datagrams from one address are received as one (`UDP_GRO`).
+//!
+//! A socket may have several lanes: sockets at one address, each with a receive buffer of its own. The kernel steers each datagram by
+//! its group's number, so that a flood to one group takes no room from groups of other lanes, and does not come before their datagrams.
 
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
 mod addresses;
+mod incoming;
+mod lanes;
 pub mod options;
 mod outgoing;
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use treecast_wire::{GroupId, HEADER_BYTES};
 
+use incoming::Incoming;
 pub use outgoing::Outgoing;
 
 /// The most datagrams of one system call.
 pub const BATCH: usize = 64;
 
-/// The longest message that is received, a datagram or several that GRO has merged, in bytes. A longer one is truncated, which its
-/// checksum detects.
-const DATAGRAM_BYTES_MAX: usize = 65_536;
+/// Where the group's number lies in a header.
+const GROUP: Range<usize> = 4..8;
 
 /// The most bytes of a GSO batch: 32 full datagrams, as many as one child is sent in its turn.
 const GSO_BYTES_MAX: usize = 47_500;
 
-/// A socket, with a batch in each direction.
+/// A socket of one or several lanes, with a batch in each direction.
 pub struct Datagrams {
-    socket: UdpSocket,
+    /// By lane. All receive at one address, and the first one sends.
+    sockets: Vec<UdpSocket>,
     address: SocketAddr,
-    receive: Box<Incoming>,
+    receive: Incoming,
     send: Outgoing,
-}
-
-/// What the kernel writes. The headers point into the other fields, which are boxed and never move.
-struct Incoming {
-    bytes: Vec<u8>,
-    addresses: [libc::sockaddr_storage; BATCH],
-    vectors: [libc::iovec; BATCH],
-    control_messages: [ControlMessage; BATCH],
-    headers: [libc::mmsghdr; BATCH],
 }
 
 /// A buffer for one control message with a number.
@@ -51,13 +48,13 @@ struct Incoming {
 #[repr(C, align(8))]
 struct ControlMessage([u8; 32]);
 
-// SAFETY: its pointers point into its own boxes, or are used within one call of `send`, whose batch one thread makes that borrows it
-// mutably all the time.
-unsafe impl Send for Datagrams {}
-
 impl std::fmt::Debug for Datagrams {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Datagrams").field("address", &self.address).finish_non_exhaustive()
+        formatter
+            .debug_struct("Datagrams")
+            .field("address", &self.address)
+            .field("lanes", &self.sockets.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -68,35 +65,30 @@ fn zeroed<T>() -> T {
 }
 
 impl Datagrams {
-    /// Binds a socket; its buffers are as large as the system allows, up to `buffer_bytes`.
+    /// Binds a socket of one lane; its buffers are as large as the system allows, up to `buffer_bytes`.
     ///
     /// # Errors
     /// Those of binding.
     pub fn bind(address: SocketAddr, buffer_bytes: usize) -> io::Result<Self> {
-        let socket = UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        options::set_buffers(&socket, buffer_bytes);
-        options::enable_gro(&socket);
-        options::forbid_fragments(&socket);
-        let mut receive = Box::new(Incoming {
-            bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX],
-            addresses: [zeroed(); BATCH],
-            vectors: [zeroed(); BATCH],
-            control_messages: [ControlMessage([0; 32]); BATCH],
-            headers: [zeroed(); BATCH],
-        });
-        let Incoming { bytes, addresses, vectors, control_messages, headers } = &mut *receive;
-        for (place, room) in bytes.chunks_mut(DATAGRAM_BYTES_MAX).enumerate() {
-            vectors[place] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-            let header = &mut headers[place].msg_hdr;
-            header.msg_name = (&raw mut addresses[place]).cast();
-            header.msg_iov = &raw mut vectors[place];
-            header.msg_iovlen = 1;
-            header.msg_control = (&raw mut control_messages[place]).cast();
+        Self::bind_lanes(address, buffer_bytes, 1)
+    }
+
+    /// Binds a socket of several lanes, each with buffers as large as the system allows, up to `buffer_bytes`. All datagrams arrive in
+    /// lane 0 until [`Datagrams::steer`] says otherwise.
+    ///
+    /// # Errors
+    /// Those of binding: an address that is in use is refused, also if its sockets have `SO_REUSEPORT`.
+    pub fn bind_lanes(address: SocketAddr, buffer_bytes: usize, lanes: usize) -> io::Result<Self> {
+        let sockets = lanes::bind(address, lanes)?;
+        for socket in &sockets {
+            socket.set_nonblocking(true)?;
+            options::set_buffers(socket, buffer_bytes);
+            options::enable_gro(socket);
         }
+        options::forbid_fragments(&sockets[0]);
+        let address = sockets[0].local_addr()?;
         let send = Outgoing::new(address.is_ipv6(), Some(GSO_BYTES_MAX));
-        Ok(Self { socket, address, receive, send })
+        Ok(Self { sockets, address, receive: Incoming::new(), send })
     }
 
     /// The bound address.
@@ -104,62 +96,22 @@ impl Datagrams {
         self.address
     }
 
-    /// Receives a batch; returns the number of messages, each of one datagram or of several segments.
+    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each is one datagram or several segments.
     ///
     /// # Errors
     /// Those of the system, except for an empty socket: then the number is 0.
-    pub fn receive(&mut self) -> io::Result<usize> {
-        for header in &mut self.receive.headers {
-            header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            header.msg_hdr.msg_controllen = size_of::<ControlMessage>() as _;
-        }
-        let headers = self.receive.headers.as_mut_ptr();
-        // SAFETY: every header points to an address, a vector, a control message and bytes in the same box, which nothing else borrows
-        // while the kernel writes them.
-        let count = unsafe {
-            libc::recvmmsg(
-                self.socket.as_raw_fd(),
-                headers,
-                BATCH as libc::c_uint,
-                libc::MSG_DONTWAIT,
-                ptr::null_mut(),
-            )
-        };
-        if count >= 0 { Ok(count as usize) } else { nothing_there(io::Error::last_os_error()) }
+    pub fn receive(&mut self, lane: usize, messages_max: usize) -> io::Result<usize> {
+        self.receive.receive(&self.sockets[lane], messages_max)
     }
 
     /// The number of datagrams in a message of the last batch.
     pub fn segments(&self, message: usize) -> usize {
-        let (bytes, segment_bytes) = self.lengths(message);
-        bytes.div_ceil(segment_bytes).max(1)
+        self.receive.segments(message)
     }
 
-    /// A datagram of a message, and its sender.
+    /// A datagram of a message of the last batch, and its sender.
     pub fn segment(&self, message: usize, segment: usize) -> Option<(SocketAddr, &[u8])> {
-        let from = addresses::read(&self.receive.addresses[message])?;
-        let (bytes, segment_bytes) = self.lengths(message);
-        let first = message * DATAGRAM_BYTES_MAX;
-        let start = segment * segment_bytes;
-        let end = ((segment + 1) * segment_bytes).min(bytes);
-        Some((from, self.receive.bytes.get(first + start..first + end)?))
-    }
-
-    /// The length of a message, and of each of its segments but the last.
-    fn lengths(&self, message: usize) -> (usize, usize) {
-        let header = &self.receive.headers[message];
-        let bytes = (header.msg_len as usize).min(DATAGRAM_BYTES_MAX);
-        // SAFETY: the kernel has written the control message and its length; the macros of libc stay within that.
-        let segment_bytes = unsafe {
-            let control = libc::CMSG_FIRSTHDR(&raw const header.msg_hdr);
-            let is_length = !control.is_null()
-                && (*control).cmsg_level == libc::SOL_UDP
-                && (*control).cmsg_type == libc::UDP_GRO
-                && (*control).cmsg_len as usize >= libc::CMSG_LEN(size_of::<libc::c_int>() as u32) as usize;
-            is_length.then(|| libc::CMSG_DATA(control).cast::<libc::c_int>().read_unaligned())
-        };
-        let segment_bytes =
-            segment_bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0);
-        (bytes, segment_bytes.unwrap_or(DATAGRAM_BYTES_MAX))
+        self.receive.segment(message, segment)
     }
 
     /// Whether the batch to send is full.
@@ -192,7 +144,7 @@ impl Datagrams {
     /// # Errors
     /// Those of [`Outgoing::send`].
     pub fn send(&mut self) -> io::Result<()> {
-        self.send.send(&self.socket)
+        self.send.send(&self.sockets[0])
     }
 
     /// As [`Outgoing::too_long`].
@@ -200,33 +152,56 @@ impl Datagrams {
         self.send.too_long()
     }
 
-    /// The cookie of the socket, which is unique in the system.
+    /// The cookie of the socket that sends, which is unique in the system.
     ///
     /// # Errors
     /// Those of the system.
     pub fn cookie(&self) -> io::Result<u64> {
-        options::cookie(&self.socket)
+        options::cookie(&self.sockets[0])
     }
 
     /// Disables GSO and GRO, which the kernel's packet path does not support on this kernel, and omits UDP checksums over IPv4:
     /// packets have a checksum of their own.
     pub fn disable_offloads(&mut self) {
         self.send.disable_gso();
-        options::disable_gro(&self.socket);
-        options::omit_checksums(&self.socket, true);
+        self.sockets.iter().for_each(options::disable_gro);
+        options::omit_checksums(&self.sockets[0], true);
+    }
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "engines have one lane yet"))]
+impl Datagrams {
+    /// The number of lanes.
+    pub const fn lanes(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// What becomes readable when a datagram is in a lane, by lane.
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd)
+    }
+
+    /// Steers the datagrams of these groups to their lanes from now on, and all others to lane 0; those that have arrived stay where
+    /// they are. Nothing is steered with one lane.
+    ///
+    /// The kernel compares a group's number with one after the other, so that the most active groups should be first. Groups after the
+    /// first [`lanes::STEERED_MAX`] are in lane 0. Datagrams from one address that the kernel has merged (GRO), also those of several
+    /// groups, go where the first one goes.
+    ///
+    /// # Errors
+    /// Those of the system; then groups are steered as before. `ENOMEM`: the program is longer than `net.core.optmem_max` allows, whose
+    /// default of 20 KiB on older kernels suffices for about 600 groups.
+    ///
+    /// # Panics
+    /// If there is no such lane: that would be our own bug.
+    pub fn steer(&mut self, groups: impl IntoIterator<Item = (GroupId, usize)>) -> io::Result<()> {
+        lanes::steer(&self.sockets, groups)
     }
 }
 
 impl AsFd for Datagrams {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-fn nothing_there(error: io::Error) -> io::Result<usize> {
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
-        _ => Err(error),
+        self.sockets[0].as_fd()
     }
 }
 
@@ -242,11 +217,11 @@ pub(crate) mod tests {
         (bind(), bind())
     }
 
-    pub fn receive_all(socket: &mut Datagrams, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+    pub fn receive_all(socket: &mut Datagrams, lane: usize, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut all = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
         while all.len() < count && Instant::now() < end {
-            for message in 0..socket.receive().unwrap() {
+            for message in 0..socket.receive(lane, BATCH).unwrap() {
                 let segments =
                     (0..socket.segments(message)).filter_map(|segment| socket.segment(message, segment));
                 all.extend(segments.map(|(from, bytes)| (from, bytes.to_vec())));
@@ -270,7 +245,7 @@ pub(crate) mod tests {
         assert!(one.is_full());
         one.send().unwrap();
         assert!(!one.is_full());
-        let all = receive_all(&mut other, BATCH);
+        let all = receive_all(&mut other, 0, BATCH);
         assert_eq!(all.len(), BATCH);
         for (number, (from, bytes)) in all.into_iter().enumerate() {
             assert_eq!(from, one.address());
@@ -278,7 +253,7 @@ pub(crate) mod tests {
             let expected = if number % 2 == 0 { vec![number as u8; number] } else { payload.to_vec() };
             assert_eq!(bytes[HEADER_BYTES..], expected);
         }
-        assert_eq!(other.receive().unwrap(), 0);
+        assert_eq!(other.receive(0, BATCH).unwrap(), 0);
     }
 
     #[test]
@@ -299,7 +274,7 @@ pub(crate) mod tests {
         for _ in 0..3 {
             one.add(gone, &[0; HEADER_BYTES], Vec::new());
             one.send().unwrap();
-            assert_eq!(one.receive().unwrap(), 0);
+            assert_eq!(one.receive(0, BATCH).unwrap(), 0);
         }
     }
 
@@ -310,7 +285,7 @@ pub(crate) mod tests {
         one.add(other.address(), &probe(GroupId(2)), Vec::new());
         assert_eq!(one.send().unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
         assert_eq!(one.too_long(), [GroupId(1)]);
-        assert_eq!(receive_all(&mut other, 1)[0].1, probe(GroupId(2)));
+        assert_eq!(receive_all(&mut other, 0, 1)[0].1, probe(GroupId(2)));
         one.add(other.address(), &probe(GroupId(2)), Vec::new());
         one.send().unwrap();
         assert_eq!(one.too_long(), []);

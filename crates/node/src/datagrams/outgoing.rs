@@ -7,7 +7,7 @@ use std::ptr;
 
 use treecast_wire::{GroupId, HEADER_BYTES, View};
 
-use super::{BATCH, ControlMessage, addresses, zeroed};
+use super::{BATCH, ControlMessage, GROUP, addresses, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {
@@ -37,10 +37,13 @@ struct Batch {
 /// The most segments of a GSO batch: the least `UDP_MAX_SEGMENTS` of all Linux versions, and the bound of the kernel's packet path.
 const GSO_SEGMENTS_MAX: usize = 64;
 
-/// Datagrams that the kernel takes as one (`UDP_SEGMENT`): all have the length of the first, but the last may be shorter.
+/// Datagrams that the kernel takes as one (`UDP_SEGMENT`): all have the length of the first, but the last may be shorter. All are of one
+/// group: between sockets of one host a batch arrives as it is, in the lane of its first datagram.
 #[derive(Debug, Clone, Copy)]
 struct GsoBatch {
     to: SocketAddr,
+    /// The group's number, as it is in the header.
+    group: [u8; GROUP.end - GROUP.start],
     first: usize,
     count: usize,
     segment_bytes: usize,
@@ -48,13 +51,21 @@ struct GsoBatch {
 }
 
 impl GsoBatch {
-    /// Whether one more datagram can be appended.
-    fn accepts(&self, to: SocketAddr, bytes: usize, bytes_max: usize) -> bool {
-        self.to == to
+    /// A batch of one datagram.
+    fn new(to: SocketAddr, header: &[u8; HEADER_BYTES], place: usize, bytes: usize) -> Self {
+        let mut group = [0; GROUP.end - GROUP.start];
+        group.copy_from_slice(&header[GROUP]);
+        Self { to, group, first: place, count: 1, segment_bytes: bytes, bytes }
+    }
+
+    /// Whether another datagram can be appended.
+    fn accepts(&self, next: &Self, bytes_max: usize) -> bool {
+        self.to == next.to
+            && self.group == next.group
             && self.count < GSO_SEGMENTS_MAX
             && self.bytes == self.count * self.segment_bytes
-            && bytes <= self.segment_bytes
-            && self.bytes + bytes <= bytes_max
+            && next.bytes <= self.segment_bytes
+            && self.bytes + next.bytes <= bytes_max
     }
 }
 
@@ -75,7 +86,7 @@ impl Outgoing {
             payload_bytes: [const { Vec::new() }; BATCH],
             vectors: [[zeroed(); 2]; BATCH],
             gso_count: 0,
-            gso_batches: [GsoBatch { to: nowhere, first: 0, count: 0, segment_bytes: 0, bytes: 0 }; BATCH],
+            gso_batches: [GsoBatch::new(nowhere, &[0; HEADER_BYTES], 0, 0); BATCH],
             addresses: [zeroed(); BATCH],
             control_messages: [ControlMessage([0; 32]); BATCH],
             headers: [zeroed(); BATCH],
@@ -128,15 +139,14 @@ impl Outgoing {
             libc::iovec { iov_base: send.header_bytes[place].as_mut_ptr().cast(), iov_len: HEADER_BYTES },
             libc::iovec { iov_base: payload.cast_mut().cast(), iov_len: length },
         ];
-        let bytes = HEADER_BYTES + length;
+        let next = GsoBatch::new(to, header, place, HEADER_BYTES + length);
         match send.gso_batches[..send.gso_count].last_mut() {
-            Some(gso) if gso.accepts(to, bytes, gso_bytes_max) => {
+            Some(gso) if gso.accepts(&next, gso_bytes_max) => {
                 gso.count += 1;
-                gso.bytes += bytes;
+                gso.bytes += next.bytes;
             }
             _ => {
-                send.gso_batches[send.gso_count] =
-                    GsoBatch { to, first: place, count: 1, segment_bytes: bytes, bytes };
+                send.gso_batches[send.gso_count] = next;
                 send.gso_count += 1;
             }
         }
@@ -265,6 +275,13 @@ mod tests {
     /// Full datagrams, a shorter one that ends a batch, a longer one that begins another.
     const LENGTHS: [usize; 12] = [700, 700, 700, 20, 700, 0, 0, 1_300, 1_300, 1_299, 1_300, 5];
 
+    /// A header of group 0 with a number in its first byte.
+    fn header(number: u8) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[0] = number;
+        header
+    }
+
     fn check_gso(address: &str, uses_gso: bool) {
         let (mut one, mut other) = pair(address);
         let mut third = Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
@@ -273,17 +290,17 @@ mod tests {
         }
         for (number, length) in LENGTHS.into_iter().enumerate() {
             let to = if number == 8 { third.address() } else { other.address() };
-            one.add(to, &[number as u8; HEADER_BYTES], vec![number as u8; length]);
+            one.add(to, &header(number as u8), vec![number as u8; length]);
         }
         assert_eq!(one.send.batch.gso_count < LENGTHS.len(), uses_gso);
         one.send().unwrap();
-        let mut all = receive_all(&mut other, LENGTHS.len() - 1);
-        all.insert(8, receive_all(&mut third, 1).remove(0));
+        let mut all = receive_all(&mut other, 0, LENGTHS.len() - 1);
+        all.insert(8, receive_all(&mut third, 0, 1).remove(0));
         let found: Vec<_> = all.iter().map(|(_, bytes)| (bytes[0], bytes.len() - HEADER_BYTES)).collect();
         let expected: Vec<_> =
             LENGTHS.into_iter().enumerate().map(|(number, length)| (number as u8, length)).collect();
         assert_eq!(found, expected);
-        assert!(all.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == bytes[0])));
+        assert!(all.iter().all(|(_, bytes)| bytes[HEADER_BYTES..].iter().all(|byte| *byte == bytes[0])));
     }
 
     #[test]
@@ -298,17 +315,17 @@ mod tests {
     fn the_segments_of_a_refused_gso_batch_are_sent_one_by_one() {
         let (mut one, mut other) = pair("127.0.0.1:0");
         for number in 0..3 {
-            one.add(other.address(), &[number; HEADER_BYTES], vec![number; 100]);
+            one.add(other.address(), &header(number), vec![number; 100]);
         }
         // Every kernel refuses that many segments.
         one.send.batch.gso_batches[0].segment_bytes = 1;
         one.send().unwrap();
         assert!(one.send.gso_bytes_max.is_none());
-        assert_eq!(receive_all(&mut other, 3).len(), 3);
+        assert_eq!(receive_all(&mut other, 0, 3).len(), 3);
         // GSO is not tried again.
-        (0..3).for_each(|number| one.add(other.address(), &[number; HEADER_BYTES], Vec::new()));
+        (0..3).for_each(|number| one.add(other.address(), &header(number), Vec::new()));
         assert_eq!(one.send.batch.gso_count, 3);
         one.send().unwrap();
-        assert_eq!(receive_all(&mut other, 3).len(), 3);
+        assert_eq!(receive_all(&mut other, 0, 3).len(), 3);
     }
 }

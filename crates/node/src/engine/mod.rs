@@ -201,7 +201,7 @@ impl Engine {
     /// Receives a batch of datagrams; the number of messages of the socket, each of one or several datagrams.
     fn receive(&mut self) -> usize {
         let Self { core, datagrams, .. } = self;
-        let count = match datagrams.receive() {
+        let count = match datagrams.receive(0, BATCH) {
             Ok(count) => count,
             Err(error) => {
                 tracing::warn!(%error, "cannot receive datagrams");
