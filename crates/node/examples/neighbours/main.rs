@@ -117,21 +117,15 @@ fn measure(options: &Options) -> anyhow::Result<()> {
     let mut quiet = Process::start(&["quiet", path], Some(QUIET_USER))?;
     let () = quiet.answer()?;
     let mut rounds: Vec<Round> = Vec::new();
-    for round in 1..=options.rounds {
+    for number in 1..=options.rounds {
         for &load in all {
-            eprintln!("round {round} of {}: {load}", options.rounds);
-            let without = quiet.ask(&options.seconds)?;
             // Groups of the processes before this one may not have ended yet.
             let first_group = (1_000_000 * (rounds.len() + 1)).to_string();
-            let load_name = load.to_string();
-            let role = ["neighbour", path, &address, &load_name, &first_group];
-            let mut neighbour = Process::start(&role, Some(NEIGHBOUR))?;
-            let () = neighbour.answer()?;
-            thread::sleep(SETTLING);
-            let with = quiet.ask(&options.seconds)?;
-            let achieved = neighbour.finish()?;
-            thread::sleep(SETTLING);
-            rounds.push(Round { load, without, with, achieved });
+            let role = ["neighbour", path, &address, &load.to_string(), &first_group];
+            let round = measure_load(&mut quiet, load, &role, options.seconds)
+                .with_context(|| format!("round {number} of {load}"))?;
+            println!("round {number} of {}: {round}", options.rounds);
+            rounds.push(round);
         }
     }
     quiet.end()?;
@@ -139,6 +133,17 @@ fn measure(options: &Options) -> anyhow::Result<()> {
     println!("engine {}, {} rounds of {} s", options.engine, options.rounds, options.seconds);
     println!("{}", report::table(all, &rounds));
     Ok(())
+}
+
+fn measure_load(quiet: &mut Process, load: Load, role: &[&str], seconds: u64) -> anyhow::Result<Round> {
+    let without = quiet.ask(&seconds)?;
+    let mut neighbour = Process::start(role, Some(NEIGHBOUR))?;
+    let () = neighbour.answer()?;
+    thread::sleep(SETTLING);
+    let with = quiet.ask(&seconds)?;
+    let achieved = neighbour.finish()?;
+    thread::sleep(SETTLING);
+    Ok(Round { load, without, with, achieved })
 }
 
 /// The daemon's process.

@@ -5,13 +5,15 @@ use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A process that this one has started. It is killed when it is dropped.
 pub struct Process {
     child: Child,
+    /// What the process is, for errors.
+    name: String,
     orders: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
 }
@@ -27,12 +29,16 @@ impl Process {
         let mut child = command.spawn().with_context(|| format!("cannot start {role:?}"))?;
         let orders = child.stdin.take();
         let answers = child.stdout.take().context("it has no output")?;
-        Ok(Self { child, orders, answers: BufReader::new(answers).lines() })
+        let name = role[0].to_owned();
+        Ok(Self { child, name, orders, answers: BufReader::new(answers).lines() })
     }
 
     /// The next answer. A process that has failed has written the reason to standard error.
     pub fn answer<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
-        let line = self.answers.next().context("a process has ended early")??;
+        let Some(line) = self.answers.next().transpose()? else {
+            self.orders = None;
+            bail!("the {} has ended early, with {}", self.name, self.child.wait()?);
+        };
         Ok(serde_json::from_str(&line)?)
     }
 
@@ -53,7 +59,7 @@ impl Process {
     pub fn end(mut self) -> anyhow::Result<()> {
         self.orders = None;
         let status = self.child.wait()?;
-        ensure!(status.success(), "a process has ended with {status}");
+        ensure!(status.success(), "the {} has ended with {status}", self.name);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! The table of a measurement.
 
+use std::fmt;
+
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
 use crate::neighbour::{Achieved, Load};
@@ -11,6 +13,20 @@ pub struct Round {
     pub without: Latencies,
     pub with: Latencies,
     pub achieved: Achieved,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { load, without, with, achieved } = self;
+        write!(
+            formatter,
+            "{load}: p99 {:.0} us without, {:.0} us with {:.0} {} per second",
+            without.p99_us,
+            with.p99_us,
+            achieved.done_per_s,
+            load.unit()
+        )
+    }
 }
 
 /// A row for each load.
