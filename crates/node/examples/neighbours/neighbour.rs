@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
 };
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError};
 use treecast_proto::{CreateGroup, MemberId, Sequence};
@@ -28,6 +29,8 @@ use crate::{client, outside, process};
 const THREADS: usize = 4;
 
 const MESSAGE_BYTES: usize = 64 << 10;
+
+const ADDRESS_SPACE_BYTES_MAX: u64 = 4 << 30;
 
 /// How often a root that waits for room looks whether the measurement is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,6 +104,7 @@ impl Neighbour {
     /// Does one thing until the input ends.
     pub fn run(&self, load: Load) -> anyhow::Result<()> {
         leave_processor_to_others()?;
+        limit_memory()?;
         process::say(&())?;
         let start = Instant::now();
         thread::scope(|scope| {
@@ -281,6 +285,13 @@ fn leave_processor_to_others() -> io::Result<()> {
     // SAFETY: the system reads the parameters, which are there.
     let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Memory that a group has had exists as long as it is mapped, and the policy does not count it any more: without a bound the loads
+/// that create groups could take all of the machine's.
+fn limit_memory() -> io::Result<()> {
+    let bytes_max = Some(ADDRESS_SPACE_BYTES_MAX);
+    Ok(setrlimit(Resource::As, Rlimit { current: bytes_max, maximum: bytes_max })?)
 }
 
 /// Garbage, and packets that seem to be of the quiet user's first groups, but for the code under their keys.
