@@ -49,8 +49,11 @@ const OTHER_PROCESSOR: usize = 1;
 /// What each of the two users may have.
 const POLICY: &str = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 16\nmemory_max = \"512M\"";
 
-/// After a load has begun, and after its process has ended.
-const SETTLING: Duration = Duration::from_millis(300);
+/// From the beginning of a load to its measurement.
+const RAMP_UP: Duration = Duration::from_millis(300);
+
+/// From the end of a load to the next measurement without one: the daemon frees what the neighbour had.
+const CLEAN_UP: Duration = Duration::from_secs(3);
 
 /// Measures how much one user of a daemon disturbs another's latency.
 #[derive(Debug, Parser)]
@@ -139,10 +142,10 @@ fn measure_load(quiet: &mut Process, load: Load, role: &[&str], seconds: u64) ->
     let without = quiet.ask(&seconds)?;
     let mut neighbour = Process::start(role, Some(NEIGHBOUR))?;
     let () = neighbour.answer()?;
-    thread::sleep(SETTLING);
+    thread::sleep(RAMP_UP);
     let with = quiet.ask(&seconds)?;
     let achieved = neighbour.finish()?;
-    thread::sleep(SETTLING);
+    thread::sleep(CLEAN_UP);
     Ok(Round { load, without, with, achieved })
 }
 
