@@ -54,9 +54,12 @@ impl Node {
         Self::start(open::open(settings)?)
     }
 
-    /// Opens a node whose engine is in this process, and returns the engine too.
-    pub(crate) fn open_here(settings: &NodeSettings) -> Result<(Self, Arc<EngineHandle>), NodeError> {
-        let handle = open::open_here(settings)?;
+    /// Opens a node whose engine is in this process, with this number of lanes for its users, and returns the engine too.
+    pub(crate) fn open_here(
+        settings: &NodeSettings,
+        lanes: usize,
+    ) -> Result<(Self, Arc<EngineHandle>), NodeError> {
+        let handle = open::open_here(settings, lanes)?;
         Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>)?, handle))
     }
 

@@ -10,15 +10,15 @@ use crate::{EngineChoice, NodeError, NodeSettings};
 /// Opens the engine that the settings ask for.
 pub(super) fn open(settings: &NodeSettings) -> Result<Arc<dyn Backend>, NodeError> {
     let backend: Arc<dyn Backend> = match settings.engine {
-        EngineChoice::User => open_with(settings, EngineChoice::User)?,
+        EngineChoice::User => open_with(settings, EngineChoice::User, 1)?,
         EngineChoice::Auto => match find_unused_daemon(settings) {
             Ok(client) => client,
             Err(reason) => {
                 tracing::debug!(%reason, "no daemon is used");
-                open_with(settings, EngineChoice::User)?
+                open_with(settings, EngineChoice::User, 1)?
             }
         },
-        EngineChoice::Ebpf => match open_with(settings, EngineChoice::Ebpf) {
+        EngineChoice::Ebpf => match open_with(settings, EngineChoice::Ebpf, 1) {
             Ok(handle) => handle,
             Err(NodeError::Kernel(error)) if error.is_permission_denied() => match find_daemon(settings) {
                 Ok(client) if client.has_kernel() => client,
@@ -39,16 +39,20 @@ pub(super) fn open(settings: &NodeSettings) -> Result<Arc<dyn Backend>, NodeErro
 }
 
 /// Opens an engine of this process: the kernel's packet path for `auto`, if it is usable, and else a thread.
-pub(super) fn open_here(settings: &NodeSettings) -> Result<Arc<EngineHandle>, NodeError> {
+pub(super) fn open_here(settings: &NodeSettings, lanes: usize) -> Result<Arc<EngineHandle>, NodeError> {
     match settings.engine {
-        EngineChoice::Auto => open_with(settings, EngineChoice::Ebpf).or_else(|error| {
+        EngineChoice::Auto => open_with(settings, EngineChoice::Ebpf, lanes).or_else(|error| {
             tracing::info!(reason = %error, "the engine is user");
-            open_with(settings, EngineChoice::User)
+            open_with(settings, EngineChoice::User, lanes)
         }),
-        engine => open_with(settings, engine),
+        engine => open_with(settings, engine, lanes),
     }
 }
 
-fn open_with(settings: &NodeSettings, engine: EngineChoice) -> Result<Arc<EngineHandle>, NodeError> {
-    Ok(Arc::new(EngineHandle::open(&NodeSettings { engine, ..settings.clone() })?))
+fn open_with(
+    settings: &NodeSettings,
+    engine: EngineChoice,
+    lanes: usize,
+) -> Result<Arc<EngineHandle>, NodeError> {
+    Ok(Arc::new(EngineHandle::open(&NodeSettings { engine, ..settings.clone() }, lanes)?))
 }

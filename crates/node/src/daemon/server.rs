@@ -40,6 +40,9 @@ use crate::{NodeError, NodeSettings};
 const CLIENTS_MAX: usize = 1_024;
 const CLIENTS_PER_USER_MAX: usize = 256;
 
+/// The lanes of the node's socket: one for datagrams of no group, and the others for users, who share them if they are more.
+const LANES: usize = 16;
+
 /// The most connections that wait for `accept`.
 const BACKLOG: i32 = 128;
 
@@ -124,7 +127,7 @@ impl Daemon {
         listener: OwnedFd,
         file: (u64, u64),
     ) -> Result<Self, NodeError> {
-        let (node, engine) = Node::open_here(settings)?;
+        let (node, engine) = Node::open_here(settings, LANES)?;
         let what = "cannot watch descriptors";
         let make = || {
             let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

@@ -83,7 +83,7 @@ mod tests {
     const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
     fn bind(address: &str, lanes: usize) -> Datagrams {
-        Datagrams::bind_lanes(address.parse().unwrap(), 1 << 20, lanes).unwrap()
+        Datagrams::bind(address.parse().unwrap(), 1 << 20, lanes).unwrap()
     }
 
     fn header(group: u32) -> [u8; HEADER_BYTES] {
@@ -246,11 +246,11 @@ mod tests {
         for address in ADDRESSES {
             for lanes in [1, 3] {
                 let one = bind(address, lanes);
-                assert!(is_in_use(Datagrams::bind(one.address(), 1 << 20)));
-                assert!(is_in_use(Datagrams::bind_lanes(one.address(), 1 << 20, 3)));
+                assert!(is_in_use(Datagrams::bind(one.address(), 1 << 20, 1)));
+                assert!(is_in_use(Datagrams::bind(one.address(), 1 << 20, 3)));
                 let address = one.address();
                 drop(one);
-                Datagrams::bind_lanes(address, 1 << 20, 2).unwrap();
+                Datagrams::bind(address, 1 << 20, 2).unwrap();
             }
         }
     }

@@ -65,20 +65,12 @@ fn zeroed<T>() -> T {
 }
 
 impl Datagrams {
-    /// Binds a socket of one lane; its buffers are as large as the system allows, up to `buffer_bytes`.
-    ///
-    /// # Errors
-    /// Those of binding.
-    pub fn bind(address: SocketAddr, buffer_bytes: usize) -> io::Result<Self> {
-        Self::bind_lanes(address, buffer_bytes, 1)
-    }
-
-    /// Binds a socket of several lanes, each with buffers as large as the system allows, up to `buffer_bytes`. All datagrams arrive in
+    /// Binds a socket of one or several lanes, each with buffers as large as the system allows, up to `buffer_bytes`. All datagrams arrive in
     /// lane 0 until [`Datagrams::steer`] says otherwise.
     ///
     /// # Errors
     /// Those of binding: an address that is in use is refused, also if its sockets have `SO_REUSEPORT`.
-    pub fn bind_lanes(address: SocketAddr, buffer_bytes: usize, lanes: usize) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr, buffer_bytes: usize, lanes: usize) -> io::Result<Self> {
         let sockets = lanes::bind(address, lanes)?;
         for socket in &sockets {
             socket.set_nonblocking(true)?;
@@ -169,7 +161,6 @@ impl Datagrams {
     }
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "engines have one lane yet"))]
 impl Datagrams {
     /// The number of lanes.
     pub const fn lanes(&self) -> usize {
@@ -213,7 +204,7 @@ pub(crate) mod tests {
     use treecast_wire::{Body, Header, MemberId, Sequence, Timestamp};
 
     pub fn pair(address: &str) -> (Datagrams, Datagrams) {
-        let bind = || Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
+        let bind = || Datagrams::bind(address.parse().unwrap(), 1 << 20, 1).unwrap();
         (bind(), bind())
     }
 

@@ -284,7 +284,7 @@ mod tests {
 
     fn check_gso(address: &str, uses_gso: bool) {
         let (mut one, mut other) = pair(address);
-        let mut third = Datagrams::bind(address.parse().unwrap(), 1 << 20).unwrap();
+        let mut third = Datagrams::bind(address.parse().unwrap(), 1 << 20, 1).unwrap();
         if !uses_gso {
             one.send.disable_gso();
         }

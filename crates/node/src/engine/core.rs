@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
-use treecast_proto::{Event, GroupId, Input, MemberId, OwnerId, Protocol, Refused, Settings, Store};
+use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store};
 use treecast_wire::View;
 
 use super::background::{Background, Made, Placing};
 use super::group_entry::{GroupEntry, end};
 use super::kernel::{HookCheck, KernelPath, SendOutcome};
+use super::owners::Owners;
 use super::query::{Answer, Query};
 use super::rings::{NewRing, RingMaker};
 use super::root_socket::RootSocket;
@@ -30,8 +31,7 @@ pub(super) struct Core {
     pub protocol: Protocol,
     pub kernel: Option<KernelPath>,
     pub groups: BTreeMap<GroupId, GroupEntry>,
-    /// The number of groups of each owner.
-    group_counts: BTreeMap<OwnerId, u32>,
+    pub owners: Owners,
     background: Background,
     /// How many groups ended because of invalid values in shared memory.
     pub invalid: u64,
@@ -44,13 +44,13 @@ pub(super) struct Core {
 const PIECES_PER_OWNER_MAX: u32 = 512;
 
 impl Core {
-    pub fn new(settings: &Settings, kernel: Option<KernelPath>, waker: Arc<Waker>) -> Self {
+    pub fn new(settings: &Settings, kernel: Option<KernelPath>, waker: Arc<Waker>, lanes: usize) -> Self {
         let rings = RingMaker::new(kernel.as_ref().map(|kernel| kernel.maker().clone()));
         Self {
             protocol: Protocol::new(settings.clone()),
             kernel,
             groups: BTreeMap::new(),
-            group_counts: BTreeMap::new(),
+            owners: Owners::new(lanes),
             background: Background::new(rings, waker),
             invalid: 0,
             over_budget: 0,
@@ -221,7 +221,7 @@ impl Core {
             Ok(()) => {
                 let owner = shared_group.owner();
                 self.protocol.set_owner(group, owner);
-                *self.group_counts.entry(owner).or_default() += 1;
+                self.owners.add(owner);
                 if let Some(KernelRoot { group, cookie, socket }) = kernel {
                     self.add_to_kernel(group, &shared_group, Some((cookie, socket)));
                 }
@@ -270,7 +270,7 @@ impl Core {
                 RingSide::Reader(reader) => {
                     let Some((_, next)) = self.protocol.readable(group) else { continue };
                     let mut is_valid = true;
-                    let groups = self.group_counts.get(&shared_group.owner()).copied().unwrap_or(1);
+                    let groups = self.owners.groups(shared_group.owner()).max(1);
                     let end = reader.written().min(next + (PIECES_PER_OWNER_MAX / groups).max(1));
                     if end != reader.written() {
                         shared_group.mark_progress();
@@ -354,11 +354,7 @@ impl Core {
         let ended = self.groups.iter().filter(|(group, entry)| has_ended(group, entry));
         let ended: Vec<GroupId> = ended.map(|(&group, _)| group).collect();
         for entry in ended.iter().filter_map(|group| self.groups.remove(group)) {
-            let owner = entry.shared_group.owner();
-            if let Some(count) = self.group_counts.get_mut(&owner) {
-                *count -= 1;
-            }
-            self.group_counts.retain(|_, count| *count > 0);
+            self.owners.remove(entry.shared_group.owner());
             // To free memory that was mapped takes long.
             if entry.has_shared_memory() {
                 self.background.free(entry);
@@ -451,6 +447,11 @@ impl Core {
         }
         let side = Mutex::new(Some(RingSide::Reader(reader)));
         shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });
+    }
+
+    /// The lane of each group.
+    pub fn lanes(&self) -> impl Iterator<Item = (GroupId, usize)> {
+        self.groups.iter().map(|(&group, entry)| (group, self.owners.lane(entry.shared_group.owner())))
     }
 
     /// Whether a datagram is about a member that waits for its ring, and is dropped: it is sent again.

@@ -50,9 +50,11 @@ const WAKER: u64 = 2;
 const KERNEL: u64 = 3;
 
 impl EngineHandle {
-    pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
+    /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
+    pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
         let bind_error = |source| NodeError::Bind { address: settings.bind, source };
-        let mut datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes).map_err(bind_error)?;
+        let bound = Datagrams::bind(settings.bind, settings.buffer_bytes, lanes);
+        let mut datagrams = bound.map_err(bind_error)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
@@ -73,6 +75,10 @@ impl EngineHandle {
             let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
             leader_followers.watch(&waker, WAKER)?;
+            // Only the engine's own thread serves several users.
+            for lane in datagrams.descriptors().skip(1) {
+                leader_followers.watch(&lane, SOCKET)?;
+            }
             kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.event_fd(), KERNEL))?;
             Ok(leader_followers)
         };

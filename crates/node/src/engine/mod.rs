@@ -14,6 +14,7 @@ pub(crate) mod enter;
 mod group_entry;
 mod handle;
 mod kernel;
+mod owners;
 pub(crate) mod query;
 mod rings;
 pub(crate) mod root_socket;
@@ -110,8 +111,11 @@ impl Progress {
     }
 }
 
-/// The most batches of datagrams that a step receives, so that other threads get the engine.
+/// The most batches of datagrams that a step receives from each lane, so that other threads get the engine.
 const BATCHES_PER_STEP_MAX: usize = 16;
+
+/// The most messages that are received from a lane before the other lanes have their turn.
+const MESSAGES_PER_TURN_MAX: usize = 8;
 
 /// The most datagrams that a step sends at a time: some turns of each of several owners.
 const TRANSMITS_MAX: u32 = 8 * TURN_DATAGRAMS_MAX;
@@ -124,7 +128,8 @@ impl Engine {
         timer: Arc<OwnedFd>,
         waker: Arc<Waker>,
     ) -> Self {
-        Self { core: Core::new(&settings.protocol, kernel, waker), datagrams, timer, timer_at: None }
+        let core = Core::new(&settings.protocol, kernel, waker, datagrams.lanes());
+        Self { core, datagrams, timer, timer_at: None }
     }
 
     pub fn answer(&self, query: Query) -> Answer {
@@ -180,28 +185,48 @@ impl Engine {
         for request in requests {
             core.handle_request(request);
         }
-        let mut progress = taken.and(self.send_some());
-        for _ in 0..BATCHES_PER_STEP_MAX {
-            let count = self.receive();
-            if count == 0 {
-                break;
-            }
-            progress = progress.and(self.send_some());
-            self.core.give_progress();
-            if count < BATCH {
-                break;
-            }
-        }
+        self.steer();
+        let progress = taken.and(self.send_some()).and(self.receive_some());
         self.core.give_progress();
         self.core.charge_changed();
         self.core.hand_off();
         if self.core.can_send_delegated() { Progress::More } else { progress }
     }
 
-    /// Receives a batch of datagrams; the number of messages of the socket, each of one or several datagrams.
-    fn receive(&mut self) -> usize {
+    /// Steers the datagrams of each owner's groups to its lane.
+    fn steer(&mut self) {
+        if self.core.owners.take_change()
+            && let Err(error) = self.datagrams.steer(self.core.lanes())
+        {
+            tracing::warn!(%error, "cannot steer datagrams: users share a receive buffer");
+        }
+    }
+
+    /// Receives a bounded number of datagrams, of all lanes in turn, and sends what follows from them.
+    fn receive_some(&mut self) -> Progress {
+        let mut progress = Progress::Done;
+        let messages_max = if self.datagrams.lanes() == 1 { BATCH } else { MESSAGES_PER_TURN_MAX };
+        for _ in 0..BATCHES_PER_STEP_MAX {
+            let mut is_full = false;
+            for lane in 0..self.core.owners.lanes_used() {
+                let count = self.receive(lane, messages_max);
+                if count > 0 {
+                    progress = progress.and(self.send_some());
+                    self.core.give_progress();
+                }
+                is_full |= count == messages_max;
+            }
+            if !is_full {
+                break;
+            }
+        }
+        progress
+    }
+
+    /// Receives a batch of datagrams of a lane; returns the number of messages of the socket, each of one or several datagrams.
+    fn receive(&mut self, lane: usize, messages_max: usize) -> usize {
         let Self { core, datagrams, .. } = self;
-        let count = match datagrams.receive(0, BATCH) {
+        let count = match datagrams.receive(lane, messages_max) {
             Ok(count) => count,
             Err(error) => {
                 tracing::warn!(%error, "cannot receive datagrams");
