@@ -1,5 +1,6 @@
 //! `treecast node`: broadcasts between shells, and their errors.
 
+mod attacks;
 #[path = "../common/mod.rs"]
 mod common;
 mod sessions;
