@@ -4,6 +4,7 @@ mod attacks;
 #[path = "../common/mod.rs"]
 mod common;
 mod sessions;
+mod time_namespaces;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -207,13 +207,18 @@ impl Chain {
         self.world.hosts.run_on(host, || group.abort());
     }
 
+    /// Closes the group once the lines are sent; does not wait.
+    pub fn close(&mut self) {
+        self.lines = None;
+    }
+
     /// Closes the group; the outcome at each member, and the lines that it has received since the last exchange.
     pub fn finish(mut self) -> Vec<(Outcome, Vec<String>)> {
         self.finish_here()
     }
 
     fn finish_here(&mut self) -> Vec<(Outcome, Vec<String>)> {
-        drop(self.lines.take());
+        self.close();
         let root = self.root.take().into_iter().map(|root| (root.join().unwrap(), Vec::new()));
         let members = self.members.drain(..).map(|member| {
             let outcome = member.thread.join().unwrap();

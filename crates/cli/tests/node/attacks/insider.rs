@@ -298,7 +298,7 @@ fn control_header(operation: u32, nonce: Nonce, payload: &[u8]) -> ControlHeader
 }
 
 /// The time of all hosts of a lab.
-fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     let time = clock_gettime(ClockId::Monotonic);
     Timestamp(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

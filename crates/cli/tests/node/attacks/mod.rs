@@ -16,7 +16,7 @@ use treecast_node::EngineChoice;
 use crate::common::has_kernel_engine;
 
 /// Runs a test with both engines side by side, or with the one that this machine has.
-fn with_both_engines(test: impl Fn(EngineChoice) + Sync) {
+pub fn with_both_engines(test: impl Fn(EngineChoice) + Sync) {
     let engines = [EngineChoice::User, EngineChoice::Ebpf];
     let engines = engines.into_iter().filter(|engine| *engine == EngineChoice::User || has_kernel_engine());
     thread::scope(|scope| {
