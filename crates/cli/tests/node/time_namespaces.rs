@@ -5,8 +5,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_lab::{Lab, LabSettings};
+use treecast_wire::View;
 
+use crate::attacks::attacker::Recorder;
+use crate::attacks::hosts::{Hosts, skip};
+use crate::attacks::insider::now;
 use crate::attacks::with_both_engines;
 use crate::{check, file, text};
 
@@ -18,27 +21,21 @@ const UNSHARE: [&str; 7] =
 fn a_relay_in_a_time_namespace_forwards_like_any_other() {
     let tried = Command::new(UNSHARE[0]).args(&UNSHARE[1..]).arg("true").output();
     if !tried.is_ok_and(|output| output.status.success()) {
-        let _ = std::io::stderr().write_all(b"skipped: this machine does not allow time namespaces\n");
-        return;
+        return skip("this machine does not allow time namespaces");
     }
     with_both_engines(|engine| {
-        let lab = match Lab::start(&LabSettings::new(3)) {
-            Ok(lab) => lab,
-            Err(error) if error.is_about_the_machine() => {
-                let _ = std::io::stderr().write_all(format!("skipped: {error}\n").as_bytes());
-                return;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let Some(hosts) = Hosts::start(3) else { return };
+        let recorder = hosts.run_on(2, Recorder::start);
+        let since = now();
         let directory = tempfile::tempdir().unwrap();
-        let addresses: Vec<String> = lab.hosts().iter().map(|host| format!("{}:7000", host.ipv4)).collect();
+        let addresses: Vec<String> = (0..3).map(|host| hosts.node_address(host).to_string()).collect();
         let members = file(&directory, "members", addresses.join("\n").as_bytes());
         let start = |host: usize, before: &[&str], arguments: &[&str]| {
             let engine = engine.to_string();
             let node = [env!("CARGO_BIN_EXE_treecast"), "node", "--engine", &engine, "--wait", "20"];
             let members = ["--members", text(&members), "--bind", &addresses[host], "--set", "scheme=serial"];
             let line = [before, &node, &members, arguments].concat();
-            let mut command = lab.command(host as u32, line[0]).unwrap();
+            let mut command = hosts.lab.command(host as u32, line[0]).unwrap();
             command.args(&line[1..]).env("TREECAST_TOKEN", "secret").stdin(Stdio::piped());
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         };
@@ -58,5 +55,11 @@ fn a_relay_in_a_time_namespace_forwards_like_any_other() {
         check(root, 0, "treecast: sent");
         check(relay, 0, "the group is closed");
         check(leaf, 0, "the group is closed");
+        // The relay's packets have the time of its host, whether its process or the kernel's packet path has sent them.
+        for datagram in recorder.take().iter().filter(|datagram| *datagram.from.ip() == hosts.address(1)) {
+            let packet = View::new(&datagram.bytes).unwrap().read().unwrap();
+            let sent_at = packet.header.timestamp;
+            assert!(since <= sent_at && sent_at <= now(), "a packet was sent at {sent_at:?}: {packet:?}");
+        }
     });
 }

@@ -97,6 +97,12 @@ impl Forger {
         Self { socket: socket.unwrap() }
     }
 
+    pub fn send_all(&self, datagrams: &[Datagram]) {
+        for datagram in datagrams {
+            self.send(datagram);
+        }
+    }
+
     /// Sends a datagram. The kernel adds the checksum of the IP header; that of UDP is 0, which means none.
     pub fn send(&self, datagram: &Datagram) {
         let Datagram { from, to, bytes } = datagram;

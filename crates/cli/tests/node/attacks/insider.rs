@@ -63,7 +63,7 @@ impl Forgery {
     }
 
     /// The same, from another address than that of the member in whose name it is.
-    pub fn from(self, from: SocketAddrV4) -> Self {
+    pub fn sent_from(self, from: SocketAddrV4) -> Self {
         Self { from, ..self }
     }
 
@@ -76,7 +76,7 @@ impl Forgery {
     }
 
     /// The same with a timestamp that no later packet has.
-    pub fn from_the_far_future(mut self) -> Self {
+    pub fn in_the_far_future(mut self) -> Self {
         self.header.timestamp = Timestamp(u64::MAX);
         self
     }
@@ -272,7 +272,7 @@ impl Insider {
             ("the closing packet", self.close(0)),
             ("an acknowledgment", self.ack(|next, ack| (*next, ack.stable) = (*next - 1, *next - 1))),
             ("a NAK", self.nak(self.table.start, first)),
-            ("a probe", self.probe(RELAY, LEAF, self.next).from_the_far_future()),
+            ("a probe", self.probe(RELAY, LEAF, self.next).in_the_far_future()),
             ("a table", self.adoption(u32::MAX)),
             ("the acknowledgment of a table", self.control(LEAF, ROOT, &Control::TableAck)),
             ("suspect", self.control(RELAY, ROOT, &suspect)),

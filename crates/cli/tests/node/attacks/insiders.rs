@@ -28,7 +28,7 @@ const IGNORED: &[(&str, Forge)] = &[
         forgery
     }),
     ("data of the far future that was accepted", |insider| {
-        let mut forgery = insider.data(b"another line").from_the_far_future();
+        let mut forgery = insider.data(b"another line").in_the_far_future();
         forgery.header.sequence = forgery.header.sequence - 1;
         forgery
     }),
@@ -36,7 +36,7 @@ const IGNORED: &[(&str, Forge)] = &[
         insider.probe(RELAY, LEAF, insider.next + 1_000)
     }),
     ("data for the root", |insider| {
-        let mut forgery = insider.data(b"for the root").from(insider.address(RELAY));
+        let mut forgery = insider.data(b"for the root").sent_from(insider.address(RELAY));
         forgery.to = insider.address(ROOT);
         forgery
     }),
@@ -84,7 +84,7 @@ const IGNORED: &[(&str, Forge)] = &[
         insider.control(LEAF, ROOT, &Control::StateLost(MemberId(RELAY as u32)))
     }),
     ("a table for the root", |insider| {
-        let mut forgery = insider.table(9, |_| {}).from(insider.address(LEAF));
+        let mut forgery = insider.table(9, |_| {}).sent_from(insider.address(LEAF));
         forgery.to = insider.address(ROOT);
         forgery
     }),
@@ -155,17 +155,17 @@ const CASES: &[Case] = &[
     ),
     case(
         "an acknowledgment of the far future",
-        |insider| insider.ack(|_, _| {}).from_the_far_future(),
+        |insider| insider.ack(|_, _| {}).in_the_far_future(),
         ALL_CLOSE,
     ),
     case(
         "a probe of the far future",
-        |insider| insider.probe(RELAY, LEAF, insider.next).from_the_far_future(),
+        |insider| insider.probe(RELAY, LEAF, insider.next).in_the_far_future(),
         ALL_CLOSE,
     ),
     case(
         "a probe of the root's of the far future",
-        |insider| insider.probe(ROOT, LEAF, insider.next).from_the_far_future(),
+        |insider| insider.probe(ROOT, LEAF, insider.next).in_the_far_future(),
         ALL_CLOSE,
     ),
     case("a table of the next epoch", |insider| insider.table(2, |_| {}), ALL_CLOSE),

@@ -1,11 +1,11 @@
 //! Attacks on groups in labs, with both engines: by hosts without the token (`strangers.rs`), by hosts that have it (`insiders.rs`), and
 //! by a record of an earlier run (`earlier_runs.rs`). docs/security.md says who can do what.
 
-mod attacker;
+pub mod attacker;
 mod chain;
 mod earlier_runs;
-mod hosts;
-mod insider;
+pub mod hosts;
+pub mod insider;
 mod insiders;
 mod strangers;
 

@@ -28,14 +28,14 @@ impl Siege {
         // So few that no socket's buffer overflows.
         for batch in packets.chunks(100) {
             let before: Vec<u64> = (ROOT..=LEAF).map(|host| self.chain.dropped(host)).collect();
-            batch.iter().for_each(|packet| self.forger.send(packet));
-            for host in ROOT..=LEAF {
+            self.forger.send_all(batch);
+            for (host, before) in before.into_iter().enumerate() {
                 // Version 0 is that of the datagram by which the kernel's packet path wakes readers, which is not counted.
                 let is_counted = |packet: &&Datagram| {
                     packet.to == self.addresses[host] && packet.bytes.first() != Some(&0)
                 };
                 let count = batch.iter().filter(is_counted).count() as u64;
-                self.chain.wait_until_dropped(host, before[host] + count, what);
+                self.chain.wait_until_dropped(host, before + count, what);
             }
         }
     }
@@ -61,7 +61,7 @@ fn strangers_and_replays_change_nothing() {
         // While the members look for their root, too.
         let until = Instant::now() + Duration::from_millis(100);
         while Instant::now() < until {
-            earlier.iter().for_each(|packet| forger.send(packet));
+            forger.send_all(&earlier);
             thread::sleep(Duration::from_millis(10));
         }
         (0..10).for_each(|_| chain.exchange("an earlier session"));
@@ -154,7 +154,7 @@ fn send_from_other_address(siege: &mut Siege, address: SocketAddrV4) {
         let (name, forgery) = siege.insider.every_kind().swap_remove(number);
         // Whoever has the token is answered.
         if name != "hello" {
-            siege.send_and_count(&[forgery.from(address).write()], name);
+            siege.send_and_count(&[forgery.sent_from(address).write()], name);
             siege.exchange(name);
         }
     }
