@@ -126,7 +126,17 @@ impl From<NodeError> for Outcome {
 impl Chain {
     /// Starts a group, whose members find each other soon.
     pub fn start(world: &Arc<World>, number: u32) -> Self {
-        let (entered, groups) = channel();
+        let (entered, has_entered) = channel();
+        let (lines, to_send) = channel();
+        let (of_root, root_entered) = (Arc::clone(world), entered.clone());
+        let root = thread::spawn(move || {
+            of_root.hosts.enter(ROOT);
+            let group = of_root.group(ROOT, number);
+            root_entered.send(Arc::clone(&group)).unwrap();
+            send(&group, &to_send).unwrap_or_else(Outcome::from)
+        });
+        // Before it the members could still meet the end of an earlier session.
+        let mut groups = vec![has_entered.recv().unwrap()];
         let mut members = Vec::new();
         for host in [RELAY, LEAF] {
             let (sender, received) = channel();
@@ -134,24 +144,12 @@ impl Chain {
             let thread = thread::spawn(move || {
                 world.hosts.enter(host);
                 let group = world.group(host, number);
-                entered.send((host, Arc::clone(&group))).unwrap();
-                drop(entered);
+                entered.send(Arc::clone(&group)).unwrap();
                 receive(&group, &sender).unwrap_or_else(Outcome::from)
             });
             members.push(Member { thread, received });
+            groups.push(has_entered.recv().unwrap());
         }
-        let (lines, to_send) = channel();
-        let of_root = Arc::clone(world);
-        let root = thread::spawn(move || {
-            of_root.hosts.enter(ROOT);
-            let group = of_root.group(ROOT, number);
-            entered.send((ROOT, Arc::clone(&group))).unwrap();
-            drop(entered);
-            send(&group, &to_send).unwrap_or_else(Outcome::from)
-        });
-        let mut groups: Vec<(usize, Arc<Group>)> = groups.iter().collect();
-        groups.sort_by_key(|&(host, _)| host);
-        let groups = groups.into_iter().map(|(_, group)| group).collect();
         Self {
             world: Arc::clone(world),
             number,
