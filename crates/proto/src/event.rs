@@ -90,6 +90,9 @@ pub enum Ending {
     /// The parent sent an authentic packet that does not continue those before it: a fault of its or of the root's.
     #[error("packet {0} does not continue those before it: the root or a member is faulty")]
     Inconsistent(Sequence),
+    /// A table of the root's contradicts an earlier one: a fault of the root's, or of a member that forges its tables.
+    #[error("the root's tables contradict each other: the root or a member is faulty")]
+    ContradictoryTables,
     /// The slots of the group, with what is kept of each, need more memory than is allowed here.
     #[error("the group's slots take {asked_bytes} bytes, and {bytes_max} are allowed")]
     TooMuchMemory {

@@ -1,8 +1,10 @@
 //! `treecast node`: broadcasts between shells, and their errors.
 
+mod attacks;
 #[path = "../common/mod.rs"]
 mod common;
 mod sessions;
+mod time_namespaces;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -204,6 +204,7 @@ pub enum EndingMessage {
     RootSilent(u64),
     RootRestarted,
     Inconsistent(u32),
+    ContradictoryTables,
     TooMuchMemory(u64, u64),
     Aborted,
 }
@@ -220,6 +221,7 @@ impl From<Ending> for EndingMessage {
             Ending::RootSilent(span) => Self::RootSilent(span.0),
             Ending::RootRestarted => Self::RootRestarted,
             Ending::Inconsistent(packet) => Self::Inconsistent(packet.0),
+            Ending::ContradictoryTables => Self::ContradictoryTables,
             Ending::TooMuchMemory { asked_bytes, bytes_max } => Self::TooMuchMemory(asked_bytes, bytes_max),
             Ending::Aborted => Self::Aborted,
         }
@@ -238,6 +240,7 @@ impl From<EndingMessage> for Ending {
             EndingMessage::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
             EndingMessage::RootRestarted => Self::RootRestarted,
             EndingMessage::Inconsistent(packet) => Self::Inconsistent(Sequence(packet)),
+            EndingMessage::ContradictoryTables => Self::ContradictoryTables,
             EndingMessage::TooMuchMemory(asked_bytes, bytes_max) => {
                 Self::TooMuchMemory { asked_bytes, bytes_max }
             }

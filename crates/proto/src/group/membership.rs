@@ -24,6 +24,8 @@ pub(super) struct Membership {
     root_loss: Option<RootLoss>,
     has_place: bool,
     epoch: u32,
+    /// The table of this epoch, with all its neighbours.
+    table: Option<Table>,
     parent: Option<Neighbour>,
     parent_heard_at: Nanoseconds,
     incoming: Option<IncomingTable>,
@@ -51,6 +53,19 @@ struct Completion {
 struct IncomingTable {
     epoch: u32,
     parts: Vec<Option<Table>>,
+}
+
+/// What a part of a table is to a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableStep {
+    /// Of the table that the member has.
+    Known,
+    /// Other parts of a new table are missing.
+    Partial,
+    /// All parts of a new table are there.
+    Complete,
+    /// The root cannot have sent both it and the table that the member has.
+    Contradiction,
 }
 
 /// A neighbour that this member reports to the root as failed.
@@ -85,6 +100,7 @@ impl Membership {
             root_loss: None,
             has_place: false,
             epoch: 0,
+            table: None,
             parent: None,
             parent_heard_at: now,
             incoming: None,
@@ -197,22 +213,38 @@ impl Membership {
         }
     }
 
-    /// Takes a part of a table; true once all parts of a new table are there.
-    pub fn handle_table(&mut self, epoch: u32, table: Table) -> bool {
-        if epoch <= self.epoch {
+    /// Takes a part of a table that is later than those before.
+    pub fn handle_table(&mut self, epoch: u32, table: Table) -> TableStep {
+        if self.contradicts(epoch, &table) {
+            return TableStep::Contradiction;
+        }
+        if epoch == self.epoch {
             // The root has not received the acknowledgment of this table.
             self.is_table_ack_due = true;
-            return false;
+            return TableStep::Known;
         }
         let parts = usize::from(table.parts);
         let incoming = match &mut self.incoming {
-            Some(incoming) if incoming.epoch > epoch => return false,
+            Some(incoming) if incoming.epoch > epoch => return TableStep::Known,
             Some(incoming) if incoming.epoch == epoch && incoming.parts.len() == parts => incoming,
             _ => self.incoming.insert(IncomingTable { epoch, parts: vec![None; parts] }),
         };
         let part = usize::from(table.part);
         incoming.parts[part] = Some(table);
-        incoming.parts.iter().all(Option::is_some)
+        if incoming.parts.iter().all(Option::is_some) { TableStep::Complete } else { TableStep::Partial }
+    }
+
+    /// Whether a table contradicts the one that this member has: a root's epochs never decrease, the tables of an epoch are equal, and
+    /// the settings of a group never change. With a forged table the member would wait for ever for what nobody sends.
+    fn contradicts(&self, epoch: u32, table: &Table) -> bool {
+        let Some(known) = &self.table else { return false };
+        let settings = |table: &Table| {
+            let &Table { slots, payload_bytes_max, offload, authentication, .. } = table;
+            (slots, payload_bytes_max, offload, authentication)
+        };
+        let part = known.neighbours.chunks(Table::PART_NEIGHBOURS_MAX).nth(table.part.into());
+        let is_equal = known.member == table.member && part == Some(&table.neighbours);
+        epoch < self.epoch || settings(known) != settings(table) || epoch == self.epoch && !is_equal
     }
 
     /// Takes the place that the complete table gives; `None` if that names no parent.
@@ -234,6 +266,7 @@ impl Membership {
             parent.member == suspected.member || children.iter().any(|child| child.member == suspected.member)
         });
         self.epoch = epoch;
+        self.table = Some(table.clone());
         self.has_place = true;
         self.is_table_ack_due = true;
         self.join_at = None;
@@ -430,5 +463,57 @@ impl Membership {
         } else {
             "suspecting"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_wire::{Authentication, Offload, Sequence};
+
+    use super::*;
+
+    /// A table with a parent and so many children.
+    fn table(children: u32) -> Vec<Table> {
+        let address = "192.0.2.1:7000".parse().unwrap();
+        let neighbour = |member| {
+            let role = if member == 0 { Role::Parent } else { Role::Child };
+            Neighbour { member: MemberId(member), role, address }
+        };
+        let neighbours: Vec<Neighbour> = (0..=children).map(neighbour).collect();
+        let parts = neighbours.chunks(Table::PART_NEIGHBOURS_MAX);
+        let count = parts.len() as u16;
+        let part = |(number, neighbours): (usize, &[Neighbour])| Table {
+            member: MemberId(9),
+            start: Sequence(0),
+            slots: 64,
+            message: 0,
+            bytes: 0,
+            payload_bytes_max: 512,
+            offload: Offload::Nic,
+            authentication: Authentication::Header,
+            part: number as u16,
+            parts: count,
+            neighbours: neighbours.to_vec(),
+        };
+        parts.enumerate().map(part).collect()
+    }
+
+    #[test]
+    fn tables_that_no_root_sends_are_recognized() {
+        let mut membership = Membership::new(Nanoseconds::ZERO, "192.0.2.1:7000".parse().unwrap(), [1, 2]);
+        let [first, second] = table(30).try_into().unwrap();
+        assert_eq!(membership.handle_table(3, first.clone()), TableStep::Partial);
+        assert_eq!(membership.handle_table(3, second.clone()), TableStep::Complete);
+        membership.take_place(Nanoseconds::ZERO).unwrap();
+
+        assert_eq!(membership.handle_table(3, second.clone()), TableStep::Known);
+        assert_eq!(membership.handle_table(4, first.clone()), TableStep::Partial);
+        let other_part = Table { neighbours: first.neighbours.clone(), ..second.clone() };
+        let other_member = Table { member: MemberId(8), ..first.clone() };
+        let other_settings = Table { authentication: Authentication::Payload, ..first.clone() };
+        let contradictions =
+            [(2, &first), (3, &table(5)[0]), (3, &other_part), (3, &other_member), (4, &other_settings)]
+                .map(|(epoch, table)| membership.handle_table(epoch, table.clone()));
+        assert_eq!(contradictions, [TableStep::Contradiction; 5]);
     }
 }

@@ -9,7 +9,7 @@ use treecast_wire::{
 
 use super::handshake::HandshakeStep;
 use super::member_table::{ControlSender, MemberTable};
-use super::membership::NewPlace;
+use super::membership::{NewPlace, TableStep};
 use super::{Group, Role};
 use crate::flow::{Ack, Flow, FlowConfig, ParentSeries, Received, Timeouts};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
@@ -192,8 +192,10 @@ impl Group {
         let Role::Member(membership) = &mut self.role else { return false };
         match control {
             Control::Table(table) => {
-                if membership.handle_table(epoch, table) {
-                    self.take_place(now, settings);
+                match membership.handle_table(epoch, table) {
+                    TableStep::Complete => self.take_place(now, settings),
+                    TableStep::Contradiction => self.end(now, Ending::ContradictoryTables),
+                    TableStep::Known | TableStep::Partial => {}
                 }
                 true
             }

@@ -1,0 +1,244 @@
+//! Groups of three members on three hosts: a chain of root, relay and leaf. Each member has a thread in the network of its host.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use treecast_node::{
+    EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Scheme, TreeScheme,
+};
+
+use super::hosts::Hosts;
+
+pub const ROOT: usize = 0;
+pub const RELAY: usize = 1;
+pub const LEAF: usize = 2;
+/// A host that is no member.
+pub const STRANGER: usize = 3;
+
+pub const TOKEN: &str = "3f6c2b8f0d5e4a7196b1c8e2d4f7a05b";
+
+/// Longer than any timeout of the protocol: whoever waits for so long would wait for ever.
+const FOREVER: Duration = Duration::from_secs(20);
+
+/// A lab with a node on each host but the stranger's.
+pub struct World {
+    /// Closed before the lab ends.
+    pub nodes: Vec<Node>,
+    pub hosts: Hosts,
+}
+
+impl World {
+    /// `None`, with the reason on standard error, where the machine does not allow it.
+    pub fn start(engine: EngineChoice) -> Option<Arc<Self>> {
+        let hosts = Hosts::start(4)?;
+        let open = |host| {
+            let bind = SocketAddr::V4(hosts.node_address(host));
+            hosts.run_on(host, || {
+                Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap()
+            })
+        };
+        let nodes = (ROOT..=LEAF).map(open).collect();
+        Some(Arc::new(Self { nodes, hosts }))
+    }
+
+    fn settings(&self, group: u32) -> GroupSettings {
+        let members = (ROOT..=LEAF).map(|host| SocketAddr::V4(self.hosts.node_address(host))).collect();
+        GroupSettings {
+            group: GroupId(group),
+            token: TOKEN.into(),
+            scheme: Some(Scheme::tree(TreeScheme::Serial)),
+            slots: 64,
+            mtu_bytes: 1_280,
+            ..GroupSettings::new(members)
+        }
+    }
+
+    /// Enters a group in the network of its host.
+    fn group(&self, host: usize, group: u32) -> Arc<Group> {
+        Arc::new(self.nodes[host].group(&self.settings(group)).unwrap())
+    }
+
+    /// How many packets a node has dropped, or taken for repetitions, in a group and without one.
+    pub fn dropped(&self, host: usize, group: &Group) -> u64 {
+        const COUNTERS: [&str; 5] = ["duplicates", "stale", "no_slot", "unknown_sender", "invalid"];
+        self.hosts.run_on(host, || {
+            let of_group = group.counters();
+            let of_group = of_group.values().filter(|(name, _)| COUNTERS.contains(name));
+            let strays = self.nodes[host].strays();
+            of_group.chain(strays.values()).map(|(_, count)| count).sum()
+        })
+    }
+}
+
+/// A running group.
+pub struct Chain {
+    world: Arc<World>,
+    pub number: u32,
+    root: Option<JoinHandle<Outcome>>,
+    lines: Option<Sender<String>>,
+    members: Vec<Member>,
+    /// By member.
+    pub groups: Vec<Arc<Group>>,
+    /// The lines that the root has sent.
+    pub sent: Vec<String>,
+}
+
+/// The relay or the leaf.
+struct Member {
+    thread: JoinHandle<Outcome>,
+    received: Receiver<String>,
+}
+
+/// How a group has ended at a member.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The group is closed. At the root: and these members were lost.
+    Closed(Vec<u32>),
+    Ended(String),
+    /// It would have waited for ever.
+    Hung,
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(lost) if lost.is_empty() => formatter.write_str("closed"),
+            Self::Closed(lost) => write!(formatter, "closed without {lost:?}"),
+            Self::Ended(reason) => write!(formatter, "ended: {reason}"),
+            Self::Hung => formatter.write_str("hung"),
+        }
+    }
+}
+
+impl From<NodeError> for Outcome {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::TimedOut | NodeError::Unanswered(_) => Self::Hung,
+            error => Self::Ended(error.to_string()),
+        }
+    }
+}
+
+impl Chain {
+    /// Starts a group, whose members find each other soon.
+    pub fn start(world: &Arc<World>, number: u32) -> Self {
+        let (entered, has_entered) = channel();
+        let (lines, to_send) = channel();
+        let (of_root, root_entered) = (Arc::clone(world), entered.clone());
+        let root = thread::spawn(move || {
+            of_root.hosts.enter(ROOT);
+            let group = of_root.group(ROOT, number);
+            root_entered.send(Arc::clone(&group)).unwrap();
+            send(&group, &to_send).unwrap_or_else(Outcome::from)
+        });
+        // Before it the members could still meet the end of an earlier session.
+        let mut groups = vec![has_entered.recv().unwrap()];
+        let mut members = Vec::new();
+        for host in [RELAY, LEAF] {
+            let (sender, received) = channel();
+            let (world, entered) = (Arc::clone(world), entered.clone());
+            let thread = thread::spawn(move || {
+                world.hosts.enter(host);
+                let group = world.group(host, number);
+                entered.send(Arc::clone(&group)).unwrap();
+                receive(&group, &sender).unwrap_or_else(Outcome::from)
+            });
+            members.push(Member { thread, received });
+            groups.push(has_entered.recv().unwrap());
+        }
+        Self {
+            world: Arc::clone(world),
+            number,
+            root: Some(root),
+            lines: Some(lines),
+            members,
+            groups,
+            sent: Vec::new(),
+        }
+    }
+
+    /// Sends a line, of which each has the same length.
+    pub fn send(&mut self) {
+        let line = format!("group {:2}, line {:3}", self.number, self.sent.len());
+        self.sent.push(line.clone());
+        // The root's end is found at the end.
+        let _ = self.lines.as_ref().expect("the group is not closed").send(line);
+    }
+
+    /// Sends a line, which both members receive.
+    pub fn exchange(&mut self, after: &str) {
+        self.send();
+        for place in 0..self.members.len() {
+            let line = self.members[place].received.recv_timeout(FOREVER);
+            if line.as_ref() != Ok(self.sent.last().unwrap()) {
+                let outcomes = self.finish_here();
+                panic!("after {after} member {} received {line:?}: {outcomes:?}", place + 1);
+            }
+        }
+    }
+
+    /// How many packets a member's node has dropped.
+    pub fn dropped(&self, host: usize) -> u64 {
+        self.world.dropped(host, &self.groups[host])
+    }
+
+    /// Waits until a member's node has dropped so many packets.
+    pub fn wait_until_dropped(&self, host: usize, count: u64, what: &str) {
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            let dropped = self.dropped(host);
+            if dropped >= count {
+                return;
+            }
+            assert!(Instant::now() < end, "{what}: {} of the packets were not dropped", count - dropped);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A member leaves, or the root aborts.
+    pub fn abort(&self, host: usize) {
+        let group = &self.groups[host];
+        self.world.hosts.run_on(host, || group.abort());
+    }
+
+    /// Closes the group once the lines are sent; does not wait.
+    pub fn close(&mut self) {
+        self.lines = None;
+    }
+
+    /// Closes the group; the outcome at each member, and the lines that it has received since the last exchange.
+    pub fn finish(mut self) -> Vec<(Outcome, Vec<String>)> {
+        self.finish_here()
+    }
+
+    fn finish_here(&mut self) -> Vec<(Outcome, Vec<String>)> {
+        self.close();
+        let root = self.root.take().into_iter().map(|root| (root.join().unwrap(), Vec::new()));
+        let members = self.members.drain(..).map(|member| {
+            let outcome = member.thread.join().unwrap();
+            (outcome, member.received.iter().collect())
+        });
+        root.chain(members).collect()
+    }
+}
+
+fn send(group: &Group, lines: &Receiver<String>) -> Result<Outcome, NodeError> {
+    group.wait_until_ready(Some(FOREVER))?;
+    for line in lines {
+        group.send(line.as_bytes())?;
+    }
+    let lost = group.close(Some(FOREVER))?;
+    Ok(Outcome::Closed(lost.into_iter().map(|lost| lost.member).collect()))
+}
+
+fn receive(group: &Group, lines: &Sender<String>) -> Result<Outcome, NodeError> {
+    while let Some(line) = group.receive(Some(FOREVER))? {
+        // The test may have failed.
+        let _ = lines.send(String::from_utf8_lossy(&line).into_owned());
+    }
+    Ok(Outcome::Closed(Vec::new()))
+}

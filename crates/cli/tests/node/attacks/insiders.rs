@@ -1,0 +1,304 @@
+//! What somebody with the token forges in the name of members is ignored, or ends a member with a reason (docs/security.md).
+
+use std::thread;
+use std::time::Duration;
+
+use treecast_node::{Authentication, Eviction, GroupId};
+use treecast_wire::{Control, Handshake, MemberId, Missing, Nonce, RootLoss, SessionId, Table};
+
+use super::attacker::{Forger, Recorder};
+use super::chain::{Chain, LEAF, Outcome, RELAY, ROOT, STRANGER, World};
+use super::insider::{Forgery, Insider, now};
+use super::with_both_engines;
+
+type Forge = fn(&Insider) -> Forgery;
+
+/// Forged packets after which all members receive all lines.
+const IGNORED: &[(&str, Forge)] = &[
+    // In the name of the relay, to the leaf.
+    ("data beyond the receive window", |insider| {
+        let mut forgery = insider.data(b"far ahead");
+        forgery.header.sequence += 1_000;
+        forgery
+    }),
+    ("data of more bytes than a slot has", |insider| insider.data(&[0; 1_200])),
+    ("data that was accepted", |insider| {
+        let mut forgery = insider.data(b"another line");
+        forgery.header.sequence = forgery.header.sequence - 1;
+        forgery
+    }),
+    ("data of the far future that was accepted", |insider| {
+        let mut forgery = insider.data(b"another line").in_the_far_future();
+        forgery.header.sequence = forgery.header.sequence - 1;
+        forgery
+    }),
+    ("a probe behind packets that were never sent", |insider| {
+        insider.probe(RELAY, LEAF, insider.next + 1_000)
+    }),
+    ("data for the root", |insider| {
+        let mut forgery = insider.data(b"for the root").sent_from(insider.address(RELAY));
+        forgery.to = insider.address(ROOT);
+        forgery
+    }),
+    // In the name of the leaf, to the relay.
+    ("an acknowledgment of what was not sent", |insider| {
+        insider.ack(|next, ack| (*next, ack.stable) = (*next + 7, *next + 7))
+    }),
+    ("an acknowledgment of a subtree that is ahead", |insider| insider.ack(|_, ack| ack.stable += 1)),
+    ("a receive window of more slots than there are", |insider| {
+        insider.ack(|_, ack| ack.receive_window = 65)
+    }),
+    ("a receive window of no slots", |insider| insider.ack(|_, ack| ack.receive_window = 0)),
+    ("a NAK of what was acknowledged", |insider| {
+        insider.nak(insider.next, Missing { first: insider.next - 2, bits: 3 })
+    }),
+    ("a NAK of what was not sent", |insider| {
+        insider.nak(insider.next, Missing { first: insider.next + 5, bits: u64::MAX })
+    }),
+    ("a probe for the root", |insider| insider.probe(RELAY, ROOT, insider.next)),
+    // In the name of the root, to the leaf.
+    ("a probe of the root", |insider| insider.probe(ROOT, LEAF, insider.next)),
+    ("the same table", |insider| insider.table(1, |_| {})),
+    ("the table of another member", |insider| insider.adoption(9).with_nonce(Nonce(5))),
+    ("an unknown operation", |insider| insider.operation(ROOT, LEAF, 9, Nonce(0), Vec::new())),
+    ("a leave for a member", |insider| insider.control(ROOT, LEAF, &Control::Leave)),
+    ("an invitation to another session", |insider| {
+        insider.handshake(ROOT, LEAF, &Handshake::Invite(SessionId([9; 16])))
+    }),
+    ("a welcome that answers no hello", |insider| {
+        let address = insider.address(LEAF).into();
+        insider.handshake(ROOT, LEAF, &Handshake::Welcome { session: SessionId([9; 16]), address })
+    }),
+    // In the name of members, to the root.
+    ("a hello", |insider| insider.handshake(LEAF, ROOT, &Handshake::Hello)),
+    ("a join with another address", |insider| insider.join(LEAF, insider.address(STRANGER))),
+    ("the acknowledgment of another table", |insider| {
+        let mut forgery = insider.control(LEAF, ROOT, &Control::TableAck);
+        forgery.header.epoch = 7;
+        forgery
+    }),
+    ("a suspicion of a neighbour that lives", |insider| suspect(insider, LEAF)),
+    ("a suspicion of the root", |insider| suspect(insider, ROOT)),
+    ("a suspicion of nobody", |insider| suspect(insider, 77)),
+    ("a loss of state of somebody else's child", |insider| {
+        insider.control(LEAF, ROOT, &Control::StateLost(MemberId(RELAY as u32)))
+    }),
+    ("a table for the root", |insider| {
+        let mut forgery = insider.table(9, |_| {}).sent_from(insider.address(LEAF));
+        forgery.to = insider.address(ROOT);
+        forgery
+    }),
+    ("an eviction of the root", |insider| insider.control(LEAF, ROOT, &Control::Evicted(Eviction::Aborted))),
+    ("the root's loss, as the root hears it", |insider| {
+        insider.control(RELAY, ROOT, &Control::RootLost(RootLoss::Restarted))
+    }),
+];
+
+fn suspect(insider: &Insider, member: usize) -> Forgery {
+    insider.control(RELAY, ROOT, &Control::Suspect(MemberId(member as u32)))
+}
+
+/// A forged packet, and how the group ends at root, relay and leaf.
+struct Case {
+    name: &'static str,
+    forge: Forge,
+    outcomes: [&'static str; 3],
+    /// A line that the leaf receives instead of the root's next one.
+    forged: Option<&'static str>,
+}
+
+const fn case(name: &'static str, forge: Forge, outcomes: [&'static str; 3]) -> Case {
+    Case { name, forge, outcomes, forged: None }
+}
+
+const ALL_CLOSE: [&str; 3] = ["closed", "closed", "closed"];
+const LEAF_IS_FAULTED: [&str; 3] = ["closed without [2]", "closed", "does not continue those before it"];
+const TABLES_CONTRADICT: [&str; 3] = ["closed without [2]", "closed", "tables contradict each other"];
+const LEAF_IS_LOST: [&str; 3] = ["closed without [2]", "closed", "the root declared this member dead"];
+
+/// A line as long as those of the root.
+const FORGED: &str = "forged, as long as";
+
+const CASES: &[Case] = &[
+    case(
+        "a piece of a later message",
+        |insider| insider.edited_data(b"of a later message", |data| data.message += 5),
+        LEAF_IS_FAULTED,
+    ),
+    case(
+        "a piece from the middle of a message",
+        |insider| insider.edited_data(b"the middle", |data| (data.offset, data.message_length) = (4, 100)),
+        LEAF_IS_FAULTED,
+    ),
+    case("a closing packet after more messages", |insider| insider.close(1), LEAF_IS_FAULTED),
+    Case {
+        forged: Some(FORGED),
+        ..case("a line of the root's length", |insider| insider.data(FORGED.as_bytes()), ALL_CLOSE)
+    },
+    Case {
+        forged: Some("a line of another length"),
+        ..case(
+            "a line of another length",
+            |insider| insider.data(b"a line of another length"),
+            LEAF_IS_FAULTED,
+        )
+    },
+    case(
+        "an acknowledgment of less than before, for the last packet",
+        |insider| insider.ack(|next, ack| (*next, ack.stable, ack.echo) = (*next - 2, *next - 2, now())),
+        LEAF_IS_LOST,
+    ),
+    case(
+        "an acknowledgment that was overtaken",
+        |insider| insider.ack(|next, ack| (*next, ack.stable) = (*next - 2, *next - 2)),
+        ALL_CLOSE,
+    ),
+    case(
+        "an acknowledgment of the far future",
+        |insider| insider.ack(|_, _| {}).in_the_far_future(),
+        ALL_CLOSE,
+    ),
+    case(
+        "a probe of the far future",
+        |insider| insider.probe(RELAY, LEAF, insider.next).in_the_far_future(),
+        ALL_CLOSE,
+    ),
+    case(
+        "a probe of the root's of the far future",
+        |insider| insider.probe(ROOT, LEAF, insider.next).in_the_far_future(),
+        ALL_CLOSE,
+    ),
+    case("a table of the next epoch", |insider| insider.table(2, |_| {}), ALL_CLOSE),
+    case("a parent that is silent", |insider| insider.adoption(2), TABLES_CONTRADICT),
+    case("a parent that is silent, for ever", |insider| insider.adoption(u32::MAX), TABLES_CONTRADICT),
+    case(
+        "another number",
+        |insider| insider.table(2, |table| table.member = MemberId(7)),
+        ["closed without [2]", "closed", "ended"],
+    ),
+    case(
+        "more slots than there is memory",
+        |insider| {
+            insider.table(2, |table| (table.slots, table.payload_bytes_max) = (Table::SLOTS_MAX, 65_000))
+        },
+        TABLES_CONTRADICT,
+    ),
+    case(
+        "other codes",
+        |insider| insider.table(2, |table| table.authentication = Authentication::Payload),
+        TABLES_CONTRADICT,
+    ),
+    case("other slots", |insider| insider.table(2, |table| table.slots = 4), TABLES_CONTRADICT),
+    case("evicted: silent", |insider| evicted(insider, Eviction::Silent), LEAF_IS_LOST),
+    case(
+        "evicted: left",
+        |insider| evicted(insider, Eviction::Left),
+        ["closed without [2]", "closed", "has left"],
+    ),
+    case(
+        "evicted: refused",
+        |insider| evicted(insider, Eviction::Refused),
+        ["closed without [2]", "closed", "admits no late"],
+    ),
+    case(
+        "evicted: aborted",
+        |insider| evicted(insider, Eviction::Aborted),
+        ["closed without [2]", "closed", "the root aborted"],
+    ),
+    case(
+        "evicted: closed",
+        |insider| evicted(insider, Eviction::Closed),
+        ["closed without [2]", "closed", "ended: the group is closed"],
+    ),
+    case(
+        "the root has started again",
+        |insider| insider.control(RELAY, LEAF, &Control::RootLost(RootLoss::Restarted)),
+        ["closed without [2]", "closed", "the root has started again"],
+    ),
+    case(
+        "the root is silent",
+        |insider| insider.control(RELAY, LEAF, &Control::RootLost(RootLoss::Silent)),
+        ALL_CLOSE,
+    ),
+    case(
+        "leave",
+        |insider| insider.control(LEAF, ROOT, &Control::Leave),
+        ["closed without [2]", "closed", "has left"],
+    ),
+    case(
+        "a join of another member at this address",
+        |insider| insider.join(LEAF, insider.address(LEAF)),
+        LEAF_IS_LOST,
+    ),
+    case(
+        "a loss of the leaf's state",
+        |insider| insider.control(RELAY, ROOT, &Control::StateLost(MemberId(LEAF as u32))),
+        LEAF_IS_LOST,
+    ),
+];
+
+fn evicted(insider: &Insider, why: Eviction) -> Forgery {
+    insider.control(ROOT, LEAF, &Control::Evicted(why))
+}
+
+#[test]
+fn forged_packets_are_ignored_or_end_a_member_with_a_reason() {
+    with_both_engines(|engine| {
+        let Some(world) = World::start(engine) else { return };
+        let recorder = world.hosts.run_on(ROOT, Recorder::start);
+        let forger = world.hosts.run_on(STRANGER, Forger::start);
+        let mut chains: Vec<Chain> =
+            (0..=CASES.len()).map(|case| Chain::start(&world, case as u32)).collect();
+        for chain in &mut chains {
+            (0..3).for_each(|_| chain.exchange("nothing"));
+        }
+        let recorded = recorder.take();
+        let learn =
+            |chain: &Chain| Insider::learn(&recorded, GroupId(chain.number), &world.hosts, &chain.sent);
+
+        let mut ignored = chains.pop().unwrap();
+        for (chain, case) in chains.iter().zip(CASES) {
+            forger.send(&(case.forge)(&learn(chain)).write());
+        }
+        let mut insider = learn(&ignored);
+        for (name, forge) in IGNORED {
+            forger.send(&forge(&insider).write());
+            ignored.exchange(name);
+            insider.on_line(ignored.sent.last().unwrap());
+        }
+        // Longer than a member that is cut off is waited for.
+        thread::sleep(Duration::from_millis(1_500));
+        // All end side by side.
+        for chain in &mut chains {
+            (0..LINES_AFTER).for_each(|_| chain.send());
+            chain.close();
+        }
+        let failures: Vec<String> =
+            chains.into_iter().zip(CASES).filter_map(|(chain, case)| check(chain, case)).collect();
+        assert!(failures.is_empty(), "{engine}:\n{}", failures.join("\n"));
+        let closed = (Outcome::Closed(Vec::new()), Vec::new());
+        assert_eq!(ignored.finish(), vec![closed; 3]);
+    });
+}
+
+/// The lines that the root sends after a packet was forged.
+const LINES_AFTER: usize = 2;
+
+/// Waits for the end of a group; what is not as it should be.
+fn check(chain: Chain, case: &Case) -> Option<String> {
+    let mut expected = chain.sent[chain.sent.len() - LINES_AFTER..].to_vec();
+    let outcomes = chain.finish();
+    let mut wrong = outcomes.iter().zip(case.outcomes).any(|((outcome, _), part)| {
+        let is_exact = part.starts_with("closed");
+        let text = format!("{outcome:?}");
+        if is_exact { text != part } else { !text.contains(part) }
+    });
+    for (host, (outcome, lines)) in outcomes.iter().enumerate().skip(RELAY) {
+        if let Some(forged) = case.forged.filter(|_| host == LEAF) {
+            expected[0] = forged.into();
+        }
+        let is_whole = matches!(outcome, Outcome::Closed(_));
+        wrong |= if is_whole { *lines != expected } else { !expected.starts_with(lines) };
+    }
+    wrong.then(|| format!("{}: {outcomes:?}", case.name))
+}

@@ -1,0 +1,32 @@
+//! Attacks on groups in labs, with both engines: by hosts without the token (`strangers.rs`), by hosts that have it (`insiders.rs`), and
+//! by a record of an earlier run (`earlier_runs.rs`). docs/security.md says who can do what.
+
+pub mod attacker;
+mod chain;
+mod earlier_runs;
+pub mod hosts;
+pub mod insider;
+mod insiders;
+mod strangers;
+
+use std::thread;
+
+use treecast_node::EngineChoice;
+
+use crate::common::has_kernel_engine;
+
+/// Runs a test with both engines side by side, or with the one that this machine has.
+pub fn with_both_engines(test: impl Fn(EngineChoice) + Sync) {
+    let engines = [EngineChoice::User, EngineChoice::Ebpf];
+    let engines = engines.into_iter().filter(|engine| *engine == EngineChoice::User || has_kernel_engine());
+    thread::scope(|scope| {
+        let test = &test;
+        for engine in engines {
+            // A failure tells the name of its thread.
+            thread::Builder::new()
+                .name(engine.to_string())
+                .spawn_scoped(scope, move || test(engine))
+                .unwrap();
+        }
+    });
+}
