@@ -359,8 +359,12 @@ impl Host {
                 );
             }
         }
-        let IpAddr::V4(ip) = to.ip() else { return Err(format!("a datagram goes to {to}")) };
-        Ok(Action::Send { to: usize::from(ip.octets()[3]) - 1, bytes })
+        // Forgers with the token may name addresses that no host has.
+        let host = match to.ip() {
+            IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
+            IpAddr::V6(_) => None,
+        };
+        Ok(Action::Send { to: host.unwrap_or(usize::MAX), bytes })
     }
 
     fn handle_event(
