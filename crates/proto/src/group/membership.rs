@@ -114,8 +114,10 @@ impl Membership {
         }
     }
 
-    /// What a member's place takes, in bytes, but for a table of which parts are missing.
-    pub const BYTES: usize = size_of::<Self>();
+    /// What it takes of memory in bytes, with the table of a member with this number of children.
+    pub const fn bytes(children: usize) -> usize {
+        size_of::<Self>() + (1 + children) * size_of::<Neighbour>()
+    }
 
     /// Whether a packet of that member, from that address, is the parent's.
     pub fn is_parent(&self, member: MemberId, from: SocketAddr) -> bool {

@@ -236,7 +236,7 @@ impl Group {
     /// What a group of this size allocates, in bytes.
     pub const fn heap_bytes(size: StateSize) -> usize {
         let StateSize { slots, members, children } = size;
-        let role_bytes = if members > 0 { MemberTable::bytes(members) } else { Membership::BYTES };
+        let role_bytes = if members > 0 { MemberTable::bytes(members) } else { Membership::bytes(children) };
         let flow_bytes = if slots > 0 { Flow::heap_bytes(slots, children) } else { 0 };
         role_bytes + flow_bytes
     }
