@@ -223,6 +223,8 @@ impl Protocol {
         let index = *self.indices.get(&id).ok_or(Refused::UnknownGroup(id))?;
         if let Some(entry) = &mut self.groups[index] {
             command(&mut entry.group)?;
+            // A group that has ended waits for nothing: it is removed, and another one may take its number.
+            entry.is_held &= !entry.group.has_ended();
         }
         self.make_ready(index);
         Ok(())

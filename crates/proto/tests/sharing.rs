@@ -66,6 +66,19 @@ fn an_owner_of_large_groups_waits_for_the_others_after_its_turn() {
 }
 
 #[test]
+fn a_group_that_is_aborted_is_not_held_back_any_more() {
+    let mut protocol = Protocol::new(Settings::default());
+    let group = GroupId(1);
+    let join = Input::JoinGroup { group, key: GroupKey::new("", group), root: address(0), seed: [1, 2] };
+    protocol.handle(NOW, join).unwrap();
+    protocol.hold(group, true);
+    protocol.handle(NOW, Input::Abort { group }).unwrap();
+    assert!(!protocol.is_held(group));
+    sent(&mut protocol, NOW);
+    assert!(!protocol.has(group));
+}
+
+#[test]
 fn a_group_that_is_held_back_sends_nothing() {
     let mut protocol = Protocol::new(Settings::default());
     let group = GroupId(1);

@@ -225,7 +225,11 @@ impl Core {
                 if let Some(KernelRoot { group, cookie, socket }) = kernel {
                     self.add_to_kernel(group, &shared_group, Some((cookie, socket)));
                 }
-                self.groups.insert(group, GroupEntry::new(shared_group, reader.map(RingSide::Reader)));
+                let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader));
+                // An earlier group of this number has ended, and may still have notices to send.
+                if let Some(replaced) = self.groups.insert(group, entry) {
+                    self.drop_entry(replaced);
+                }
             }
             Err(refused) => {
                 if let Some(kernel) = kernel {
@@ -271,8 +275,10 @@ impl Core {
                     let Some((_, next)) = self.protocol.readable(group) else { continue };
                     let mut is_valid = true;
                     let groups = self.owners.groups(shared_group.owner()).max(1);
-                    let end = reader.written().min(next + (PIECES_PER_OWNER_MAX / groups).max(1));
-                    if end != reader.written() {
+                    let pieces_max = (PIECES_PER_OWNER_MAX / groups).max(1);
+                    let written = reader.written();
+                    let end = if self.owners.share() { written.min(next + pieces_max) } else { written };
+                    if end != written {
                         shared_group.mark_progress();
                         progress = Progress::More;
                     }
@@ -353,12 +359,18 @@ impl Core {
         };
         let ended = self.groups.iter().filter(|(group, entry)| has_ended(group, entry));
         let ended: Vec<GroupId> = ended.map(|(&group, _)| group).collect();
-        for entry in ended.iter().filter_map(|group| self.groups.remove(group)) {
-            self.owners.remove(entry.shared_group.owner());
-            // To free memory that was mapped takes long.
-            if entry.has_shared_memory() {
-                self.background.free(entry);
+        for group in ended {
+            if let Some(entry) = self.groups.remove(&group) {
+                self.drop_entry(entry);
             }
+        }
+    }
+
+    fn drop_entry(&mut self, entry: GroupEntry) {
+        self.owners.remove(entry.shared_group.owner());
+        // To free memory that was mapped takes long.
+        if entry.has_shared_memory() {
+            self.background.free(entry);
         }
     }
 

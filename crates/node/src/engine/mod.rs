@@ -117,7 +117,7 @@ const BATCHES_PER_STEP_MAX: usize = 16;
 /// The most messages that are received from a lane before the other lanes have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 8;
 
-/// The most datagrams that a step sends at a time: some turns of each of several owners.
+/// The most datagrams that a step sends at a time where owners share the engine: some turns of each.
 const TRANSMITS_MAX: u32 = 8 * TURN_DATAGRAMS_MAX;
 
 impl Engine {
@@ -205,7 +205,7 @@ impl Engine {
     /// Receives a bounded number of datagrams, of all lanes in turn, and sends what follows from them.
     fn receive_some(&mut self) -> Progress {
         let mut progress = Progress::Done;
-        let messages_max = if self.datagrams.lanes() == 1 { BATCH } else { MESSAGES_PER_TURN_MAX };
+        let messages_max = if self.core.owners.share() { MESSAGES_PER_TURN_MAX } else { BATCH };
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             for lane in 0..self.core.owners.lanes_used() {
@@ -269,7 +269,7 @@ impl Engine {
         count
     }
 
-    /// Sends what is due, a bounded number of datagrams, and sets the timer.
+    /// Sends what is due, and sets the timer. Where owners share the engine, the number of datagrams is bounded.
     fn send_some(&mut self) -> Progress {
         let now = clock::now();
         while let Some(group) = self.core.protocol.due(now) {
@@ -277,7 +277,7 @@ impl Engine {
         }
         let mut transmits = 0;
         let timeout = loop {
-            if transmits == TRANSMITS_MAX {
+            if transmits == TRANSMITS_MAX && self.core.owners.share() {
                 self.flush();
                 return Progress::More;
             }

@@ -50,6 +50,11 @@ impl Owners {
         (1..self.lanes).min_by_key(|&lane| owners(lane)).unwrap_or(0)
     }
 
+    /// Whether the socket has lanes for several owners, who share the engine in turns.
+    pub const fn share(&self) -> bool {
+        self.lanes > 1
+    }
+
     /// The number of an owner's groups.
     pub fn groups(&self, owner: OwnerId) -> u32 {
         self.owners.get(&owner).map_or(0, |owner| owner.groups)
@@ -67,7 +72,7 @@ impl Owners {
 
     /// Whether datagrams are to be steered anew.
     pub fn take_change(&mut self) -> bool {
-        std::mem::take(&mut self.has_changed) && self.lanes > 1
+        std::mem::take(&mut self.has_changed) && self.share()
     }
 }
 
