@@ -328,7 +328,7 @@ impl Peer {
         }
     }
 
-    /// Whether there is somebody to notice it.
+    /// Whether a peer is there to notice it.
     fn say(&mut self, bytes: &[u8]) -> bool {
         !self.is_over && !bytes.is_empty() && self.stream.write(bytes).is_ok()
     }

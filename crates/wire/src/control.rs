@@ -22,7 +22,7 @@ pub enum Control {
     /// Member to root: this child has lost what it had accepted.
     StateLost(MemberId),
     /// Host to root, the last step of the handshake: it is ready to be a member, or asks to become one. It returns its address as the root
-    /// has told it, so that nobody joins from another address in its name. [`Table::member`] of the answer is its number.
+    /// has told it, so that a copy of the join from another address has no effect. [`Table::member`] of the answer is its number.
     Join(SocketAddr),
     /// Member to root: asks to leave.
     Leave,

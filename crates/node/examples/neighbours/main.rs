@@ -12,7 +12,7 @@
 //! neighbour achieved.
 //!
 //! It measures the daemon, and not how a busy machine shares its processors: the daemon has the first processor alone, and all other
-//! processes have the second. There the neighbour runs only while nobody else wants to (`SCHED_IDLE`): a process of the quiet user runs
+//! processes have the second. There the neighbour runs only while no other process can run (`SCHED_IDLE`): a process of the quiet user runs
 //! as soon as it is woken. So the neighbour has what one processor has left, which is less than a neighbour with many processors has,
 //! and the quiet user waits for the daemon, or for a system call that the neighbour has begun, never for the neighbour's own work.
 //!
@@ -39,7 +39,7 @@ use neighbour::{Load, Neighbour};
 use process::Process;
 use report::Round;
 
-/// The users that nobody else is.
+/// Users that no other process of the machine has.
 const QUIET_USER: u32 = 65_533;
 const NEIGHBOUR: u32 = 65_534;
 

@@ -161,12 +161,12 @@ impl Neighbour {
         while let Ok(Some(_)) = member.receive_with(None, u64::MAX, |_, _| {}) {
             self.count_done();
         }
-        // A root without members would send to nobody.
+        // A root without members sends no datagrams.
         root.abort();
     }
 
     fn make_groups_of_many_members(&self) -> anyhow::Result<()> {
-        // One socket, which nobody reads, is at all of these addresses.
+        // One socket, which is never read, is at all of these addresses.
         let silent = UdpSocket::bind("0.0.0.0:0")?;
         let port = silent.local_addr()?.port();
         let silent =

@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// Keeps others from entering a group of this number meanwhile; `None` if somebody does.
+    /// Keeps others from entering a group of this number meanwhile; `None` if another client is entering it.
     pub fn begin_entering(&self, group: GroupId) -> Option<Entering<'_>> {
         lock(&self.entering).insert(group).then_some(Entering { shared: self, group })
     }

@@ -126,7 +126,7 @@ fn run(job: Job, rings: &RingMaker, made: &Sender<(Placing, Made)>) {
     match job {
         Job::Place(placing) => {
             let ring = rings.make(&placing.shared_group, placing.settings, placing.state_bytes);
-            // Without an engine nobody needs it.
+            // The engine may be closed already.
             let _ = made.send((placing, ring));
         }
         Job::Unmake(group) => rings.unmake(*group),

@@ -237,7 +237,7 @@ impl Membership {
     }
 
     /// Whether a table contradicts the one that this member has: a root's epochs never decrease, the tables of an epoch are equal, and
-    /// the settings of a group never change. With a forged table the member would wait for ever for what nobody sends.
+    /// the settings of a group never change. With a forged table the member would wait without end for packets that no node sends.
     fn contradicts(&self, epoch: u32, table: &Table) -> bool {
         let Some(known) = &self.table else { return false };
         let settings = |table: &Table| {

@@ -21,7 +21,7 @@ pub const STRANGER: usize = 3;
 
 pub const TOKEN: &str = "3f6c2b8f0d5e4a7196b1c8e2d4f7a05b";
 
-/// Longer than any timeout of the protocol: whoever waits for so long would wait for ever.
+/// Longer than any timeout of the protocol: a call that takes so long hangs.
 const FOREVER: Duration = Duration::from_secs(20);
 
 /// A lab with a node on each host but the stranger's.

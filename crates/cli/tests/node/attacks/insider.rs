@@ -1,4 +1,4 @@
-//! Packets of somebody who has the token and has recorded the beginning of a session: all that is in them can be forged.
+//! Packets of an attacker who has the token and has recorded the handshake of a session, so that they are authentic whatever they say.
 
 use std::net::{SocketAddr, SocketAddrV4};
 
@@ -55,7 +55,7 @@ impl Forgery {
         Datagram { from: self.from, to: self.to, bytes }
     }
 
-    /// The same by somebody who has guessed the keys.
+    /// The same by an attacker who has guessed the keys.
     pub fn with_guessed_keys(mut self) -> Self {
         self.keys.header = MacKey([1, 2]);
         self.keys.payload = MacKey([3, 4]);

@@ -1,4 +1,4 @@
-//! What somebody with the token forges in the name of members is ignored, or ends a member with a reason (docs/security.md).
+//! What an attacker with the token forges in the name of members is ignored, or ends a member with a reason (docs/security.md).
 
 use std::thread;
 use std::time::Duration;
@@ -79,8 +79,8 @@ const IGNORED: &[(&str, Forge)] = &[
     }),
     ("a suspicion of a neighbour that lives", |insider| suspect(insider, LEAF)),
     ("a suspicion of the root", |insider| suspect(insider, ROOT)),
-    ("a suspicion of nobody", |insider| suspect(insider, 77)),
-    ("a loss of state of somebody else's child", |insider| {
+    ("a suspicion of a number that no member has", |insider| suspect(insider, 77)),
+    ("a loss of state of another member's child", |insider| {
         insider.control(LEAF, ROOT, &Control::StateLost(MemberId(RELAY as u32)))
     }),
     ("a table for the root", |insider| {

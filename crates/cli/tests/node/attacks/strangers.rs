@@ -155,7 +155,7 @@ fn one_of_each_kind(recorded: &[Datagram]) -> Vec<Datagram> {
 fn send_from_other_address(siege: &mut Siege, address: SocketAddrV4) {
     for number in 0..siege.insider.every_kind().len() {
         let (name, forgery) = siege.insider.every_kind().swap_remove(number);
-        // Whoever has the token is answered.
+        // A hello with the token is answered, from any address.
         if name != "hello" {
             siege.send_and_count(&[forgery.sent_from(address).write()], name);
             siege.exchange(name);
