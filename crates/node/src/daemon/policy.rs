@@ -69,10 +69,22 @@ struct RuleOfFile {
     users: Vec<Spanned<NameOrNumber>>,
     #[serde(default)]
     user_groups: Vec<Spanned<NameOrNumber>>,
-    groups_max: Option<usize>,
-    members_max: Option<usize>,
+    groups_max: Option<Count>,
+    members_max: Option<Count>,
     memory_max: Option<Spanned<BytesOrText>>,
     numbers: Option<Vec<Spanned<NumberOrRange>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a number")]
+enum Count {
+    Number(usize),
+}
+
+impl From<Count> for usize {
+    fn from(Count::Number(number): Count) -> Self {
+        number
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -218,8 +230,8 @@ impl Rule {
         Ok(Self {
             name: format!("rule {:?}", file.name.into_inner()),
             subject,
-            groups_max: file.groups_max,
-            members_max: file.members_max,
+            groups_max: file.groups_max.map(usize::from),
+            members_max: file.members_max.map(usize::from),
             memory_max: memory_max.transpose()?,
             numbers: numbers.transpose()?,
         })
@@ -370,6 +382,7 @@ mod tests {
                 "invalid size '64 apples'",
             ),
             ("[[rule]]\nname = \"a\"\nall_users = true\nnumbers = [\"9-1\"]\n", 4, "invalid range 9-1"),
+            ("[[rule]]\nname = \"a\"\nall_users = true\nmembers_max = \"many\"\n", 4, "expected a number"),
             ("[[rule]]\nname = \"a\"\n", 2, "expected users"),
             ("[[rule]]\nusers = [1]\n", 1, "missing field `name`"),
             ("rules = 1\n", 1, "unknown field"),
