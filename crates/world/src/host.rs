@@ -22,7 +22,7 @@ pub struct Host {
     pub life: u32,
     pub wake_at: Option<Nanoseconds>,
     /// Events that have not been reported.
-    pub unreported_events: Vec<String>,
+    pub unreported_events: Vec<Event>,
     is_up: bool,
     protocol: Protocol,
     groups: BTreeMap<u32, Application>,
@@ -373,7 +373,7 @@ impl Host {
         scenario: &Scenario,
         oracle: &mut Oracle,
     ) -> Result<(), String> {
-        self.unreported_events.push(format!("{event:?}"));
+        self.unreported_events.push(event.clone());
         match *event {
             Event::Placed { group, member, start, .. } => {
                 if let Some(application) = self.groups.get_mut(&group.0) {

@@ -166,8 +166,8 @@ impl World {
     /// # Errors
     /// The first [`Violation`]: a packet that readers get twice, out of turn or changed; a member that is lost without a reason
     /// or misses something; a buffer beyond its bound; a cluster that never comes to its end.
-    pub fn run(self) -> Result<Report, Violation> {
-        self.run_watched(&mut |_| {})
+    pub fn run(mut self) -> Result<Report, Violation> {
+        self.play(None)
     }
 
     /// Runs the world to its end, and reports every datagram that arrives, every event and every fault, one line each.
@@ -175,7 +175,7 @@ impl World {
     /// # Errors
     /// Those of [`World::run`].
     pub fn run_watched(mut self, watch: &mut dyn FnMut(String)) -> Result<Report, Violation> {
-        self.play(watch)
+        self.play(Some(watch))
     }
 
     /// Runs the world to its end; returns a trace of the inputs of each node, one per start of its host.
@@ -186,11 +186,11 @@ impl World {
         for host in &mut self.hosts {
             host.record(Vec::new());
         }
-        self.play(&mut |_| {})?;
+        self.play(None)?;
         Ok(self.hosts.into_iter().filter_map(|host| host.traces).flatten().collect())
     }
 
-    fn play(&mut self, watch: &mut dyn FnMut(String)) -> Result<Report, Violation> {
+    fn play(&mut self, mut watch: Option<&mut dyn FnMut(String)>) -> Result<Report, Violation> {
         for host in 0..self.hosts.len() {
             self.begin(host).map_err(|what| self.violation(what))?;
         }
@@ -201,11 +201,15 @@ impl World {
                 let what = format!("not finished after {} steps: {}", self.steps, self.unfinished());
                 return Err(self.violation(what));
             }
-            watch_step(self.now, &due.kind, &self.scenario, watch);
+            if let Some(watch) = &mut watch {
+                watch_step(self.now, &due.kind, &self.scenario, watch);
+            }
             let step = self.step(due.kind);
             for host in &mut self.hosts {
                 for event in host.unreported_events.drain(..) {
-                    watch(format!("{:>14}  {:>2}        {event}", self.now.0, host.number));
+                    if let Some(watch) = &mut watch {
+                        watch(format!("{:>14}  {:>2}        {event:?}", self.now.0, host.number));
+                    }
                 }
             }
             step.map_err(|what| self.violation(what))?;

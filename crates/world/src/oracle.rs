@@ -102,7 +102,7 @@ impl Oracle {
             return Ok(());
         }
         let ReaderId { group, host, .. } = id;
-        let name = format!("host {host} in group {group}");
+        let name = format_args!("host {host} in group {group}");
         // A member that joined late may start at any message.
         let first = if begins_late { piece.message } else { 0 };
         let reader = self.readers.entry(id).or_insert(Reader { message: first, ..Reader::default() });
