@@ -1,6 +1,6 @@
 //! Locks, and atomics of the standard library or of loom.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -10,4 +10,55 @@ pub use std::sync::atomic::{AtomicU32, Ordering, fence};
 /// Locks a mutex, also after a panic of its holder: the protocol's own rules check what it guards.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A mutex that a thread which waits for it gets before a thread which releases it and locks it again.
+///
+/// A thread passes the entrance while it waits, so there is at most one that waits for the value, and a thread that has just released
+/// that has to pass the entrance after it. No thread spins with `sched_yield`, which would give away a time slice.
+#[derive(Debug, Default)]
+pub struct FairMutex<T> {
+    entrance: Mutex<()>,
+    value: Mutex<T>,
+}
+
+impl<T> FairMutex<T> {
+    pub const fn new(value: T) -> Self {
+        Self { entrance: Mutex::new(()), value: Mutex::new(value) }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let _entrance = lock(&self.entrance);
+        lock(&self.value)
+    }
+
+    /// Locks it unless another thread holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.value.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_thread_comes_before_the_one_that_releases() {
+        for _ in 0..100 {
+            let mutex = FairMutex::new(0);
+            let guard = mutex.lock();
+            std::thread::scope(|scope| {
+                scope.spawn(|| *mutex.lock() += 1);
+                while mutex.entrance.try_lock().is_ok() {
+                    std::thread::yield_now();
+                }
+                drop(guard);
+                assert_eq!(*mutex.lock(), 1);
+            });
+        }
+    }
 }

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::Input;
@@ -21,6 +20,7 @@ use super::{Engine, KernelPath, Progress, Request, enter};
 use crate::api::config::GroupConfig;
 use crate::datagrams::Datagrams;
 use crate::memory::shared_group::SharedGroup;
+use crate::sync::{FairMutex, lock};
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError, NodeSettings};
@@ -28,7 +28,7 @@ use crate::{EngineChoice, NodeError, NodeSettings};
 /// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]
 pub(crate) struct EngineHandle {
-    engine: Mutex<Engine>,
+    engine: FairMutex<Engine>,
     requests: Mutex<VecDeque<Request>>,
     has_requests: AtomicBool,
     /// Wakes the engine's own thread.
@@ -86,7 +86,7 @@ impl EngineHandle {
         let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer), Arc::clone(&waker));
         let rings = engine.rings().clone();
         Ok(Self {
-            engine: Mutex::new(engine),
+            engine: FairMutex::new(engine),
             requests: Mutex::new(VecDeque::new()),
             has_requests: AtomicBool::new(false),
             waker,
@@ -112,14 +112,14 @@ impl EngineHandle {
     }
 
     fn push_request(&self, request: Request) {
-        self.requests.lock().push_back(request);
+        lock(&self.requests).push_back(request);
         self.has_requests.store(true, Ordering::Release);
     }
 
     /// The requests since the last call.
     pub(super) fn take_requests(&self) -> VecDeque<Request> {
         if self.has_requests.swap(false, Ordering::AcqRel) {
-            mem::take(&mut *self.requests.lock())
+            mem::take(&mut *lock(&self.requests))
         } else {
             VecDeque::new()
         }
@@ -169,7 +169,6 @@ impl Backend for EngineHandle {
                 }
                 if progress == Progress::More {
                     // Threads that wait for the engine get it first.
-                    MutexGuard::unlock_fair(engine);
                     continue;
                 }
             }
