@@ -25,7 +25,7 @@ pub struct Bench {
     pub workload: Workload,
     /// The number of messages per size and configuration, over all rounds.
     pub messages: u32,
-    /// The number of rounds; each runs every configuration once.
+    /// The number of rounds; each runs every configuration once, every second round in reverse order.
     pub rounds: u32,
     /// The longest datagram, in bytes.
     pub mtu_bytes: u16,
@@ -109,12 +109,17 @@ impl Bench {
         for round in 0..rounds {
             let messages = share(self.messages, rounds, round);
             let victim = self.kill.filter(|_| round + 1 == rounds);
-            for (index, (group, bytes, _, statistics)) in cases.iter_mut().enumerate() {
+            let mut order: Vec<usize> = (0..cases.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for (done, index) in order.into_iter().enumerate() {
+                let (group, bytes, _, statistics) = &mut cases[index];
                 let result = workers.run(&request(*group, *bytes, messages, self.pace(round)), victim)?;
                 killed =
                     victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
                 statistics.add(*bytes, messages, &result.measured, self.workload == Workload::Throughput);
-                progress(round as usize * self.modes.len() * self.sizes.len() + index + 1, runs);
+                progress(round as usize * cases.len() + done + 1, runs);
             }
         }
         let mut lost_members = Vec::new();

@@ -32,13 +32,18 @@ impl<T> FairMutex<T> {
         lock(&self.value)
     }
 
-    /// Locks it unless another thread holds it.
+    /// Locks it unless another thread holds it or waits for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.value.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let _entrance = try_lock(&self.entrance)?;
+        try_lock(&self.value)
+    }
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

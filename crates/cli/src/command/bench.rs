@@ -86,7 +86,7 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(1, 100_000_000), allow_negative_numbers = true)]
     messages: u32,
 
-    /// Rounds; each runs every configuration once
+    /// Rounds; each runs every configuration once, every second round in reverse order
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u32>(1, 1_000_000), allow_negative_numbers = true)]
     rounds: u32,

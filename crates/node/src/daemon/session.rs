@@ -120,7 +120,7 @@ impl Session {
             }
             ClientMessage::Wake => {
                 self.groups.values().for_each(|entry| entry.shared_group.mark_progress());
-                user.shared.engine.wake();
+                user.mark_progress();
             }
             ClientMessage::Close { group } => self.request(user, Input::Close { group: GroupId(group) }),
             ClientMessage::Leave { group } => self.request(user, Input::Leave { group: GroupId(group) }),

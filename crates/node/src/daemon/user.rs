@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -21,6 +21,7 @@ use super::session::Session;
 use crate::audit::{self, Audit, AuditKind};
 use crate::clock;
 use crate::engine::EngineHandle;
+use crate::engine::backend::Backend;
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
 
@@ -63,6 +64,8 @@ pub(super) struct User {
     groups: Mutex<Vec<Weak<SharedGroup>>>,
     /// The number of its clients.
     clients: AtomicUsize,
+    /// Whether its applications have written or read, and the engine does not know of it.
+    has_progress: AtomicBool,
     arrivals: Mutex<Arrivals>,
     /// Wakes its thread for arrivals.
     waker: OwnedFd,
@@ -111,6 +114,7 @@ impl User {
             audit: Mutex::default(),
             groups: Mutex::default(),
             clients: AtomicUsize::new(0),
+            has_progress: AtomicBool::new(false),
             arrivals: Mutex::default(),
             waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
@@ -130,6 +134,11 @@ impl User {
 
     pub fn add_group(&self, group: &Arc<SharedGroup>) {
         lock(&self.groups).push(Arc::downgrade(group));
+    }
+
+    /// Its applications have written or read. The engine learns it when all messages that have arrived are handled.
+    pub fn mark_progress(&self) {
+        self.has_progress.store(true, Ordering::Relaxed);
     }
 
     /// Whether a line about this user may be written to the log.
@@ -206,6 +215,9 @@ impl UserServer {
                     ARRIVALS => self.take_arrivals(),
                     number => self.serve_client(number, &mut buffer),
                 }
+            }
+            if self.user.has_progress.swap(false, Ordering::Relaxed) {
+                self.user.shared.engine.wake();
             }
             if self.sessions.is_empty() && self.retire() {
                 return;

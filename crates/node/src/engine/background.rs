@@ -81,6 +81,9 @@ impl Background {
 
     /// A ring that has been made.
     pub fn next_made(&mut self) -> Option<(Placing, Made)> {
+        if !self.is_placing() {
+            return None;
+        }
         let made = self.made.try_recv().ok()?;
         self.placing -= 1;
         Some(made)

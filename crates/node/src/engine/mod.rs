@@ -117,8 +117,9 @@ const BATCHES_PER_STEP_MAX: usize = 16;
 /// The most messages that are received from a lane before the other lanes have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 8;
 
-/// The most datagrams that a step sends at a time where owners share the engine: some turns of each.
-const TRANSMITS_MAX: u32 = 8 * TURN_DATAGRAMS_MAX;
+/// The most datagrams that a step sends at a time where owners share the engine: a turn of one of them. So what arrives for others
+/// meanwhile waits for some hundred microseconds.
+const TRANSMITS_MAX: u32 = TURN_DATAGRAMS_MAX;
 
 impl Engine {
     fn new(
