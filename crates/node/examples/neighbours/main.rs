@@ -46,8 +46,8 @@ const NEIGHBOUR: u32 = 65_534;
 const DAEMON_PROCESSOR: usize = 0;
 const OTHER_PROCESSOR: usize = 1;
 
-/// What each of the two users may have.
-const POLICY: &str = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 16\nmemory_max = \"512M\"";
+/// What each of the two users may have: the policy that is installed.
+const POLICY: &str = include_str!("../../../../dist/policy.toml");
 
 /// From the beginning of a load to its measurement.
 const RAMP_UP: Duration = Duration::from_millis(300);

@@ -18,7 +18,7 @@ use rustix::net::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError};
-use treecast_proto::{CreateGroup, MemberId, Sequence};
+use treecast_proto::{MemberId, Sequence};
 use treecast_wire::{
     Acknowledgment, Body, ControlHeader, Data, Header, MacKey, Nonce, PayloadChecksum, Table, Timestamp,
 };
@@ -29,6 +29,9 @@ use crate::{client, outside, process};
 const THREADS: usize = 4;
 
 const MESSAGE_BYTES: usize = 64 << 10;
+
+/// The most members of a group, as in the policy.
+const MEMBERS_MAX: usize = 1_024;
 
 const ADDRESS_SPACE_BYTES_MAX: u64 = 4 << 30;
 
@@ -42,7 +45,7 @@ pub enum Load {
     Messages,
     /// Receives messages of 64 KB from a root outside
     Received,
-    /// Creates and drops groups of as many members as a group can have, which do not answer
+    /// Creates and drops groups of as many members as the policy allows, which do not answer
     Members,
     /// Creates and drops groups of as many slots as a group can have
     Slots,
@@ -169,8 +172,7 @@ impl Neighbour {
         // One socket, which is never read, is at all of these addresses.
         let silent = UdpSocket::bind("0.0.0.0:0")?;
         let port = silent.local_addr()?.port();
-        let silent =
-            (1..CreateGroup::MEMBERS_MAX).map(|number| ([127, 1, (number >> 8) as u8, number as u8], port));
+        let silent = (1..MEMBERS_MAX).map(|number| ([127, 1, (number >> 8) as u8, number as u8], port));
         let members: Vec<_> = [self.address].into_iter().chain(silent.map(SocketAddr::from)).collect();
         self.in_threads(|node| {
             self.make_group(node, &GroupSettings { slots: 4, ..self.settings(members.clone()) });

@@ -114,11 +114,11 @@ impl Progress {
 /// The most batches of datagrams that a step receives from each lane, so that other threads get the engine.
 const BATCHES_PER_STEP_MAX: usize = 16;
 
-/// The most messages that are received from a lane before the other lanes have their turn.
-const MESSAGES_PER_TURN_MAX: usize = 8;
+/// The most messages that are received from a lane before the other lanes have their turn, each of one or several datagrams.
+const MESSAGES_PER_TURN_MAX: usize = 2;
 
 /// The most datagrams that a step sends at a time where owners share the engine: a turn of one of them. So what arrives for others
-/// meanwhile waits for some hundred microseconds.
+/// waits for about a tenth of a millisecond.
 const TRANSMITS_MAX: u32 = TURN_DATAGRAMS_MAX;
 
 impl Engine {
@@ -206,7 +206,7 @@ impl Engine {
     /// Receives a bounded number of datagrams, of all lanes in turn, and sends what follows from them.
     fn receive_some(&mut self) -> Progress {
         let mut progress = Progress::Done;
-        let messages_max = if self.core.owners.share() { MESSAGES_PER_TURN_MAX } else { BATCH };
+        let messages_max = if self.core.owners.have_lanes() { MESSAGES_PER_TURN_MAX } else { BATCH };
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             for lane in 0..self.core.owners.lanes_used() {
@@ -270,7 +270,7 @@ impl Engine {
         count
     }
 
-    /// Sends what is due, and sets the timer. Where owners share the engine, the number of datagrams is bounded.
+    /// Sends what is due, and sets the timer. While owners share the engine, the number of datagrams is bounded.
     fn send_some(&mut self) -> Progress {
         let now = clock::now();
         while let Some(group) = self.core.protocol.due(now) {

@@ -50,9 +50,14 @@ impl Owners {
         (1..self.lanes).min_by_key(|&lane| owners(lane)).unwrap_or(0)
     }
 
-    /// Whether the socket has lanes for several owners, who share the engine in turns.
-    pub const fn share(&self) -> bool {
+    /// Whether the socket has lanes for several owners, and one for datagrams of no group.
+    pub const fn have_lanes(&self) -> bool {
         self.lanes > 1
+    }
+
+    /// Whether several owners have groups now, and share the engine in turns.
+    pub fn share(&self) -> bool {
+        self.owners.len() > 1
     }
 
     /// The number of an owner's groups.
@@ -72,7 +77,7 @@ impl Owners {
 
     /// Whether datagrams are to be steered anew.
     pub fn take_change(&mut self) -> bool {
-        std::mem::take(&mut self.has_changed) && self.share()
+        std::mem::take(&mut self.has_changed) && self.have_lanes()
     }
 }
 
@@ -92,6 +97,7 @@ mod tests {
         assert_eq!(lanes, [1, 2, 1, 3, 1, 2]);
         assert_eq!((owners.groups(OwnerId(7)), owners.lanes_used()), (2, 4));
         assert!(owners.take_change() && !owners.take_change());
+        assert!(owners.share());
         owners.remove(OwnerId(9));
         assert_eq!((owners.groups(OwnerId(9)), owners.lane(OwnerId(9))), (0, 0));
         owners.add(OwnerId(3));
@@ -102,7 +108,7 @@ mod tests {
     fn a_socket_of_one_lane_is_never_steered() {
         let mut owners = Owners::new(1);
         owners.add(OwnerId(0));
-        assert!(!owners.take_change());
+        assert!(!owners.take_change() && !owners.share());
         assert_eq!((owners.lane(OwnerId(0)), owners.lanes_used()), (0, 1));
     }
 }
