@@ -156,7 +156,22 @@ impl Network {
     }
 }
 
+/// Stops all threads when the one that has it panics.
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Node {
+    const fn stop_on_panic(&self) -> StopOnPanic<'_> {
+        StopOnPanic(&self.is_over)
+    }
+
     fn slow_path(&self) -> MutexGuard<'_, SlowPath> {
         self.slow_path.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -345,13 +360,24 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
 
     let ends: Vec<Result<(), String>> = thread::scope(|scope| {
         let node = &node;
+        let _stop = node.stop_on_panic();
         let (to_node, of_children) = ingresses.split_first().expect("there is one for the parent");
-        let parent = scope.spawn(|| node.parent(to_node));
-        let mut ends = vec![scope.spawn(|| node.application())];
+        let parent = scope.spawn(|| {
+            let _stop = node.stop_on_panic();
+            node.parent(to_node);
+        });
+        let mut ends = vec![scope.spawn(|| {
+            let _stop = node.stop_on_panic();
+            node.application()
+        })];
         for ((place, ingress), datagrams) in (0..CHILDREN).zip(of_children).zip(receivers) {
-            ends.push(scope.spawn(move || node.child(ingress, place, &datagrams)));
+            ends.push(scope.spawn(move || {
+                let _stop = node.stop_on_panic();
+                node.child(ingress, place, &datagrams)
+            }));
         }
         let user = scope.spawn(|| {
+            let _stop = node.stop_on_panic();
             while !node.is_over.load(Ordering::Relaxed) {
                 let sent = node.slow_path().run(|_| {});
                 for (to, bytes) in sent {
@@ -361,6 +387,7 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
             }
         });
         let wire = scope.spawn(move || {
+            let _stop = node.stop_on_panic();
             while let Some(frame) = far_end.frame().or_else(|| {
                 thread::sleep(Duration::from_micros(20));
                 (!node.is_over.load(Ordering::Relaxed)).then(Vec::new)

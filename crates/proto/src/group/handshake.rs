@@ -36,6 +36,8 @@ pub(super) enum HandshakeStep {
     Begins(SessionId),
     /// The root has started another session, so that this one has ended.
     RootRestarted,
+    /// It answers a hello that this member has not sent, or not now: a replay.
+    Stale,
 }
 
 /// The shortest time between an invitation and a further hello.
@@ -113,6 +115,7 @@ impl MemberHandshake {
                 self.hello_at = None;
                 return (session != own).then_some(HandshakeStep::RootRestarted);
             }
+            (Handshake::Welcome { .. }, _) if nonce != self.nonce => return Some(HandshakeStep::Stale),
             _ => {}
         }
         None
@@ -135,5 +138,24 @@ impl MemberHandshake {
     /// When the next hello is to be sent.
     pub const fn timeout(&self) -> Option<Nanoseconds> {
         self.hello_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_welcome_to_the_own_nonce_begins_the_session_and_others_are_stale() {
+        let mut handshake = MemberHandshake::new(Nanoseconds::ZERO, [1, 2]);
+        let session = SessionId([7; 16]);
+        let welcome = || Handshake::Welcome { session, address: SocketAddr::from(([10, 0, 0, 2], 7_000)) };
+        let own = handshake.nonce();
+        let other = Nonce(own.0 ^ 1);
+        let mut handle = |session, nonce| handshake.handle(Nanoseconds::ZERO, session, welcome(), nonce);
+        assert_eq!(handle(None, other), Some(HandshakeStep::Stale));
+        assert_eq!(handle(None, own), Some(HandshakeStep::Begins(session)));
+        assert_eq!(handle(Some(session), own), None, "the root has repeated it");
+        assert_eq!(handle(Some(session), other), Some(HandshakeStep::Stale));
     }
 }

@@ -232,6 +232,7 @@ impl Group {
                         membership.restart_handshake(now);
                     }
                     Some(HandshakeStep::RootRestarted) => membership.on_root_lost(RootLoss::Restarted),
+                    Some(HandshakeStep::Stale) => self.counters_mut().stale += 1,
                     None => {}
                 }
             }
