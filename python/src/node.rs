@@ -368,8 +368,8 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
 
 /// Reads a list of members from a file, as addresses for `Node.group`.
 ///
-/// The file has one member per line, from member 0 on: `host:port`, or `host` with port 7700. `#` begins a comment. Names are
-/// resolved.
+/// The file has one member per line, from member 0 on: `host:port`, or `host` with port 7700; or several by a hostlist, such as
+/// `n[1-16]` or `n[1-16]:7000`. `#` begins a comment. Names are resolved.
 ///
 /// Raises OSError if the file cannot be read; TreecastError, with the line number, for an invalid line, a duplicate address and a
 /// name that cannot be resolved.
@@ -377,9 +377,9 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
 /// >>> import pathlib, tempfile
 /// >>> with tempfile.TemporaryDirectory() as directory:
 /// ...     path = pathlib.Path(directory, "members")
-/// ...     _ = path.write_text("192.0.2.1:7000  # the root\n192.0.2.2\n")
+/// ...     _ = path.write_text("192.0.2.1:7000  # the root\n192.0.2.[2-3]\n")
 /// ...     read_members(path)
-/// ['192.0.2.1:7000', '192.0.2.2:7700']
+/// ['192.0.2.1:7000', '192.0.2.2:7700', '192.0.2.3:7700']
 #[pyfunction]
 pub fn read_members(path: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let path = path.py().import("pathlib")?.getattr("Path")?.call1((path,))?;

@@ -1,11 +1,12 @@
 //! Arguments that several commands share: fabric, group, scheme.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
-use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
+use treecast_fabric::{Fabric, FabricError, FabricSpec, HostlistError, RoutingPolicy, expand_hostlist, read};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, plan,
@@ -30,6 +31,18 @@ pub fn number(text: &str) -> Result<f64, &'static str> {
 }
 
 /// The fabric and its routing.
+/// The names of hosts that a hostlist stands for.
+#[derive(Debug, Clone)]
+pub struct Hostlist(pub Vec<String>);
+
+impl FromStr for Hostlist {
+    type Err = HostlistError;
+
+    fn from_str(text: &str) -> Result<Self, HostlistError> {
+        expand_hostlist(text).map(Self)
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct FabricArguments {
     /// The fabric: a name such as star:16, or a file (.toml, .graphml, or the output of ibnetdiscover)

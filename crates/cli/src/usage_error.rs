@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use treecast_fabric::HostlistError;
 use treecast_lab::LabError;
 use treecast_node::NodeError;
 use treecast_sim::UnknownOffload;
@@ -52,7 +53,7 @@ fn value(error: &Error, option: &str) -> String {
     if let Some(LabError::Setting { expected, .. }) = reason.downcast_ref() {
         return invalid(expected);
     }
-    if reason.is::<UnknownOffload>() || reason.is::<NodeError>() {
+    if reason.is::<UnknownOffload>() || reason.is::<NodeError>() || reason.is::<HostlistError>() {
         return reason.to_string();
     }
     match reason.downcast_ref::<SpecError>() {

@@ -122,7 +122,7 @@ fn survivors_receive_everything_after_a_member_is_killed() {
 fn remote_hosts_are_reached_by_a_remote_shell() {
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let arguments = "--sizes 64 --messages 5 --rounds 1 --offload nic --format json";
-    let line = format!("{treecast} bench --hosts n0,n1,n2 --shell \"$TREECAST_LAB_AGENT -x\" {arguments}");
+    let line = format!("{treecast} bench --hosts 'n[0-2]' --shell \"$TREECAST_LAB_AGENT -x\" {arguments}");
     let output = Command::new(treecast)
         .args(["lab", "3", "--on", "1", "--no-prefix", "--", "sh", "-c", &line])
         .output()

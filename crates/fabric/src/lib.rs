@@ -21,6 +21,7 @@ mod error;
 mod fabric;
 pub mod generate;
 mod grid;
+mod hostlist;
 mod ids;
 mod limits;
 pub mod read;
@@ -32,6 +33,7 @@ mod write;
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
+pub use hostlist::{HostlistError, expand_hostlist};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
 pub use routing::{
     Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, UpDown,

@@ -16,7 +16,7 @@ use treecast_node::{Authentication, EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{parse_size, parse_time};
 
-use crate::arguments::whole_number;
+use crate::arguments::{Hostlist, whole_number};
 use crate::output::{emit, plain, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
   treecast bench --lab 16 --rate 200mbit --loss 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
-  treecast bench --hosts node1,node2,node3 --shell 'ssh -o BatchMode=yes'
+  treecast bench --hosts node[1-3] --shell 'ssh -o BatchMode=yes'
 
 Configurations are interleaved, round by round. Times are in microseconds:
   root           from the root's call until it knew that every member had the message
@@ -51,9 +51,10 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(2, 250), allow_negative_numbers = true)]
     loopback: Option<u32>,
 
-    /// Separate machines, the root first, where a remote shell can start this command
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["lab", "loopback"])]
-    hosts: Vec<String>,
+    /// Separate machines, the root first, where a remote shell can start this command: a hostlist, such
+    /// as n[1-16],login, or that of a Slurm job
+    #[arg(long, value_name = "HOSTLIST", conflicts_with_all = ["lab", "loopback"])]
+    hosts: Option<Hostlist>,
 
     /// The remote shell and its options; a host name and a command are appended
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
@@ -229,11 +230,13 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             loss: arguments.loss.unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
         }),
-        None if !arguments.hosts.is_empty() => Hosts::Remote(RemoteHosts {
-            names: arguments.hosts.clone(),
-            shell: arguments.shell.split_whitespace().map(String::from).collect(),
-        }),
-        None => Hosts::Loopback(arguments.loopback.unwrap_or(4)),
+        None => match &arguments.hosts {
+            Some(Hostlist(names)) => Hosts::Remote(RemoteHosts {
+                names: names.clone(),
+                shell: arguments.shell.split_whitespace().map(String::from).collect(),
+            }),
+            None => Hosts::Loopback(arguments.loopback.unwrap_or(4)),
+        },
     };
     let workload = match arguments.skew {
         Some(average) => Workload::Skew(Skew { average, seed: arguments.seed }),

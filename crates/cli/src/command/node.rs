@@ -44,8 +44,8 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", group = "way", conflicts_with_all = ["send", "set"])]
     join: Option<String>,
 
-    /// Create the group from a list of members in a file, one host:port per line, the same at every
-    /// member; the first is the root
+    /// Create the group from a list of members in a file, one host:port or hostlist such as n[1-16]:7000
+    /// per line, the same at every member; the first is the root
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
 

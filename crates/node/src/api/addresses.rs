@@ -5,6 +5,9 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
+use treecast_fabric::expand_hostlist;
+use treecast_proto::CreateGroup;
+
 use crate::NodeError;
 
 /// The default UDP port.
@@ -52,7 +55,30 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// The members in a file: one per line, as [`resolve`] parses them, from member 0 on. A `#` begins a comment.
+/// The addresses that a line of a file names: one, as [`resolve`] parses it, or those of a hostlist, with one port for all.
+fn resolve_all(text: &str) -> Result<Vec<SocketAddr>, NodeError> {
+    // What begins with a bracket is an IPv6 address.
+    let is_hostlist = text.contains(',') || text.find('[').is_some_and(|place| place > 0);
+    if !is_hostlist {
+        return Ok(vec![resolve(text)?]);
+    }
+    let (hosts, port) = text.rsplit_once(':').map_or((text, None), |(hosts, port)| (hosts, Some(port)));
+    let names = expand_hostlist(hosts).map_err(|error| NodeError::Members(error.to_string()))?;
+    if names.len() > CreateGroup::MEMBERS_MAX {
+        let (count, most) = (names.len(), CreateGroup::MEMBERS_MAX);
+        return Err(NodeError::Members(format!(
+            "{text} names {count} hosts, and a group has at most {most} members"
+        )));
+    }
+    let resolve_name = |name: String| match port {
+        Some(port) => resolve(&format!("{name}:{port}")),
+        None => resolve(&name),
+    };
+    names.into_iter().map(resolve_name).collect()
+}
+
+/// The members in a file, from member 0 on: in each line one, as [`resolve`] parses it, or several by a
+/// [hostlist](treecast_fabric::expand_hostlist), such as `n[1-16]` or `n[1-16]:7000`. A `#` begins a comment.
 ///
 /// # Errors
 /// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice; a
@@ -75,11 +101,14 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<SocketAddr>, NodeEr
         if text.is_empty() {
             continue;
         }
-        let address = resolve(text).map_err(|error| wrong(format!(", line {line}: {error}")))?;
-        if let Some((before, _)) = members.iter().find(|(_, other)| *other == address) {
-            return Err(wrong(format!(", line {line}: {address} is given twice, before in line {before}")));
+        for address in resolve_all(text).map_err(|error| wrong(format!(", line {line}: {error}")))? {
+            if let Some((before, _)) = members.iter().find(|(_, other)| *other == address) {
+                return Err(wrong(format!(
+                    ", line {line}: {address} is given twice, before in line {before}"
+                )));
+            }
+            members.push((line, address));
         }
-        members.push((line, address));
     }
     if members.is_empty() {
         return Err(wrong(": no members".into()));
@@ -188,6 +217,24 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_a_file_may_be_a_hostlist() {
+        let members = read_text("10.0.0.1\n10.0.0.[2-3],10.0.1.1 # two racks\n10.0.0.[08,9]:7000\n");
+        // Leading zeros are for names, and not for addresses.
+        assert!(members.unwrap_err().starts_with("FILE, line 3: "));
+        let members = read_text("10.0.0.1\n10.0.0.[2-3],10.0.1.1 # two racks\n10.0.0.[8-9]:7000\n").unwrap();
+        let members: Vec<String> = members.iter().map(ToString::to_string).collect();
+        let expected = [
+            "10.0.0.1:7700",
+            "10.0.0.2:7700",
+            "10.0.0.3:7700",
+            "10.0.1.1:7700",
+            "10.0.0.8:7000",
+            "10.0.0.9:7000",
+        ];
+        assert_eq!(members, expected);
+    }
+
+    #[test]
     fn errors_in_a_file_name_the_line() {
         let wrong = |text: &str| read_text(text).unwrap_err();
         assert_eq!(
@@ -196,6 +243,15 @@ mod tests {
         );
         assert_eq!(wrong("\n# none\n"), "FILE: no members");
         assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: n 2 is no address"));
+        assert_eq!(
+            wrong("10.0.0.1\nn[1-"),
+            "FILE, line 2: 'n[1-' is no name of hosts such as node7 or n[1-16]: a bracket is not closed"
+        );
+        assert_eq!(
+            wrong("n[1-5000]:7"),
+            "FILE, line 1: n[1-5000]:7 names 5000 hosts, and a group has at most 4096 members"
+        );
+        assert_eq!(wrong("10.0.0.[1-2,1]"), "FILE, line 1: 10.0.0.1:7700 is given twice, before in line 1");
         assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: cannot resolve host nobody.invalid"));
         let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
         assert_eq!(error, "/dev/zero could not be read: the file is too long for a list of members");
