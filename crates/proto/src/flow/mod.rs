@@ -68,6 +68,8 @@ pub(crate) struct Flow {
     forwarded: Sequence,
     /// At the root, no child is sent this packet or later ones: a late member is to begin with it.
     barrier: Option<Start>,
+    /// At the root, what the last late member begins with. No later one begins with a packet before, which its parent might not have.
+    last_barrier: Sequence,
     /// When the pacing rate allows another packet.
     paced_until: Nanoseconds,
 }
@@ -113,6 +115,7 @@ impl Flow {
             probing: 0,
             forwarded: start,
             barrier: None,
+            last_barrier: start,
             paced_until: Nanoseconds::ZERO,
         }
     }

@@ -287,17 +287,20 @@ impl Flow {
     pub fn set_barrier(&mut self) -> Option<Start> {
         if self.barrier.is_none() {
             let next = self.state.next;
-            let sent =
-                self.children.iter().map(|child| child.state.sent).reduce(Sequence::max).unwrap_or(next);
-            let message = if sent == next {
+            let sent = self.children.iter().map(|child| child.state.sent).reduce(Sequence::max);
+            // Children that the root has instead of lost ones may have been sent less.
+            let packet = sent.unwrap_or(next).max(self.last_barrier);
+            let message = if packet == next {
                 self.unfinished().is_none().then_some(self.state.expected.message)
             } else {
-                let piece = &self.slot(sent).piece;
+                let piece = &self.slot(packet).piece;
                 (piece.offset == 0).then_some(piece.message)
             };
-            let unsent: u64 = sent.until(next).map(|packet| u64::from(self.slot(packet).piece.length)).sum();
+            let unsent: u64 =
+                packet.until(next).map(|packet| u64::from(self.slot(packet).piece.length)).sum();
             let bytes = self.state.bytes - unsent;
-            self.barrier = message.map(|message| Start { packet: sent, message, bytes });
+            self.barrier = message.map(|message| Start { packet, message, bytes });
+            self.last_barrier = self.barrier.map_or(self.last_barrier, |barrier| barrier.packet);
         }
         self.barrier
     }
