@@ -99,14 +99,15 @@ impl Flow {
     /// Takes an acknowledgment from a child; returns whether it is later than those before.
     pub fn handle_ack(&mut self, now: Nanoseconds, member: MemberId, ack: &Ack) -> bool {
         let Some(index) = self.child_index(member) else { return false };
-        let (next, window_end, slots) = (self.state.next, self.window_end(), self.config.slots);
+        let (next, slots) = (self.state.next, self.config.slots);
         let child = &mut self.children[index];
         if ack.timestamp <= child.state.timestamp {
             self.state.counters.stale += 1;
             return false;
         }
         child.state.timestamp = ack.timestamp;
-        let is_ahead = next.is_before(ack.next) && !window_end.is_before(ack.next);
+        // A late member begins at most as many packets ahead as the root has slots: it keeps what this node lacks.
+        let is_ahead = next.is_before(ack.next) && ack.next.distance_from(next) <= slots as i32;
         if !child.is_established && (ack.epoch < child.since_epoch || is_ahead) {
             // It does not know yet that this node is its parent, and may still accept packets from another one; or it begins with a
             // packet that has not arrived here yet.
