@@ -109,11 +109,7 @@ impl Bench {
         for round in 0..rounds {
             let messages = share(self.messages, rounds, round);
             let victim = self.kill.filter(|_| round + 1 == rounds);
-            let mut order: Vec<usize> = (0..cases.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for (done, index) in order.into_iter().enumerate() {
+            for (done, index) in order(cases.len(), round).enumerate() {
                 let (group, bytes, _, statistics) = &mut cases[index];
                 let result = workers.run(&request(*group, *bytes, messages, self.pace(round)), victim)?;
                 killed =
@@ -217,7 +213,28 @@ fn killed_at(member: u32, at_ns: u64, result: &RunResult) -> KilledMember {
     }
 }
 
+/// The order in which the configurations run in a round: reversed every second time, so that what grows during a round favours none.
+fn order(cases: usize, round: u32) -> impl Iterator<Item = usize> {
+    (0..cases).map(move |index| if round.is_multiple_of(2) { index } else { cases - 1 - index })
+}
+
 /// The size of one of several nearly equal parts.
 fn share(total: u32, parts: u32, part: u32) -> u32 {
     total / parts + u32::from(part < total % parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_round_is_reversed() {
+        assert_eq!(order(3, 0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(order(3, 1).collect::<Vec<_>>(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn the_parts_of_a_total_are_nearly_equal() {
+        assert_eq!([0, 1, 2].map(|part| share(8, 3, part)), [3, 3, 2]);
+    }
 }

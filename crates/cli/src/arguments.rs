@@ -30,7 +30,6 @@ pub fn number(text: &str) -> Result<f64, &'static str> {
     text.parse().map_err(|_| "a number")
 }
 
-/// The fabric and its routing.
 /// The names of hosts that a hostlist stands for.
 #[derive(Debug, Clone)]
 pub struct Hostlist(pub Vec<String>);
@@ -43,6 +42,7 @@ impl FromStr for Hostlist {
     }
 }
 
+/// The fabric and its routing.
 #[derive(Debug, Args)]
 pub struct FabricArguments {
     /// The fabric: a name such as star:16, or a file (.toml, .graphml, or the output of ibnetdiscover)

@@ -12,11 +12,11 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A mutex that a thread which waits for it gets before a thread which releases it and locks it again.
+/// A mutex without barging: a thread that waits for it gets it before a thread that releases it and locks it again.
 ///
-/// A thread passes the entrance while it waits, so there is at most one that waits for the value, and a thread that has just released
-/// that has to pass the entrance after it. No thread spins with `sched_yield`, which would give away a time slice.
-#[derive(Debug, Default)]
+/// Each thread holds the entrance while it waits for the value. So a thread that has just released the value waits for the entrance until
+/// the one before it has the value. No thread calls `sched_yield`, which would cost it a time slice where all processors are busy.
+#[derive(Debug)]
 pub struct FairMutex<T> {
     entrance: Mutex<()>,
     value: Mutex<T>,
@@ -50,6 +50,18 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_thread_that_only_tries_comes_after_one_that_waits() {
+        let mutex = FairMutex::new(0);
+        assert!(mutex.try_lock().is_some());
+        let entrance = lock(&mutex.entrance);
+        assert!(mutex.try_lock().is_none());
+        drop(entrance);
+        let _guard = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+    }
 
     #[test]
     fn a_waiting_thread_comes_before_the_one_that_releases() {
@@ -58,7 +70,8 @@ mod tests {
             let guard = mutex.lock();
             std::thread::scope(|scope| {
                 scope.spawn(|| *mutex.lock() += 1);
-                while mutex.entrance.try_lock().is_ok() {
+                let end = Instant::now() + Duration::from_secs(10);
+                while mutex.entrance.try_lock().is_ok() && Instant::now() < end {
                     std::thread::yield_now();
                 }
                 drop(guard);

@@ -33,6 +33,12 @@ pub(crate) enum Diagram {
 /// A transition: the state before, the state after, and its cause.
 type Edge = (&'static str, &'static str, &'static str);
 
+/// Any state, before or after.
+const ANY: &str = "any state";
+
+/// A transition that has occurred.
+type Transition = (Diagram, &'static str, &'static str);
+
 const DIAGRAMS: [(Diagram, &[Edge]); 5] = [
     (Diagram::Packet, &PACKET),
     (Diagram::Child, &CHILD),
@@ -53,7 +59,7 @@ const PACKET: [Edge; 9] = [
     ("stable", "freed", "the readers have read it"),
 ];
 
-const CHILD: [Edge; 30] = [
+const CHILD: [Edge; 23] = [
     ("new", "idle", "it acknowledges"),
     ("new", "relaying", "it acknowledges more than its subtree"),
     ("new", "full", "its receive window is full"),
@@ -75,15 +81,8 @@ const CHILD: [Edge; 30] = [
     ("timed out", "relaying", "it acknowledges"),
     ("timed out", "full", "it acknowledges"),
     ("timed out", "silent", "silent for 0.8 s"),
-    ("idle", "state lost", "it acknowledges less than before"),
-    ("sent to", "state lost", "it acknowledges less than before"),
-    ("relaying", "state lost", "it acknowledges less than before"),
-    ("full", "state lost", "it acknowledges less than before"),
-    ("timed out", "state lost", "it acknowledges less than before"),
-    ("silent", "idle", "it acknowledges before it is evicted"),
-    ("silent", "sent to", "it acknowledges before it is evicted"),
-    ("silent", "new", "it is heard, and has another parent as far as it knows"),
-    ("silent", "state lost", "it acknowledges less than before"),
+    ("silent", ANY, "it is heard before it is evicted"),
+    (ANY, "state lost", "it acknowledges less than before"),
 ];
 
 const MEMBER: [Edge; 19] = [
@@ -167,12 +166,18 @@ fn the_tables_have_exactly_the_transitions_that_occur() {
             println!("seed {seed} shows a new transition");
         }
     }
-    let listed: BTreeSet<_> = DIAGRAMS
+    let is_of = |state: &str, listed: &str| listed == ANY || listed == state;
+    let listed: Vec<_> = DIAGRAMS
         .into_iter()
         .flat_map(|(diagram, edges)| edges.iter().map(move |&(from, to, _)| (diagram, from, to)))
         .collect();
-    let unlisted: Vec<_> = seen.difference(&listed).collect();
-    let unseen: Vec<_> = listed.difference(&seen).collect();
+    let shows = |&(diagram, from, to): &Transition, listed: &Transition| {
+        diagram == listed.0 && is_of(from, listed.1) && is_of(to, listed.2)
+    };
+    let unlisted: Vec<_> =
+        seen.iter().filter(|seen| !listed.iter().any(|listed| shows(seen, listed))).collect();
+    let unseen: Vec<_> =
+        listed.iter().filter(|listed| !seen.iter().any(|seen| shows(seen, listed))).collect();
     assert!(
         unlisted.is_empty() && unseen.is_empty(),
         "occur, but are not in a table: {unlisted:#?}\nnever occur: {unseen:#?}"
@@ -181,8 +186,8 @@ fn the_tables_have_exactly_the_transitions_that_occur() {
 
 /// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the protocol changes them, raise `RUNS` until
 /// the printed seeds show other rare ones.
-const RUNS: u64 = 600;
-const RARE_SEEDS: [u64; 10] = [637, 778, 790, 1_124, 1_186, 1_296, 1_901, 3_290, 4_139, 16_383];
+const RUNS: u64 = 700;
+const RARE_SEEDS: [u64; 4] = [2_264, 2_290, 5_713, 9_182];
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 6;
 /// The number of initial members; later nodes may join.
@@ -199,6 +204,10 @@ struct Run {
     sessions: u8,
     joins: u64,
     is_lossy: bool,
+    /// How many kinds of spans pass, of 50 us to 0.2 s.
+    spans: usize,
+    /// Two nodes that cannot reach each other; one that cannot reach any, if they are the same.
+    broken_path: Option<[usize; 2]>,
     reads: [bool; NODES],
     /// Whether a node had an input since its states were recorded.
     is_touched: [bool; NODES],
@@ -227,6 +236,8 @@ impl Run {
             sessions: 0,
             joins: 0,
             is_lossy: random.random_bool(0.5),
+            spans: random.random_range(3..6),
+            broken_path: None,
             reads: [true; NODES],
             is_touched: [true; NODES],
             numbers: [MemberId(u32::MAX); NODES],
@@ -272,7 +283,7 @@ impl Run {
         self.handle(node, Input::JoinGroup { group: GROUP, key: key(), root: address(0), seed });
     }
 
-    fn run(&mut self, seen: &mut BTreeSet<(Diagram, &'static str, &'static str)>) {
+    fn run(&mut self, seen: &mut BTreeSet<Transition>) {
         let steps = self.random.random_range(50..800);
         let restart_at = self.random.random_range(5..100);
         for step in 0..steps + 500 {
@@ -280,6 +291,7 @@ impl Run {
                 self.restart(2);
             }
             if step == steps {
+                self.broken_path = None;
                 self.reads = [true; NODES];
                 self.handle(0, Input::Close { group: GROUP });
             }
@@ -298,7 +310,9 @@ impl Run {
             0..400 => self.deliver(),
             400..700 => self.read(),
             700..800 => self.pass_time(),
-            800..960 => self.queue(),
+            800..944 => self.queue(),
+            944..952 => self.broken_path = Some([node, self.random.random_range(0..4)]),
+            952..960 => self.broken_path = None,
             960..970 => self.reads[node] = !self.reads[node],
             970..974 => self.handle(node, Input::Leave { group: GROUP }),
             974..978 => self.forget(node, None),
@@ -340,14 +354,17 @@ impl Run {
             let place = self.random.random_range(0..3.min(self.in_flight.len().max(1)));
             let Some((from, to, bytes)) = self.in_flight.remove(place) else { return };
             self.now += Nanoseconds::from_us(5);
-            if !(self.is_lossy && self.random.random_bool(0.1)) {
+            let is_broken = self.broken_path.is_some_and(|[a, b]| {
+                a == b && [from, to].contains(&a) || [[a, b], [b, a]].contains(&[from, to])
+            });
+            if !is_broken && !(self.is_lossy && self.random.random_bool(0.1)) {
                 self.handle(to, Input::Datagram { from: address(from), bytes: &bytes });
             }
         }
     }
 
     fn pass_time(&mut self) {
-        let us = [50, 500, 5_000, 50_000][self.random.random_range(0..4)];
+        let us = [50, 500, 5_000, 50_000, 200_000][self.random.random_range(0..self.spans)];
         self.now += Nanoseconds::from_us(us);
         (0..NODES).for_each(|node| self.handle(node, Input::Timeout));
     }
@@ -374,7 +391,7 @@ impl Run {
         }
     }
 
-    fn drain(&mut self, node: usize, seen: &mut BTreeSet<(Diagram, &'static str, &'static str)>) {
+    fn drain(&mut self, node: usize, seen: &mut BTreeSet<Transition>) {
         loop {
             self.record(node, seen);
             let Some(protocol) = &mut self.nodes[node] else { return };
@@ -394,7 +411,7 @@ impl Run {
     }
 
     /// Records the transitions at a node.
-    fn record(&mut self, node: usize, seen: &mut BTreeSet<(Diagram, &'static str, &'static str)>) {
+    fn record(&mut self, node: usize, seen: &mut BTreeSet<Transition>) {
         let Some(protocol) = &self.nodes[node] else { return };
         let Some(group) = protocol.group(GROUP) else {
             // The group has ended.

@@ -78,7 +78,7 @@ pub enum Ending {
     /// The root closed it, and everything has arrived.
     #[error("the group is closed")]
     Closed,
-    /// The root says that this host is not a member.
+    /// The root says that this host is not a member, or has closed the group before this host had received everything.
     #[error("{}", eviction_text(*.0))]
     Evicted(Eviction),
     /// Nothing was heard from the root.
@@ -112,6 +112,6 @@ const fn eviction_text(why: Eviction) -> &'static str {
         Eviction::Left => "this member has left",
         Eviction::Refused => "the group admits no late members",
         Eviction::Aborted => "the root aborted the group",
-        Eviction::Closed => "the group is closed",
+        Eviction::Closed => "the group is closed, and this member has not received all messages",
     }
 }

@@ -277,7 +277,7 @@ impl Core {
                     let groups = self.owners.groups(shared_group.owner()).max(1);
                     let pieces_max = (PIECES_PER_OWNER_MAX / groups).max(1);
                     let written = reader.written();
-                    let end = if self.owners.share() { written.min(next + pieces_max) } else { written };
+                    let end = if self.owners.have_lanes() { written.min(next + pieces_max) } else { written };
                     if end != written {
                         shared_group.mark_progress();
                         progress = Progress::More;

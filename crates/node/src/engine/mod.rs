@@ -117,9 +117,12 @@ const BATCHES_PER_STEP_MAX: usize = 16;
 /// The most messages that are received from a lane before the other lanes have their turn, each of one or several datagrams.
 const MESSAGES_PER_TURN_MAX: usize = 2;
 
-/// The most datagrams that a step sends at a time where owners share the engine: a turn of one of them. So what arrives for others
+/// The most datagrams that a step sends at a time while several owners have groups: a turn of one of them. So what arrives for others
 /// waits for about a tenth of a millisecond.
-const TRANSMITS_MAX: u32 = TURN_DATAGRAMS_MAX;
+const SHARED_TRANSMITS_MAX: u32 = TURN_DATAGRAMS_MAX;
+
+/// The same where owners may come, and one has groups: about a millisecond.
+const LONE_TRANSMITS_MAX: u32 = 8 * TURN_DATAGRAMS_MAX;
 
 impl Engine {
     fn new(
@@ -270,15 +273,20 @@ impl Engine {
         count
     }
 
-    /// Sends what is due, and sets the timer. While owners share the engine, the number of datagrams is bounded.
+    /// Sends what is due, and sets the timer. Where owners may share the engine, the number of datagrams is bounded.
     fn send_some(&mut self) -> Progress {
         let now = clock::now();
         while let Some(group) = self.core.protocol.due(now) {
             self.core.reclaim(group);
         }
+        let transmits_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
+            (false, _) => u32::MAX,
+            (true, false) => LONE_TRANSMITS_MAX,
+            (true, true) => SHARED_TRANSMITS_MAX,
+        };
         let mut transmits = 0;
         let timeout = loop {
-            if transmits == TRANSMITS_MAX && self.core.owners.share() {
+            if transmits == transmits_max {
                 self.flush();
                 return Progress::More;
             }

@@ -106,7 +106,7 @@ impl Flow {
             return false;
         }
         child.state.timestamp = ack.timestamp;
-        // A late member begins at most as many packets ahead as the root has slots: it keeps what this node lacks.
+        // The root keeps all packets that this node lacks, so a late member begins at most as many packets ahead as the root has slots.
         let is_ahead = next.is_before(ack.next) && ack.next.distance_from(next) <= slots as i32;
         if !child.is_established && (ack.epoch < child.since_epoch || is_ahead) {
             // It does not know yet that this node is its parent, and may still accept packets from another one; or it begins with a
@@ -289,8 +289,12 @@ impl Flow {
         if self.barrier.is_none() {
             let next = self.state.next;
             let sent = self.children.iter().map(|child| child.state.sent).reduce(Sequence::max);
-            // Children that the root has instead of lost ones may have been sent less.
-            let packet = sent.unwrap_or(next).max(self.last_barrier);
+            let sent = sent.unwrap_or(next);
+            // Children that the root has instead of lost ones may have been sent less. An earlier barrier counts only while the root keeps
+            // its packet: after 2^31 packets, its number would be one ahead.
+            let last = self.last_barrier;
+            let is_kept = !last.is_before(self.state.freed) && !next.is_before(last);
+            let packet = if is_kept { sent.max(last) } else { sent };
             let message = if packet == next {
                 self.unfinished().is_none().then_some(self.state.expected.message)
             } else {

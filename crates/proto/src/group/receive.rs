@@ -200,8 +200,9 @@ impl Group {
                 true
             }
             Control::Evicted(why) => {
-                // A member without a place has nothing left to read.
-                if why == Eviction::Closed && self.flow.is_some() {
+                // The root can be wrong: this member may have the place of one that was restarted, whose acknowledgments it had.
+                let has_all = self.flow.as_ref().is_some_and(Flow::is_closed);
+                if why == Eviction::Closed && has_all {
                     membership.release();
                 } else {
                     self.end(now, Ending::Evicted(why));

@@ -208,7 +208,7 @@ const CASES: &[Case] = &[
     case(
         "evicted: closed",
         |insider| evicted(insider, Eviction::Closed),
-        ["closed without [2]", "closed", "ended: the group is closed"],
+        ["closed without [2]", "closed", "has not received all"],
     ),
     case(
         "the root has started again",

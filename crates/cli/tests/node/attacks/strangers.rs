@@ -73,7 +73,8 @@ fn strangers_and_replays_change_nothing() {
 
         siege.send_and_count(&without_handshakes(&earlier), "an earlier session");
         siege.exchange("an earlier session");
-        // What a member had not received before is no replay: it drops what comes while the memory of its slots is made.
+        // A member drops packets while its slots are allocated. Those are accepted now, and only from then on is all of the recording a
+        // replay.
         siege.forger.send_all(&current);
         siege.exchange("this session");
         siege.send_and_count(&without_handshakes(&current), "this session");
