@@ -21,7 +21,7 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 const POLICY: &str = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 8\nmemory_max = \"1M\"";
 
 /// The version of the messages.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The longest message of a daemon, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -67,14 +67,33 @@ enum Action {
 
 #[derive(Debug, Arbitrary)]
 enum Message {
-    Hello { version: u32 },
-    CreateGroup { settings: Settings, session: [u8; 16] },
-    JoinGroup { settings: Settings },
+    Hello {
+        version: u32,
+    },
+    /// Without children: member 0 has all others as its children.
+    CreateGroup {
+        settings: Settings,
+        children: Option<Vec<Vec<u8>>>,
+        session: [u8; 16],
+    },
+    JoinGroup {
+        settings: Settings,
+    },
     PollUpdate,
     Wake,
-    Request { name: u8, group: u8 },
-    Forward { group: u8, upto: u32, child: Option<u8> },
-    Query { name: u8, group: u8 },
+    Request {
+        name: u8,
+        group: u8,
+    },
+    Forward {
+        group: u8,
+        upto: u32,
+        child: Option<u8>,
+    },
+    Query {
+        name: u8,
+        group: u8,
+    },
 }
 
 #[derive(Debug, Arbitrary)]
@@ -106,6 +125,7 @@ pub fn daemon(bytes: &[u8]) {
     witness.hear();
     witness.ask(&json!({"create_group": {
         "settings": {"members": members, "settings": [["group", WITNESSED.to_string()], ["slots", "4"]]},
+        "children": star(1),
         "session": session,
     }}));
     let mappings = count_mappings();
@@ -125,6 +145,15 @@ pub fn daemon(bytes: &[u8]) {
     }
     drop(witness);
     served.end();
+}
+
+/// The children of each of some members: member 0 has all others.
+fn star(members: usize) -> Vec<Vec<u8>> {
+    let mut children = vec![Vec::new(); members];
+    if let Some(first) = children.first_mut() {
+        first.extend(1..members as u8);
+    }
+    children
 }
 
 /// How often memory that a daemon shares with its clients is mapped.
@@ -209,8 +238,11 @@ impl<'a> Trial<'a> {
         let named = |names: &[&'static str], name: u8| names[usize::from(name) % names.len()];
         match message {
             Message::Hello { version } => json!({"hello": {"version": version}}),
-            Message::CreateGroup { settings, session } => {
-                json!({"create_group": {"settings": self.settings(settings), "session": session}})
+            Message::CreateGroup { settings, children, session } => {
+                let settings = self.settings(settings);
+                let members = settings["members"].as_array().map_or(0, Vec::len);
+                let children = children.clone().unwrap_or_else(|| star(members));
+                json!({"create_group": {"settings": settings, "children": children, "session": session}})
             }
             Message::JoinGroup { settings } => json!({"join_group": {"settings": self.settings(settings)}}),
             Message::PollUpdate => json!("poll_update"),

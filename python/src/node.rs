@@ -16,6 +16,7 @@ use crate::deadline::{Deadline, seconds};
 use crate::error::{failed, read_text, refused};
 use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
+use crate::plan::Plan;
 
 /// A running node, which connects this process to groups: a thread with a UDP socket, or the daemon of this host.
 ///
@@ -170,6 +171,7 @@ impl Node {
     ) -> PyResult<NodeGroup> {
         let settings = set_all(Vec::new(), settings)?;
         let listen = address_of(py, listen)?;
+        settings.check(listen, members.0).map_err(failed)?;
         let mut listener = Listener::bind(listen, members.0).map_err(failed)?;
         listener.timeout = seconds(timeout)?;
         self.meet(py, check, |node, goes_on| node.listen_while(listener, &settings, &mut |_| goes_on()))
@@ -198,7 +200,7 @@ impl Node {
     /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
     ///
     /// `members` are the addresses of all members, for example from `read_members`; every member passes the same list and the
-    /// same settings. These are `group`, `root`, `token`, `insecure`, `auth`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
+    /// same settings. These are `plan` (a `Plan` to carry out, at the root, whose root is that of the group), `group`, `root`, `token`, `insecure`, `auth`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and
     /// `bytes_per_s_max`; docs/library.md has a table of them. The call does not wait for the other members, except that the root waits
     /// for up to three seconds if it measures the network for the scheme `postal`.
     ///
@@ -397,8 +399,16 @@ fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
 /// The settings of a group of these members.
 fn set_all(members: Vec<SocketAddr>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<GroupSettings> {
     let mut settings = GroupSettings::new(members);
+    if let Some(plan) = keys.map(|keys| keys.get_item("plan")).transpose()?.flatten()
+        && !plan.is_none()
+    {
+        settings = settings.with_plan(plan.cast::<Plan>()?.get().plan.clone());
+    }
     for (key, value) in keys.into_iter().flatten() {
-        set(&mut settings, &key.extract::<String>()?, &value)?;
+        match key.extract::<String>()?.as_str() {
+            "plan" => {}
+            key => set(&mut settings, key, &value)?,
+        }
     }
     Ok(settings)
 }

@@ -12,7 +12,7 @@ import threading
 import numpy
 import pytest
 
-from treecast import GroupEnded, Node, TreecastError
+from treecast import Fabric, Group, GroupEnded, Node, TreecastError, plan
 
 # Longer than any operation here takes, so that a missing message fails a test and does not hang it.
 PATIENCE = 30
@@ -507,6 +507,27 @@ def test_settings_are_those_of_the_library(pair):
     root.send(b"hello")
     assert member.receive(PATIENCE) == b"hello"
     assert "NodeGroup 7 at 127.0.0.1:" in repr(root)
+
+
+def test_a_plan_is_carried_out():
+    fabric = Fabric("star:3")
+    chain = plan(fabric, Group(fabric, root=1), "serial")
+    with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as two, Node("127.0.0.1:0") as three:
+        members = [one.address, two.address, three.address]
+        groups = [node.group(members, plan=chain) for node in (one, two, three)]
+        groups[1].send(b"hello")
+        assert [groups[0].receive(PATIENCE), groups[2].receive(PATIENCE)] == [b"hello", b"hello"]
+        groups[1].close(PATIENCE)
+        assert [group.counters["sent"] for group in groups] == [2, 2, 0]
+
+
+def test_a_plan_for_other_members_is_refused():
+    fabric = Fabric("star:3")
+    chain = plan(fabric, Group(fabric), "serial")
+    with Node("127.0.0.1:0") as node, pytest.raises(TreecastError, match="for 3 members, and the group has 1"):
+        node.group([node.address], plan=chain)
+    with Node("127.0.0.1:0") as node, pytest.raises(TypeError):
+        node.group([node.address], plan="serial")
 
 
 def test_counters_count_packets(pair):

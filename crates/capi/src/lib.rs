@@ -11,12 +11,13 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::Duration;
 use std::{ptr, slice};
 
 use treecast_node::{
     Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Node, NodeError, NodeSettings, Owned,
-    resolve,
+    read_plan, resolve,
 };
 
 /// The result of a call.
@@ -87,6 +88,8 @@ impl From<NodeError> for Failure {
             | NodeError::Kernel(_)
             | NodeError::DatagramTooLong { .. } => TC_SYSTEM_ERROR,
             NodeError::Plan(_)
+            | NodeError::PlanNotExecutable(_)
+            | NodeError::File { .. }
             | NodeError::NoSuchEngine(_)
             | NodeError::Daemon(_)
             | NodeError::Policy(_)
@@ -247,14 +250,20 @@ unsafe fn group_settings(
     if !settings.is_null() {
         // SAFETY: as the caller promises.
         let settings = unsafe { text(settings, "settings") }?;
-        group_settings.set_all(settings).map_err(|error| wrong(error.to_string()))?;
+        let (plans, others): (Vec<&str>, Vec<&str>) =
+            settings.split_whitespace().partition(|setting| setting.starts_with("plan="));
+        for plan in plans {
+            group_settings = group_settings.with_plan(read_plan(Path::new(&plan["plan=".len()..]))?);
+        }
+        group_settings.set_all(&others.join(" ")).map_err(|error| wrong(error.to_string()))?;
     }
     Ok(group_settings)
 }
 
 /// Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
 /// every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
-/// "root=2 scheme=binomial offload=nic token=secret message_bytes=16384".
+/// "root=2 scheme=binomial offload=nic token=secret message_bytes=16384". With "plan=FILE" the root carries out the plan in a JSON file,
+/// as `treecast plan --format json` writes it, whose root is that of the group.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
@@ -299,7 +308,9 @@ pub unsafe extern "C" fn tc_group_listen(
         let (node, listen) = unsafe { (handle(node, "node")?, text(listen, "listen")?) };
         // SAFETY: as the caller promises.
         let settings = unsafe { group_settings(settings, Vec::new()) }?;
-        let mut listener = Listener::bind(resolve(listen)?, members)?;
+        let listen = resolve(listen)?;
+        settings.check(listen, members)?;
+        let mut listener = Listener::bind(listen, members)?;
         listener.timeout = timeout(timeout_ms);
         let entered = node.listen(listener, &settings)?;
         // SAFETY: as the caller promises; the box is freed by `tc_group_free`.

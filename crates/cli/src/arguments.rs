@@ -6,7 +6,8 @@ use std::str::FromStr;
 use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
-use treecast_fabric::{Fabric, FabricError, FabricSpec, HostlistError, RoutingPolicy, expand_hostlist, read};
+use treecast_fabric::{Fabric, HostlistError, RoutingPolicy, expand_hostlist};
+use treecast_node::read_fabric;
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, plan,
@@ -58,17 +59,6 @@ pub struct FabricArguments {
     pub routing: RoutingPolicy,
 }
 
-/// A text is taken for a file if it has a slash or a known extension, or names an existing file.
-fn is_file(text: &str) -> bool {
-    let path = Path::new(text);
-    let extensions = ["toml", "graphml", "xml", "topo", "txt", "ibnetdiscover"];
-    text.contains('/')
-        || path.is_file()
-        || path
-            .extension()
-            .is_some_and(|extension| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)))
-}
-
 /// Reads a text file; errors name the file.
 pub fn read_file(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{} could not be read", path.display()))
@@ -76,16 +66,11 @@ pub fn read_file(path: &Path) -> anyhow::Result<String> {
 
 /// Generates or reads a fabric. A reader's notes are printed to standard error.
 pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
-    let topology = if is_file(text) {
-        let read = read::read(text, &read_file(Path::new(text))?)?;
-        for note in &read.notes {
-            print_message(&format!("note: {note}"));
-        }
-        read.topology
-    } else {
-        text.parse::<FabricSpec>().map_err(FabricError::from)?.topology()?
-    };
-    Ok(Fabric::new(topology, routing)?)
+    let (fabric, notes) = read_fabric(text, routing)?;
+    for note in &notes {
+        print_message(&format!("note: {note}"));
+    }
+    Ok(fabric)
 }
 
 impl FabricArguments {

@@ -25,6 +25,7 @@ struct Page;
 
 pub use api::addresses::{PORT, find_here, parse_members, read_members, resolve};
 pub use api::error::{Lost, NodeError, Unanswered};
+pub use api::files::{read_fabric, read_plan};
 pub use api::group::Group;
 pub use api::node::Node;
 pub use api::owned::Owned;
@@ -36,7 +37,7 @@ pub use random::draw_token;
 pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
-pub use treecast_plan::{Scheme, TreeScheme};
+pub use treecast_plan::{Plan, Scheme, TreeScheme};
 pub use treecast_proto::{
     Authentication, Ending, Eviction, GroupCounters, GroupId, MemberLoss, Nanoseconds, Offload, StrayCounters,
 };

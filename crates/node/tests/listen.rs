@@ -6,7 +6,10 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use treecast_node::{Group, GroupSettings, JoinOptions, JoinStatus, Listener, Node, NodeError, NodeSettings};
+use treecast_node::{
+    Group, GroupSettings, JoinOptions, JoinStatus, Listener, Node, NodeError, NodeSettings, Plan,
+};
+use treecast_plan::{Label, MemberId, Placement, Worm, WormKind};
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 /// For groups that cannot become complete.
@@ -417,6 +420,47 @@ fn a_silent_connection_is_dropped_after_the_claim_timeout() {
     assert!(greeting.starts_with(r#"{"treecast":2,"challenge":""#), "{greeting}");
     assert!(wait_for(&reported, "rejected").ends_with("no claim within 3 s"));
     check(root, vec![join(options(place, "n1"))]);
+}
+
+#[test]
+fn a_member_that_came_early_gets_the_reason_for_which_the_root_refuses_its_settings() {
+    let listener = bind(2);
+    let mut member = TcpStream::connect(listener.address()).unwrap();
+    let invalid = GroupSettings { root: 2, ..settings() };
+    let reason = open("127.0.0.1:0").listen(listener, &invalid).unwrap_err().to_string();
+    let mut heard = String::new();
+    member.read_to_string(&mut heard).unwrap();
+    assert!(heard.contains(&reason), "{reason} is not in {heard}");
+}
+
+#[test]
+fn a_group_carries_out_the_plan_that_is_given() {
+    // A chain in which a member has a child with a smaller number.
+    let placement = Placement::one_per_host(3);
+    let unicast = |from, to| Worm {
+        from: MemberId(from),
+        index: 0,
+        kind: WormKind::Unicast,
+        to: vec![MemberId(to)],
+        route: Vec::new(),
+    };
+    let worms = vec![unicast(0, 2), unicast(2, 1)];
+    let chain =
+        Plan::new("serial".parse().unwrap(), Label::Published, MemberId(0), placement, worms).unwrap();
+    let listener = bind(3);
+    let place = listener.address();
+    let (root, _) = listen(listener, settings().with_plan(chain.clone()));
+    let members = [1, 2].map(|member| join(JoinOptions { member: Some(member), ..options(place, "n") }));
+    let (_root_node, root) = root.join().unwrap().unwrap();
+    let members = members.map(|member| member.join().unwrap().unwrap());
+    assert_eq!(root.plan(), Some(&chain));
+    root.send(b"hello").unwrap();
+    for (_, member) in &members {
+        assert_eq!(member.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
+    }
+    assert!(root.close(TIMEOUT).unwrap().is_empty());
+    // One packet of data, and the closing packet.
+    assert_eq!([&root, &members[0].1, &members[1].1].map(|group| group.counters().sent), [2, 0, 2]);
 }
 
 #[test]

@@ -66,29 +66,34 @@ fn shared_bytes(descriptor: &OwnedFd) -> u64 {
     rustix::fs::fstat(descriptor).unwrap().st_blocks as u64 * 512
 }
 
-/// Creates a group of members that never answer, at a daemon at this address; returns the answer and the descriptors.
+/// Creates a group of members that never answer, with this number of children each, at a daemon at this address; returns the answer and
+/// the descriptors.
 fn create(
     socket: &OwnedFd,
     node: SocketAddr,
     group: u32,
-    (members, slots, scheme): (u32, u32, &str),
+    (members, slots, fan_out): (u32, u32, u32),
 ) -> (String, Vec<OwnedFd>) {
+    let mut children = vec![Vec::new(); members as usize];
+    (1..members).for_each(|member| children[((member - 1) / fan_out) as usize].push(member));
     let others = (1..members).map(|other| SocketAddr::from(([127, 1, (other >> 8) as u8, other as u8], 9)));
     let members: Vec<String> =
         std::iter::once(node).chain(others).map(|member| format!("\"{member}\"")).collect();
     let settings = format!(
-        r#"{{"members":[{}],"settings":[["group","{group}"],["slots","{slots}"],["scheme","{scheme}"]]}}"#,
+        r#"{{"members":[{}],"settings":[["group","{group}"],["slots","{slots}"]]}}"#,
         members.join(",")
     );
     let session: Vec<String> = (0..16).map(|byte| byte.to_string()).collect();
-    let message =
-        format!(r#"{{"create_group":{{"settings":{settings},"session":[{}]}}}}"#, session.join(","));
+    let message = format!(
+        r#"{{"create_group":{{"settings":{settings},"children":{children:?},"session":[{}]}}}}"#,
+        session.join(",")
+    );
     ask(socket, &message)
 }
 
 /// What the user of a client is charged, as the refusal of a group says that is too large for any budget.
 fn charged(socket: &OwnedFd, node: SocketAddr) -> u64 {
-    let (answer, _) = create(socket, node, u32::MAX, (4_001, 65_536, "separate"));
+    let (answer, _) = create(socket, node, u32::MAX, (4_001, 65_536, 4_000));
     let (_, rest) = answer.split_once("of memory: ").unwrap_or_else(|| panic!("{answer}"));
     let (used, needed) = rest.split_once(" are used, and this group needs ").unwrap();
     let size = |text: &str| treecast_terms::parse_size(text.split([' ', '"']).next().unwrap()).unwrap();
@@ -115,19 +120,12 @@ fn a_group_is_charged_what_it_takes() {
         let _ends = ask(&socket, HELLO);
         assert_eq!(charged(&socket, node), 0);
         // Tables of the daemon grow by doubling: they have room for a few more after some groups.
-        let small = |group: u32| create(&socket, node, 100 + group, (2, 4, "separate")).1;
+        let small = |group: u32| create(&socket, node, 100 + group, (2, 4, 1)).1;
         let mut kept: Vec<_> = (0..5).map(small).collect();
-        // Groups with the number of the root's children.
-        for (group, (size, children)) in [
-            ((2, 512, "separate"), 1),
-            ((2, 16, "separate"), 1),
-            ((2, 65_536, "separate"), 1),
-            ((500, 64, "separate"), 499),
-            ((64, 4_096, "binomial"), 6),
-            ((1_000, 16, "binary"), 2),
-        ]
-        .into_iter()
-        .enumerate()
+        for (group, size) in
+            [(2, 512, 1), (2, 16, 1), (2, 65_536, 1), (500, 64, 499), (64, 4_096, 6), (1_000, 16, 2)]
+                .into_iter()
+                .enumerate()
         {
             let before = (allocated(), charged(&socket, node));
             let (answer, descriptors) = create(&socket, node, group as u32, size);
@@ -135,7 +133,7 @@ fn a_group_is_charged_what_it_takes() {
             let heap_bytes = allocated() - before.0;
             let shared_bytes: u64 = descriptors[..2].iter().map(shared_bytes).sum();
             // With the first packet to each child that answers, it takes the times of packets, and a bit for each.
-            let later = children * u64::from(8 * size.1 + size.1 / 8);
+            let later = u64::from(size.2) * u64::from(8 * size.1 + size.1 / 8);
             let taken = heap_bytes.max(0) as u64 + shared_bytes + later;
             let charged = charged(&socket, node) - before.1;
             println!(

@@ -357,7 +357,7 @@ impl Run {
             let is_broken = self.broken_path.is_some_and(|[a, b]| {
                 a == b && [from, to].contains(&a) || [[a, b], [b, a]].contains(&[from, to])
             });
-            if !is_broken && !(self.is_lossy && self.random.random_bool(0.1)) {
+            if !(is_broken || self.is_lossy && self.random.random_bool(0.1)) {
                 self.handle(to, Input::Datagram { from: address(from), bytes: &bytes });
             }
         }

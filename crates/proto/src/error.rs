@@ -31,7 +31,7 @@ pub enum Refused {
     #[error("slots must be a power of two, and not {0}")]
     Slots(u32),
     /// The children form no tree.
-    #[error("the children form no tree: member {0} must occur once, below the root, and after its parent")]
+    #[error("the children form no tree: member {0} must occur once, and below the root")]
     Tree(MemberId),
     /// Only the root may do this.
     #[error("only the root of group {0} may do this")]

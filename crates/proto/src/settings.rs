@@ -110,18 +110,17 @@ impl CreateGroup {
             return Err(Refused::Tree(self.root));
         }
         let mut parents = vec![None; members];
-        for (parent, children) in self.children.iter().enumerate() {
-            let parent = MemberId(parent as u32);
-            for &child in children {
+        let mut reached = vec![self.root];
+        while let Some(parent) = reached.pop() {
+            for &child in &self.children[parent.0 as usize] {
                 let place = parents.get_mut(child.0 as usize).ok_or(Refused::Tree(child))?;
-                let keeps_id_rule = parent == self.root || child > parent;
-                if child == self.root || place.is_some() || !keeps_id_rule {
+                if child == self.root || place.is_some() {
                     return Err(Refused::Tree(child));
                 }
                 *place = Some(parent);
+                reached.push(child);
             }
         }
-        // By the id rule parents lead to smaller numbers until they lead to the root: there are no cycles.
         let orphan = (0..members as u32)
             .map(MemberId)
             .find(|member| *member != self.root && parents[member.0 as usize].is_none());

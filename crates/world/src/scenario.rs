@@ -1,5 +1,6 @@
 //! The scenario of a world, drawn from its seed.
 
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{MemberId, Nanoseconds, Offload, Sequence};
@@ -236,16 +237,23 @@ impl GroupScenario {
     }
 }
 
-/// A random tree over members that satisfies the id rule.
+/// A random tree over members, which need not be numbered from the root on.
 fn random_tree(random: &mut Pcg64, members: usize, root: MemberId) -> Vec<Vec<MemberId>> {
     let mut children = vec![Vec::new(); members];
     let fan_out_max = random.random_range(1..=members);
-    for member in (0..members as u32).map(MemberId).filter(|&member| member != root) {
-        let earlier = (0..member.0).map(MemberId).filter(|&earlier| earlier != root);
-        let parents: Vec<MemberId> =
-            earlier.chain([root]).filter(|parent| children[parent.0 as usize].len() < fan_out_max).collect();
-        let parent = if parents.is_empty() { root } else { parents[random.random_range(0..parents.len())] };
+    let mut others: Vec<MemberId> =
+        (0..members as u32).map(MemberId).filter(|&member| member != root).collect();
+    others.shuffle(random);
+    let mut reached = vec![root];
+    for member in others {
+        let parents: Vec<MemberId> = reached
+            .iter()
+            .copied()
+            .filter(|parent| children[parent.0 as usize].len() < fan_out_max)
+            .collect();
+        let parent = parents[random.random_range(0..parents.len())];
         children[parent.0 as usize].push(member);
+        reached.push(member);
     }
     children
 }

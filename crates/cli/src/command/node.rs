@@ -14,7 +14,8 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use treecast_node::{
     Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
-    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, read_members, resolve,
+    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, read_members, read_plan,
+    resolve,
 };
 use treecast_terms::{Key, Keyed};
 
@@ -96,6 +97,11 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "token_file")]
     insecure: bool,
 
+    /// At the root: the plan to carry out, as `treecast plan --format json` writes it [default: one for
+    /// the expected length of messages]
+    #[arg(long, value_name = "FILE", conflicts_with = "join")]
+    plan: Option<PathBuf>,
+
     /// How many seconds to wait for other members
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = whole_number::<u64>(1, 1_000_000), allow_negative_numbers = true)]
@@ -157,11 +163,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {
         bail!("--listen, --join or --members is missing; to run a daemon, give --engine ebpf");
     }
-    let is_for_groups = arguments.send.is_some() || arguments.receive.is_some() || !arguments.set.is_empty();
+    let is_for_groups = arguments.send.is_some()
+        || arguments.receive.is_some()
+        || arguments.plan.is_some()
+        || !arguments.set.is_empty();
     let has_token = arguments.token_file.is_some() || arguments.insecure;
     if is_for_groups || has_token || arguments.name.is_some() {
         bail!(
-            "--send, --receive, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
+            "--send, --receive, --plan, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
         );
     }
     let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
@@ -242,8 +251,10 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         let needs_token = token.is_empty() && !arguments.insecure && !listen.ip().is_loopback();
         let token = if needs_token { draw_token()? } else { token };
         let settings = settings(arguments, Vec::new(), token, input)?;
+        let count = arguments.count.unwrap_or(1);
+        settings.check(listen, count)?;
         let node = open(arguments, unspecified(listen))?;
-        let mut listener = Listener::bind(listen, arguments.count.unwrap_or(1))?;
+        let mut listener = Listener::bind(listen, count)?;
         listener.timeout = timeout;
         listener.name = arguments.name.clone().unwrap_or(listener.name);
         print_message(&format!("waiting for members at {}", listener.address()));
@@ -297,6 +308,9 @@ fn settings(
     let mut settings = GroupSettings { token, insecure, ..GroupSettings::new(members) };
     if let Some(length) = input.and_then(|input| input.length) {
         settings.message_bytes = length.clamp(1, MESSAGE_BYTES_MAX as u64);
+    }
+    if let Some(file) = &arguments.plan {
+        settings = settings.with_plan(read_plan(file)?);
     }
     for setting in &arguments.set {
         if setting.starts_with("token") {
@@ -447,7 +461,10 @@ fn report_ready(group: &Group) {
     let root = settings.root;
     let role = match settings.members.get(root) {
         Some(address) if member as usize != root => format!("the root is member {root} at {address}"),
-        _ => "the root".into(),
+        _ => match group.scheme() {
+            Some(scheme) => format!("the root; scheme {scheme}"),
+            None => "the root".into(),
+        },
     };
     print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }

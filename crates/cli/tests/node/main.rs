@@ -140,6 +140,32 @@ fn members_can_be_listed_in_a_file() {
     check(lost, 2, "several members have addresses of this machine");
 }
 
+/// A chain of all hosts of a fabric.
+fn plan(fabric: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
+    command.args(["plan", "--fabric", fabric, "--scheme", "serial", "--root", "1", "--format", "json"]);
+    utf8(&command.output().unwrap().stdout)
+}
+
+#[test]
+fn a_plan_can_be_carried_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = file(&directory, "plan.json", plan("star:3").as_bytes());
+    let address = address();
+    let mut root = node(&["--listen", &address, "--count", "3", "--send", "-", "--plan", text(&file)]);
+    let mut root = root.stdin(Stdio::piped()).spawn().unwrap();
+    root.stdin.take().unwrap().write_all(b"hello").unwrap();
+    // The chain leads from member 1 over member 0 to member 2, and each sends a message and the closing packet.
+    let sent = [("0", "2 received, 2 sent"), ("2", "2 received, 0 sent")];
+    let members = sent.map(|(member, packets)| {
+        (node(&["--join", &address, "--receive", "-", "--member", member]).spawn().unwrap(), packets)
+    });
+    check(root, 0, "ready: member 1 of 3; the root; scheme serial");
+    for (member, packets) in members {
+        assert_eq!(check(member, 0, packets).stdout, b"hello");
+    }
+}
+
 #[test]
 fn an_interrupted_member_leaves_and_the_others_continue() {
     for name in ["TERM", "INT"] {
@@ -217,6 +243,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
     let empty = file(&directory, "empty", b"\n");
     let double = file(&directory, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
     let unknown = file(&directory, "unknown", b"# all\nnobody.invalid:7000\n");
+    let planned = file(&directory, "plan.json", plan("star:3").as_bytes());
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let cases: &[(&[&str], &str)] = &[
@@ -235,6 +262,14 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             "the root is member 2 of 2",
         ),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
+        (
+            &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--plan", text(&planned)],
+            "it is for 3 members, and the group has 2",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--count", "3", "--send", "-", "--plan", text(&empty)],
+            "this JSON is not a plan",
+        ),
         (&["--join", "127.0.0.1:port"], "is no address such as"),
         (&["--join", "nobody.invalid"], "cannot resolve host nobody.invalid"),
         (&["--join", "127.0.0.1:1", "--send", "-"], "--send"),

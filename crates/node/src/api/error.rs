@@ -52,6 +52,17 @@ pub enum NodeError {
     /// The scheme has no tree for these members.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A file of a fabric or a plan cannot be used.
+    #[error("{path}: {reason}")]
+    File {
+        /// The path of the file.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The members of the group cannot carry out the plan of its settings.
+    #[error("this group cannot carry out the plan: {0}")]
+    PlanNotExecutable(String),
     /// The list of members is invalid.
     #[error("{0}")]
     Members(String),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::KernelCounters;
-use treecast_plan::Scheme;
+use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence};
 
 use super::error::{Lost, Unanswered};
@@ -33,6 +33,8 @@ pub struct Group {
     /// At the root: the application has closed the group.
     pub(super) is_closing: AtomicBool,
     role: Mutex<Role>,
+    /// At the root, if there are other members.
+    plan: Option<Arc<Plan>>,
     /// The groups in which the root measures the network before it creates this one.
     probes: Mutex<Vec<Group>>,
 }
@@ -69,8 +71,14 @@ impl Group {
             own,
             is_closing: AtomicBool::new(false),
             role: Mutex::new(role),
+            plan: None,
             probes: Mutex::default(),
         }
+    }
+
+    pub(crate) fn with_plan(mut self, plan: Option<Arc<Plan>>) -> Self {
+        self.plan = plan;
+        self
     }
 
     pub(crate) fn with_probes(self, probes: Vec<Self>) -> Self {
@@ -219,9 +227,18 @@ impl Group {
         &self.settings
     }
 
+    /// The plan that the group carries out: the one that was given, or that was made. None at other members, unless their settings have
+    /// it too, and in a group of one member. Its tree changes when members are lost or join.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_deref().or(self.settings.plan.as_deref())
+    }
+
     /// The scheme of the tree, also if the settings leave it open. None where only the root knows it: at other members, if the root
     /// measures the lambda of `postal`, and at members that joined a running group.
     pub fn scheme(&self) -> Option<Scheme> {
+        if let Some(plan) = self.plan() {
+            return Some(*plan.scheme());
+        }
         let is_known = self.is_root() || self.own.is_some() && !measure::is_wanted(&self.settings);
         is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings, self.backend.has_kernel()))
     }

@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod config;
 pub(crate) mod error;
+pub(crate) mod files;
 pub(crate) mod group;
 mod keys;
 pub(crate) mod node;

@@ -19,7 +19,7 @@ use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
-use crate::tree::measure;
+use crate::tree::{self, measure};
 use crate::{Group, GroupSettings, NodeError, NodeSettings};
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
@@ -95,7 +95,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Members`] if this node is not a member or the addresses are invalid; [`NodeError::Plan`], if the scheme has no
-    /// tree for these members; [`NodeError::Refused`].
+    /// tree for these members; [`NodeError::PlanNotExecutable`]; [`NodeError::Refused`].
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         // Invalid members are reported before the search for this node among them.
         let config = GroupConfig::new(settings.clone())?;
@@ -123,8 +123,11 @@ impl Node {
 
     pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
         let settings = config.settings();
+        let members = settings.members.len();
+        let plan = tree::plan_of(members, settings, self.backend.has_kernel())?;
+        let children = tree::children(plan.as_deref(), members);
         let shared_group = self.shared_group(settings);
-        let socket = self.backend.create_group(config, &shared_group)?;
+        let socket = self.backend.create_group(config, children, &shared_group)?;
         let sender_config = SenderConfig { keys: config.session_keys(), socket };
         Ok(Group::new(
             Arc::clone(&self.backend),
@@ -132,7 +135,8 @@ impl Node {
             settings,
             Some(settings.root),
             Some(sender_config),
-        ))
+        )
+        .with_plan(plan))
     }
 
     /// Becomes a member of the root's group: as the member `own`, or as one that its root does not know yet.

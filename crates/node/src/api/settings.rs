@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use treecast_plan::Scheme;
+use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Authentication, GroupId, Offload};
 
 use crate::NodeError;
@@ -90,8 +91,11 @@ pub struct GroupSettings {
     pub insecure: bool,
     /// What is authenticated of each packet of data.
     pub authentication: Authentication,
-    /// The scheme of the tree; none: one for the length of messages.
+    /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
+    /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts to one member each, or stay inside a
+    /// host.
+    pub plan: Option<Arc<Plan>>,
     /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
     /// Where packets are forwarded.
@@ -117,6 +121,7 @@ impl GroupSettings {
             insecure: false,
             authentication: Authentication::Header,
             scheme: None,
+            plan: None,
             message_bytes: 1 << 10,
             offload: Offload::Nic,
             slots: 512,

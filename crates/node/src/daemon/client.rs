@@ -368,11 +368,13 @@ impl Backend for Client {
     fn create_group(
         &self,
         config: &GroupConfig,
+        children: Vec<Vec<MemberId>>,
         shared_group: &Arc<SharedGroup>,
     ) -> Result<Option<RootSocket>, NodeError> {
         let settings = config.settings();
         let message = ClientMessage::CreateGroup {
             settings: SettingsMessage::of(settings),
+            children,
             session: config.session().0,
         };
         let exchange = lock(&self.exchange);

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use treecast_proto::{Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
 use crate::engine::query::{Answer, Query};
-use treecast_terms::Keyed;
+use treecast_terms::{Keyed, MemberId};
 
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -34,6 +34,8 @@ pub enum ClientMessage {
     /// Create a group at its root. Answered by [`DaemonMessage::Entered`].
     CreateGroup {
         settings: SettingsMessage,
+        /// The children of each member.
+        children: Vec<Vec<MemberId>>,
         /// The session that the client has drawn: its application computes checksums under the session's keys.
         session: [u8; 16],
     },

@@ -53,9 +53,9 @@ impl ClientGroup {
 }
 
 /// How a client takes part in a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Entry {
-    Create { session: SessionId },
+    Create { session: SessionId, children: Vec<Vec<MemberId>> },
     Join,
 }
 
@@ -107,8 +107,8 @@ impl Session {
     fn reply(&mut self, user: &User, message: ClientMessage) -> Result<Option<Reply>, String> {
         match message {
             ClientMessage::Hello { version } => return self.welcome(user, version).map(Some),
-            ClientMessage::CreateGroup { settings, session } => {
-                let entry = Entry::Create { session: SessionId(session) };
+            ClientMessage::CreateGroup { settings, children, session } => {
+                let entry = Entry::Create { session: SessionId(session), children };
                 return Ok(Some(self.enter_or_refuse(user, settings, entry)));
             }
             ClientMessage::JoinGroup { settings } => {
@@ -191,7 +191,7 @@ impl Session {
         let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
         let (_, rule) = rule.ok_or_else(no_rule)?;
         rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
-        let is_root = entry != Entry::Join;
+        let is_root = matches!(entry, Entry::Create { .. });
         if is_root {
             rule.allows_members(config.settings().members.len()).map_err(NodeError::Daemon)?;
         }
@@ -205,10 +205,11 @@ impl Session {
         let shared_group = Arc::new(SharedGroup::with_client(group, leader, link));
         let mut descriptors = Vec::new();
         let memory = match entry {
-            Entry::Create { session } => {
+            Entry::Create { session, children } => {
                 let socket = create_group(
                     &user.shared.engine,
                     &config.with_session(session).with_members_max(members_max),
+                    children,
                     &shared_group,
                 )?;
                 let share = shared_group.client.as_ref().and_then(ClientLink::take_share);
@@ -292,11 +293,12 @@ impl Session {
 fn create_group(
     engine: &EngineHandle,
     config: &GroupConfig,
+    children: Vec<Vec<MemberId>>,
     shared_group: &Arc<SharedGroup>,
 ) -> Result<Option<UdpSocket>, NodeError> {
     let settings = config.settings();
     if find_own(engine.address(), &settings.members)? != settings.root {
         return Err(NodeError::Members(format!("the root is at {}, and not at this node", config.root())));
     }
-    enter::create_group(engine, config, shared_group)
+    enter::create_group(engine, config, children, shared_group)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use treecast_ebpf::HookTrouble;
-use treecast_proto::Input;
+use treecast_proto::{Input, MemberId};
 
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
@@ -77,10 +77,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Sends a request, which is not answered.
     fn request(&self, input: Input<'static>);
 
-    /// Creates a group at its root. The result is the way into the kernel's packet path, if there is one.
+    /// Creates a group at its root, with the children of each member. The result is the way into the kernel's packet path, if there is
+    /// one.
     fn create_group(
         &self,
         config: &GroupConfig,
+        children: Vec<Vec<MemberId>>,
         shared_group: &Arc<SharedGroup>,
     ) -> Result<Option<RootSocket>, NodeError>;
 

@@ -14,12 +14,13 @@ use super::{EngineHandle, KernelRoot, Request, RootRing};
 use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
-use crate::{NodeError, random, tree};
+use crate::{NodeError, random};
 
-/// Creates a group at its root. Where the kernel's packet path forwards, the result is the socket by which packets enter it.
+/// Creates a group at its root, with the children of each member. Where the kernel's packet path forwards, the result is the socket by which packets enter it.
 pub(crate) fn create_group(
     handle: &EngineHandle,
     config: &GroupConfig,
+    children: Vec<Vec<MemberId>>,
     shared_group: &Arc<SharedGroup>,
 ) -> Result<Option<UdpSocket>, NodeError> {
     let settings = config.settings();
@@ -32,7 +33,7 @@ pub(crate) fn create_group(
         authentication: settings.authentication,
         root: MemberId(settings.root as u32),
         members: settings.members.clone(),
-        children: tree::children(settings.members.len(), settings, handle.has_kernel())?,
+        children,
         slots: settings.slots,
         payload_bytes_max,
         offload: settings.offload,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
-use treecast_proto::Input;
+use treecast_proto::{Input, MemberId};
 
 use super::backend::{Backend, RunningEngine};
 use super::query::{Answer, Query};
@@ -217,9 +217,12 @@ impl Backend for EngineHandle {
     fn create_group(
         &self,
         config: &GroupConfig,
+        children: Vec<Vec<MemberId>>,
         shared_group: &Arc<SharedGroup>,
     ) -> Result<Option<RootSocket>, NodeError> {
-        let Some(socket) = enter::create_group(self, config, shared_group)? else { return Ok(None) };
+        let Some(socket) = enter::create_group(self, config, children, shared_group)? else {
+            return Ok(None);
+        };
         let memory = shared_group.events.kernel_memory().cloned();
         Ok(memory.map(|memory| RootSocket::new(socket, config, memory)))
     }

@@ -63,11 +63,7 @@ impl Listener {
     /// # Errors
     /// [`NodeError::Bind`]; [`NodeError::Members`] for an invalid number of members.
     pub fn bind(address: SocketAddr, members: u32) -> Result<Self, NodeError> {
-        if !(1..=CreateGroup::MEMBERS_MAX as u32).contains(&members) {
-            let problem =
-                format!("a group has from 1 to {} members, and not {members}", CreateGroup::MEMBERS_MAX);
-            return Err(NodeError::Members(problem));
-        }
+        check_count(members)?;
         let bind = |source| NodeError::Bind { address, source };
         let socket = TcpListener::bind(address).map_err(bind)?;
         socket.set_nonblocking(true).map_err(bind)?;
@@ -78,6 +74,43 @@ impl Listener {
     /// The bound address, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+fn check_count(members: u32) -> Result<(), NodeError> {
+    let most = CreateGroup::MEMBERS_MAX as u32;
+    if (1..=most).contains(&members) {
+        return Ok(());
+    }
+    Err(NodeError::Members(format!("a group has from 1 to {most} members, and not {members}")))
+}
+
+impl GroupSettings {
+    /// Checks all that a root can know before its members join: call it before [`Listener::bind`], so that no member waits for a group
+    /// that cannot be. [`Node::listen`] checks it too, and gives the reason to members that have already connected.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, or a root
+    /// that is none;
+    /// [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`].
+    ///
+    /// ```
+    /// use treecast_node::GroupSettings;
+    ///
+    /// let settings = GroupSettings { root: 4, token: "secret".into(), ..GroupSettings::new(Vec::new()) };
+    /// let error = settings.check("0.0.0.0:7000".parse()?, 4).unwrap_err();
+    /// assert!(error.to_string().starts_with("the root is member 4 of 4"));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn check(&self, listen: SocketAddr, members: u32) -> Result<(), NodeError> {
+        check_count(members)?;
+        let members = members as usize;
+        check_bounds(self)?;
+        check_token(&self.token, self.insecure, listen.ip())?;
+        if self.root >= members {
+            return Err(no_such_root(self.root, members));
+        }
+        tree::plan_of(members, self, false).map(drop)
     }
 }
 
@@ -110,21 +143,24 @@ impl Node {
         settings: &GroupSettings,
         goes_on: &mut dyn FnMut(Option<&JoinStatus>) -> bool,
     ) -> Result<Group, NodeError> {
-        check_bounds(settings)?;
-        check_token(&settings.token, settings.insecure, listener.address().ip())?;
-        if settings.root >= listener.members as usize {
-            return Err(no_such_root(settings.root, listener.members as usize));
-        }
-        tree::children(listener.members as usize, settings, false)?;
+        let checked = settings.check(listener.address(), listener.members);
         let mut server = server::Server::new(self.address(), listener, settings)?;
+        if let Err(error) = checked {
+            server.cancel(&error.to_string());
+            return Err(error);
+        }
         server.wait_until_complete(goes_on)?;
         let (settings, own) = server.group();
-        if measure::is_wanted(&settings) {
+        let entered = match GroupConfig::new(settings.clone()) {
             // The root measures the network with all members, so they have to start first.
-            server.start(&settings);
-            return self.enter(GroupConfig::new(settings)?, own);
-        }
-        match GroupConfig::new(settings.clone()).and_then(|config| self.enter(config, own)) {
+            Ok(config) if measure::is_wanted(&settings) => {
+                server.start(&settings);
+                return self.enter(config, own);
+            }
+            Ok(config) => self.enter(config, own),
+            Err(error) => Err(error),
+        };
+        match entered {
             Ok(group) => {
                 server.start(&settings);
                 Ok(group)

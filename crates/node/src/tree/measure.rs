@@ -42,6 +42,7 @@ fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
         members,
         root,
         scheme: Some(Scheme::tree(TreeScheme::Separate)),
+        plan: None,
         slots: SLOTS,
         admits: false,
         bytes_per_s_max: None,

@@ -1,10 +1,15 @@
-//! The tree of a group: the plan of its multicast on a star fabric.
+//! The plan of a group, which is given or made, and the children of each member in it.
 
 pub(crate) mod measure;
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
-use treecast_plan::{Group, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TreeScheme, plan};
+use treecast_plan::{
+    Group, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TreeScheme, Worm, WormKind, plan,
+};
 use treecast_proto::Offload;
 
 use crate::{GroupSettings, NodeError};
@@ -22,14 +27,22 @@ const KERNEL_COPIES: f64 = 16.0;
 /// The length at which a copy of a message takes twice as long as a copy of a short message, in bytes.
 const COPY_BYTES: f64 = 13.0 * 1024.0;
 
-/// The children of each member, by its number, in a group of `count` members.
-pub(crate) fn children(
+/// The plan of a group of `count` members: that of the settings, or the one that their scheme makes on a network where all members are
+/// equally far from each other. None for a single member.
+///
+/// # Errors
+/// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`].
+pub(crate) fn plan_of(
     count: usize,
     settings: &GroupSettings,
     is_in_kernel: bool,
-) -> Result<Vec<Vec<MemberId>>, NodeError> {
+) -> Result<Option<Arc<Plan>>, NodeError> {
+    if let Some(plan) = &settings.plan {
+        check_executable(plan, count, settings)?;
+        return Ok(Some(Arc::clone(plan)));
+    }
     if count == 1 {
-        return Ok(vec![Vec::new()]);
+        return Ok(None);
     }
     let scheme = scheme(count, settings, is_in_kernel);
     let fabric = Fabric::from_spec(&FabricSpec::Star(count as u32)).map_err(PlanError::from)?;
@@ -40,16 +53,69 @@ pub(crate) fn children(
         packets: packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
         ..PlanOptions::default()
     };
-    Ok(children_of(&plan(&fabric, &group, &scheme, &options)?, count))
+    Ok(Some(Arc::new(plan(&fabric, &group, &scheme, &options)?)))
 }
 
-/// The children of each member in a plan: the destinations of its worms, in the order in which it sends them.
-fn children_of(plan: &Plan, count: usize) -> Vec<Vec<MemberId>> {
+/// The children of each member, by its number: the receivers of its worms, in the order in which it sends them.
+pub(crate) fn children(plan: Option<&Plan>, count: usize) -> Vec<Vec<MemberId>> {
     let mut children = vec![Vec::new(); count];
-    for worm in plan.worms() {
+    for worm in plan.into_iter().flat_map(Plan::worms) {
         children[worm.from.index()].extend_from_slice(&worm.to);
     }
     children
+}
+
+/// Checks that the members of a group can carry out a plan. Of their addresses those count that are known.
+fn check_executable(plan: &Plan, count: usize, settings: &GroupSettings) -> Result<(), NodeError> {
+    let error = |reason: String| Err(NodeError::PlanNotExecutable(reason));
+    if let Some(scheme) = &settings.scheme {
+        return error(format!(
+            "the settings have the scheme {scheme} too, and the plan has its own: leave the scheme out"
+        ));
+    }
+    let (planned, root) = (plan.placement().member_count(), plan.root());
+    if planned as usize != count {
+        return error(format!("it is for {planned} members, and the group has {count}"));
+    }
+    if root.index() != settings.root {
+        return error(format!(
+            "its root is member {root}, and that of the group member {}: set root={root}",
+            settings.root
+        ));
+    }
+    for (position, worm) in plan.worms().iter().enumerate() {
+        if let Some(reason) = obstacle(worm, settings) {
+            return error(format!("worm {position} of member {} {reason}", worm.from));
+        }
+    }
+    let mut is_reached = vec![false; count];
+    is_reached[root.index()] = true;
+    for member in plan.worms().iter().flat_map(|worm| &worm.to) {
+        is_reached[member.index()] = true;
+    }
+    match is_reached.iter().position(|&is_reached| !is_reached) {
+        Some(member) => error(format!("it does not reach member {member}")),
+        None => Ok(()),
+    }
+}
+
+/// What prevents nodes from sending a worm, if anything does.
+fn obstacle(worm: &Worm, settings: &GroupSettings) -> Option<String> {
+    let ip = |member: MemberId| settings.members.get(member.index()).map(SocketAddr::ip);
+    match worm.kind {
+        WormKind::Unicast if worm.to.len() > 1 => Some(
+            "is one message to several processes of a host, and here each process has a node of its own: make the plan with another local scheme, such as leader:local=binomial"
+                .into(),
+        ),
+        WormKind::Unicast => None,
+        WormKind::Local => worm.to.iter().find(|&&to| ip(to) != ip(worm.from)).map(|to| {
+            format!("stays inside a host, and member {to} has the address of another host")
+        }),
+        WormKind::Path | WormKind::Tree => Some(format!(
+            "is a {} worm, which the switches of the network would have to replicate: make the plan with a scheme of unicasts, such as binomial",
+            worm.kind.name()
+        )),
+    }
 }
 
 /// The scheme of a group of `count` members: that of the settings, or, where they leave it or its lambda open, one for the length of
@@ -83,13 +149,19 @@ fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Sch
 
 #[cfg(test)]
 mod tests {
+    use treecast_plan::{Arrangement, Label};
+
     use super::*;
     use crate::api::config::settings_of as settings;
+
+    fn children_of(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Vec<Vec<MemberId>> {
+        children(plan_of(count, settings, is_in_kernel).unwrap().as_deref(), count)
+    }
 
     #[test]
     fn long_messages_use_a_chain() {
         let settings = GroupSettings { message_bytes: 1 << 20, root: 2, ..settings(5) };
-        let children = children(5, &settings, false).unwrap();
+        let children = children_of(5, &settings, false);
         assert_eq!(children[2], [MemberId(0)]);
         assert!(children.iter().all(|children| children.len() <= 1));
     }
@@ -98,7 +170,7 @@ mod tests {
     fn the_root_has_fewer_children_for_longer_messages() {
         let children = [64, 16 << 10, 64 << 10, 1 << 20].map(|message_bytes| {
             let settings = GroupSettings { message_bytes, ..settings(16) };
-            children(settings.members.len(), &settings, false).unwrap()[0].len()
+            children_of(settings.members.len(), &settings, false)[0].len()
         });
         assert_eq!(children, [11, 8, 6, 1]);
     }
@@ -107,27 +179,80 @@ mod tests {
     fn the_root_has_more_children_where_the_kernel_forwards() {
         let settings = GroupSettings { message_bytes: 64, ..settings(16) };
         let children = [false, true]
-            .map(|is_in_kernel| children(settings.members.len(), &settings, is_in_kernel).unwrap()[0].len());
+            .map(|is_in_kernel| children_of(settings.members.len(), &settings, is_in_kernel)[0].len());
         assert_eq!(children, [11, 15]);
     }
 
     #[test]
     fn a_scheme_can_be_given() {
         let settings = GroupSettings { scheme: Some("separate".parse().unwrap()), ..settings(5) };
-        assert_eq!(
-            children(settings.members.len(), &settings, false).unwrap()[0],
-            [1, 2, 3, 4].map(MemberId)
-        );
+        assert_eq!(children_of(settings.members.len(), &settings, false)[0], [1, 2, 3, 4].map(MemberId));
     }
 
     #[test]
     fn two_members_need_no_lambda() {
         let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(2) };
-        assert_eq!(children(settings.members.len(), &settings, false).unwrap()[0], [MemberId(1)]);
+        assert_eq!(children_of(settings.members.len(), &settings, false)[0], [MemberId(1)]);
     }
 
     #[test]
     fn a_single_member_has_no_children() {
-        assert_eq!(children(1, &settings(1), false).unwrap(), [vec![]]);
+        assert_eq!(children_of(1, &settings(1), false), [vec![]]);
+    }
+
+    /// The error for a plan of this scheme, on a fabric with this many processes on each host.
+    fn refused(fabric: &str, processes: u32, scheme: &str, settings: &GroupSettings) -> String {
+        let settings = GroupSettings { plan: Some(given(fabric, processes, scheme)), ..settings.clone() };
+        plan_of(settings.members.len(), &settings, false).unwrap_err().to_string()
+    }
+
+    fn given(fabric: &str, processes: u32, scheme: &str) -> Arc<Plan> {
+        let fabric = Fabric::from_spec(&fabric.parse().unwrap()).unwrap();
+        let placement =
+            Placement::new(fabric.topology().host_count(), processes, Arrangement::Block).unwrap();
+        let others = (1..placement.member_count()).map(MemberId).collect();
+        let group = Group::new(placement, MemberId(0), others).unwrap();
+        Arc::new(plan(&fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap())
+    }
+
+    #[test]
+    fn a_plan_can_be_given() {
+        let settings = GroupSettings { plan: Some(given("star:8", 1, "binomial")), ..settings(8) };
+        assert_eq!(children_of(8, &settings, true)[0], [4, 2, 1].map(MemberId));
+    }
+
+    #[test]
+    fn a_plan_that_nodes_cannot_carry_out_is_refused_with_the_reason() {
+        let four = settings(4);
+        let error = |fabric, processes, scheme| refused(fabric, processes, scheme, &four);
+        assert!(error("star:8", 1, "binomial").ends_with("it is for 8 members, and the group has 4"));
+        assert!(
+            error("irregular:switches=2,ports=4,hosts=4,seed=1", 1, "tree-worm").contains("is a tree worm")
+        );
+        assert!(error("star:2", 2, "leader:local=direct").contains("several processes of a host"));
+        let elsewhere = GroupSettings { root: 2, ..settings(4) };
+        assert!(refused("star:4", 1, "binomial", &elsewhere).ends_with("set root=0"));
+        let with_scheme = GroupSettings { scheme: Some("serial".parse().unwrap()), ..settings(4) };
+        assert!(refused("star:4", 1, "binomial", &with_scheme).contains("scheme serial too"));
+        let mut apart = settings(4);
+        apart.members[1].set_ip([10, 0, 0, 9].into());
+        assert!(refused("star:2", 2, "leader:local=binomial", &apart).contains("stays inside a host"));
+    }
+
+    #[test]
+    fn a_plan_that_leaves_members_out_is_refused() {
+        let placement = Placement::one_per_host(3);
+        let worm = Worm {
+            from: MemberId(0),
+            index: 0,
+            kind: WormKind::Unicast,
+            to: vec![MemberId(2)],
+            route: vec![],
+        };
+        let scheme = "separate".parse().unwrap();
+        let plan = Plan::new(scheme, Label::Published, MemberId(0), placement, vec![worm]).unwrap();
+        let settings = GroupSettings { plan: Some(Arc::new(plan)), ..settings(3) };
+        let error = plan_of(3, &settings, false).unwrap_err().to_string();
+        assert!(error.ends_with("it does not reach member 1"), "{error}");
     }
 }

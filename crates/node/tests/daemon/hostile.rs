@@ -121,7 +121,7 @@ fn create_invalid_groups(
         let (answer, descriptors) = ask(
             &socket,
             &format!(
-                r#"{{"create_group":{{"settings":{},"session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}}}}"#,
+                r#"{{"create_group":{{"settings":{},"children":[[1],[]],"session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}}}}"#,
                 settings_message(group, &[node, member.address()])
             ),
         );

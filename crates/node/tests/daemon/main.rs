@@ -352,7 +352,7 @@ fn an_invalid_message_is_answered_and_ends_the_connection() {
         (br#"{"hello":{"version":2}}"#, None),
         (br#""poll_update""#, None),
         (hello, Some(hello)),
-        (hello, Some(br#"{"create_group":{"settings":{"members":"all","settings":[]},"session":[]}}"#)),
+        (hello, Some(br#"{"create_group":{"settings":{"members":"all","settings":[]},"children":[],"session":[]}}"#)),
         (hello, Some(br#"{"forward":{"group":-1,"upto":0,"child":null}}"#)),
         (hello, Some(&spaces)),
     ] {
@@ -413,7 +413,7 @@ fn a_user_that_keeps_the_daemon_busy_does_not_delay_others() {
         (0..9_000_u16).map(|other| format!("\"127.1.{}.{}:9\"", other >> 8, other & 255)).collect();
     let session = ["1"; 16].join(",");
     let create = format!(
-        r#"{{"create_group":{{"settings":{{"members":[{}],"settings":[]}},"session":[{session}]}}}}"#,
+        r#"{{"create_group":{{"settings":{{"members":[{}],"settings":[]}},"children":[],"session":[{session}]}}}}"#,
         members.join(",")
     );
     let is_over = std::sync::atomic::AtomicBool::new(false);

@@ -1,0 +1,88 @@
+//! Files with fabrics and plans.
+
+use std::fs;
+use std::path::Path;
+
+use treecast_fabric::read::Read;
+use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
+use treecast_plan::Plan;
+use treecast_plan::render::PlanDocument;
+
+use super::settings::GroupSettings;
+use crate::NodeError;
+
+/// The extensions of files that describe a fabric.
+const FABRIC_EXTENSIONS: [&str; 6] = ["toml", "graphml", "xml", "topo", "txt", "ibnetdiscover"];
+
+/// The fabric that a text names: a line such as `star:16`, or a file in one of the formats of [`treecast_fabric::read::read`]. A text with
+/// a slash or the extension of such a format is a file, and so is the name of a file that exists. The notes are a reader's.
+///
+/// # Errors
+/// [`NodeError::File`], [`NodeError::Plan`].
+///
+/// ```
+/// let (fabric, notes) = treecast_node::read_fabric("star:16", Default::default())?;
+/// assert_eq!((fabric.topology().host_count(), notes.len()), (16, 0));
+/// # Ok::<(), treecast_node::NodeError>(())
+/// ```
+pub fn read_fabric(text: &str, routing: RoutingPolicy) -> Result<(Fabric, Vec<String>), NodeError> {
+    let fabric = |error: FabricError| NodeError::Plan(error.into());
+    let Read { topology, notes } = if is_file(text) {
+        read::read(text, &read_text(Path::new(text))?).map_err(fabric)?
+    } else {
+        let spec: FabricSpec = text.parse().map_err(FabricError::from).map_err(fabric)?;
+        Read { topology: spec.topology().map_err(fabric)?, notes: Vec::new() }
+    };
+    Ok((Fabric::new(topology, routing).map_err(fabric)?, notes))
+}
+
+fn is_file(text: &str) -> bool {
+    let path = Path::new(text);
+    let is_known = |extension: &std::ffi::OsStr| {
+        FABRIC_EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+    };
+    text.contains('/') || path.is_file() || path.extension().is_some_and(is_known)
+}
+
+/// The plan in a JSON file, as `treecast plan --format json` writes it, on the fabric that the file names.
+///
+/// # Errors
+/// [`NodeError::File`], with the reason: it cannot be read, is no plan, or names a fabric that does not exist or that the plan does not
+/// fit.
+pub fn read_plan(path: &Path) -> Result<Plan, NodeError> {
+    let text = read_text(path)?;
+    let in_file = |reason: &dyn std::fmt::Display| NodeError::in_file(path, reason);
+    let document = PlanDocument::parse(&text).map_err(|error| in_file(&error))?;
+    let routing = document.routing.parse().map_err(|error| in_file(&error))?;
+    let (fabric, _) = read_fabric(&document.fabric, routing).map_err(|error| in_file(&error))?;
+    document.plan(&fabric).map_err(|error| in_file(&error))
+}
+
+fn read_text(path: &Path) -> Result<String, NodeError> {
+    fs::read_to_string(path).map_err(|error| NodeError::in_file(path, &format!("cannot be read: {error}")))
+}
+
+impl NodeError {
+    fn in_file(path: &Path, reason: &dyn std::fmt::Display) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.to_string() }
+    }
+}
+
+impl GroupSettings {
+    /// The same settings with a plan to carry out, whose root becomes that of the group.
+    ///
+    /// ```
+    /// use treecast_node::{GroupSettings, read_fabric};
+    /// use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
+    ///
+    /// let (fabric, _) = read_fabric("star:3", Default::default())?;
+    /// let group = Group::new(Placement::one_per_host(3), MemberId(1), vec![MemberId(0), MemberId(2)])?;
+    /// let made = plan(&fabric, &group, &"serial".parse()?, &PlanOptions::default())?;
+    /// let members = ["192.0.2.1:7700", "192.0.2.2:7700", "192.0.2.3:7700"].map(|member| member.parse().unwrap());
+    /// assert_eq!(GroupSettings::new(members.to_vec()).with_plan(made).root, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_plan(self, plan: Plan) -> Self {
+        Self { root: plan.root().index(), plan: Some(plan.into()), ..self }
+    }
+}
