@@ -334,8 +334,9 @@ impl Client {
         let length = loop {
             match net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received.bytes,
-                // Said once of a connection that was closed with unread messages; what was sent before can still be read.
-                Err(Errno::CONNRESET) => {}
+                // Said once of a connection that was closed with unread messages; what was sent before can still be read. The timer of
+                // the fuzzer interrupts.
+                Err(Errno::CONNRESET | Errno::INTR) => {}
                 Err(error) => panic!("the daemon does not answer: {error}"),
             }
         };

@@ -13,7 +13,7 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 const TOKEN: &str = "a token";
 
 /// The version of the join protocol.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The members that the root waits for, itself included.
 const MEMBERS: u32 = 4;
@@ -39,6 +39,7 @@ struct AnyClaim {
     ip: Option<Ip>,
     port: u16,
     member: Option<u8>,
+    mtu_bytes: Option<u32>,
     name: String,
 }
 
@@ -170,11 +171,13 @@ impl Peers<'_> {
         let Some(challenge) = peer.heard.first().and_then(|greeting| greeting["challenge"].as_str()) else {
             return false;
         };
-        let AnyClaim { version, proof, port, member, name, .. } = claim;
+        let AnyClaim { version, proof, port, member, mtu_bytes, name, .. } = claim;
         let (own, ip) = (hash_of(claim.challenge), claim.ip.as_ref().map(Ip::read));
         let ip_text = ip.map_or("all".into(), |ip| ip.to_string());
         let member_text = member.map_or("any".into(), |member| member.to_string());
-        let proven = prove(&format!("member {challenge} {own} {ip_text} {port} {member_text} {name}"));
+        let mtu_text = mtu_bytes.map_or("unknown".into(), |bytes| bytes.to_string());
+        let proven =
+            prove(&format!("member {challenge} {own} {ip_text} {port} {member_text} {mtu_text} {name}"));
         if version.is_none() && proof.is_none() {
             let ip = ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
             self.proven.push((ip.to_canonical(), *port).into());
@@ -186,6 +189,7 @@ impl Peers<'_> {
             "ip": ip,
             "port": port,
             "member": member,
+            "mtu_bytes": mtu_bytes,
             "name": name,
         }))
     }
@@ -340,7 +344,7 @@ impl Peer {
 
 /// The proof of one who knows the token.
 fn prove(text: &str) -> String {
-    let key = blake3::derive_key("Treecast: rendezvous, version 2", TOKEN.as_bytes());
+    let key = blake3::derive_key("Treecast: rendezvous, version 3", TOKEN.as_bytes());
     blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string()
 }
 

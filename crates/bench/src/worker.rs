@@ -112,7 +112,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         scheme: mode.scheme,
         authentication: mode.authentication,
         message_bytes,
-        mtu_bytes,
+        mtu_bytes: Some(mtu_bytes),
         bytes_per_s_max,
         ..GroupSettings::new(members)
     };

@@ -331,7 +331,9 @@ fn invalid_arguments_are_refused() {
     let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
     assert!(error(&double).contains("is given twice"));
     assert!(error(&GroupSettings { slots: 100, ..good.clone() }).contains("slots (a power of two)"));
-    assert!(error(&GroupSettings { mtu_bytes: 300, ..good.clone() }).contains("mtu_bytes must be from 604"));
+    assert!(
+        error(&GroupSettings { mtu_bytes: Some(300), ..good.clone() }).contains("mtu_bytes must be from 604")
+    );
     let groups = groups(&nodes, &good);
     assert_eq!(error(&good), "there is a group 1 at this node already");
     let error = groups[1].send(b"x").unwrap_err().to_string();
@@ -481,7 +483,7 @@ fn the_lambda_of_a_postal_tree_is_measured() {
         scheme: Some("postal".parse().unwrap()),
         root: 1,
         message_bytes: 1 << 20,
-        mtu_bytes: 604,
+        mtu_bytes: Some(604),
         ..settings(&nodes)
     };
     std::thread::scope(|scope| {

@@ -475,7 +475,7 @@ fn payloads_that_do_not_fit_the_program_are_left_to_user_space() {
         run("ip link set two up");
         // The program is for interfaces with an MTU of 1,500 bytes; loopback packets may be longer.
         let nodes: Vec<Node> = (0..3).map(|_| node("10.9.0.1:0", 4)).collect();
-        let long = groups(&nodes, &GroupSettings { mtu_bytes: 9_000, ..binomial(&nodes) });
+        let long = groups(&nodes, &GroupSettings { mtu_bytes: Some(9_000), ..binomial(&nodes) });
         let usual = groups(&nodes, &GroupSettings { group: GroupId(2), ..binomial(&nodes) });
         exchange(&long, 5, 20_000);
         exchange(&usual, 5, 20_000);
@@ -493,14 +493,16 @@ fn datagrams_that_are_too_long_end_their_own_group_only() {
             let bind = "127.0.0.1:0".parse().unwrap();
             let open = |_| Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap();
             let nodes: Vec<Node> = (0..3).map(open).collect();
-            let long = groups(&nodes, &binomial(&nodes));
-            let fits =
-                groups(&nodes, &GroupSettings { group: GroupId(2), mtu_bytes: 1_400, ..binomial(&nodes) });
+            let long = groups(&nodes, &GroupSettings { mtu_bytes: Some(1_500), ..binomial(&nodes) });
+            let fits = groups(
+                &nodes,
+                &GroupSettings { group: GroupId(2), mtu_bytes: Some(1_400), ..binomial(&nodes) },
+            );
             // Packets that are short enough pass.
             exchange(&long, 5, 1_000);
             exchange(&fits, 5, 5_000);
             let error = long[0].send(&message(0, 5_000)).and_then(|()| long[0].flush(TIMEOUT)).unwrap_err();
-            assert!(matches!(error, NodeError::DatagramTooLong { datagram_bytes: 1_500 }), "{error}");
+            assert!(matches!(error, NodeError::DatagramTooLong { datagram_bytes: Some(1_500) }), "{error}");
             exchange(&fits, 5, 5_000);
         }
     });

@@ -466,6 +466,8 @@ fn report_ready(group: &Group) {
             None => "the root".into(),
         },
     };
+    let mtu = settings.mtu_bytes.filter(|_| group.is_root()).map(|bytes| format!("; MTU {bytes} bytes"));
+    let role = role + &mtu.unwrap_or_default();
     print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }
 

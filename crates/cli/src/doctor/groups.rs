@@ -88,8 +88,8 @@ fn buffer(name: &'static str, key: &str, size: impl Fn(&UdpSocket, usize) -> usi
     Finding::limited(Groups, name, found, effect).with_fix(format!("as root: sysctl -w {key}={wanted}"))
 }
 
-/// The MTU that groups assume unless `mtu_bytes` is set.
-const MTU_BYTES: u64 = 1_500;
+/// The least MTU that carries a group's packets.
+const MTU_BYTES_MIN: u64 = 604;
 
 fn interfaces() -> Finding {
     let mut found = interfaces_in(Path::new("/sys/class/net"));
@@ -104,10 +104,10 @@ fn interfaces() -> Finding {
         );
     };
     let found = format!("MTU in bytes: {}", named.join(", "));
-    if least < MTU_BYTES {
-        let effect = format!("groups over such a link need mtu_bytes={least}; without it, sending fails");
+    if least < MTU_BYTES_MIN {
+        let effect = format!("groups need an MTU of at least {MTU_BYTES_MIN} bytes");
         return Finding::limited(Groups, "interfaces", found, effect)
-            .with_fix(format!("set mtu_bytes={least} for the group, at its root"));
+            .with_fix(format!("as root: ip link set dev INTERFACE mtu {MTU_BYTES_MIN}"));
     }
     Finding::ok(Groups, "interfaces", found)
 }

@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use treecast_proto::{CreateGroup, GroupKey, Refused, SessionId};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
+use crate::datagrams::path_mtu;
 use crate::{GroupSettings, NodeError, random};
 
-/// The settings of a group, whose numbers are within their bounds and whose members can be one group.
+/// The settings of a group, whose numbers are within their bounds, whose members can be one group, and whose MTU is known.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupConfig {
     settings: GroupSettings,
@@ -24,6 +25,9 @@ impl GroupConfig {
     /// # Errors
     /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::System`].
     pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
+        let found = || path_mtu::mtu_bytes_of(path_mtu::path_mtus(settings.members.iter()));
+        let mtu_bytes = Some(settings.mtu_bytes.unwrap_or_else(found));
+        let settings = GroupSettings { mtu_bytes, ..settings };
         let payload_bytes_max = check_bounds(&settings)?;
         let root = check_members(&settings)?;
         check_token(&settings.token, settings.insecure, root.ip())?;
@@ -105,8 +109,8 @@ pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
     let payload_bytes_max = settings.payload_bytes_max();
     let (min, max) = (u64::from(Table::PAYLOAD_BYTES_MIN), u64::from(u16::MAX));
     if u64::from(payload_bytes_max) < min {
-        let overhead = u64::from(settings.mtu_bytes) - u64::from(payload_bytes_max);
-        let value = settings.mtu_bytes.into();
+        let overhead = u64::from(settings.mtu_bytes()) - u64::from(payload_bytes_max);
+        let value = settings.mtu_bytes().into();
         return Err(Refused::Bounds { what: "mtu_bytes", value, min: min + overhead, max }.into());
     }
     let (min, max) = (CreateGroup::SLOTS_MIN, Table::SLOTS_MAX);
@@ -153,11 +157,16 @@ pub(crate) fn no_such_root(root: usize, members: usize) -> NodeError {
 }
 
 impl GroupSettings {
+    /// The longest datagram, in bytes: that of the settings, or the usual one while it is not found out.
+    fn mtu_bytes(&self) -> u16 {
+        self.mtu_bytes.unwrap_or(path_mtu::DEFAULT_MTU_BYTES)
+    }
+
     /// The longest payload of a packet: a datagram without the headers of IP, UDP and Treecast.
     pub(crate) fn payload_bytes_max(&self) -> u16 {
         let is_v6 = self.members.iter().any(SocketAddr::is_ipv6);
         let ip_udp_bytes = if is_v6 { 40 + 8 } else { 20 + 8 };
-        self.mtu_bytes.saturating_sub(ip_udp_bytes + HEADER_BYTES as u16)
+        self.mtu_bytes().saturating_sub(ip_udp_bytes + HEADER_BYTES as u16)
     }
 }
 

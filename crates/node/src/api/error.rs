@@ -43,11 +43,11 @@ pub enum NodeError {
     },
     /// Datagrams exceed the MTU of the network.
     #[error(
-        "datagrams of {datagram_bytes} bytes exceed the MTU of the network: set a smaller mtu_bytes for the group, see ip link"
+        "datagrams{} exceed the MTU of the network: set a smaller mtu_bytes for the group, see ip link", of_bytes(*.datagram_bytes)
     )]
     DatagramTooLong {
-        /// Their length in bytes, with the IP header.
-        datagram_bytes: usize,
+        /// Their length in bytes, with the IP header; none at a member that does not know it.
+        datagram_bytes: Option<u16>,
     },
     /// The scheme has no tree for these members.
     #[error(transparent)]
@@ -144,6 +144,10 @@ pub enum NodeError {
         /// The longest message in bytes.
         bytes_max: u64,
     },
+}
+
+fn of_bytes(bytes: Option<u16>) -> String {
+    bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default()
 }
 
 /// A member that has not taken its place in the tree.

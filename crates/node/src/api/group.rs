@@ -305,7 +305,7 @@ impl Group {
             return Err(NodeError::Daemon(reason.clone()));
         }
         if state.datagrams_too_long {
-            return Err(NodeError::DatagramTooLong { datagram_bytes: usize::from(self.settings.mtu_bytes) });
+            return Err(NodeError::DatagramTooLong { datagram_bytes: self.settings.mtu_bytes });
         }
         state.ending.map_or(Ok(()), |ending| Err(NodeError::Ended(ending)))
     }

@@ -188,11 +188,12 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "mtu_bytes",
-        expected: "a number of bytes from 604 to 65535",
+        expected: "auto, or a number of bytes from 604 to 65535",
         about: "longest unfragmented datagram, with its IP header",
-        get: |settings| u32::from(settings.mtu_bytes).into(),
+        get: |settings| settings.mtu_bytes.map_or("auto".into(), |bytes| u32::from(bytes).into()),
         set: |settings, text| {
-            settings.mtu_bytes = text.parse().ok().filter(|&bytes| bytes >= 604)?;
+            settings.mtu_bytes =
+                if text == "auto" { None } else { Some(text.parse().ok().filter(|&bytes| bytes >= 604)?) };
             Some(())
         },
     },

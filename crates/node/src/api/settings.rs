@@ -102,8 +102,9 @@ pub struct GroupSettings {
     pub offload: Offload,
     /// The number of packets that each member holds: a power of two from 4 to 65,536.
     pub slots: u32,
-    /// The longest datagram that the network carries unfragmented, in bytes, with its IP header.
-    pub mtu_bytes: u16,
+    /// The longest datagram that the network carries unfragmented, in bytes, with its IP header; none: the least MTU that the kernel knows
+    /// of the paths between the root and its members, but at most 9,000, and 1,500 on a single machine.
+    pub mtu_bytes: Option<u16>,
     /// Whether nodes can join the running group.
     pub admits: bool,
     /// The root's rate limit, in bytes per second; none: no limit.
@@ -125,7 +126,7 @@ impl GroupSettings {
             message_bytes: 1 << 10,
             offload: Offload::Nic,
             slots: 512,
-            mtu_bytes: 1_500,
+            mtu_bytes: None,
             admits: false,
             bytes_per_s_max: None,
         }

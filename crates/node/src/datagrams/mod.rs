@@ -13,6 +13,7 @@ mod incoming;
 mod lanes;
 pub mod options;
 mod outgoing;
+pub mod path_mtu;
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -53,6 +53,19 @@ pub fn cookie(socket: &UdpSocket) -> io::Result<u64> {
     Ok(sockopt::socket_cookie(socket)?)
 }
 
+/// The MTU of the path to the address that the socket is connected to (`IP_MTU`, `IPV6_MTU`).
+pub fn path_mtu_bytes(socket: &UdpSocket, is_v6: bool) -> Option<u32> {
+    let (level, name) =
+        if is_v6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option's value is a number, which lives until the call returns, as does its length.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    };
+    u32::try_from(value).ok().filter(|_| result == 0)
+}
+
 /// Sets an option, if the kernel has it.
 fn set_option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
     // SAFETY: the option's value is a number that lives until the call returns.

@@ -15,6 +15,7 @@ use super::messages::{
 };
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
 use crate::api::config::check_token;
+use crate::datagrams::path_mtu;
 use crate::text::printable;
 use crate::wait::poll;
 use crate::{GroupSettings, Keyed, NodeError};
@@ -278,6 +279,7 @@ impl<'a> Session<'a> {
             ip: (!ip.is_unspecified()).then_some(ip),
             port: node.port(),
             member: *member,
+            mtu_bytes: path_mtu::path_mtus(std::iter::once(&self.options.root)).next(),
             name: name.clone(),
         };
         claim.proof = self.key.proof_of_member(self.root_challenge, &claim);

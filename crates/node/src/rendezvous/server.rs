@@ -18,6 +18,7 @@ use super::messages::{
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
+use crate::datagrams::path_mtu;
 use crate::wait::poll;
 use crate::{GroupSettings, NodeError};
 
@@ -71,6 +72,8 @@ struct Pending {
 struct Joined {
     connection: Connection,
     member: JoinedMember,
+    /// The MTU of its path to the root.
+    mtu_bytes: Option<u32>,
     challenges: Challenges,
 }
 
@@ -81,7 +84,11 @@ enum Outcome {
     Foreign(String),
     /// The node gets the reason why it cannot join.
     Rejected(String),
-    Accepted(JoinedMember, Challenges),
+    Accepted {
+        member: JoinedMember,
+        mtu_bytes: Option<u32>,
+        challenges: Challenges,
+    },
 }
 
 impl Server {
@@ -148,7 +155,16 @@ impl Server {
             .map(|address| address.or_else(|| others.next().map(|joined| joined.address)))
             .map(|address| address.expect("every number has a member"))
             .collect();
-        (GroupSettings { members, ..self.settings.clone() }, root)
+        let mut settings = GroupSettings { members, ..self.settings.clone() };
+        settings.mtu_bytes = settings.mtu_bytes.or_else(|| Some(self.mtu_bytes(&settings.members)));
+        (settings, root)
+    }
+
+    /// The longest datagrams that the paths between the root and the members carry, either way.
+    fn mtu_bytes(&self, members: &[SocketAddr]) -> u16 {
+        let there = path_mtu::path_mtus(members.iter());
+        let back = self.joined.iter().filter_map(|joined| joined.mtu_bytes);
+        path_mtu::mtu_bytes_of(there.chain(back))
     }
 
     /// Sends the group to all members.
@@ -158,7 +174,7 @@ impl Server {
             .filter(|(key, _)| !["token", "insecure"].contains(key))
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        for Joined { connection, member, challenges } in &mut self.joined {
+        for Joined { connection, member, challenges, .. } in &mut self.joined {
             let number = settings.members.iter().position(|address| *address == member.address);
             let member = number.expect("a joined member is in the group") as u32;
             let (members, settings) = (settings.members.clone(), text.join(" "));
@@ -346,12 +362,12 @@ impl Server {
                 self.count_rejected(pending.from, &reason);
                 pending.connection.send(&RootMessage::Rejected { reason });
             }
-            Outcome::Accepted(member, challenges) => {
+            Outcome::Accepted { member, mtu_bytes, challenges } => {
                 let proof = self.key.proof_of_root(challenges);
                 pending.connection.send(&RootMessage::Accepted { proof });
                 self.root_ip = Some(pending.root_ip);
                 self.has_progress = true;
-                self.joined.push(Joined { connection: pending.connection, member, challenges });
+                self.joined.push(Joined { connection: pending.connection, member, mtu_bytes, challenges });
             }
         }
     }
@@ -381,9 +397,11 @@ impl Server {
         }
         match self.admit(pending, &claim) {
             Err(reason) => Outcome::Rejected(reason),
-            Ok(member) => {
-                Outcome::Accepted(member, Challenges { root: pending.challenge, member: claim.challenge })
-            }
+            Ok(member) => Outcome::Accepted {
+                member,
+                mtu_bytes: claim.mtu_bytes,
+                challenges: Challenges { root: pending.challenge, member: claim.challenge },
+            },
         }
     }
 
@@ -404,6 +422,12 @@ impl Server {
         }
         if self.node.is_ipv4() && ip.is_ipv6() {
             return Err(format!("the root's node has IPv4 only, and cannot reach {ip}"));
+        }
+        let too_small = self.settings.mtu_bytes.zip(claim.mtu_bytes);
+        if let Some((datagram, mtu)) = too_small.filter(|&(datagram, mtu)| mtu < datagram.into()) {
+            return Err(format!(
+                "the MTU of its network is {mtu} bytes, and mtu_bytes={datagram}: leave mtu_bytes out at the root"
+            ));
         }
         if let Some(before) = self.root_ip.filter(|before| *before != pending.root_ip) {
             return Err(format!(

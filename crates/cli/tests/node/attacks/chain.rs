@@ -52,7 +52,7 @@ impl World {
             token: TOKEN.into(),
             scheme: Some(Scheme::tree(TreeScheme::Serial)),
             slots: 64,
-            mtu_bytes: 1_280,
+            mtu_bytes: Some(1_280),
             ..GroupSettings::new(members)
         }
     }
