@@ -212,7 +212,9 @@ impl GroupScenario {
             let bytes = random.random_range(0..=u64::from(packets_max) * u64::from(payload_bytes_max));
             if random.random_bool(0.3) { bytes % 100 } else { bytes }
         });
-        let messages = messages.collect();
+        let messages: Vec<u64> = messages.collect();
+        // A root that sends a copy to each member is done in a quarter of a minute, so that a world ends in time.
+        let slowest = messages.iter().sum::<u64>() * members.len() as u64 / 15;
         let offload =
             [Offload::Nic, Offload::Nic, Offload::Host, Offload::Assisted][random.random_range(0..4)];
         let start =
@@ -226,7 +228,9 @@ impl GroupScenario {
             offload,
             start: Sequence(start),
             admits: random.random_bool(0.7),
-            bytes_per_s_max: random.random_bool(0.2).then(|| random.random_range(100_000..=100_000_000)),
+            bytes_per_s_max: random
+                .random_bool(0.2)
+                .then(|| random.random_range(slowest.max(100_000)..=100_000_000)),
             messages,
             pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=4))),
             read_pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=3))),

@@ -68,8 +68,9 @@ pub(crate) struct Flow {
     forwarded: Sequence,
     /// At the root, no child is sent this packet or later ones: a late member is to begin with it.
     barrier: Option<Start>,
-    /// At the root, what the last late member begins with. No later one begins with a packet before, which its parent might not have.
-    last_barrier: Sequence,
+    /// At the root, packets before this one may have been sent to a child that has gone, and from there to members that have freed them;
+    /// or late members have begun after them. No late member begins before this one, since its parent might not have the packet.
+    begun: Sequence,
     /// When the pacing rate allows another packet.
     paced_until: Nanoseconds,
 }
@@ -115,7 +116,7 @@ impl Flow {
             probing: 0,
             forwarded: start,
             barrier: None,
-            last_barrier: start,
+            begun: start,
             paced_until: Nanoseconds::ZERO,
         }
     }

@@ -34,6 +34,9 @@ const PACING_BURST: Nanoseconds = Nanoseconds::from_us(500);
 impl Flow {
     /// Takes new children, in their order. The state of those that stay is kept.
     pub fn set_children(&mut self, now: Nanoseconds, epoch: u32, places: &[ChildAddress]) {
+        if let Some(sent) = self.most_sent() {
+            self.begun = self.not_before_begun(sent);
+        }
         let mut kept: Vec<Option<Child>> = std::mem::take(&mut self.children).into_iter().map(Some).collect();
         self.children.reserve_exact(places.len());
         for place in places {
@@ -288,13 +291,7 @@ impl Flow {
     pub fn set_barrier(&mut self) -> Option<Start> {
         if self.barrier.is_none() {
             let next = self.state.next;
-            let sent = self.children.iter().map(|child| child.state.sent).reduce(Sequence::max);
-            let sent = sent.unwrap_or(next);
-            // Children that the root has instead of lost ones may have been sent less. An earlier barrier counts only while the root keeps
-            // its packet: after 2^31 packets, its number would be one ahead.
-            let last = self.last_barrier;
-            let is_kept = !last.is_before(self.state.freed) && !next.is_before(last);
-            let packet = if is_kept { sent.max(last) } else { sent };
+            let packet = self.most_sent().map_or(next, |sent| self.not_before_begun(sent));
             let message = if packet == next {
                 self.unfinished().is_none().then_some(self.state.expected.message)
             } else {
@@ -305,9 +302,21 @@ impl Flow {
                 packet.until(next).map(|packet| u64::from(self.slot(packet).piece.length)).sum();
             let bytes = self.state.bytes - unsent;
             self.barrier = message.map(|message| Start { packet, message, bytes });
-            self.last_barrier = self.barrier.map_or(self.last_barrier, |barrier| barrier.packet);
+            self.begun = self.barrier.map_or(self.begun, |barrier| barrier.packet);
         }
         self.barrier
+    }
+
+    /// The first packet that has been sent to no child; none without children.
+    fn most_sent(&self) -> Option<Sequence> {
+        self.children.iter().map(|child| child.state.sent).reduce(Sequence::max)
+    }
+
+    /// This packet, or [`Flow::begun`], whichever is later. That counts only while the root keeps its packet: after 2^31 packets, its number
+    /// would be one ahead.
+    fn not_before_begun(&self, packet: Sequence) -> Sequence {
+        let is_kept = !self.begun.is_before(self.state.freed) && !self.state.next.is_before(self.begun);
+        if is_kept { packet.max(self.begun) } else { packet }
     }
 
     /// Lifts the barrier.
