@@ -47,7 +47,8 @@ impl Fabric {
         Self::generated(py, spec, routing)
     }
 
-    /// Reads a file: TOML, GraphML, or the output of `ibnetdiscover` on an InfiniBand cluster.
+    /// Reads a file: TOML, GraphML, the output of `ibnetdiscover` on an InfiniBand cluster, Slurm's `topology.conf`, or an
+    /// inventory of hosts and racks.
     ///
     /// The format is known by the extension, or else detected. `notes` lists what was ignored.
     ///

@@ -46,7 +46,8 @@ impl FromStr for Hostlist {
 /// The fabric and its routing.
 #[derive(Debug, Args)]
 pub struct FabricArguments {
-    /// The fabric: a name such as star:16, or a file (.toml, .graphml, or the output of ibnetdiscover)
+    /// The fabric: a name such as star:16, or a file (.toml, .graphml, the output of ibnetdiscover, Slurm's topology.conf, or an
+    /// inventory of hosts and racks)
     ///
     /// Names: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
     /// irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3

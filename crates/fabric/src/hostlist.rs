@@ -31,7 +31,7 @@ pub enum HostlistError {
 ///
 /// # Errors
 /// [`HostlistError`]: an empty name, or white space in one; a bracket that is not closed, or within another; a range that is none, or that
-/// goes down; more than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX) names.
+/// goes down; a name of more than 255 bytes; more than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX) names.
 ///
 /// ```
 /// use treecast_fabric::expand_hostlist;
@@ -46,6 +46,9 @@ pub fn expand_hostlist(text: &str) -> Result<Vec<String>, HostlistError> {
         let name = name.trim();
         let malformed = |reason| HostlistError::Malformed { name: name.into(), reason };
         let parts = parse_name(name).map_err(malformed)?;
+        if parts.iter().map(Part::length_max).sum::<usize>() > LENGTH_MAX {
+            return Err(malformed("it has more than 255 bytes"));
+        }
         let counts = parts.iter().map(Part::count);
         let count = counts.fold(1_u64, u64::saturating_mul).saturating_add(names.len() as u64);
         if count > u64::from(limits::HOSTS_MAX) {
@@ -56,6 +59,9 @@ pub fn expand_hostlist(text: &str) -> Result<Vec<String>, HostlistError> {
     }
     Ok(names)
 }
+
+/// The most bytes of a name: that of a host in DNS has no more (RFC 1035, section 2.3.4).
+const LENGTH_MAX: usize = 255;
 
 /// A part of a name.
 enum Part<'a> {
@@ -79,6 +85,14 @@ impl Part<'_> {
         }
     }
 
+    /// The bytes of the longest value of this part.
+    fn length_max(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Numbers(ranges) => ranges.iter().map(Range::length_max).max().unwrap_or(0),
+        }
+    }
+
     /// Each prefix with each value of this part.
     fn append_to(&self, prefixes: &[String]) -> Vec<String> {
         let append = |prefix: &String| match self {
@@ -94,8 +108,15 @@ impl Part<'_> {
     }
 }
 
+impl Range {
+    /// The digits of the longest number.
+    fn length_max(&self) -> usize {
+        self.digits.max(self.last.checked_ilog10().map_or(1, |log| log as usize + 1))
+    }
+}
+
 /// The texts between commas that are in no brackets.
-fn split_names(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn split_names(text: &str) -> impl Iterator<Item = &str> {
     let mut is_in_brackets = false;
     text.split(move |character| {
         match character {
@@ -190,6 +211,15 @@ mod tests {
         ] {
             assert_eq!(expand_hostlist(text).unwrap_err().to_string(), prefix(name) + reason, "{text}");
         }
+        let long = "it has more than 255 bytes";
+        for text in [
+            "n".repeat(256),
+            format!("n[{}1]", "0".repeat(70_000)),
+            format!("{}[1-1048576]", "n".repeat(250)),
+        ] {
+            assert_eq!(expand_hostlist(&text).unwrap_err().to_string(), prefix(&text) + long);
+        }
+        assert_eq!(expand_hostlist(&format!("n[1]{}", "m".repeat(253))).map(|names| names.len()), Ok(1));
         for text in ["n[0-4294967295]", "n[0-999]m[0-999]k[0-999]o[0-4294967295]p[0-4294967295]"] {
             let error = expand_hostlist(text).unwrap_err().to_string();
             assert_eq!(error, format!("'{text}' names more than {} hosts", limits::HOSTS_MAX));

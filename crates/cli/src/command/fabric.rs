@@ -15,6 +15,7 @@ use crate::output::{OutArguments, emit, plain};
   treecast fabric --fabric icpp98
   treecast fabric --fabric irregular:switches=16,seed=3 --format graphml --out our.graphml
   ibnetdiscover > site.topo; treecast fabric --fabric site.topo
+  treecast fabric --fabric /etc/slurm/topology.conf
 
 docs/fabrics.md describes all names and file formats."
 )]

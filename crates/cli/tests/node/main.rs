@@ -332,7 +332,7 @@ fn a_privileged_port_is_refused_with_the_reason() {
 fn the_mtu_of_the_network_is_found_out() {
     let treecast = env!("CARGO_BIN_EXE_treecast");
     let directory = tempfile::tempdir().unwrap();
-    let input = file(&directory, "input", &[0; 100_000]);
+    let input = file(&directory, "input", &vec![0; 100_000]);
     let run = |mtu: &str, options: &str| {
         let line = format!(
             "case $TREECAST_LAB_HOST in \

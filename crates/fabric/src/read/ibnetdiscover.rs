@@ -8,7 +8,7 @@ use winnow::token::{rest, take_till};
 use winnow::{ModalResult, Parser};
 
 use super::parts::{Connection, End, Parts, SwitchPart};
-use super::{Read, Source, without_mark};
+use super::{Read, Source, start_of, without_mark};
 use crate::error::FabricError;
 
 /// Reads the output of `ibnetdiscover`.
@@ -148,8 +148,8 @@ fn nodes<'a>(text: &'a str, source: &Source) -> Result<Vec<Node<'a>>, FabricErro
             }
             node.ports.push(PortLine { number, far_id, far_port, line });
         } else if !is_passed_over(text) {
-            let start: String = text.chars().take(60).collect();
-            return Err(source.error(line, format!("'{start}' is not a line of ibnetdiscover output")));
+            let reason = format!("'{}' is not a line of ibnetdiscover output", start_of(text));
+            return Err(source.error(line, reason));
         }
     }
     Ok(nodes)

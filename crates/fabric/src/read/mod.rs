@@ -2,7 +2,9 @@
 
 mod graphml;
 mod ibnetdiscover;
+mod inventory;
 mod parts;
+mod slurm;
 mod toml;
 
 use std::fmt;
@@ -10,6 +12,8 @@ use std::fmt;
 pub use self::toml::toml;
 pub use graphml::graphml;
 pub use ibnetdiscover::ibnetdiscover;
+pub use inventory::inventory;
+pub use slurm::slurm;
 
 use crate::error::FabricError;
 use crate::topology::Topology;
@@ -26,7 +30,7 @@ pub struct Read {
 /// Reads a file in any of the formats: the one that its extension names, or else the one that its text indicates.
 ///
 /// `.toml` is [`toml()`]; `.graphml` and `.xml` are [`graphml()`]; `.topo`, `.txt` and `.ibnetdiscover` are
-/// [`ibnetdiscover()`].
+/// [`ibnetdiscover()`]; `.conf` is [`slurm()`]; `.inventory` and `.csv` are [`inventory()`].
 ///
 /// # Errors
 /// [`FabricError::Malformed`], also if neither the name nor the text indicates the format.
@@ -42,6 +46,8 @@ pub fn read(file: &str, text: &str) -> Result<Read, FabricError> {
         Some("toml") => toml(file, text),
         Some("graphml" | "xml") => graphml(file, text),
         Some("topo" | "txt" | "ibnetdiscover") => ibnetdiscover(file, text),
+        Some("conf") => slurm(file, text),
+        Some("inventory" | "csv") => inventory(file, text),
         _ => by_content(file, text),
     }
 }
@@ -64,11 +70,23 @@ fn by_content(file: &str, text: &str) -> Result<Read, FabricError> {
         {
             return toml(file, text);
         }
+        if slurm::is_switch(line) {
+            return slurm(file, text);
+        }
+        if inventory::is_header(line) {
+            return inventory(file, text);
+        }
     }
     Err(Source::new(file, text).error(
         1,
-        "neither the file's name nor its text indicates its format: name it .toml, .graphml or .ibnetdiscover",
+        "neither the file's name nor its text indicates its format: name it .toml, .graphml, .ibnetdiscover, .conf or \
+         .inventory",
     ))
+}
+
+/// The start of a text, for messages.
+fn start_of(text: &str) -> String {
+    text.chars().take(60).collect()
 }
 
 /// The text without the byte order mark that some editors put before it.
@@ -126,14 +144,23 @@ mod tests {
         assert!(as_xml.starts_with("a.xml:1: "), "{as_xml}");
         let as_ib = read("a.txt", TOML).unwrap_err().to_string();
         assert_eq!(as_ib, "a.txt:2: '[[switch]]' is not a line of ibnetdiscover output");
+        let slurm = "# a leaf\n switchname = s0 Nodes=n[1-3]\n";
+        for file in ["topology.conf", "a.CONF", "a"] {
+            assert_eq!(read(file, slurm).unwrap().topology.host_count(), 3);
+        }
+        for (file, text) in
+            [("a.csv", "n[1-3],r1"), ("a.inventory", "n[1-3] r1"), ("a", "# lab\nhost,rack\nn[1-3],r1")]
+        {
+            assert_eq!(read(file, text).unwrap().topology.host_count(), 3);
+        }
     }
 
     #[test]
     fn an_unclear_text_asks_for_a_name() {
         assert_eq!(
             read("a.cfg", "hello\n").unwrap_err().to_string(),
-            "a.cfg:1: neither the file's name nor its text indicates its format: name it .toml, .graphml or \
-             .ibnetdiscover"
+            "a.cfg:1: neither the file's name nor its text indicates its format: name it .toml, .graphml, \
+             .ibnetdiscover, .conf or .inventory"
         );
     }
 }

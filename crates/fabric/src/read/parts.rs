@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use treecast_terms::nearest;
+
 use super::Source;
 use crate::error::FabricError;
 use crate::generate::{GridShape, recognise};
+use crate::hostlist::expand_hostlist;
 use crate::ids::{PortNumber, SwitchId};
 use crate::topology::{Topology, TopologyBuilder};
 
@@ -47,6 +50,42 @@ pub(super) struct GridPart {
 }
 
 impl Parts {
+    /// Adds a switch of a format without ports: it gets as many as it has connections. Returns its number.
+    pub fn add_switch(&mut self, name: &str, rank: u32, line: usize) -> usize {
+        self.switches.push(SwitchPart { name: Some(name.into()), port_count: 0, rank: Some(rank), line });
+        self.switches.len() - 1
+    }
+
+    /// Adds the hosts of a hostlist to a switch, with a port each. All hosts are added before any link.
+    pub fn add_hosts(
+        &mut self,
+        hostlist: &str,
+        switch: usize,
+        line: usize,
+        source: &Source,
+    ) -> Result<(), FabricError> {
+        let names = expand_hostlist(hostlist).map_err(|error| source.error(line, error))?;
+        if self.connections.len() + names.len() > Topology::HOSTS_MAX as usize {
+            return Err(source.error(line, FabricError::TooManyHosts));
+        }
+        for name in names {
+            let at = self.add_port(switch, line);
+            self.connections.push(Connection::Host { name: Some(name), at, line });
+        }
+        Ok(())
+    }
+
+    /// Adds a link between two switches, with a port at each.
+    pub fn add_link(&mut self, from: usize, to: usize, line: usize) {
+        let (from, to) = (self.add_port(from, line), self.add_port(to, line));
+        self.connections.push(Connection::Link { from, to, one_way: false, line });
+    }
+
+    fn add_port(&mut self, switch: usize, line: usize) -> End {
+        self.switches[switch].port_count += 1;
+        End { switch, port: None, line }
+    }
+
     /// The topology of these parts.
     pub fn topology(self, source: &Source) -> Result<Topology, FabricError> {
         let names = switch_names(&self.switches, source)?;
@@ -248,7 +287,17 @@ fn check_host_names(connections: &[Connection], source: &Source) -> Result<(), F
     check_distinct("host", names.iter().map(|(name, line)| (name, *line)), source)
 }
 
-fn check_distinct<'a>(
+/// The error for a switch that no part has, with the names nearest to it.
+pub(super) fn no_switch(name: &str, numbers: &BTreeMap<String, usize>) -> String {
+    let known: Vec<&String> = numbers.keys().collect();
+    let hint = match &nearest(name, &known)[..] {
+        [] => String::new(),
+        near => format!(": did you mean {}?", near.join(", ")),
+    };
+    format!("there is no switch '{name}'{hint}")
+}
+
+pub(super) fn check_distinct<'a>(
     what: &str,
     names: impl Iterator<Item = (&'a String, usize)>,
     source: &Source,

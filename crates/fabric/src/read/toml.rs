@@ -6,7 +6,7 @@ use ::toml::Spanned;
 use serde::Deserialize;
 use treecast_terms::nearest;
 
-use super::parts::{Connection, End, GridPart, Parts, SwitchPart};
+use super::parts::{Connection, End, GridPart, Parts, SwitchPart, no_switch};
 use super::{Read, Source, without_mark};
 use crate::error::FabricError;
 use crate::fabric::FabricSpec;
@@ -234,13 +234,8 @@ impl Names<'_> {
         line: usize,
     ) -> Result<End, FabricError> {
         let Some(&number) = self.numbers.get(switch.get_ref()) else {
-            let known: Vec<&String> = self.numbers.keys().collect();
-            let hint = match &nearest(switch.get_ref(), &known)[..] {
-                [] => String::new(),
-                near => format!(": did you mean {}?", near.join(", ")),
-            };
             let line = self.source.line(switch.span().start);
-            return Err(self.source.error(line, format!("there is no switch '{}'{hint}", switch.get_ref())));
+            return Err(self.source.error(line, no_switch(switch.get_ref(), &self.numbers)));
         };
         let line = port.map_or(line, |port| self.source.line(port.span().start));
         Ok(End { switch: number, port: port.map(|port| *port.get_ref()), line })

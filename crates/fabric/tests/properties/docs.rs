@@ -15,7 +15,13 @@ fn blocks(kind: &str) -> Vec<&'static str> {
 
 #[test]
 fn every_file_of_the_documentation_is_read_and_routed() {
-    for (kind, extension) in [("toml", "toml"), ("xml", "graphml"), ("ibnetdiscover", "ibnetdiscover")] {
+    for (kind, extension) in [
+        ("toml", "toml"),
+        ("xml", "graphml"),
+        ("ibnetdiscover", "ibnetdiscover"),
+        ("slurm", "conf"),
+        ("inventory", "inventory"),
+    ] {
         for text in blocks(kind) {
             let read = read::read(&format!("docs.{extension}"), text).unwrap();
             assert_eq!(read::read("docs", text).as_ref(), Ok(&read), "its text alone indicates its format");

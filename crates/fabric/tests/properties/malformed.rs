@@ -12,9 +12,12 @@ use crate::cases;
 const TOML: &str = include_str!("../fixtures/fat-tree.toml");
 const GRAPHML: &str = include_str!("../fixtures/fat-tree.graphml");
 const IBNETDISCOVER: &str = include_str!("../fixtures/fat-tree.ibnetdiscover");
+const SLURM: &str = include_str!("../fixtures/fat-tree.conf");
+const INVENTORY: &str = include_str!("../fixtures/racks.inventory");
 
 type Reader = fn(&str, &str) -> Result<Read, FabricError>;
-const READERS: [Reader; 4] = [read::toml, read::graphml, read::ibnetdiscover, read::read];
+const READERS: [Reader; 6] =
+    [read::toml, read::graphml, read::ibnetdiscover, read::slurm, read::inventory, read::read];
 
 /// Reads with every reader; a fabric that is read is routed too, an error names its line.
 fn read_all(text: &str) {
@@ -65,6 +68,15 @@ fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, String)>>
             "[ext 3]",
             "(12)",
             "Ca\t2 ",
+            "SwitchName=",
+            " Switches=leaf1",
+            "spine[1-2]",
+            "[0-999999999]",
+            "[000-9]",
+            "\\",
+            "#",
+            ",",
+            " ",
         ])
         .prop_map(String::from),
     ];
@@ -106,14 +118,14 @@ proptest! {
     #[test]
     fn any_change_is_answered(changes in changes()) {
         let grid = grid(GridShape::Mesh, 2, 2).unwrap();
-        for text in [TOML, GRAPHML, IBNETDISCOVER, &grid.to_toml(), &grid.to_graphml()] {
+        for text in [TOML, GRAPHML, IBNETDISCOVER, SLURM, INVENTORY, &grid.to_toml(), &grid.to_graphml()] {
             read_all(&changed(text, &changes));
         }
     }
 
     #[test]
     fn any_order_of_lines_is_read_or_refused(order in prop::collection::vec(any::<prop::sample::Index>(), 2..8)) {
-        for text in [TOML, GRAPHML, IBNETDISCOVER] {
+        for text in [TOML, GRAPHML, IBNETDISCOVER, SLURM, INVENTORY] {
             read_all(&shuffled(text, &order));
         }
     }
@@ -133,7 +145,14 @@ fn the_fixtures_are_read() {
     let line = ib.topology.summary().to_string();
     assert_eq!(line, "6 hosts, 4 switches, 8 links between switches (4 parallel)");
     assert_eq!(ib.notes, ["h2 'node03 HCA-1' has 2 connected ports; only port 1 is used"]);
-    for topology in [toml.topology, graphml.topology, ib.topology] {
+
+    let slurm = read::read("fat-tree.conf", SLURM).unwrap();
+    assert_eq!(slurm.topology.summary().to_string(), "6 hosts, 4 switches, 4 links between switches");
+    assert_eq!(slurm.notes, ["LinkSpeed is ignored; it should be a number, not '4xQDR' as on line 4"]);
+
+    let inventory = read::read("racks.inventory", INVENTORY).unwrap();
+    assert_eq!(inventory.topology.summary().to_string(), "9 hosts, 4 switches, 3 links between switches");
+    for topology in [toml.topology, graphml.topology, ib.topology, slurm.topology, inventory.topology] {
         assert!(Fabric::new(topology, RoutingPolicy::Auto).is_ok());
     }
 }
@@ -144,6 +163,18 @@ fn deep_nesting_is_answered() {
     read_all(&format!("<graphml>{}{}</graphml>", "<a>".repeat(20_000), "</a>".repeat(20_000)));
     read_all(&format!("switch = {}", "[".repeat(100_000)));
     read_all(&format!("generator{}", ".a".repeat(100_000)));
+    let chain = (0..50_000).map(|number| format!("SwitchName=s{number} Switches=s{}\n", number + 1));
+    read_all(&chain.collect::<Vec<_>>().concat());
+}
+
+#[test]
+fn long_lines_are_answered() {
+    read_all(&format!("SwitchName=a Nodes=n{}", "[1]".repeat(100_000)));
+    read_all(&format!("SwitchName=a Nodes=n[{}1]", "0".repeat(100_000)));
+    read_all(&format!("SwitchName={}[1-1000000]", "\\\n".repeat(100_000)));
+    read_all(&format!("SwitchName=a{}", " Nodes=n1".repeat(100_000)));
+    read_all(&format!("{} rack1", "n".repeat(100_000)));
+    read_all(&format!("n{}", ",rack1".repeat(100_000)));
 }
 
 #[test]
@@ -153,6 +184,9 @@ fn huge_numbers_are_refused_without_a_panic() {
         read_all(&GRAPHML.replace(">6<", &format!(">{ports}<")));
         read_all(&GRAPHML.replace("targetport=\"7\"", &format!("targetport=\"{ports}\"")));
         read_all(&IBNETDISCOVER.replace("Switch\t36", &format!("Switch\t{ports}")));
+        read_all(&SLURM.replace("01-02", &format!("0-{ports}")));
+        read_all(&SLURM.replace("[1-2]", &format!("[1-{ports}]")));
+        read_all(&INVENTORY.replace("01-02", &format!("0-{ports}")));
         read_all(&TOML.replace("count = 2", &format!("count = {ports}")));
         read_all(&TOML.replace("rank = 1", &format!("rank = {ports}")));
     }

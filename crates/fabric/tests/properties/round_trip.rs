@@ -67,6 +67,71 @@ proptest! {
     }
 }
 
+/// Switches and those above them: each but the first is below one or more before it. And the hosts of those that are above none.
+fn hierarchy() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<u32>)> {
+    let above = |number: usize| prop::collection::btree_set(0..number, 1..=number.min(3));
+    (2..=12_usize).prop_flat_map(move |count| {
+        let above: Vec<_> = (1..count).map(above).collect();
+        let above = above.prop_map(|sets| {
+            let sets = sets.into_iter().map(|set| set.into_iter().collect());
+            std::iter::once(Vec::new()).chain(sets).collect()
+        });
+        (above, prop::collection::vec(1..4_u32, count))
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn the_switches_of_topology_conf_have_their_hosts_and_links((above, counts) in hierarchy(), reversed: bool) {
+        let mut lines = Vec::new();
+        for (number, &count) in counts.iter().enumerate() {
+            let below: Vec<String> =
+                (0..above.len()).filter(|&other| above[other].contains(&number)).map(|s| format!("x{s}")).collect();
+            lines.push(match &below[..] {
+                [] => format!("SwitchName=x{number} Nodes=n{number}-[1-{count}]\n"),
+                below => format!("SwitchName=x{number} Switches={}\n", below.join(",")),
+            });
+        }
+        if reversed {
+            lines.reverse();
+        }
+        let topology = read::slurm("topology.conf", &lines.concat()).unwrap().topology;
+        for switch in topology.switches() {
+            let number: usize = topology.switch_name(switch)[1..].parse().unwrap();
+            for &host in topology.hosts_of(switch) {
+                let prefix = format!("n{number}-");
+                prop_assert!(topology.host_name(host).starts_with(&prefix));
+            }
+            let rank = |switch: SwitchId| topology.ranks().unwrap()[switch.index()];
+            let mut upper: Vec<usize> = (topology.neighbours(switch))
+                .filter(|&(_, other)| rank(other) < rank(switch))
+                .map(|(_, other)| topology.switch_name(other)[1..].parse().unwrap())
+                .collect();
+            upper.sort_unstable();
+            prop_assert_eq!(&upper, &above[number]);
+            let is_leaf = above.iter().all(|above| !above.contains(&number));
+            let hosts = topology.hosts_of(switch).len();
+            prop_assert_eq!(hosts, if is_leaf { counts[number] as usize } else { 0 });
+        }
+        prop_assert_eq!(&read::toml("f.toml", &topology.to_toml()).unwrap().topology, &topology);
+    }
+
+    #[test]
+    fn the_racks_of_an_inventory_have_their_hosts(racks in prop::collection::vec(0..5_usize, 1..30)) {
+        let lines = racks.iter().enumerate().map(|(host, rack)| format!("n{host},r{rack}\n"));
+        let topology = read::inventory("f.csv", &lines.collect::<Vec<_>>().concat()).unwrap().topology;
+        prop_assert_eq!(topology.host_count() as usize, racks.len());
+        for (host, rack) in topology.hosts().zip(&racks) {
+            prop_assert_eq!(topology.host_name(host), format!("n{}", host.index()));
+            prop_assert_eq!(topology.switch_name(topology.switch_of(host)), format!("r{rack}"));
+        }
+        prop_assert!(topology.is_tree());
+        prop_assert_eq!(&read::toml("f.toml", &topology.to_toml()).unwrap().topology, &topology);
+    }
+}
+
 fn named(name: &str) -> Topology {
     let mut builder = TopologyBuilder::new();
     let switch = builder.switch(2).unwrap();

@@ -12,7 +12,8 @@ use super::settings::GroupSettings;
 use crate::NodeError;
 
 /// The extensions of files that describe a fabric.
-const FABRIC_EXTENSIONS: [&str; 6] = ["toml", "graphml", "xml", "topo", "txt", "ibnetdiscover"];
+const FABRIC_EXTENSIONS: [&str; 9] =
+    ["toml", "graphml", "xml", "topo", "txt", "ibnetdiscover", "conf", "inventory", "csv"];
 
 /// The fabric that a text names: a line such as `star:16`, or a file in one of the formats of [`treecast_fabric::read::read`]. A text with
 /// a slash or the extension of such a format is a file, and so is the name of a file that exists. The notes are a reader's.
