@@ -78,6 +78,56 @@ fn the_exit_status_is_that_of_the_first_failed_host() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
 }
 
+/// What `--report-uplinks` prints: the bytes up and down of each rack.
+fn reported(output: &Output) -> Vec<[u64; 2]> {
+    let text = std::str::from_utf8(&output.stderr).unwrap();
+    let rack = |(number, line): (usize, &str)| {
+        let counts = line.strip_prefix(&format!("rack {number}: ")).unwrap();
+        let counts = counts.strip_suffix(" bytes down").unwrap().split_once(" bytes up, ").unwrap();
+        [counts.0, counts.1].map(|count| count.replace(',', "").parse().unwrap())
+    };
+    text.lines().enumerate().map(rack).collect()
+}
+
+#[test]
+fn racks_replace_the_number_of_hosts_and_their_uplinks_are_reported() {
+    if !allowed() {
+        return;
+    }
+    let line = "echo $TREECAST_LAB_RACK of $TREECAST_LAB_HOSTS; cat $TREECAST_LAB_INVENTORY";
+    let output = run(&["4", "--racks", "2x2", "--on", "3", "--", "sh", "-c", line]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1 of 4\nn0 r0\nn1 r0\nn2 r1\nn3 r1\n");
+    assert!(output.status.success() && output.stderr.is_empty());
+
+    // A message of 1,000,000 bytes from the first host to one other.
+    let received = |host: u32| {
+        let line = format!(
+            "case $TREECAST_LAB_HOST in \
+             0) head -c 1000000 /dev/zero | \"$0\" node --listen 0.0.0.0:7000 --count 2 --send - 2> /dev/null;; \
+             {host}) \"$0\" node --join n0:7000 --receive - 2> /dev/null | wc -c;; esac"
+        );
+        let list = format!("0,{host}");
+        let options =
+            ["--racks", "3x2", "--uplink", "1gbit", "--report-uplinks", "--no-prefix", "--on", &list];
+        let command = ["--", "sh", "-c", &line, env!("CARGO_BIN_EXE_treecast")];
+        let output = run(&[&options[..], &command[..]].concat());
+        assert_eq!(lines(&output.stdout), ["1000000"], "{}", String::from_utf8_lossy(&output.stderr));
+        reported(&output)
+    };
+    let inside = received(1);
+    assert!(inside.len() == 3 && inside.iter().flatten().all(|bytes| *bytes < 250_000), "{inside:?}");
+    let across = received(4);
+    assert!(across[0][0] >= 1_000_000 && across[2][1] >= 1_000_000, "{across:?}");
+    assert!([across[0][1], across[2][0], across[1][0], across[1][1]].iter().all(|bytes| *bytes < 250_000));
+    // Also after a command that failed.
+    let output = run(&["--racks", "2x1", "--report-uplinks", "--", "sh", "-c", "exit $TREECAST_LAB_HOST"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let beginnings = ["treecast: the command on n1 ended with status 1", "rack 0: ", "rack 1: "];
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
+    assert!(stderr.lines().zip(beginnings).all(|(line, beginning)| line.starts_with(beginning)), "{stderr}");
+}
+
 #[test]
 fn background_processes_do_not_keep_the_lab_alive() {
     if allowed() {

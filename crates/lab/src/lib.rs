@@ -1,4 +1,5 @@
-//! Hosts on one machine: each is a set of namespaces (network, mount, UTS, IPC); a bridge in another network namespace joins them.
+//! Hosts on one machine: each is a set of namespaces (network, mount, UTS, IPC); a bridge in another network namespace joins them. In a
+//! lab with [`Racks`], each rack has a bridge, and a core bridge joins these by one uplink each.
 //!
 //! A lab needs root, or a system where users may create user namespaces. It has no name anywhere: its namespaces live as long as its
 //! processes, its processes as long as the first of them, and that one until the [`Lab`] is dropped or its process ends, even by a
@@ -16,8 +17,10 @@
 mod error;
 mod interrupts;
 mod namespaces;
+mod racks;
 mod reorder;
 mod settings;
+mod uplinks;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, PipeReader};
@@ -28,7 +31,9 @@ use std::process::{Child, Command, Stdio};
 
 pub use error::LabError;
 pub use interrupts::accept_interrupts;
+pub use racks::Racks;
 pub use settings::{LabSettings, Probability, Rate};
+pub use uplinks::UplinkBytes;
 
 use namespaces::Namespaces;
 use reorder::Reorderer;
@@ -47,6 +52,9 @@ const TOOLS: [(&str, &str); 10] = [
     ("tc", "iproute2"),
 ];
 
+/// The tool that a lab with racks needs as well.
+const TOOL_OF_RACKS: (&str, &str) = ("bridge", "iproute2");
+
 /// A host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
@@ -56,6 +64,8 @@ pub struct Host {
     pub ipv4: Ipv4Addr,
     /// The IPv6 address, if the kernel supports IPv6.
     pub ipv6: Ipv6Addr,
+    /// The number of the host's rack, from 0; 0 in a lab without racks.
+    pub rack: u32,
 }
 
 /// Hosts that run until this is dropped, or its process has ended, including forked children that have not called `exec`.
@@ -68,6 +78,8 @@ pub struct Lab {
     switch: Child,
     /// Whether the lab has its own user namespace.
     own_user: bool,
+    /// The number of uplinks: one for each rack, 0 without racks.
+    uplinks: u32,
     /// Present if packets are reordered.
     reorderer: Option<Reorderer>,
 }
@@ -81,7 +93,7 @@ impl Lab {
     pub fn start(settings: &LabSettings) -> Result<Self, LabError> {
         settings.check()?;
         let path = search_path();
-        for (tool, package) in TOOLS {
+        for (tool, package) in TOOLS.into_iter().chain(settings.racks.map(|_| TOOL_OF_RACKS)) {
             if !is_in(&path, tool) {
                 return Err(LabError::ToolMissing { tool, package });
             }
@@ -99,8 +111,11 @@ impl Lab {
             // Error messages are parsed.
             .env("LC_ALL", "C")
             .env("HOSTS", settings.hosts.to_string())
+            .env("RACK_HOSTS", settings.hosts_per_switch().to_string())
+            .env("CORE", settings.core())
             .env("MTU", settings.mtu.to_string())
-            .env("LINK", settings.bucket())
+            .env("LINK", settings.bucket(settings.rate))
+            .env("UPLINK", settings.bucket(settings.uplink))
             .env("SEGMENTS", settings.segments())
             .env("PORT", settings.port())
             .env("REORDER", settings.reorder_device())
@@ -116,15 +131,16 @@ impl Lab {
         // The command holds the write end of the pipe, whose end of file says that the tools have exited.
         drop(command);
         let mut lab = Self {
-            hosts: (0..settings.hosts).map(Host::new).collect(),
+            hosts: (0..settings.hosts).map(|number| Host::new(number, settings.hosts_per_switch())).collect(),
             keepers: Vec::new(),
             switch,
             own_user,
+            uplinks: settings.racks.map_or(0, Racks::racks),
             reorderer: None,
         };
         lab.wait_until_ready(output)?;
         if !settings.reorder_device().is_empty() {
-            lab.reorderer = Some(Reorderer::start(lab.switch.id(), own_user)?);
+            lab.reorderer = Some(Reorderer::start(lab.switch.id(), own_user, settings.switches())?);
         }
         Ok(lab)
     }
@@ -160,7 +176,9 @@ impl Lab {
     ///
     /// - `TREECAST_LAB_HOST`: the number of the host, from 0;
     /// - `TREECAST_LAB_HOSTS`: the number of hosts;
+    /// - `TREECAST_LAB_RACK`: the number of the host's rack, from 0; 0 without racks;
     /// - `TREECAST_LAB_ADDRESSES`: the IPv4 addresses of all hosts, separated by commas;
+    /// - `TREECAST_LAB_INVENTORY`: the path of a file with a line for each host: its name and that of its rack, such as `n0 r0`;
     /// - `TREECAST_LAB_AGENT`: a remote shell between the hosts, for example for Open MPI: the path of a script with the arguments
     ///   host name and shell command.
     ///
@@ -173,15 +191,28 @@ impl Lab {
     pub fn command(&self, host: u32, program: impl AsRef<OsStr>) -> Result<Command, LabError> {
         let last = self.hosts.len() as u32 - 1;
         let keeper = self.keepers.get(host as usize).ok_or(LabError::NoSuchHost { host, last })?;
+        let rack = self.hosts[host as usize].rack;
         let addresses: Vec<String> = self.hosts.iter().map(|host| host.ipv4.to_string()).collect();
         let mut command = Command::new(program);
         command
             .env("TREECAST_LAB_HOST", host.to_string())
             .env("TREECAST_LAB_HOSTS", self.hosts.len().to_string())
+            .env("TREECAST_LAB_RACK", rack.to_string())
             .env("TREECAST_LAB_ADDRESSES", addresses.join(","))
+            .env("TREECAST_LAB_INVENTORY", "/proc/1/root/dev/shm/inventory")
             .env("TREECAST_LAB_AGENT", "/proc/1/root/dev/shm/agent");
         Namespaces::open(self.switch.id(), *keeper, self.own_user)?.enter_by(&mut command);
         Ok(command)
+    }
+
+    /// What went over the uplink of each rack since the lab was created, in the order of the racks; empty without racks.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::System`] if the kernel's statistics cannot be read, for example because a process outside the lab has killed those
+    /// that run it.
+    pub fn uplink_bytes(&self) -> Result<Vec<UplinkBytes>, LabError> {
+        Ok(uplinks::read(self.switch.id(), self.uplinks)?)
     }
 }
 
@@ -196,12 +227,13 @@ impl Drop for Lab {
 }
 
 impl Host {
-    fn new(number: u32) -> Self {
+    fn new(number: u32, hosts_per_rack: u32) -> Self {
         let last = number as u8 + 1;
         Self {
             name: format!("n{number}"),
             ipv4: Ipv4Addr::new(10, 42, 0, last),
             ipv6: Ipv6Addr::new(0xfd42, 0, 0, 0, 0, 0, 0, last.into()),
+            rack: number / hosts_per_rack,
         }
     }
 }

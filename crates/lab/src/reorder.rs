@@ -1,4 +1,5 @@
-//! Reordering: the switch redirects a fraction of the packets to a TAP device; a thread holds each for a while and writes it back.
+//! Reordering: each switch redirects a fraction of the packets to a TAP device of its own; a thread holds each for a while and writes it
+//! back to the same device.
 //!
 //! A TAP device is opened from within its network namespace. A child process that is forked for that opens it, and passes the
 //! descriptor.
@@ -24,13 +25,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
 };
 
-/// The name of the TAP device, which switch.sh creates.
+/// The name of the TAP devices, which switch.sh creates; the number of the switch follows.
 pub(crate) const DEVICE: &str = "reorder";
 
 /// How long a packet is held: a few dozen packets of 1,500 bytes overtake it at 1 Gb/s.
 const HELD_FOR: Duration = Duration::from_millis(1);
 
-/// The maximum number of held packets; further ones wait in the queue of the device.
+/// The maximum number of held packets; further ones wait in the queues of the devices.
 const HELD_MAX: usize = 16_384;
 
 /// The timeout for the device to become running after it was opened, in milliseconds.
@@ -47,12 +48,13 @@ pub(crate) struct Reorderer {
 }
 
 impl Reorderer {
-    /// Opens the TAP device of a lab; `switch` is the parent of the lab's first process.
-    pub(crate) fn start(switch: u32, own_user: bool) -> io::Result<Self> {
-        let tap = open_tap(switch, own_user)?;
+    /// Opens the TAP devices of a lab, one for each of its switches; `parent` is the parent of the lab's first process.
+    pub(crate) fn start(parent: u32, own_user: bool, switches: u32) -> io::Result<Self> {
+        let taps = (0..switches).map(|switch| open_tap(parent, own_user, &format!("{DEVICE}{switch}")));
+        let taps = taps.collect::<io::Result<Vec<_>>>()?;
         let (ended, end) = io::pipe()?;
         let thread = std::thread::Builder::new().name("lab-reorder".into());
-        let thread = thread.spawn(move || hold(&tap, &ended))?;
+        let thread = thread.spawn(move || hold(&taps, &ended))?;
         Ok(Self { end, thread: Some(thread) })
     }
 }
@@ -68,13 +70,14 @@ impl Drop for Reorderer {
     }
 }
 
-fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
+fn open_tap(parent: u32, own_user: bool, device: &str) -> io::Result<OwnedFd> {
     // The user namespace comes first: it grants the right to enter the network namespace.
     let user = own_user.then_some("user");
     let namespaces =
-        user.into_iter().chain(["net"]).map(|name| File::open(format!("/proc/{switch}/ns/{name}")));
+        user.into_iter().chain(["net"]).map(|name| File::open(format!("/proc/{parent}/ns/{name}")));
     let namespaces = namespaces.collect::<io::Result<Vec<_>>>()?;
     let (here, there) = UnixStream::pair()?;
+    let device = device.to_owned();
     let instead_of_a_program = move || {
         for namespace in &namespaces {
             setns(namespace, CloneFlags::empty())?;
@@ -86,7 +89,7 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
         )?;
         // SAFETY: `ifreq` consists of integers, for which all zeros is a valid value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(DEVICE.bytes()) {
+        for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
@@ -141,34 +144,40 @@ fn open_tap(switch: u32, own_user: bool) -> io::Result<OwnedFd> {
     received.ok_or_else(|| io::Error::other("the TAP device was not passed"))
 }
 
-/// Writes each frame back after its delay, until `ended` is readable or the device is gone.
-fn hold(tap: &OwnedFd, ended: &PipeReader) {
+/// Writes each frame back to its device after its delay, until `ended` is readable or a device is gone.
+fn hold(taps: &[OwnedFd], ended: &PipeReader) {
     let mut frame = vec![0; FRAME_BYTES_MAX];
-    let mut held: VecDeque<(Instant, Box<[u8]>)> = VecDeque::new();
+    let mut held: VecDeque<(Instant, &OwnedFd, Box<[u8]>)> = VecDeque::new();
     loop {
         let now = Instant::now();
-        while let Some((_, frame)) = held.pop_front_if(|(until, _)| *until <= now) {
+        while let Some((_, tap, frame)) = held.pop_front_if(|(until, ..)| *until <= now) {
             // A frame that the switch does not accept is lost, as at any full queue.
             let _ = rustix::io::write(tap, &frame);
         }
-        let wait = held.front().map(|(until, _)| Timespec {
+        let wait = held.front().map(|(until, ..)| Timespec {
             tv_sec: 0,
             tv_nsec: until.duration_since(now).subsec_nanos().into(),
         });
         let wanted = if held.len() < HELD_MAX { PollFlags::IN } else { PollFlags::empty() };
-        let mut events = [PollFd::new(ended, PollFlags::IN), PollFd::new(tap, wanted)];
+        let mut events = vec![PollFd::new(ended, PollFlags::IN)];
+        events.extend(taps.iter().map(|tap| PollFd::new(tap, wanted)));
         match poll(&mut events, wait.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
-        let device_events = events[1].revents();
-        if !events[0].revents().is_empty() || device_events.intersects(PollFlags::ERR | PollFlags::HUP) {
+        let (ended_event, device_events) = events.split_first().expect("the first is of the pipe");
+        if !ended_event.revents().is_empty() {
             return;
         }
-        if device_events.contains(PollFlags::IN)
-            && let Ok(length) = rustix::io::read(tap, &mut frame)
-        {
-            held.push_back((Instant::now() + HELD_FOR, frame[..length].into()));
+        for (tap, event) in taps.iter().zip(device_events) {
+            if event.revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+                return;
+            }
+            if event.revents().contains(PollFlags::IN)
+                && let Ok(length) = rustix::io::read(tap, &mut frame)
+            {
+                held.push_back((Instant::now() + HELD_FOR, tap, frame[..length].into()));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::error::LabError;
+use crate::racks::Racks;
 use crate::reorder::DEVICE;
 
 /// A rate in bits per second: 1 kbit/s to 100 Gbit/s.
@@ -102,6 +103,11 @@ fn decimal(text: &str) -> Option<f64> {
 pub struct LabSettings {
     /// The number of hosts: 1 to 250.
     pub hosts: u32,
+    /// The racks of the hosts: each rack has a switch, and a core switch joins these by one uplink each. The racks have as many hosts as
+    /// the lab. `None` for one switch that joins all hosts.
+    pub racks: Option<Racks>,
+    /// The rate limit of each uplink of a rack in each direction; `None` for no limit, and without racks.
+    pub uplink: Option<Rate>,
     /// The rate limit of each link in each direction; `None` for no limit.
     pub rate: Option<Rate>,
     /// The MTU in bytes: 1280, which IPv6 needs, to 65535.
@@ -115,7 +121,7 @@ pub struct LabSettings {
 
 impl LabSettings {
     /// The maximum number of hosts, which is bounded by the addresses of a /24 network.
-    pub const HOSTS_MAX: u32 = 250;
+    pub const HOSTS_MAX: u32 = Racks::HOSTS_MAX;
 
     /// The smallest [`mtu`](Self::mtu), which IPv6 requires (RFC 8200, section 5).
     pub const MTU_MIN: u32 = 1280;
@@ -125,17 +131,55 @@ impl LabSettings {
 
     /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering.
     pub fn new(hosts: u32) -> Self {
-        Self { hosts, rate: None, mtu: 1500, loss: Probability::default(), reorder: Probability::default() }
+        Self {
+            hosts,
+            racks: None,
+            uplink: None,
+            rate: None,
+            mtu: 1500,
+            loss: Probability::default(),
+            reorder: Probability::default(),
+        }
+    }
+
+    /// The defaults for racks of hosts: as for their hosts, and no rate limit of the uplinks.
+    pub fn in_racks(racks: Racks) -> Self {
+        Self { racks: Some(racks), ..Self::new(racks.hosts()) }
     }
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
         if !(1..=Self::HOSTS_MAX).contains(&self.hosts) {
             return Err(wrong("hosts", &self.hosts, "1 to 250 hosts"));
         }
+        match (self.racks, self.uplink) {
+            (Some(racks), _) if racks.hosts() != self.hosts => {
+                let given = format!("{racks} in a lab of {} hosts", self.hosts);
+                return Err(wrong("racks", &given, "racks that have as many hosts as the lab"));
+            }
+            (None, Some(Rate(bits_per_s))) => {
+                return Err(wrong("uplink", &format!("{bits_per_s}bit"), "no rate in a lab without racks"));
+            }
+            _ => {}
+        }
         if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
             return Err(wrong("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
         }
         Ok(())
+    }
+
+    /// The number of switches that hosts are connected to: one for each rack.
+    pub(crate) fn switches(&self) -> u32 {
+        self.racks.map_or(1, Racks::racks)
+    }
+
+    /// The number of hosts of each switch.
+    pub(crate) fn hosts_per_switch(&self) -> u32 {
+        self.racks.map_or(self.hosts, Racks::hosts_per_rack)
+    }
+
+    /// The name of the bridge that joins the racks; empty without racks.
+    pub(crate) fn core(&self) -> &'static str {
+        if self.racks.is_some() { "core" } else { "" }
     }
 
     /// The token bucket of a link in one direction, as arguments of `tc qdisc add ... root`; empty without a rate.
@@ -144,8 +188,8 @@ impl LabSettings {
     /// that a timer which is late by less than that costs no throughput. The queue holds 10 ms of traffic, as the buffers of a
     /// small switch do (a quarter of a megabyte at 200 Mb/s), and at least 16 packets: this bounds the queueing delay, and a sender that
     /// is too fast loses packets.
-    pub(crate) fn bucket(&self) -> String {
-        let Some(rate) = self.rate else { return String::new() };
+    pub(crate) fn bucket(&self, rate: Option<Rate>) -> String {
+        let Some(rate) = rate else { return String::new() };
         let packet = u64::from(self.mtu) + 14;
         let passing_in = |per_s: u64| rate.bits_per_s() / 8 / per_s;
         let burst = passing_in(500).max(2 * packet);
@@ -159,12 +203,13 @@ impl LabSettings {
         if self.loss.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
-    /// The name of the TAP device for reordering; empty without reordering.
+    /// The name, without the number of the rack, of the TAP devices for reordering; empty without reordering.
     pub(crate) fn reorder_device(&self) -> &'static str {
         if self.reorder.get() > 0.0 { DEVICE } else { "" }
     }
 
-    /// The traffic control of a port of the switch: commands for `tc -batch`, with `@` for the port.
+    /// The traffic control of the port of a host at its switch: commands for `tc -batch`, with `@` for the port, and `%` for the number of
+    /// the rack.
     ///
     /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own interfaces. The program is classic BPF,
     /// which needs no rights and no compiler: drop (2) if a random number is below the probability, otherwise continue (-1). netem is
@@ -176,7 +221,7 @@ impl LabSettings {
     pub(crate) fn port(&self) -> String {
         let mut commands = Vec::new();
         if self.rate.is_some() {
-            commands.push(format!("qdisc add dev @ root {}", self.bucket()));
+            commands.push(format!("qdisc add dev @ root {}", self.bucket(self.rate)));
         }
         let [loss, reorder] =
             [self.loss, self.reorder].map(|probability| (probability.get() * 2f64.powi(32)) as u32);
@@ -193,7 +238,7 @@ impl LabSettings {
             commands.push(format!(
                 "filter add dev @ ingress bpf bytecode \
                  '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 {reorder},6 0 0 0,6 0 0 4294967295' \
-                 flowid 1:1 action mirred egress redirect dev {DEVICE}"
+                 flowid 1:1 action mirred egress redirect dev {DEVICE}%"
             ));
         }
         commands.join("\n")
@@ -254,14 +299,25 @@ mod tests {
                 format!("invalid value {mtu} for mtu: expected 1280 to 65535 bytes (IPv6 needs 1280)");
             assert_eq!(said(&settings), Err(expected));
         }
+        let racks: Racks = "2x3".parse().unwrap();
+        let uplink = Some(Rate(1_000_000));
+        assert_eq!(said(&LabSettings { uplink, ..LabSettings::in_racks(racks) }), Ok(()));
+        assert_eq!(
+            said(&LabSettings { hosts: 5, ..LabSettings::in_racks(racks) }).unwrap_err(),
+            "invalid value 2x3 in a lab of 5 hosts for racks: expected racks that have as many hosts as the lab"
+        );
+        assert_eq!(
+            said(&LabSettings { uplink, ..LabSettings::new(6) }).unwrap_err(),
+            "invalid value 1000000bit for uplink: expected no rate in a lab without racks"
+        );
     }
 
     #[test]
     fn token_buckets_hold_at_least_two_packets() {
-        let with = |rate: &str| LabSettings { rate: Some(rate.parse().unwrap()), ..LabSettings::new(2) };
-        assert_eq!(with("200mbit").bucket(), "tbf rate 200000000bit burst 50000 limit 250000");
-        assert_eq!(with("1mbit").bucket(), "tbf rate 1000000bit burst 3028 limit 24224");
-        assert_eq!(LabSettings::new(2).bucket(), "");
+        let bucket = |rate: Option<&str>| LabSettings::new(2).bucket(rate.map(|rate| rate.parse().unwrap()));
+        assert_eq!(bucket(Some("200mbit")), "tbf rate 200000000bit burst 50000 limit 250000");
+        assert_eq!(bucket(Some("1mbit")), "tbf rate 1000000bit burst 3028 limit 24224");
+        assert_eq!(bucket(None), "");
     }
 
     #[test]
@@ -282,7 +338,7 @@ mod tests {
         assert_eq!(settings.port().lines().count(), 3);
         let last = "filter add dev @ ingress bpf bytecode \
                     '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \
-                    flowid 1:1 action mirred egress redirect dev reorder";
+                    flowid 1:1 action mirred egress redirect dev reorder%";
         assert_eq!(settings.port().lines().last(), Some(last));
     }
 }

@@ -1,8 +1,14 @@
-# The first process of a lab, in its own namespaces: it creates the switch, starts the hosts, prints "ready", and then waits for
+# The first process of a lab, in its own namespaces: it creates the switches, starts the hosts, prints "ready", and then waits for
 # the end of its standard input. When it exits, the kernel kills every process of the lab, and the namespaces end with them.
 #
-# Variables: HOSTS is the number of hosts; PORT has the tc commands of a port, one per line, with @ for the port; REORDER is the name
-# of the device that delays packets, or empty; HOST and AGENT are the other scripts, in variables so that ps does not show their text.
+# Rack 0 has the bridge switch0, rack 1 the bridge switch1 and so on. The uplink of rack 0 leads from up0, a port of switch0, to down0, a
+# port of the core. A lab without racks has switch0 only.
+#
+# Variables: HOSTS is the number of hosts; RACK_HOSTS is the number of hosts in each rack; CORE is the name of the bridge that joins the
+# racks, or empty without racks; MTU of the uplinks in bytes; UPLINK, arguments of tc for each end of an uplink, or empty; PORT has the
+# tc commands of a host's port, one per line, with @ for the port and % for the number of the rack; REORDER is the name, without the
+# number of the rack, of the devices that delay packets, or empty; HOST and AGENT are the other scripts, in variables so that ps does not
+# show their text.
 set -eu
 umask 022
 
@@ -20,26 +26,50 @@ chmod 755 agent
 number=0
 while [ "$number" -lt "$HOSTS" ]; do
 	hex=$(printf '%x' $((number + 1)))
+	rack=$((number / RACK_HOSTS))
+	echo "n$number r$rack" >> inventory
 	echo "10.42.0.$((number + 1)) n$number" >> hosts
 	echo "fd42::$hex n$number" >> hosts
 	# Static neighbour entries: a lost ARP reply would cost a second.
 	echo "neighbour replace 10.42.0.$((number + 1)) lladdr 02:00:00:00:00:$hex nud permanent dev eth0" >> neighbours
 	echo "neighbour replace fd42::$hex lladdr 02:00:00:00:00:$hex nud permanent dev eth0" >> neighbours6
-	echo "link set n$number master switch up" >> ports
-	echo "$PORT" | sed "s/@/n$number/" >> shaping
+	echo "link set n$number master switch$rack up" >> ports
+	if [ -n "$CORE" ]; then
+		# A switch floods packets to a host that it has not heard: entries from the start keep them off other racks' uplinks.
+		echo "fdb replace 02:00:00:00:00:$hex dev n$number master static" >> forwarding
+		echo "fdb replace 02:00:00:00:00:$hex dev down$rack master static" >> forwarding
+	fi
+	echo "$PORT" | sed "s/@/n$number/; s/%/$rack/" >> shaping
 	number=$((number + 1))
 done
 [ ! -e /etc/hosts ] || mount --bind hosts /etc/hosts
 
-# The switch has no IPv6 addresses.
+# The switches have no IPv6 addresses.
 ipv6=/proc/sys/net/ipv6/conf/default/disable_ipv6
 [ ! -e $ipv6 ] || echo 1 > $ipv6
 # Bridged frames do not pass the firewall.
 for rules in /proc/sys/net/bridge/bridge-nf-call-*; do
 	[ ! -e "$rules" ] || echo 0 > "$rules"
 done
-ip link add switch type bridge
-ip link set switch up
+[ -z "$CORE" ] || echo "link add $CORE type bridge" >> switches
+[ -z "$CORE" ] || echo "link set $CORE up" >> switches
+rack=0
+while [ $((rack * RACK_HOSTS)) -lt "$HOSTS" ]; do
+	echo "link add switch$rack type bridge" >> switches
+	echo "link set switch$rack up" >> switches
+	if [ -n "$CORE" ]; then
+		echo "link add up$rack mtu $MTU type veth peer name down$rack mtu $MTU" >> switches
+		echo "link set up$rack master switch$rack up" >> switches
+		echo "link set down$rack master $CORE up" >> switches
+	fi
+	if [ -n "$UPLINK" ]; then
+		echo "qdisc add dev up$rack root $UPLINK" >> shaping
+		echo "qdisc add dev down$rack root $UPLINK" >> shaping
+	fi
+	rack=$((rack + 1))
+done
+racks=$rack
+ip -batch switches
 
 number=0
 hosts=
@@ -50,14 +80,18 @@ while [ "$number" -lt "$HOSTS" ]; do
 done
 for host in $hosts; do wait "$host"; done
 ip -batch ports
-if [ -n "$REORDER" ]; then
-	ip tuntap add dev "$REORDER" mode tap 2> errors ||
+[ -z "$CORE" ] || bridge -batch forwarding
+rack=0
+while [ -n "$REORDER" ] && [ $rack -lt $racks ]; do
+	device=$REORDER$rack
+	ip tuntap add dev "$device" mode tap 2> errors ||
 		{ echo "lacks: reordering needs the kernel's TAP devices (/dev/net/tun): $(cat errors)"; exit 1; }
 	# Delayed frames are forwarded as usual; without learning, the bridge still knows the port of their sender.
-	ip link set "$REORDER" txqueuelen 10000 master switch up
-	ip link set "$REORDER" type bridge_slave learning off flood off mcast_flood off bcast_flood off
-fi
-if [ -n "$PORT" ] && ! tc -batch shaping 2> errors; then
+	ip link set "$device" txqueuelen 10000 master switch$rack up
+	ip link set "$device" type bridge_slave learning off flood off mcast_flood off bcast_flood off
+	rack=$((rack + 1))
+done
+if [ -n "$PORT$UPLINK" ] && ! tc -batch shaping 2> errors; then
 	[ -z "$REORDER" ] || echo "lacks: reordering needs the kernel's cls_bpf and act_mirred: $(head -n 1 errors)"
 	cat errors
 	exit 1

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use treecast_fabric::Fabric;
 use treecast_plan::{Label, Order, Scheme};
 use treecast_sim::Offload;
-use treecast_terms::SpecError;
+use treecast_terms::{SpecError, format_count};
 
 use crate::error::StudyError;
 use crate::figure::{Best, Scale};
@@ -88,8 +88,9 @@ impl Study {
 
     /// What it is, where it comes from, its parameters and its figures, as text.
     pub fn describe(&self) -> String {
-        let figure =
-            |figure: &'_ FigureSpec| format!("{} ({} runs)", figure.title, grouped(figure.full.runs()));
+        let figure = |figure: &'_ FigureSpec| {
+            format!("{} ({} runs)", figure.title, format_count(figure.full.runs() as u64))
+        };
         [
             paragraph(&format!("{}: {}", self.name, self.title)),
             paragraph(&format!("Source: {}", self.source)),
@@ -281,7 +282,7 @@ impl Sweep {
             1 => format!("1 {}", drawn.run()),
             groups => format!("{groups} {}", drawn.runs()),
         };
-        let runs = grouped(self.runs());
+        let runs = format_count(self.runs() as u64);
         let y = if self.y_values.is_empty() {
             String::new()
         } else {
@@ -422,17 +423,4 @@ fn listed<T: ToString>(values: &[T]) -> String {
         }
         _ => texts.join(", "),
     }
-}
-
-/// `49600` as `49,600`.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

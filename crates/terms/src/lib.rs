@@ -4,6 +4,7 @@
 //! - [`Offload`]: which part of a host forwards.
 //! - [`Cycles`], [`Flits`], [`Picoseconds`], [`Nanoseconds`], [`Bytes`]: time and size as integers.
 //! - [`parse_size`], [`parse_time`], [`parse_rate`]: quantities with their units, such as `16K`, `400us`, `200mbit`.
+//! - [`format_count`]: a count with its digits in groups, such as `12,345`.
 //! - `NameAndOptions`: one-line descriptions such as `torus:k=4,n=2`. `Keyed`: parameters that are set by key and value.
 //!   Both need the feature `std`.
 //!
@@ -26,7 +27,7 @@ pub use ids::{GroupId, MemberId};
 #[cfg(feature = "std")]
 pub use key::{Key, Keyed, PARAMETER_MAX, Value, parameter, positive_parameter};
 pub use offload::{Offload, UnknownOffload};
-pub use quantity::{InvalidQuantity, format_size, parse_rate, parse_size, parse_time};
+pub use quantity::{InvalidQuantity, format_count, format_size, parse_rate, parse_size, parse_time};
 #[cfg(feature = "std")]
 pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint};
 pub use units::{Bytes, Cycles, Flits, Nanoseconds, Picoseconds};

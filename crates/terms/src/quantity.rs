@@ -1,4 +1,4 @@
-//! Sizes, times and rates as people write them: a decimal number and a unit.
+//! Sizes, times and rates as people write them: a decimal number and a unit. Counts for people to read.
 
 use alloc::string::String;
 use core::fmt;
@@ -72,6 +72,24 @@ pub fn format_size(bytes: u64) -> String {
         || alloc::format!("{bytes} bytes"),
         |(unit, size)| alloc::format!("{}{unit}", bytes / size),
     )
+}
+
+/// A count with its digits in groups of three.
+///
+/// ```
+/// assert_eq!(treecast_terms::format_count(1_234_567), "1,234,567");
+/// assert_eq!(treecast_terms::format_count(999), "999");
+/// ```
+pub fn format_count(count: u64) -> String {
+    let digits = alloc::format!("{count}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A text that is no size, time or rate.

@@ -224,11 +224,11 @@ pub fn work() -> anyhow::Result<u8> {
 fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     let hosts = match arguments.lab {
         Some(hosts) => Hosts::Lab(LabSettings {
-            hosts,
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
             loss: arguments.loss.unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
+            ..LabSettings::new(hosts)
         }),
         None => match &arguments.hosts {
             Some(Hostlist(names)) => Hosts::Remote(RemoteHosts {

@@ -8,9 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use treecast_lab::{Lab, LabSettings, Probability, Rate, accept_interrupts};
+use treecast_lab::{Lab, LabError, LabSettings, Probability, Racks, Rate, UplinkBytes, accept_interrupts};
 use treecast_node::draw_token;
 use treecast_plan::MemberList;
+use treecast_terms::format_count;
 
 use super::node::TOKEN_VARIABLE;
 use crate::arguments::whole_number;
@@ -18,16 +19,19 @@ use crate::output::print_message;
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "treecast lab HOSTS [OPTIONS] -- COMMAND...",
+    override_usage = "treecast lab HOSTS [OPTIONS] -- COMMAND...
+       treecast lab --racks RxH [OPTIONS] -- COMMAND...",
     after_help = "Examples:
   treecast lab 4 -- hostname
   treecast lab 2 --rate 200mbit --loss 1% --on 0 -- ping -c 100 -i 0.01 n1
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
+  treecast lab --racks 4x4 --uplink 200mbit --report-uplinks --on 0 -- ping -c 5 n15
 
 The environment of the command has TREECAST_LAB_HOST (the number of the host),
-TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_ADDRESSES,
-TREECAST_LAB_AGENT (a remote shell between hosts) and TREECAST_TOKEN (a token of this
-lab, if the variable is not set).
+TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_RACK (the number of the host's
+rack), TREECAST_LAB_ADDRESSES, TREECAST_LAB_INVENTORY (a file with each host and its
+rack), TREECAST_LAB_AGENT (a remote shell between hosts) and TREECAST_TOKEN (a token of
+this lab, if the variable is not set).
 
 Exit status: that of the first host, by number, whose command failed (128 plus the
 number of the signal that ended it); 2 if there is no lab or no such command.
@@ -38,9 +42,21 @@ pub struct Arguments {
     /// The number of hosts: n0, n1 and so on
     #[arg(value_name = "HOSTS", value_parser = whole_number::<u32>(1, LabSettings::HOSTS_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
-    hosts: u32,
+    hosts: Option<u32>,
 
-    /// The rate limit of each link in each direction, such as 200mbit [default: none]
+    /// Racks and hosts in each, instead of HOSTS: 4x8 is 4 racks of 8 hosts
+    #[arg(long, value_name = "RxH")]
+    racks: Option<Racks>,
+
+    /// The rate limit of each uplink of a rack in each direction, such as 200mbit [default: none]
+    #[arg(long, value_name = "RATE", requires = "racks", allow_negative_numbers = true)]
+    uplink: Option<Rate>,
+
+    /// Print the bytes that went over each uplink to standard error, after the command
+    #[arg(long, requires = "racks")]
+    report_uplinks: bool,
+
+    /// The rate limit of the link of each host in each direction, such as 200mbit [default: none]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     rate: Option<Rate>,
 
@@ -72,13 +88,15 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let on = hosts(&arguments.on, arguments.hosts)?;
+    let shape = shape(arguments.hosts, arguments.racks)?;
+    let on = hosts(&arguments.on, shape.hosts)?;
     let settings = LabSettings {
-        hosts: arguments.hosts,
+        uplink: arguments.uplink,
         rate: arguments.rate,
         mtu: arguments.mtu,
         loss: arguments.loss,
         reorder: arguments.reorder,
+        ..shape
     };
     accept_interrupts();
     let lab = Lab::start(&settings)?;
@@ -101,7 +119,33 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
         running.push((lab.hosts()[host as usize].name.clone(), start(&mut command)?));
     }
-    Ok(relay_until_ended(lab, running)?.unwrap_or(0))
+    let ended = relay_until_ended(lab, running)?;
+    if arguments.report_uplinks {
+        report(&ended.uplinks?);
+    }
+    Ok(ended.failed.unwrap_or(0))
+}
+
+/// The hosts and racks of a lab, which both arguments may give if they agree.
+fn shape(hosts: Option<u32>, racks: Option<Racks>) -> anyhow::Result<LabSettings> {
+    match (hosts, racks) {
+        (Some(hosts), Some(racks)) if hosts != racks.hosts() => {
+            bail!("{hosts} hosts are not the {} hosts of --racks {racks}: give one of them", racks.hosts())
+        }
+        (_, Some(racks)) => Ok(LabSettings::in_racks(racks)),
+        (Some(hosts), None) => Ok(LabSettings::new(hosts)),
+        (None, None) => {
+            bail!("the number of hosts is missing: give HOSTS, such as 4, or --racks, such as 2x2")
+        }
+    }
+}
+
+/// Prints a line for each rack. A closed standard error is no error.
+fn report(uplinks: &[UplinkBytes]) {
+    for (rack, bytes) in uplinks.iter().enumerate() {
+        let (up, down) = (format_count(bytes.up), format_count(bytes.down));
+        let _ = writeln!(io::stderr(), "rack {rack}: {up} bytes up, {down} bytes down");
+    }
 }
 
 /// The host numbers of a list.
@@ -126,8 +170,16 @@ fn start(command: &mut Command) -> anyhow::Result<Child> {
     started.with_context(|| format!("{} could not be started", command.get_program().display()))
 }
 
-/// Relays the output of the commands until all have exited, and ends the lab. Returns the status of the first that failed.
-fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Result<Option<u8>> {
+/// A lab whose commands have exited.
+struct Ended {
+    /// The status of the first command that failed.
+    failed: Option<u8>,
+    /// What has gone over the uplinks.
+    uplinks: Result<Vec<UplinkBytes>, LabError>,
+}
+
+/// Relays the output of the commands until all have exited, and ends the lab.
+fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Result<Ended> {
     std::thread::scope(|scope| {
         for (name, child) in &mut running {
             let prefix = format!("{name}: ");
@@ -147,9 +199,10 @@ fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Res
                 failed = failed.or(Some(exit_code(status)));
             }
         }
+        let uplinks = lab.uplink_bytes();
         // Kills the remaining processes of the lab, which would keep the output open.
         drop(lab);
-        Ok(failed)
+        Ok(Ended { failed, uplinks })
     })
 }
 

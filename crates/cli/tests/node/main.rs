@@ -497,7 +497,10 @@ fn invalid_daemon_arguments_are_reported() {
     for (arguments, stderr) in [
         (&["--policy", text(&policy)][..], "policy.toml, line 3: unknown field `colour`"),
         (&["--policy", "none.toml"], "none.toml could not be read"),
-        (&["--send", "-"], "--send, --receive, --set, --token-file, --insecure and --name are for groups"),
+        (
+            &["--send", "-"],
+            "--send, --receive, --plan, --set, --token-file, --insecure and --name are for groups",
+        ),
         (&["--engine", "steam"], "invalid engine steam"),
         (&["--join", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),
     ] {
