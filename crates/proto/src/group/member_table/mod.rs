@@ -79,6 +79,8 @@ enum Stage {
 struct Newcomer {
     address: SocketAddr,
     nonce: Nonce,
+    /// When its last join was sent, by its clock.
+    sent_at: Timestamp,
     /// Its number and first packet, once it has its place.
     place: Option<(MemberId, Start)>,
 }
@@ -370,15 +372,21 @@ impl MemberTable {
         }
         let waits = |newcomer: &&mut Newcomer| newcomer.address == from && newcomer.place.is_none();
         if let Some(newcomer) = self.newcomer.as_mut().filter(waits) {
-            newcomer.nonce = nonce;
+            if newcomer.sent_at < sender.sent_at {
+                (newcomer.nonce, newcomer.sent_at) = (nonce, sender.sent_at);
+            }
             return;
         }
         if let Some(member) = self.find(from) {
             let record = self.record_mut(member);
+            if !record.is_now(sender.sent_at) {
+                // It is of a process before the one that is the member, and late. (A host that was booted again has an earlier clock:
+                // it becomes a member once the one before is found silent.)
+                return;
+            }
             if record.acked_epoch == 0 {
                 // It may have been restarted, but had no place before.
                 record.nonce = Some(nonce);
-                record.timestamp = sender.sent_at;
                 self.announce_again(now, member);
                 return;
             }
@@ -388,7 +396,7 @@ impl MemberTable {
         if !self.admits || is_full || self.is_closing() {
             self.evictions.push((from, nonce, Eviction::Refused));
         } else if self.newcomer.is_none() && self.is_ready {
-            self.newcomer = Some(Newcomer { address: from, nonce, place: None });
+            self.newcomer = Some(Newcomer { address: from, nonce, sent_at: sender.sent_at, place: None });
         }
         // Otherwise it joins again.
     }
@@ -534,14 +542,14 @@ impl MemberTable {
 
     /// Gives a newcomer its place.
     fn admit(&mut self, now: Nanoseconds, start: Start) {
-        let Some(Newcomer { address, nonce, place: None }) = self.newcomer else { return };
+        let Some(Newcomer { address, nonce, sent_at, place: None }) = self.newcomer else { return };
         let member = MemberId(self.records.len() as u32);
         let parent = self.parent_for_newcomer();
         let record = MemberRecord::new(now, address, Some(parent), Vec::new());
-        self.records.push(MemberRecord { nonce: Some(nonce), ..record });
+        self.records.push(MemberRecord { nonce: Some(nonce), timestamp: sent_at, ..record });
         self.by_address.insert((address, member));
         self.record_mut(parent).children.push(member);
-        self.newcomer = Some(Newcomer { address, nonce, place: Some((member, start)) });
+        self.newcomer = Some(Newcomer { address, nonce, sent_at, place: Some((member, start)) });
         let Start { packet, message, bytes } = start;
         self.common = Table { start: packet, message, bytes, ..self.common.clone() };
         self.unacked += 1;
