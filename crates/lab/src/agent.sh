@@ -8,7 +8,7 @@ if ! process=$(cat "/proc/1/root/dev/shm/n$host" 2> /dev/null); then
 	exit 255
 fi
 export TREECAST_LAB_HOST="$host"
-TREECAST_LAB_RACK=$(sed -n "s/^n$host r//p" /proc/1/root/dev/shm/inventory)
+TREECAST_LAB_RACK=$(sed -n "s/^n$host r//p" /proc/1/root/dev/shm/racks.inventory)
 export TREECAST_LAB_RACK
 # nsenter changes the working directory to the root.
 exec nsenter --target "$process" --mount --net --uts --ipc sh -c 'cd "$0" && eval "$1"' "$PWD" "$*"

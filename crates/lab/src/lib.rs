@@ -199,7 +199,7 @@ impl Lab {
             .env("TREECAST_LAB_HOSTS", self.hosts.len().to_string())
             .env("TREECAST_LAB_RACK", rack.to_string())
             .env("TREECAST_LAB_ADDRESSES", addresses.join(","))
-            .env("TREECAST_LAB_INVENTORY", "/proc/1/root/dev/shm/inventory")
+            .env("TREECAST_LAB_INVENTORY", "/proc/1/root/dev/shm/racks.inventory")
             .env("TREECAST_LAB_AGENT", "/proc/1/root/dev/shm/agent");
         Namespaces::open(self.switch.id(), *keeper, self.own_user)?.enter_by(&mut command);
         Ok(command)

@@ -27,7 +27,7 @@ number=0
 while [ "$number" -lt "$HOSTS" ]; do
 	hex=$(printf '%x' $((number + 1)))
 	rack=$((number / RACK_HOSTS))
-	echo "n$number r$rack" >> inventory
+	echo "n$number r$rack" >> racks.inventory
 	echo "10.42.0.$((number + 1)) n$number" >> hosts
 	echo "fd42::$hex n$number" >> hosts
 	# Static neighbour entries: a lost ARP reply would cost a second.
