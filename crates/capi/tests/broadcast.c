@@ -111,7 +111,29 @@ static void send_too_much(tc_group *group) {
     munmap(message, length);
 }
 
-int main(void) {
+/* A chain from member 1 over member 0 to member 2, in the file of a plan. */
+static void carry_out(const char *file, tc_node *nodes[], const char *members) {
+    tc_group *groups[MEMBERS];
+    char settings[512], buffer[8];
+    size_t length;
+    snprintf(settings, sizeof settings, "plan=%s group=9 token=secret root=0", file);
+    expect(tc_group_new(nodes[0], members, settings, &groups[0]), TC_INVALID_ARGUMENT, "another root");
+    expect_message("set root=1");
+    expect(tc_group_new(nodes[0], members, "plan=/no/plan", &groups[0]), TC_INVALID_ARGUMENT, "no file");
+    expect_message("/no/plan: could not be read");
+    snprintf(settings, sizeof settings, "plan=%s group=9 token=secret", file);
+    for (int member = 0; member < MEMBERS; member++)
+        expect(tc_group_new(nodes[member], members, settings, &groups[member]), TC_OK, "tc_group_new with a plan");
+    expect(tc_group_send(groups[1], "hello", 5), TC_OK, "tc_group_send by the root of a plan");
+    for (int member = 0; member < MEMBERS; member += 2) {
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "receive by a plan");
+        assert(length == 5 && memcmp(buffer, "hello", 5) == 0);
+    }
+    for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
+}
+
+int main(int count, char *arguments[]) {
+    assert(count == 2);
     listen_and_join();
     tc_node *nodes[MEMBERS];
     tc_group *groups[MEMBERS];
@@ -144,6 +166,7 @@ int main(void) {
         assert(tc_group_descriptor(groups[member]) >= 0);
     }
 
+    carry_out(arguments[1], nodes, members);
     send_too_much(groups[0]);
     fork_with(nodes, groups);
 

@@ -107,16 +107,17 @@ fn a_c_program_links_with_the_installed_library() {
         program
     };
     let shared = compile("shared", &pkg_config(&["--cflags", "--libs"]));
-    assert_eq!(run(&mut with(&package, shared.to_str().unwrap())), "done\n");
+    let plan = source.with_file_name("plan.json");
+    assert_eq!(run(with(&package, shared.to_str().unwrap()).arg(&plan)), "done\n");
     // The machine that valgrind simulates has no vDSO, by which programs read the clock without a system call.
     if are_there(&["valgrind"], "no C program is run under it") {
         let mut valgrind = with(&package, "valgrind");
-        assert_eq!(run(valgrind.args(["--quiet", "--error-exitcode=1"]).arg(&shared)), "done\n");
+        assert_eq!(run(valgrind.args(["--quiet", "--error-exitcode=1"]).arg(&shared).arg(&plan)), "done\n");
     }
     // Without the shared library the linker uses the static one.
     fs::remove_file(package.join("opt/tree/lib/here/libtreecast.so")).unwrap();
     let alone = compile("alone", &pkg_config(&["--static", "--cflags", "--libs"]));
-    assert_eq!(run(&mut Command::new(alone)), "done\n");
+    assert_eq!(run(Command::new(alone).arg(&plan)), "done\n");
 }
 
 #[test]

@@ -409,6 +409,29 @@ fn foreign_and_silent_connections_are_counted_and_members_join() {
 }
 
 #[test]
+fn a_node_whose_mtu_carries_no_packet_of_a_group_is_rejected() {
+    let listener = bind(2);
+    let place = listener.address();
+    let (root, reported) = listen(listener, settings());
+    let mut stream = BufReader::new(TcpStream::connect(place).unwrap());
+    let mut greeting = String::new();
+    stream.read_line(&mut greeting).unwrap();
+    let greeting: serde_json::Value = serde_json::from_str(&greeting).unwrap();
+    let (challenge, own) = (greeting["challenge"].as_str().unwrap(), "0".repeat(64));
+    let key = blake3::derive_key("Treecast: rendezvous, version 3", b"secret");
+    let text = format!("member {challenge} {own} all 1 any 100 n");
+    let proof = blake3::keyed_hash(&key, text.as_bytes()).to_hex();
+    let claim = serde_json::json!({
+        "treecast": 3, "challenge": own, "proof": proof.as_str(), "ip": null, "port": 1, "member": null, "mtu_bytes": 100, "name": "n",
+    });
+    writeln!(stream.get_mut(), "{claim}").unwrap();
+    assert!(
+        wait_for(&reported, "rejected").ends_with("the MTU of its network is 100 bytes, and groups need 604")
+    );
+    check(root, vec![join(options(place, "n1"))]);
+}
+
+#[test]
 fn a_silent_connection_is_dropped_after_the_claim_timeout() {
     let listener = bind(2);
     let place = listener.address();

@@ -107,11 +107,10 @@ pub(crate) fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(
 /// [`NodeError::Refused`].
 pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
     let payload_bytes_max = settings.payload_bytes_max();
-    let (min, max) = (u64::from(Table::PAYLOAD_BYTES_MIN), u64::from(u16::MAX));
-    if u64::from(payload_bytes_max) < min {
-        let overhead = u64::from(settings.mtu_bytes()) - u64::from(payload_bytes_max);
-        let value = settings.mtu_bytes().into();
-        return Err(Refused::Bounds { what: "mtu_bytes", value, min: min + overhead, max }.into());
+    if payload_bytes_max < Table::PAYLOAD_BYTES_MIN {
+        let min = mtu_bytes_min(settings.is_v6()).into();
+        let (value, max) = (settings.mtu_bytes().into(), u16::MAX.into());
+        return Err(Refused::Bounds { what: "mtu_bytes", value, min, max }.into());
     }
     let (min, max) = (CreateGroup::SLOTS_MIN, Table::SLOTS_MAX);
     if !(min..=max).contains(&settings.slots) || !settings.slots.is_power_of_two() {
@@ -164,10 +163,23 @@ impl GroupSettings {
 
     /// The longest payload of a packet: a datagram without the headers of IP, UDP and Treecast.
     pub(crate) fn payload_bytes_max(&self) -> u16 {
-        let is_v6 = self.members.iter().any(SocketAddr::is_ipv6);
-        let ip_udp_bytes = if is_v6 { 40 + 8 } else { 20 + 8 };
-        self.mtu_bytes().saturating_sub(ip_udp_bytes + HEADER_BYTES as u16)
+        self.mtu_bytes().saturating_sub(header_bytes(self.is_v6()))
     }
+
+    fn is_v6(&self) -> bool {
+        self.members.iter().any(SocketAddr::is_ipv6)
+    }
+}
+
+/// The length of the headers of IP, UDP and Treecast, in bytes.
+const fn header_bytes(is_v6: bool) -> u16 {
+    let ip_bytes = if is_v6 { 40 } else { 20 };
+    ip_bytes + 8 + HEADER_BYTES as u16
+}
+
+/// The least MTU that carries the packets of a group, in bytes.
+pub(crate) const fn mtu_bytes_min(is_v6: bool) -> u16 {
+    header_bytes(is_v6) + Table::PAYLOAD_BYTES_MIN
 }
 
 /// The settings of a group of this number of members, for tests.

@@ -60,7 +60,7 @@ pub fn read_plan(path: &Path) -> Result<Plan, NodeError> {
 }
 
 fn read_text(path: &Path) -> Result<String, NodeError> {
-    fs::read_to_string(path).map_err(|error| NodeError::in_file(path, &format!("cannot be read: {error}")))
+    fs::read_to_string(path).map_err(|error| NodeError::in_file(path, &format!("could not be read: {error}")))
 }
 
 impl NodeError {

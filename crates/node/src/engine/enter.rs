@@ -16,7 +16,8 @@ use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::{NodeError, random};
 
-/// Creates a group at its root, with the children of each member. Where the kernel's packet path forwards, the result is the socket by which packets enter it.
+/// Creates a group at its root, with the children of each member. Where the kernel's packet path forwards, the result is the socket by
+/// which packets enter it.
 pub(crate) fn create_group(
     handle: &EngineHandle,
     config: &GroupConfig,

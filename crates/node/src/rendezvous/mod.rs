@@ -90,9 +90,8 @@ impl GroupSettings {
     /// that cannot be. [`Node::listen`] checks it too, and gives the reason to members that have already connected.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, or a root
-    /// that is none;
-    /// [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`].
+    /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, and for a root
+    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`].
     ///
     /// ```
     /// use treecast_node::GroupSettings;

@@ -18,6 +18,7 @@ use super::messages::{
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
+use crate::api::config::mtu_bytes_min;
 use crate::datagrams::path_mtu;
 use crate::wait::poll;
 use crate::{GroupSettings, NodeError};
@@ -422,6 +423,10 @@ impl Server {
         }
         if self.node.is_ipv4() && ip.is_ipv6() {
             return Err(format!("the root's node has IPv4 only, and cannot reach {ip}"));
+        }
+        let min = mtu_bytes_min(ip.is_ipv6());
+        if let Some(mtu) = claim.mtu_bytes.filter(|&mtu| mtu < min.into()) {
+            return Err(format!("the MTU of its network is {mtu} bytes, and groups need {min}"));
         }
         let too_small = self.settings.mtu_bytes.zip(claim.mtu_bytes);
         if let Some((datagram, mtu)) = too_small.filter(|&(datagram, mtu)| mtu < datagram.into()) {

@@ -73,8 +73,8 @@ fn strangers_and_replays_change_nothing() {
 
         siege.send_and_count(&without_handshakes(&earlier), "an earlier session");
         siege.exchange("an earlier session");
-        // A member drops packets while its slots are allocated. Those are accepted now, and only from then on is all of the recording a
-        // replay.
+        // A member drops packets that arrive before its slots are allocated, and accepts them from the recording. So the first replay may
+        // deliver packets, and the second one must change nothing.
         siege.forger.send_all(&current);
         siege.exchange("this session");
         siege.send_and_count(&without_handshakes(&current), "this session");
