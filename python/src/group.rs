@@ -100,13 +100,13 @@ impl Group {
         self.0.placement().processes()
     }
 
-    /// The placement of processes on hosts: `block` or `cyclic`.
+    /// The placement of processes on hosts: `block` or `cyclic`; None, if the host of every member is listed.
     #[getter]
-    fn placement(&self) -> &'static str {
-        match self.0.placement().arrangement() {
+    fn placement(&self) -> Option<&'static str> {
+        self.0.placement().arrangement().map(|arrangement| match arrangement {
             Arrangement::Block => "block",
             Arrangement::Cyclic => "cyclic",
-        }
+        })
     }
 
     /// The number of members, including the root.

@@ -53,7 +53,7 @@ fn draw(fabric: &Fabric, degree: u32, count: u32) -> Result<Vec<Group>, PlanErro
     let group = |index: u32| {
         let root = MemberId(index % placement.member_count());
         let destinations = MemberList::Random(degree).resolve(&placement, root, index.into())?;
-        Group::new(placement, root, destinations)
+        Group::new(placement.clone(), root, destinations)
     };
     (0..count).map(group).collect()
 }

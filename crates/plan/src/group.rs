@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 use rand::RngExt;
@@ -53,11 +54,26 @@ impl FromStr for Arrangement {
 }
 
 /// Which member runs on which host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Placement {
     hosts: u32,
-    processes: u32,
-    arrangement: Arrangement,
+    numbering: HostNumbering,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum HostNumbering {
+    /// The same number of processes on every host.
+    Regular { processes: u32, arrangement: Arrangement },
+    /// Any other.
+    Listed(Arc<Listed>),
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Listed {
+    /// The host of each member.
+    host_of: Vec<HostId>,
+    /// The members of each host, by number.
+    members_of: Vec<Vec<MemberId>>,
 }
 
 impl Placement {
@@ -66,7 +82,8 @@ impl Placement {
 
     /// One process per host: member and host have the same number.
     pub const fn one_per_host(hosts: u32) -> Self {
-        Self { hosts, processes: 1, arrangement: Arrangement::Block }
+        let numbering = HostNumbering::Regular { processes: 1, arrangement: Arrangement::Block };
+        Self { hosts, numbering }
     }
 
     /// The same number of processes on every host.
@@ -77,8 +94,41 @@ impl Placement {
         match hosts.checked_mul(processes) {
             None | Some(0) => Err(PlanError::BadProcesses),
             Some(members) if members > Self::MEMBERS_MAX => Err(PlanError::BadProcesses),
-            Some(_) => Ok(Self { hosts, processes, arrangement }),
+            Some(_) => Ok(Self { hosts, numbering: HostNumbering::Regular { processes, arrangement } }),
         }
+    }
+
+    /// The host of each member, in any order, of this many hosts. Where every host has as many processes and they are numbered in blocks or
+    /// in turn, it is the same placement as that of [`Placement::new`].
+    ///
+    /// # Errors
+    /// [`PlanError::BadProcesses`] for no members, for more than [`Placement::MEMBERS_MAX`], and for a host that there is not.
+    ///
+    /// ```
+    /// # use treecast_fabric::HostId;
+    /// # use treecast_plan::{MemberId, Placement};
+    /// let placement = Placement::listed(2, [0, 1, 1].map(HostId).into())?;
+    /// assert_eq!(placement.members_of(HostId(1)).collect::<Vec<_>>(), [MemberId(1), MemberId(2)]);
+    /// # Ok::<(), treecast_plan::PlanError>(())
+    /// ```
+    pub fn listed(hosts: u32, host_of: Vec<HostId>) -> Result<Self, PlanError> {
+        let is_known = |host: &HostId| host.0 < hosts;
+        let members = u32::try_from(host_of.len()).unwrap_or(u32::MAX);
+        if !(1..=Self::MEMBERS_MAX).contains(&members) || !host_of.iter().all(is_known) {
+            return Err(PlanError::BadProcesses);
+        }
+        for arrangement in [Arrangement::Block, Arrangement::Cyclic] {
+            let regular = Self::new(hosts, (members / hosts).max(1), arrangement)?;
+            let is_same = |(member, &host)| regular.host_of(MemberId(member)) == host;
+            if regular.member_count() == members && (0..).zip(&host_of).all(is_same) {
+                return Ok(regular);
+            }
+        }
+        let mut members_of = vec![Vec::new(); hosts as usize];
+        for (member, host) in (0..).zip(&host_of) {
+            members_of[host.index()].push(MemberId(member));
+        }
+        Ok(Self { hosts, numbering: HostNumbering::Listed(Arc::new(Listed { host_of, members_of })) })
     }
 
     /// The number of hosts.
@@ -86,37 +136,57 @@ impl Placement {
         self.hosts
     }
 
-    /// The number of processes on each host.
+    /// The number of processes on each host; the greatest, if it differs.
     pub fn processes(&self) -> u32 {
-        self.processes
+        match &self.numbering {
+            HostNumbering::Regular { processes, .. } => *processes,
+            HostNumbering::Listed(listed) => {
+                listed.members_of.iter().map(Vec::len).max().unwrap_or_default() as u32
+            }
+        }
     }
 
-    /// The numbering of processes.
-    pub fn arrangement(&self) -> Arrangement {
-        self.arrangement
+    /// The numbering of processes; none, if every member's host is listed.
+    pub fn arrangement(&self) -> Option<Arrangement> {
+        match &self.numbering {
+            HostNumbering::Regular { arrangement, .. } => Some(*arrangement),
+            HostNumbering::Listed(_) => None,
+        }
     }
 
     /// The number of members.
     pub fn member_count(&self) -> u32 {
-        self.hosts * self.processes
+        match &self.numbering {
+            HostNumbering::Regular { processes, .. } => self.hosts * processes,
+            HostNumbering::Listed(listed) => listed.host_of.len() as u32,
+        }
     }
 
     /// The host that a member runs on.
     pub fn host_of(&self, member: MemberId) -> HostId {
-        HostId(match self.arrangement {
-            Arrangement::Block => member.0 / self.processes,
-            Arrangement::Cyclic => member.0 % self.hosts,
-        })
+        match &self.numbering {
+            HostNumbering::Regular { processes, arrangement: Arrangement::Block } => {
+                HostId(member.0 / processes)
+            }
+            HostNumbering::Regular { arrangement: Arrangement::Cyclic, .. } => HostId(member.0 % self.hosts),
+            HostNumbering::Listed(listed) => listed.host_of[member.index()],
+        }
     }
 
     /// The members that run on a host, by number.
-    pub fn members_of(&self, host: HostId) -> impl Iterator<Item = MemberId> + use<> {
-        let Self { hosts, processes, arrangement } = *self;
-        (0..processes).map(move |process| {
-            MemberId(match arrangement {
-                Arrangement::Block => host.0 * processes + process,
-                Arrangement::Cyclic => process * hosts + host.0,
-            })
+    pub fn members_of(&self, host: HostId) -> impl Iterator<Item = MemberId> + use<'_> {
+        let (hosts, count) = match &self.numbering {
+            HostNumbering::Regular { processes, .. } => (self.hosts, *processes),
+            HostNumbering::Listed(listed) => (self.hosts, listed.members_of[host.index()].len() as u32),
+        };
+        (0..count).map(move |process| match &self.numbering {
+            HostNumbering::Regular { processes, arrangement: Arrangement::Block } => {
+                MemberId(host.0 * processes + process)
+            }
+            HostNumbering::Regular { arrangement: Arrangement::Cyclic, .. } => {
+                MemberId(process * hosts + host.0)
+            }
+            HostNumbering::Listed(listed) => listed.members_of[host.index()][process as usize],
         })
     }
 
@@ -136,7 +206,7 @@ impl Placement {
 
     /// The noun for a member in messages: `host` if each host runs one process.
     fn noun(&self) -> &'static str {
-        if self.processes == 1 { "host" } else { "member" }
+        if self.processes() == 1 { "host" } else { "member" }
     }
 
     fn check(&self, member: MemberId) -> Result<(), PlanError> {

@@ -82,7 +82,7 @@ impl<'a> Planner<'a> {
     pub fn plan(&mut self, group: &Group) -> Result<Plan, PlanError> {
         group.placement().check_fabric(self.fabric)?;
         let worms = self.maker.worms(&mut self.finder, group)?;
-        Ok(Plan::new(self.scheme, self.label, group.root(), *group.placement(), worms)
+        Ok(Plan::new(self.scheme, self.label, group.root(), group.placement().clone(), worms)
             .expect("every scheme reaches every destination once, from holders"))
     }
 }

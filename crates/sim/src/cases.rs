@@ -138,7 +138,7 @@ impl Case {
         let Stage { fabric, placement, parameters } = stage;
         Setting {
             fabric,
-            placement: *placement,
+            placement: placement.clone(),
             parameters,
             seed: self.seed,
             last_cycle: parameters.cycles_max,
@@ -172,7 +172,7 @@ impl Drawn {
         let others = placement.member_count().checked_sub(1).filter(|&others| others > 0)?;
         let count = 1 + self.size.index(others as usize) as u32;
         let destinations = MemberList::Random(count).resolve(placement, root, self.seed).unwrap();
-        let group = Group::new(*placement, root, destinations).unwrap();
+        let group = Group::new(placement.clone(), root, destinations).unwrap();
         let (packets, rest) = self.message;
         let packet = parameters.packet_flits.0;
         let message = Flits(packets * packet + 1 + rest.index(packet as usize) as u64);

@@ -65,7 +65,7 @@ impl Multicast {
         multicast: MulticastParameters,
     ) -> Result<Self, SimError> {
         let packets = packet_count(multicast.message, parameters.packet_flits)?;
-        let placement = *plan.placement();
+        let placement = plan.placement().clone();
         let finder = PathFinder::new(fabric, plan, parameters);
         let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
         let mut worms = Vec::with_capacity(plan.worms().len());

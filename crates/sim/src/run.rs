@@ -53,7 +53,7 @@ impl Run<'_> {
         self.plan.check(self.fabric)?;
         let setting = Setting {
             fabric: self.fabric,
-            placement: *self.plan.placement(),
+            placement: self.plan.placement().clone(),
             parameters: self.parameters,
             seed: self.seed,
             last_cycle: self.parameters.cycles_max,

@@ -8,7 +8,7 @@ use crate::deadlock::Deadlock;
 use crate::parameters::Parameters;
 
 /// What both simulators are given: where multicasts run, and until when.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Setting<'a> {
     pub fabric: &'a Fabric,
     pub placement: Placement,

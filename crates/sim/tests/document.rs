@@ -43,8 +43,8 @@ fn document(
     let fabric = Fabric::from_spec(&"star:6".parse::<FabricSpec>().unwrap()).unwrap();
     let placement = Placement::new(6, processes, Arrangement::Cyclic).unwrap();
     let list: MemberList = destinations.parse().unwrap();
-    let group =
-        Group::new(placement, MemberId(0), list.resolve(&placement, MemberId(0), 7).unwrap()).unwrap();
+    let group = Group::new(placement.clone(), MemberId(0), list.resolve(&placement, MemberId(0), 7).unwrap())
+        .unwrap();
     let plan = plan(&fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
     let parameters: Parameters = settings.parse().unwrap();
     let simulator = Simulator::Event;

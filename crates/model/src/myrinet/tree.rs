@@ -51,7 +51,7 @@ pub(super) fn trees(
     let tree = |index: u32| {
         let root = index as usize;
         let others = (1..count).map(|step| members[(root + step) % count]).collect();
-        let plan = planner.plan(&Group::new(*task.group.placement(), members[root], others)?)?;
+        let plan = planner.plan(&Group::new(task.group.placement().clone(), members[root], others)?)?;
         let mut children = vec![Vec::new(); count];
         let mut names = vec![0_u32; count];
         for worm in plan.worms() {

@@ -168,7 +168,7 @@ fn broadcasts<'a>(
 
 /// How long the message of a receiver's turn takes by itself.
 fn time_back(parameters: &Parameters, task: &Task, from: MemberId) -> Picoseconds {
-    let group = Group::new(*task.group.placement(), from, vec![task.group.root()]);
+    let group = Group::new(task.group.placement().clone(), from, vec![task.group.root()]);
     let group = group.expect("two members of a group are a group");
     message(parameters, task, &group, root::TURN).message_time().unwrap_or_default()
 }

@@ -23,7 +23,7 @@ pub(super) fn worms<'a>(
     let leaders: Vec<MemberId> = hosts.iter().map(|(_, members)| members[0]).collect();
     let mut worms = Vec::new();
     if leaders.len() > 1 {
-        let others = Group::new(*group.placement(), group.root(), leaders[1..].to_vec())?;
+        let others = Group::new(group.placement().clone(), group.root(), leaders[1..].to_vec())?;
         worms = over.worms(finder, &others)?;
     }
     let mut sender = Sender::new(finder, group);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treecast_fabric::{Channel, Fabric, LinkId, RoutingPolicy, Topology};
+use treecast_fabric::{Channel, Fabric, HostId, LinkId, RoutingPolicy, Topology};
 
 use crate::analysis::Analysis;
 use crate::error::PlanError;
@@ -48,24 +48,48 @@ pub struct PlanDocument {
     pub analysis: Option<Analysis>,
 }
 
-/// Which member runs on which host: with `block` member m is on host m / processes, with `cyclic` on m % hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Which member runs on which host: with `block` member m is on host m / processes, with `cyclic` on m % hosts; otherwise `host_of` lists
+/// the host of each member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementDocument {
     /// The number of hosts.
     pub hosts: u32,
     /// The number of processes on each host.
-    pub processes: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
     /// The numbering of processes.
-    pub arrangement: Arrangement,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrangement: Option<Arrangement>,
+    /// The host of each member, instead of `processes` and `arrangement`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_of: Option<Vec<u32>>,
 }
 
 impl From<&Placement> for PlacementDocument {
     fn from(placement: &Placement) -> Self {
+        let (hosts, arrangement) = (placement.host_count(), placement.arrangement());
+        let host_of = || {
+            let members = (0..placement.member_count()).map(MemberId);
+            members.map(|member| placement.host_of(member).0).collect()
+        };
         Self {
-            hosts: placement.host_count(),
-            processes: placement.processes(),
-            arrangement: placement.arrangement(),
+            hosts,
+            processes: arrangement.map(|_| placement.processes()),
+            arrangement,
+            host_of: arrangement.is_none().then(host_of),
+        }
+    }
+}
+
+impl PlacementDocument {
+    fn placement(&self) -> Result<Placement, PlanError> {
+        match (self.processes, self.arrangement, &self.host_of) {
+            (Some(processes), Some(arrangement), None) => Placement::new(self.hosts, processes, arrangement),
+            (None, None, Some(host_of)) => {
+                Placement::listed(self.hosts, host_of.iter().copied().map(HostId).collect())
+            }
+            _ => Err(PlanError::Json("a placement has processes and arrangement, or else host_of".into())),
         }
     }
 }
@@ -155,8 +179,7 @@ impl PlanDocument {
     /// # Errors
     /// [`PlanError`] naming the worm and the error.
     pub fn plan(&self, fabric: &Fabric) -> Result<Plan, PlanError> {
-        let PlacementDocument { hosts, processes, arrangement } = self.placement;
-        let placement = Placement::new(hosts, processes, arrangement)?;
+        let placement = self.placement.placement()?;
         placement.check_fabric(fabric)?;
         let scheme = self.checked_scheme(fabric)?;
         let names = LinkNames::of(fabric.topology(), &self.worms);

@@ -115,7 +115,7 @@ impl LoadRun<'_> {
         let placement = Placement::one_per_host(topology.host_count());
         let setting = Setting {
             fabric: self.fabric,
-            placement,
+            placement: placement.clone(),
             parameters: self.parameters,
             seed: self.seed,
             last_cycle: self.cycles - Cycles(1),
@@ -237,7 +237,7 @@ impl LoadRun<'_> {
         );
         Ok(traffic.map(move |Arrival { number, cycle, source, destinations }| {
             let destinations = destinations.into_iter().map(|host| MemberId(host.0)).collect();
-            let group = Group::new(placement, MemberId(source.0), destinations)?;
+            let group = Group::new(placement.clone(), MemberId(source.0), destinations)?;
             let plan = planner.plan(&group)?;
             let multicast = MulticastParameters { number, start: cycle, offload, message };
             Multicast::new(fabric, parameters, &plan, multicast)

@@ -95,7 +95,7 @@ impl<'a> Trace<'a> {
     pub fn new(topology: &'a Topology, placement: &Placement, cycle: Picoseconds, bytes_max: usize) -> Self {
         Self {
             topology,
-            placement: *placement,
+            placement: placement.clone(),
             cycle,
             bytes_max: bytes_max.max(Self::BYTES_MIN),
             bytes: Packets { packet: vec![first_packet()] }.encode_to_vec(),
