@@ -21,7 +21,7 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 const POLICY: &str = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 8\nmemory_max = \"1M\"";
 
 /// The version of the messages.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The longest message of a daemon, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -75,9 +75,11 @@ enum Message {
         settings: Settings,
         children: Option<Vec<Vec<u8>>>,
         session: [u8; 16],
+        place: Option<Place>,
     },
     JoinGroup {
         settings: Settings,
+        place: Option<Place>,
     },
     PollUpdate,
     Wake,
@@ -94,6 +96,19 @@ enum Message {
         name: u8,
         group: u8,
     },
+}
+
+/// The client's place among the processes of its host.
+#[derive(Debug, Arbitrary)]
+struct Place {
+    number: u8,
+    count: u16,
+}
+
+impl Place {
+    fn write(place: Option<&Self>) -> Value {
+        place.map_or(Value::Null, |place| json!({"number": place.number, "count": place.count}))
+    }
 }
 
 #[derive(Debug, Arbitrary)]
@@ -238,13 +253,17 @@ impl<'a> Trial<'a> {
         let named = |names: &[&'static str], name: u8| names[usize::from(name) % names.len()];
         match message {
             Message::Hello { version } => json!({"hello": {"version": version}}),
-            Message::CreateGroup { settings, children, session } => {
+            Message::CreateGroup { settings, children, session, place } => {
                 let settings = self.settings(settings);
                 let members = settings["members"].as_array().map_or(0, Vec::len);
                 let children = children.clone().unwrap_or_else(|| star(members));
-                json!({"create_group": {"settings": settings, "children": children, "session": session}})
+                let place = Place::write(place.as_ref());
+                json!({"create_group": {"settings": settings, "children": children, "session": session, "place": place}})
             }
-            Message::JoinGroup { settings } => json!({"join_group": {"settings": self.settings(settings)}}),
+            Message::JoinGroup { settings, place } => {
+                let place = Place::write(place.as_ref());
+                json!({"join_group": {"settings": self.settings(settings), "place": place}})
+            }
             Message::PollUpdate => json!("poll_update"),
             Message::Wake => json!("wake"),
             Message::Request { name, group: number } => {

@@ -329,7 +329,7 @@ fn invalid_arguments_are_refused() {
     let elsewhere = GroupSettings::new(vec!["127.0.0.1:1".parse().unwrap()]);
     assert!(error(&elsewhere).contains("which is not the address of a member: 127.0.0.1:1"));
     let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
-    assert!(error(&double).contains("is given twice"));
+    assert!(error(&double).contains("say which of them this process is"));
     assert!(error(&GroupSettings { slots: 100, ..good.clone() }).contains("slots (a power of two)"));
     assert!(
         error(&GroupSettings { mtu_bytes: Some(300), ..good.clone() }).contains("mtu_bytes must be from 604")

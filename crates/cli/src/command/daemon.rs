@@ -15,7 +15,8 @@ use crate::output::print_message;
 pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8> {
     log_to_stderr();
     let policy = policy.map(Policy::read).transpose()?.unwrap_or_default();
-    let daemon = Daemon::open(settings, &socket_path(settings.socket.clone()), policy)?;
+    let path = socket_path(settings.socket.clone());
+    let daemon = Daemon::open(settings, &path, policy)?;
     let stopper = daemon.stopper();
     let is_stopping = AtomicBool::new(false);
     let on_signal = move || {
@@ -26,7 +27,7 @@ pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8>
         stopper.stop();
     };
     ctrlc::set_handler(on_signal).context("cannot install signal handlers")?;
-    let (address, path): (SocketAddr, _) = (daemon.address(), daemon.path().display());
+    let (address, path): (SocketAddr, _) = (daemon.address(), path.display());
     print_message(&format!("the daemon serves clients at {path}; its node listens at {address}"));
     let DaemonCounters { clients, rejected, disconnected, refused_groups, invalid, strays, .. } =
         daemon.serve()?;

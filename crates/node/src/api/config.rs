@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use treecast_proto::{CreateGroup, GroupKey, Refused, SessionId};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
+use super::hosts::Hosts;
 use crate::datagrams::path_mtu;
 use crate::{GroupSettings, NodeError, random};
 
@@ -13,6 +14,7 @@ use crate::{GroupSettings, NodeError, random};
 pub(crate) struct GroupConfig {
     settings: GroupSettings,
     root: SocketAddr,
+    hosts: Hosts,
     payload_bytes_max: u16,
     key: GroupKey,
     session: SessionId,
@@ -30,11 +32,12 @@ impl GroupConfig {
         let settings = GroupSettings { mtu_bytes, ..settings };
         let payload_bytes_max = check_bounds(&settings)?;
         let root = check_members(&settings)?;
+        let hosts = Hosts::of(&settings.members)?;
         check_token(&settings.token, settings.insecure, root.ip())?;
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
         let members_max = CreateGroup::MEMBERS_MAX;
-        Ok(Self { settings, root, payload_bytes_max, key, session, members_max })
+        Ok(Self { settings, root, hosts, payload_bytes_max, key, session, members_max })
     }
 
     /// The same with the session that a client of the daemon has drawn.
@@ -59,6 +62,11 @@ impl GroupConfig {
 
     pub const fn settings(&self) -> &GroupSettings {
         &self.settings
+    }
+
+    /// The hosts of the members.
+    pub const fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
     /// The address of the root's node.
@@ -131,12 +139,6 @@ fn check_members(settings: &GroupSettings) -> Result<SocketAddr, NodeError> {
     let members = &settings.members;
     let root = members.get(settings.root).copied();
     let root = root.ok_or_else(|| no_such_root(settings.root, members.len()))?;
-    let mut sorted: Vec<SocketAddr> = members.clone();
-    sorted.sort_unstable();
-    if let Some([duplicate, _]) = sorted.array_windows().find(|[one, other]| one == other) {
-        let problem = format!("{duplicate} is given twice: each member has its own address");
-        return Err(NodeError::Members(problem));
-    }
     let unusable = members.iter().find(|address| address.port() == 0 || address.ip().is_unspecified());
     if let Some(address) = unusable {
         return Err(NodeError::Members(format!("other members cannot send to {address}")));
@@ -197,9 +199,6 @@ mod tests {
     #[test]
     fn invalid_members_are_named() {
         let error = |settings| GroupConfig::new(settings).unwrap_err().to_string();
-        let mut duplicate = settings(3);
-        duplicate.members[2] = duplicate.members[0];
-        assert!(error(duplicate).starts_with("10.0.0.1:7000 is given twice"));
         assert!(
             error(GroupSettings { root: 3, ..settings(3) }).starts_with("the root is member 3 of 3: members")
         );

@@ -11,6 +11,7 @@ use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence};
 
 use super::error::{Lost, Unanswered};
+use super::hosts::Hosts;
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
@@ -28,6 +29,7 @@ pub struct Group {
     backend: Arc<dyn Backend>,
     pub(super) shared_group: Arc<SharedGroup>,
     pub(super) settings: GroupSettings,
+    hosts: Hosts,
     /// This member's number, if it was known from the beginning.
     own: Option<usize>,
     /// At the root: the application has closed the group.
@@ -52,6 +54,7 @@ impl Group {
         backend: Arc<dyn Backend>,
         shared_group: Arc<SharedGroup>,
         settings: &GroupSettings,
+        hosts: Hosts,
         own: Option<usize>,
         sender_config: Option<SenderConfig>,
     ) -> Self {
@@ -68,6 +71,7 @@ impl Group {
             backend,
             shared_group,
             settings: settings.clone(),
+            hosts,
             own,
             is_closing: AtomicBool::new(false),
             role: Mutex::new(role),
@@ -116,20 +120,27 @@ impl Group {
     }
 
     fn unanswered(&self, is_root: bool) -> Vec<Unanswered> {
-        let members = if is_root {
+        let hosts = if is_root {
             self.backend.query(Query::Unplaced { group: self.shared_group.group.0 }).into_members()
         } else {
-            vec![MemberId(self.settings.root as u32)]
+            let root = self.hosts.host_of(self.settings.root);
+            vec![MemberId(root as u32)]
         };
-        members
-            .into_iter()
-            .map(|member| Unanswered { member: member.0, address: self.address_of(member) })
-            .collect()
+        let unanswered = |host: MemberId| {
+            let address = self.address_of(host);
+            self.members_of(host).map(move |member| Unanswered { member, address })
+        };
+        hosts.into_iter().flat_map(unanswered).collect()
     }
 
-    /// The address of a member's node, if it was a member from the beginning.
-    fn address_of(&self, member: MemberId) -> Option<SocketAddr> {
-        self.settings.members.get(member.0 as usize).copied()
+    /// The address of a host's node, if it had members from the beginning.
+    fn address_of(&self, host: MemberId) -> Option<SocketAddr> {
+        self.hosts.addresses().get(host.index()).copied()
+    }
+
+    /// The numbers of a host's members.
+    fn members_of(&self, host: MemberId) -> impl Iterator<Item = u32> + use<> {
+        self.hosts.members_of(host.index()).into_iter().map(|member| member.0)
     }
 
     /// At the root: closes the group once each member has all messages, and returns the members that were lost or have left. At
@@ -192,6 +203,10 @@ impl Group {
                 self.report_read(receiver, true);
             }
         }
+        if self.shared_group.place.is_some() {
+            // Other members of this host may not have read everything, and this one does not wait for them.
+            self.backend.request(Input::Leave { group: self.shared_group.group });
+        }
     }
 
     /// At the root: aborts the group, whatever members still lack. At another member: leaves it. Does not wait; waiting calls of other
@@ -210,16 +225,20 @@ impl Group {
     /// The members that were lost or have left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
         let losses = self.shared_group.state().losses.clone();
-        losses
-            .into_iter()
-            .map(|(member, loss)| Lost { member: member.0, address: self.address_of(member), loss })
-            .collect()
+        let lost = |(host, loss): (MemberId, _)| {
+            let address = self.address_of(host);
+            self.members_of(host).map(move |member| Lost { member, address, loss })
+        };
+        losses.into_iter().flat_map(lost).collect()
     }
 
     /// This member's number. A member that has asked a running group to join learns it with its place in the tree.
     pub fn member(&self) -> Option<u32> {
-        let placed = self.shared_group.placement().map(|placement| placement.member);
-        placed.or(self.own.map(|own| own as u32))
+        let placed = || {
+            let host = self.shared_group.placement()?.member as usize;
+            self.hosts.members_of(host).first().map(|member| member.0)
+        };
+        self.own.map(|own| own as u32).or_else(placed)
     }
 
     /// The settings of the group. A member that joined has the root's settings.
@@ -240,7 +259,7 @@ impl Group {
             return Some(*plan.scheme());
         }
         let is_known = self.is_root() || self.own.is_some() && !measure::is_wanted(&self.settings);
-        is_known.then(|| tree::scheme(self.settings.members.len(), &self.settings, self.backend.has_kernel()))
+        is_known.then(|| tree::scheme(&self.hosts, &self.settings, self.backend.has_kernel()))
     }
 
     /// A descriptor that becomes readable when the group changes, for programs that wait for several things. The program reads its

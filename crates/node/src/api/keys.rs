@@ -43,6 +43,16 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         },
     },
     Key {
+        name: "share",
+        expected: "a text",
+        about: "processes of one user on this host that give the same text share one node",
+        get: |settings| settings.share.clone().unwrap_or_default().into(),
+        set: |settings, text| {
+            settings.share = Some(text).filter(|text| !text.is_empty()).map(Into::into);
+            Some(())
+        },
+    },
+    Key {
         name: "buffer_bytes",
         expected: "a number of bytes from 4096 to 2^30",
         about: "size of the socket's buffers, within the system's bounds",
@@ -109,6 +119,16 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         get: |settings| (settings.root as u64).into(),
         set: |settings, text| {
             settings.root = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
+        name: "member",
+        expected: "auto, or a member's number",
+        about: "number of this process, where several members share a node",
+        get: |settings| settings.member.map_or_else(|| "auto".into(), |member| (member as u64).into()),
+        set: |settings, text| {
+            settings.member = if text == "auto" { None } else { Some(text.parse().ok()?) };
             Some(())
         },
     },
@@ -229,26 +249,26 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 token=secret insecure=true auth=payload scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 member=3 token=secret insecure=true auth=payload scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[5], "scheme=separate");
+        assert_eq!(written[6], "scheme=separate");
     }
 
     #[test]
     fn settings_of_a_node_are_parsed_as_they_are_formatted() {
         let mut settings = NodeSettings::default();
         settings
-            .set_all("engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
+            .set_all("engine=user socket=/tmp/s share=job buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             written.join(" "),
-            "engine=user socket=/tmp/s buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000"
+            "engine=user socket=/tmp/s share=job buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000"
         );
         assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
         for wrong in [

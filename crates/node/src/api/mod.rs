@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod files;
 pub(crate) mod group;
+pub(crate) mod hosts;
 mod keys;
 pub(crate) mod node;
 mod open;

@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use treecast_ebpf::HookTrouble;
-use treecast_proto::StrayCounters;
+use treecast_proto::{MemberId, Offload, StrayCounters};
 
 use super::addresses::find_own;
 use super::config::GroupConfig;
+use super::hosts::Hosts;
 use super::open;
 use super::sender::SenderConfig;
+use crate::daemon::SharedNode;
 use crate::engine::EngineHandle;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
@@ -43,7 +45,12 @@ pub struct Node {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Disconnected when the thread has ended.
     is_running: Mutex<Receiver<Infallible>>,
+    /// What serves other processes, if this one shares its node.
+    shared: Mutex<Option<SharedNode>>,
 }
+
+/// How long a process that shares its node waits for the others when the node is dropped.
+const SHARED_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Node {
     /// Opens a node.
@@ -51,7 +58,10 @@ impl Node {
     /// # Errors
     /// [`NodeError::Bind`], [`NodeError::System`].
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
-        Self::start(open::open(settings)?)
+        let (backend, shared) = open::open(settings)?;
+        let node = Self::start(backend)?;
+        *lock(&node.shared) = shared;
+        Ok(node)
     }
 
     /// Opens a node whose engine is in this process, with this number of lanes for its users, and returns the engine too.
@@ -74,7 +84,12 @@ impl Node {
             .name("treecast".into())
             .spawn(run)
             .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-        Ok(Self { backend, thread: Mutex::new(Some(thread)), is_running: Mutex::new(is_running) })
+        Ok(Self {
+            backend,
+            thread: Mutex::new(Some(thread)),
+            is_running: Mutex::new(is_running),
+            shared: Mutex::default(),
+        })
     }
 
     /// The packet engine that the node uses.
@@ -99,7 +114,25 @@ impl Node {
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         // Invalid members are reported before the search for this node among them.
         let config = GroupConfig::new(settings.clone())?;
-        let own = find_own(self.address(), &settings.members)?;
+        let hosts = config.hosts();
+        let host = find_own(self.address(), hosts.addresses())?;
+        let here = hosts.members_of(host);
+        let own = match (&here[..], settings.member) {
+            (&[one], None) => one.index(),
+            (_, Some(member)) if here.contains(&MemberId(member as u32)) => member,
+            (_, Some(member)) => {
+                let (address, here) = (self.address(), list(&here));
+                return Err(NodeError::Members(format!(
+                    "this node, at {address}, is that of {here}, and not of member {member}"
+                )));
+            }
+            (_, None) => {
+                let (address, here) = (self.address(), list(&here));
+                return Err(NodeError::Members(format!(
+                    "this node, at {address}, is that of {here}: say which of them this process is (member=N)"
+                )));
+            }
+        };
         self.enter(config, own)
     }
 
@@ -123,16 +156,17 @@ impl Node {
 
     pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
         let settings = config.settings();
-        let members = settings.members.len();
-        let plan = tree::plan_of(members, settings, self.backend.has_kernel())?;
-        let children = tree::children(plan.as_deref(), members);
-        let shared_group = self.shared_group(settings);
+        let hosts = config.hosts();
+        let plan = tree::plan_of(hosts, settings, self.backend.has_kernel())?;
+        let children = tree::children(plan.as_deref(), hosts);
+        let shared_group = self.shared_group(settings, hosts, Some(settings.root))?;
         let socket = self.backend.create_group(config, children, &shared_group)?;
         let sender_config = SenderConfig { keys: config.session_keys(), socket };
         Ok(Group::new(
             Arc::clone(&self.backend),
             shared_group,
             settings,
+            hosts.clone(),
             Some(settings.root),
             Some(sender_config),
         )
@@ -145,22 +179,47 @@ impl Node {
         settings: &GroupSettings,
         own: Option<usize>,
     ) -> Result<Group, NodeError> {
-        let shared_group = self.shared_group(settings);
+        let hosts = Hosts::of(&settings.members)?;
+        let shared_group = self.shared_group(settings, &hosts, own)?;
         let config = GroupConfig::for_join(settings)?;
         self.backend.join_group(&config, &shared_group)?;
-        Ok(Group::new(Arc::clone(&self.backend), shared_group, settings, own, None))
+        Ok(Group::new(Arc::clone(&self.backend), shared_group, settings, hosts, own, None))
     }
 
-    fn shared_group(&self, settings: &GroupSettings) -> Arc<SharedGroup> {
-        Arc::new(SharedGroup::new(settings.group, self.backend.leader_followers().waker()))
+    fn shared_group(
+        &self,
+        settings: &GroupSettings,
+        hosts: &Hosts,
+        own: Option<usize>,
+    ) -> Result<Arc<SharedGroup>, NodeError> {
+        let place = own.and_then(|own| hosts.place_of(own));
+        if let Some(place) = place {
+            if !matches!(self.engine(), RunningEngine::Daemon { .. } | RunningEngine::Shared { .. }) {
+                return Err(NodeError::Members(format!(
+                    "{} is the address of {} members, and this node serves its own process only: use the daemon, or open the node with share",
+                    self.address(),
+                    place.count
+                )));
+            }
+            if settings.offload != Offload::Nic {
+                return Err(NodeError::Members(format!(
+                    "members that share a node forward by it: offload={} is for hosts of one member",
+                    settings.offload
+                )));
+            }
+        }
+        let waker = self.backend.leader_followers().waker();
+        Ok(Arc::new(SharedGroup::new(settings.group, waker).at_place(place)))
     }
 
     /// Closes the node, and ends its groups: a root aborts its group, another member leaves. Waits, for some seconds at most, until
-    /// closed groups have sent what other members still need.
+    /// closed groups have sent what other members still need. If other processes of this host use the node (`share`), waits for them too:
+    /// until the timeout, or without one for five seconds; the groups of those that still use it end then.
     ///
     /// # Errors
     /// [`NodeError::TimedOut`], after which it can be called again.
     pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
+        let started = Instant::now();
         self.backend.stop();
         let is_running = lock(&self.is_running);
         let still_runs = match timeout {
@@ -175,6 +234,16 @@ impl Node {
         if let Some(thread) = thread {
             // A panic of the thread has been printed already.
             let _ = thread.join();
+        }
+        let mut shared = lock(&self.shared);
+        if let Some(node) = &*shared
+            && !node.wait_until_unused(started + timeout.unwrap_or(SHARED_TIMEOUT))
+            && timeout.is_some()
+        {
+            return Err(NodeError::TimedOut);
+        }
+        if let Some(node) = shared.take() {
+            node.close();
         }
         Ok(())
     }
@@ -191,6 +260,12 @@ impl Node {
         let numbers = self.backend.query(Query::Strays).into_numbers();
         numbers.map(StrayCounters::from_values).unwrap_or_default()
     }
+}
+
+/// The members, as text.
+fn list(members: &[MemberId]) -> String {
+    let numbers: Vec<String> = members.iter().map(ToString::to_string).collect();
+    format!("member {}", numbers.join(", "))
 }
 
 /// Closes the node, and waits for that.

@@ -153,6 +153,9 @@ impl Group {
     ) -> Result<Option<Sequence>, NodeError> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let reader = &receiver.reader;
+        if reader.settle(true) {
+            self.wake_engine();
+        }
         self.wait(timeout, || {
             // The close is checked first: all packets of a closed group are visible then.
             let is_closed = self.shared_group.is_closed();
@@ -164,6 +167,12 @@ impl Group {
     /// Reports to the node what is read: at once, or after a quarter of the slots.
     pub(super) fn report_read(&self, receiver: &mut Receiver, at_once: bool) {
         self.shared_group.mark_progress();
+        if receiver.reader.is_shared() {
+            if receiver.reader.settle(at_once) || at_once {
+                self.wake_engine();
+            }
+            return;
+        }
         let read = receiver.reader.read();
         if at_once || read.distance_from(receiver.reported) as u32 >= receiver.reader.slots() / 4 {
             receiver.reported = read;

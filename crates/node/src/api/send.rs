@@ -64,7 +64,7 @@ impl Group {
         }
         if sender.writer.room() == 0 {
             self.pass_to_engine(sender);
-            self.wait(timeout, || (sender.writer.room() > 0).then_some(()))?;
+            self.wait_for_room(sender, timeout)?;
         }
         for _ in 0..sender.writer.room() {
             let is_last = sender.write_packet(message);
@@ -85,9 +85,21 @@ impl Group {
         self.check().map(|()| false)
     }
 
-    /// Passes the written packets to the kernel's packet path, where that forwards, and else to the engine.
+    fn wait_for_room(&self, sender: &Sender, timeout: Option<Duration>) -> Result<(), NodeError> {
+        let readers = sender.writer.readers();
+        readers.inspect(|readers| readers.want_room(true));
+        let waited = self.wait(timeout, || (sender.writer.room() > 0).then_some(()));
+        readers.inspect(|readers| readers.want_room(false));
+        waited
+    }
+
+    /// Passes the written packets to the kernel's packet path, where that forwards, and else to the engine; and wakes the other processes
+    /// of this host that read them.
     fn pass_to_engine(&self, sender: &mut Sender) {
         let written = sender.writer.written();
+        if let Some(readers) = sender.writer.readers() {
+            readers.notify();
+        }
         match sender.socket.as_mut().map_or(Sending::Refused, |socket| socket.send(written)) {
             Sending::Sent | Sending::Delegated { is_new: false } => {}
             Sending::Delegated { is_new: true } => self.wake_engine_thread(),
@@ -103,6 +115,6 @@ impl Group {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::flushed);
-        self.wait(timeout, || (sender.writer.read() == sender.writer.written()).then_some(()))
+        self.wait(timeout, || (sender.writer.freed() == sender.writer.written()).then_some(()))
     }
 }

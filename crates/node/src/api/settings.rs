@@ -55,6 +55,9 @@ pub struct NodeSettings {
     pub engine: EngineChoice,
     /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or [`crate::SOCKET`].
     pub socket: Option<PathBuf>,
+    /// Any text: the processes of one user on this host that give the same one share one node, which the first of them opens, unless they
+    /// use the daemon. None: the process has a node of its own.
+    pub share: Option<String>,
     /// The size of the socket's buffers, in bytes, within the system's bounds (`net.core.rmem_max`).
     pub buffer_bytes: usize,
     /// How long a waiting thread spins before it sleeps.
@@ -69,6 +72,7 @@ impl Default for NodeSettings {
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             engine: EngineChoice::Auto,
             socket: None,
+            share: None,
             buffer_bytes: 4 << 20,
             spin: Duration::ZERO,
             protocol: treecast_proto::Settings::default(),
@@ -81,10 +85,13 @@ impl Default for NodeSettings {
 pub struct GroupSettings {
     /// The group's number. A node may be in many groups.
     pub group: GroupId,
-    /// The address of each member's node, by the member's number.
+    /// The address of each member's node, by the member's number. Members at the same address are processes of one host that share a node.
     pub members: Vec<SocketAddr>,
     /// The root's number.
     pub root: usize,
+    /// This process's own number, where several members have the same address: processes of one host that share a node. The one setting
+    /// that differs between members.
+    pub member: Option<usize>,
     /// A secret of the members that keeps packets of other nodes out of the group. It does not encrypt.
     pub token: String,
     /// Whether members on several hosts do without a token: any host that reaches them can then take part.
@@ -118,6 +125,7 @@ impl GroupSettings {
             group: GroupId(1),
             members,
             root: 0,
+            member: None,
             token: String::new(),
             insecure: false,
             authentication: Authentication::Header,

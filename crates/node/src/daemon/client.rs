@@ -4,30 +4,34 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, recv, shutdown,
-    socket_with, sockopt,
+    AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, connect, recv, shutdown, socket_with,
+    sockopt,
 };
+use rustix::process::getuid;
 use rustix::time::Timespec;
 use treecast_ebpf::{HookTrouble, Program, SlotMemory};
 use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused};
 
 use super::discovery;
+use super::listening::SocketName;
 use super::messages::{
     ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout, PlacementMessage,
     SettingsMessage, VERSION, Wakeup,
 };
+use super::policy::PeerCredentials;
 use super::seqpacket::{self, Received};
+use super::server::peer_credentials;
 use crate::api::config::GroupConfig;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::{Answer, Query};
 use crate::engine::root_socket::RootSocket;
-use crate::memory::ring::{RingReader, RingWriter, attach_ring};
+use crate::memory::readers::Readers;
+use crate::memory::ring::{ReaderPlace, RingReader, RingWriter, attach_ring};
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
@@ -37,7 +41,9 @@ use crate::{EngineChoice, NodeError};
 /// The connection of a process to a daemon.
 #[derive(Debug)]
 pub(crate) struct Client {
-    path: PathBuf,
+    name: SocketName,
+    /// The process that has the node.
+    process: i32,
     address: SocketAddr,
     has_kernel: bool,
     socket: OwnedFd,
@@ -83,13 +89,17 @@ const BUFFER_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 type WithDescriptors = (DaemonMessage, Vec<OwnedFd>);
 
 impl Client {
-    /// Connects to the daemon at a path.
+    /// Connects to the daemon at a socket, or to another process of this user that shares its node.
     ///
     /// # Errors
-    /// The reason, if no daemon listens there or it rejects this process.
-    pub fn connect(path: &Path, spin: Duration) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let socket = open(path).map_err(|error| failed(&error))?;
+    /// The reason, if none listens there or it rejects this process.
+    pub fn connect(name: &SocketName, spin: Duration) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+        let socket = open(name).map_err(|error| failed(&error))?;
+        let peer = peer_credentials(&socket).map_err(|error| failed(&error))?;
+        if matches!(name, SocketName::Abstract(_)) && peer.user != getuid().as_raw() {
+            return Err(failed(&format!("the process that listens there belongs to {peer}")));
+        }
         let hello = ClientMessage::Hello { version: VERSION };
         let (answer, descriptors) = request(&socket, &hello).map_err(|error| failed(&error))?;
         let (address, has_kernel) = match answer {
@@ -114,7 +124,8 @@ impl Client {
         };
         let (leader_followers, waker) = open().map_err(|error: io::Error| failed(&error))?;
         Ok(Self {
-            path: path.into(),
+            name: name.clone(),
+            process: peer.process,
             address,
             has_kernel,
             socket,
@@ -129,8 +140,16 @@ impl Client {
         })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub const fn name(&self) -> &SocketName {
+        &self.name
+    }
+
+    /// Who listens at a socket.
+    ///
+    /// # Errors
+    /// Those of connect(2).
+    pub(super) fn peer_of(name: &SocketName) -> io::Result<PeerCredentials> {
+        peer_credentials(&open(name)?)
     }
 
     fn send(&self, message: &ClientMessage, may_block: bool) -> io::Result<()> {
@@ -173,7 +192,40 @@ impl Client {
     }
 
     fn unusable(&self, reason: &str) -> NodeError {
-        NodeError::Daemon(format!("the daemon at {} is unusable: {reason}", self.path.display()))
+        NodeError::Daemon(match &self.name {
+            SocketName::Path(path) => format!("the daemon at {} is unusable: {reason}", path.display()),
+            SocketName::Abstract(_) => format!("the node of process {} is unusable: {reason}", self.process),
+        })
+    }
+
+    /// Maps the memory of a group: its slots, its page, and the places of its host's processes if they are several.
+    fn map(
+        &self,
+        memory: &MemoryLayout,
+        descriptors: &[OwnedFd],
+        shared_group: &SharedGroup,
+        is_root: bool,
+    ) -> Result<Mapped, NodeError> {
+        let what = "cannot map the memory of a group";
+        let system = |source| NodeError::System { what, source };
+        let [slots, page, rest @ ..] = descriptors else { return Err(self.unusable("it sent no memory")) };
+        let shared =
+            SlotMemory::over(slots, page, memory.slot_bytes, memory.slots, is_root).map_err(system)?;
+        let stride = usize::from(memory.payload_bytes_max);
+        if stride == 0 || stride > shared.payload_bytes_max() {
+            return Err(system(io::ErrorKind::InvalidData.into()));
+        }
+        let readers = match (shared_group.place, rest) {
+            (None, _) => None,
+            (Some(place), [places, ..]) => Some(Arc::new(Readers::map(places, place.count).map_err(system)?)),
+            (Some(_), []) => return Err(self.unusable("it sent no memory of the places")),
+        };
+        shared_group.events.attach_kernel(shared.clone());
+        if let Some(readers) = &readers {
+            shared_group.events.attach_readers(Arc::clone(readers));
+        }
+        let (writer, reader) = attach_ring(shared, stride, memory.start());
+        Ok(Mapped { writer, reader, readers })
     }
 
     fn wake_group(&self, group: GroupId) {
@@ -201,14 +253,15 @@ impl Client {
     fn apply(&self, update: GroupUpdate, descriptors: &[OwnedFd]) {
         let group = GroupId(update.group);
         let Some(shared_group) = lock(&self.groups).get(&group).cloned() else { return };
-        if let Some(PlacementMessage { member, offload, memory }) = &update.placement {
+        if let Some(PlacementMessage { member, offload, memory, is_at_root }) = &update.placement {
             let offload = offload.parse().unwrap_or(Offload::Nic);
-            let mapped = match descriptors {
-                [slots, page] => map(memory, slots, page, false, &shared_group),
-                _ => Err(self.unusable("it sent no memory")),
-            };
-            match mapped {
-                Ok((_, reader)) => {
+            match self.map(memory, descriptors, &shared_group, false) {
+                Ok(Mapped { reader, readers, .. }) => {
+                    let place = readers.zip(shared_group.place).map(|(readers, place)| {
+                        let (number, is_at_root) = (place.number as usize, *is_at_root);
+                        ReaderPlace { readers, number, is_at_root }
+                    });
+                    let reader = reader.at_place(place);
                     let side = Mutex::new(Some(RingSide::Reader(reader)));
                     shared_group.set_placement(Placement { side, member: *member, offload });
                 }
@@ -242,7 +295,7 @@ impl Client {
             return;
         }
         if !self.is_stopping.load(Ordering::Acquire) {
-            tracing::warn!(%reason, "the daemon's groups have ended");
+            tracing::warn!(%reason, "the groups of the node have ended");
         }
         for shared_group in std::mem::take(&mut *lock(&self.groups)).into_values() {
             shared_group.fail(reason);
@@ -265,9 +318,10 @@ impl Client {
 
 impl Backend for Client {
     fn engine(&self) -> RunningEngine {
-        RunningEngine::Daemon {
-            socket: self.path.clone(),
-            engine: if self.has_kernel { EngineChoice::Ebpf } else { EngineChoice::User },
+        let engine = if self.has_kernel { EngineChoice::Ebpf } else { EngineChoice::User };
+        match &self.name {
+            SocketName::Path(path) => RunningEngine::Daemon { socket: path.clone(), engine },
+            SocketName::Abstract(_) => RunningEngine::Shared { process: self.process, engine },
         }
     }
 
@@ -376,19 +430,19 @@ impl Backend for Client {
             settings: SettingsMessage::of(settings),
             children,
             session: config.session().0,
+            place: shared_group.place,
         };
         let exchange = lock(&self.exchange);
-        let (memory, descriptors) = self.enter(&message, shared_group)?;
-        let mut descriptors = descriptors.into_iter();
-        let (Some(memory), Some(slots), Some(page)) = (memory, descriptors.next(), descriptors.next()) else {
-            return Err(self.unusable("it sent no memory"));
-        };
-        let (writer, _) = map(&memory, &slots, &page, true, shared_group)?;
-        let socket = descriptors.next().map(UdpSocket::from).zip(writer.shared_memory().cloned());
+        let (memory, mut descriptors) = self.enter(&message, shared_group)?;
+        let memory = memory.ok_or_else(|| self.unusable("it sent no memory"))?;
+        let Mapped { writer, readers, .. } = self.map(&memory, &descriptors, shared_group, true)?;
+        let writer = writer.with_readers(readers);
+        let socket = descriptors.drain(descriptors_of(shared_group).min(descriptors.len())..).next();
+        let socket = socket.map(UdpSocket::from).zip(writer.shared_memory().cloned());
         let socket = socket.map(|(socket, memory)| RootSocket::new(socket, config, memory));
         shared_group.set_placement(Placement {
             side: Mutex::new(Some(RingSide::Writer(writer))),
-            member: settings.root as u32,
+            member: config.hosts().host_of(settings.root) as u32,
             offload: settings.offload,
         });
         drop(exchange);
@@ -398,7 +452,8 @@ impl Backend for Client {
     fn join_group(&self, config: &GroupConfig, shared_group: &Arc<SharedGroup>) -> Result<(), NodeError> {
         let settings = SettingsMessage::of(config.settings());
         let _exchange = lock(&self.exchange);
-        self.enter(&ClientMessage::JoinGroup { settings }, shared_group).map(|_| ())
+        let message = ClientMessage::JoinGroup { settings, place: shared_group.place };
+        self.enter(&message, shared_group).map(|_| ())
     }
 
     fn query(&self, query: Query) -> Answer {
@@ -414,31 +469,24 @@ impl Backend for Client {
     }
 }
 
-/// Maps the memory of a group.
-fn map(
-    memory: &MemoryLayout,
-    slots: &OwnedFd,
-    page: &OwnedFd,
-    is_root: bool,
-    shared_group: &SharedGroup,
-) -> Result<(RingWriter, RingReader), NodeError> {
-    let what = "cannot map the memory of a group";
-    let shared = SlotMemory::over(slots, page, memory.slot_bytes, memory.slots, is_root)
-        .map_err(|source| NodeError::System { what, source })?;
-    let stride = usize::from(memory.payload_bytes_max);
-    if stride == 0 || stride > shared.payload_bytes_max() {
-        return Err(NodeError::System { what, source: io::ErrorKind::InvalidData.into() });
-    }
-    shared_group.events.attach_kernel(shared.clone());
-    Ok(attach_ring(shared, stride, memory.start()))
+/// The memory of a group, mapped.
+struct Mapped {
+    writer: RingWriter,
+    reader: RingReader,
+    readers: Option<Arc<Readers>>,
 }
 
-fn open(path: &Path) -> io::Result<OwnedFd> {
+/// The number of descriptors of a group's memory.
+fn descriptors_of(shared_group: &SharedGroup) -> usize {
+    if shared_group.place.is_some() { 3 } else { 2 }
+}
+
+fn open(name: &SocketName) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER_TIMEOUT))?;
     let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    connect(&socket, &name.address()?)?;
     Ok(socket)
 }
 
@@ -454,6 +502,9 @@ fn request(socket: &OwnedFd, message: &ClientMessage) -> io::Result<WithDescript
     match received? {
         Received::Message(length) => Ok((serde_json::from_slice(&bytes[..length])?, descriptors)),
         Received::TooLong => Err(io::Error::other("its answer is too long")),
-        Received::End => sent.and(Err(io::Error::other("it has ended"))),
+        Received::End => match sent {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Err(io::Error::other("it has ended")),
+        },
     }
 }

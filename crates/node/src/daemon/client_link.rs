@@ -1,36 +1,67 @@
-//! Links a group in the daemon to the client that has it.
+//! Links a group in the daemon to the clients that have it: one, or the processes of a host that are members of the same group.
 
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use treecast_ebpf::SlotMemory;
-use treecast_proto::{GroupId, OwnerId};
+use treecast_proto::{Ending, GroupId, GroupKey, OwnerId};
 use treecast_terms::format_size;
 
-use super::messages::{MemoryLayout, Wakeup};
+use super::messages::{MemoryLayout, PlaceMessage, Wakeup};
 use super::seqpacket;
+use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
+use crate::memory::readers::{Readers, SharedReaders};
 use crate::sync::lock;
 
 /// Charges are multiples of this number of bytes, so that messages are short.
 const CHARGE_UNIT: u64 = 1 << 10;
 
-/// The link to a client, for one of its groups.
+/// The link of a group to its clients.
 #[derive(Debug)]
 pub(crate) struct ClientLink {
+    /// The client that was first.
     waker: Arc<ClientWaker>,
+    /// Whether the group's root is a process of this host.
     is_root: bool,
-    /// Whether the group has changed since the client's last update.
-    has_update: AtomicBool,
-    /// The group's page, in which the client says whether it sleeps.
+    key: GroupKey,
+    /// Whether the engine knows the group. A process may come before the root of its own host.
+    is_entered: AtomicBool,
+    /// The group's page, in which a client says whether it sleeps.
     memory: OnceLock<SlotMemory>,
-    share: Mutex<Option<Share>>,
+    share: Mutex<Option<Arc<Share>>>,
+    /// Where several processes have the group: the memory of their places.
+    readers: Option<SharedReaders>,
+    clients: Mutex<Vec<LinkedClient>>,
     budget: Arc<Budget>,
-    /// What the group is charged to the user's budget, and what of it is the memory that the client maps.
+    /// What the group is charged to the user's budget, and what of it is the memory that the clients map.
     charged_bytes: AtomicU64,
     shared_bytes: AtomicU64,
+}
+
+/// A client that has a group.
+#[derive(Debug)]
+struct LinkedClient {
+    place: u32,
+    waker: Arc<ClientWaker>,
+    /// Whether the group has changed since the client's last update.
+    has_update: bool,
+    /// Whether it has the memory of the group.
+    has_memory: bool,
+    /// How the group has ended for this client alone, which has left it.
+    ending: Option<Ending>,
+}
+
+/// The other clients of this host that have a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    None,
+    /// None has it any more, and some have not come yet.
+    Awaited,
+    Some,
 }
 
 /// Wakes a client.
@@ -55,7 +86,7 @@ pub(crate) struct Budget {
     pub bytes: AtomicU64,
 }
 
-/// The memory of a group that its client maps.
+/// The memory of a group that its clients map.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub memory: MemoryLayout,
@@ -64,17 +95,79 @@ pub(crate) struct Share {
 }
 
 impl ClientLink {
-    pub const fn new(waker: Arc<ClientWaker>, is_root: bool, budget: Arc<Budget>) -> Self {
-        Self {
-            waker,
+    /// The link to the first client that has the group, at its place; with the memory of the places, where there are several.
+    pub fn new(
+        waker: &Arc<ClientWaker>,
+        is_root: bool,
+        budget: Arc<Budget>,
+        key: GroupKey,
+        place: u32,
+        readers: Option<SharedReaders>,
+    ) -> Self {
+        let link = Self {
+            waker: Arc::clone(waker),
             is_root,
-            has_update: AtomicBool::new(false),
+            key,
+            is_entered: AtomicBool::new(false),
             memory: OnceLock::new(),
             share: Mutex::new(None),
+            readers,
+            clients: Mutex::default(),
             budget,
             charged_bytes: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
+        };
+        // The first client has its place: nobody else has one.
+        let _ = link.add_client(place, waker);
+        link
+    }
+
+    /// Adds a client, at its place.
+    ///
+    /// # Errors
+    /// The reason for the client, if another one has or had the place.
+    pub fn add_client(&self, place: u32, waker: &Arc<ClientWaker>) -> Result<(), String> {
+        let mut clients = lock(&self.clients);
+        if let Some(other) = clients.iter().find(|client| client.place == place) {
+            let name = &other.waker.name;
+            return Err(format!("the group has that member already: it is, or was, {name}"));
         }
+        let waker = Arc::clone(waker);
+        clients.push(LinkedClient { place, waker, has_update: true, has_memory: false, ending: None });
+        Ok(())
+    }
+
+    /// Checks that a further client means the same group, and place.
+    ///
+    /// # Errors
+    /// The reason for the client.
+    pub fn check_same(&self, config: &GroupConfig, place: Option<PlaceMessage>) -> Result<(), String> {
+        let group = config.settings().group;
+        if config.key() != self.key {
+            return Err(format!("another process of this host has group {group} with another token"));
+        }
+        let count = self.readers.as_ref().map_or(1, |shared| shared.readers.places().len());
+        match place {
+            Some(place) if place.count as usize == count && place.number < place.count => Ok(()),
+            _ => Err(format!(
+                "another process of this host has group {group} with {count} members on this host, and this one with {}: give all the same list of members",
+                place.map_or(1, |place| place.count)
+            )),
+        }
+    }
+
+    /// Whether the root of the group is a process of this host.
+    pub const fn is_root(&self) -> bool {
+        self.is_root
+    }
+
+    /// Whether the engine knows the group.
+    pub fn is_entered(&self) -> bool {
+        self.is_entered.load(Ordering::SeqCst)
+    }
+
+    pub fn set_entered(&self) {
+        self.is_entered.store(true, Ordering::SeqCst);
     }
 
     /// The user, whom its groups belong to.
@@ -82,17 +175,27 @@ impl ClientLink {
         OwnerId(self.budget.user)
     }
 
-    pub fn wake_port(&self) -> u16 {
-        self.waker.wake_port
+    /// The port at which the kernel's packet path wakes the client; none where several processes have the group: then it wakes the node,
+    /// which wakes them.
+    pub fn wake_port(&self) -> Option<u16> {
+        self.readers.is_none().then_some(self.waker.wake_port)
     }
 
-    /// The client's user and process.
+    /// The user and process of the client that was first.
     pub fn name(&self) -> &str {
         &self.waker.name
     }
 
-    /// Wakes the client, if it sleeps: the ring has new packets, or room.
+    /// The memory of the places, where several processes have the group.
+    pub const fn readers(&self) -> Option<&SharedReaders> {
+        self.readers.as_ref()
+    }
+
+    /// Wakes the clients that sleep: the ring has new packets, or room.
     pub fn wake(&self, group: GroupId) {
+        if self.readers.is_some() {
+            return self.wake_always(group);
+        }
         fence(Ordering::SeqCst);
         if self.memory.get().is_none_or(|memory| memory.is_waiting().swap(0, Ordering::SeqCst) != 0) {
             self.waker.wake(Wakeup::Ring(group.0));
@@ -101,17 +204,109 @@ impl ClientLink {
 
     /// Wakes the client, even if it does not say that it sleeps.
     pub fn wake_always(&self, group: GroupId) {
-        self.waker.wake(Wakeup::Ring(group.0));
+        let Some(SharedReaders { readers, .. }) = &self.readers else {
+            return self.waker.wake(Wakeup::Ring(group.0));
+        };
+        readers.notify();
+        self.wake_watchers(group);
     }
 
-    /// Wakes the client: the state of the group has changed.
+    /// Where several processes have the group and some poll descriptors: wakes them by their sockets.
+    pub fn wake_watchers(&self, group: GroupId) {
+        if self.readers.as_ref().is_none_or(|shared| !shared.readers.has_watchers()) {
+            return;
+        }
+        for client in &*lock(&self.clients) {
+            client.waker.wake(Wakeup::Ring(group.0));
+        }
+    }
+
+    /// Wakes the clients: the state of the group has changed.
     pub fn wake_for_update(&self) {
-        self.has_update.store(true, Ordering::SeqCst);
-        self.waker.wake(Wakeup::Update);
+        for client in &mut *lock(&self.clients) {
+            client.has_update = true;
+            client.waker.wake(Wakeup::Update);
+        }
     }
 
-    pub fn take_update(&self) -> bool {
-        self.has_update.swap(false, Ordering::SeqCst)
+    /// Wakes the client at a place: there is an update for it.
+    pub fn wake_one_for_update(&self, place: u32) {
+        if let Some(client) = lock(&self.clients).iter_mut().find(|client| client.place == place) {
+            client.has_update = true;
+            client.waker.wake(Wakeup::Update);
+        }
+    }
+
+    pub fn take_update(&self, place: u32) -> bool {
+        let mut clients = lock(&self.clients);
+        let client = clients.iter_mut().find(|client| client.place == place);
+        client.is_some_and(|client| mem::take(&mut client.has_update))
+    }
+
+    /// Which of the group's other clients on this host than the one at this place have not left.
+    pub fn others(&self, place: u32) -> Others {
+        let Some(SharedReaders { readers, .. }) = &self.readers else { return Others::None };
+        let is_there = |client: &LinkedClient| client.place != place && client.ending.is_none();
+        if lock(&self.clients).iter().any(is_there) {
+            return Others::Some;
+        }
+        let mut places = 0..readers.places().len() as u32;
+        if places.any(|place| self.awaits(place)) { Others::Awaited } else { Others::None }
+    }
+
+    /// Whether no client has come yet for a place.
+    pub fn awaits(&self, place: u32) -> bool {
+        lock(&self.clients).iter().all(|client| client.place != place)
+    }
+
+    /// The client at a place knows how the group has ended.
+    pub fn set_ended(&self, place: u32, ending: Ending) {
+        if let Some(client) = lock(&self.clients).iter_mut().find(|client| client.place == place) {
+            client.ending = Some(ending);
+        }
+    }
+
+    /// Whether all clients that have come have left the group.
+    pub fn is_left(&self) -> bool {
+        lock(&self.clients).iter().all(|client| client.ending.is_some())
+    }
+
+    /// The client at a place leaves the group, which goes on for the others: they wait for it no more.
+    pub fn leave(&self, place: u32, ending: Ending) {
+        let Some(SharedReaders { readers, .. }) = &self.readers else { return };
+        if let Some(client) = lock(&self.clients).iter_mut().find(|client| client.place == place) {
+            client.ending = Some(ending);
+        }
+        if let Some(place) = readers.places().get(place as usize) {
+            place.leave();
+        }
+        self.advance_read();
+        readers.notify();
+        self.wake_one_for_update(place);
+    }
+
+    /// Passes the slots that all clients have read back to the node.
+    pub fn advance_read(&self) {
+        // The root takes the least of the places itself.
+        let memory = self.memory.get().filter(|_| !self.is_root);
+        if let Some((SharedReaders { readers, .. }, memory)) = self.readers.as_ref().zip(memory) {
+            readers.advance_read(memory.read());
+        }
+    }
+
+    /// How the group has ended for the client at a place, which has left it.
+    pub fn ending_of(&self, place: u32) -> Option<Ending> {
+        let clients = lock(&self.clients);
+        clients.iter().find(|client| client.place == place)?.ending
+    }
+
+    /// Whether the client at a place has read all that has come.
+    pub fn has_read_all(&self, place: u32) -> bool {
+        let place = self.readers.as_ref().and_then(|shared| shared.readers.places().get(place as usize));
+        let memory = self.memory.get();
+        place
+            .zip(memory)
+            .is_some_and(|(place, memory)| place.read().0 == memory.written().load(Ordering::Acquire))
     }
 
     /// Charges to the user's budget what the group takes from now on: the memory that the client maps, and the group's state.
@@ -119,7 +314,11 @@ impl ClientLink {
     /// # Errors
     /// The reason for the client, if the budget is exceeded: nothing has changed then.
     pub fn charge(&self, shared_bytes: u64, state_bytes: u64) -> Result<(), String> {
-        let bytes = (shared_bytes + state_bytes).next_multiple_of(CHARGE_UNIT);
+        let readers_bytes = self
+            .readers
+            .as_ref()
+            .map_or(0, |shared| Readers::bytes_for(shared.readers.places().len() as u32));
+        let bytes = (shared_bytes + state_bytes + readers_bytes as u64).next_multiple_of(CHARGE_UNIT);
         self.budget.change(self.charged_bytes.load(Ordering::SeqCst), bytes)?;
         self.charged_bytes.store(bytes, Ordering::SeqCst);
         self.shared_bytes.store(shared_bytes, Ordering::SeqCst);
@@ -167,22 +366,30 @@ impl ClientLink {
         Ok(memory)
     }
 
-    /// Offers the memory of the group to the client.
+    /// Offers the memory of the group to the clients.
     pub fn share(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
         let _ = self.memory.set(memory.clone());
         let RingSettings { payload_bytes_max, start, .. } = settings;
+        if let Some(SharedReaders { readers, .. }) = &self.readers {
+            readers.set_start(start);
+        }
         let memory = MemoryLayout {
             slots: memory.count(),
             slot_bytes: memory.slot_bytes(),
             payload_bytes_max,
             start: start.0,
         };
-        *lock(&self.share) = Some(Share { memory, slots, page });
+        *lock(&self.share) = Some(Arc::new(Share { memory, slots, page }));
     }
 
-    /// The memory to send to the client; once.
-    pub fn take_share(&self) -> Option<Share> {
-        lock(&self.share).take()
+    /// The memory to send to the client at a place; once. Where there is one place only, its descriptors are closed when it is sent.
+    pub fn take_share(&self, place: u32) -> Option<Arc<Share>> {
+        let mut share = lock(&self.share);
+        let mut clients = lock(&self.clients);
+        let client = clients.iter_mut().find(|client| client.place == place && !client.has_memory)?;
+        let taken = if self.readers.is_some() { share.clone() } else { share.take() };
+        client.has_memory = taken.is_some();
+        taken
     }
 }
 

@@ -12,7 +12,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -38,10 +38,12 @@ pub enum ClientMessage {
         children: Vec<Vec<MemberId>>,
         /// The session that the client has drawn: its application computes checksums under the session's keys.
         session: [u8; 16],
+        place: Option<PlaceMessage>,
     },
     /// Become a member of the root's group. Answered by [`DaemonMessage::Entered`].
     JoinGroup {
         settings: SettingsMessage,
+        place: Option<PlaceMessage>,
     },
     /// Asks for the next update. Answered by [`DaemonMessage::Update`].
     PollUpdate,
@@ -83,7 +85,8 @@ pub enum DaemonMessage {
     Refused {
         reason: String,
     },
-    /// At the root with descriptors: slots, page, and the root's socket, if there is one.
+    /// At the root with descriptors: slots, page, the places of its host's processes if they are several, and the root's socket, if there is
+    /// one.
     Entered {
         memory: Option<MemoryLayout>,
     },
@@ -137,7 +140,8 @@ impl MemoryLayout {
     }
 }
 
-/// The state of a group. When the member has its place, the descriptors of its memory come with it.
+/// The state of a group. When the member has its place, the descriptors of its memory come with it:
+/// slots, page, and the places of its host's processes if they are several.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupUpdate {
@@ -159,6 +163,18 @@ pub struct PlacementMessage {
     pub member: u32,
     pub offload: String,
     pub memory: MemoryLayout,
+    /// Whether the memory is that of the root, which is a process of this host.
+    pub is_at_root: bool,
+}
+
+/// The place of a process among those of its host that are members of a group: they share one place in the tree, and its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlaceMessage {
+    /// From 0.
+    pub number: u32,
+    /// The number of these processes, at least 2.
+    pub count: u32,
 }
 
 /// A [`MemberLoss`].

@@ -6,17 +6,21 @@
 mod client;
 mod client_link;
 mod discovery;
+mod listening;
 mod messages;
 mod policy;
 mod seqpacket;
 mod server;
 mod session;
+mod shared_node;
 mod user;
 
 pub(crate) use client::Client;
 pub(crate) use client_link::ClientLink;
 pub use discovery::{SOCKET, SOCKET_VARIABLE, socket_path};
 pub(crate) use discovery::{find_daemon, find_unused_daemon};
+pub(crate) use messages::PlaceMessage;
 pub use policy::Policy;
 pub use server::{Daemon, DaemonCounters, Stopper};
 pub(crate) use session::ClientGroup;
+pub(crate) use shared_node::{SharedNode, open_shared};

@@ -128,6 +128,15 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// A policy that allows one user everything.
+    pub(super) fn of_user(user: u32) -> Self {
+        let subject = Subject::These { users: vec![user], groups: Vec::new() };
+        let name = format!("processes of user {user}");
+        let rule =
+            Rule { name, subject, groups_max: None, members_max: None, memory_max: None, numbers: None };
+        Self { rules: vec![rule] }
+    }
+
     /// Reads a policy from a file.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use rustix::net::{
 };
 
 /// The most descriptors of a packet.
-pub const DESCRIPTORS_MAX: usize = 3;
+pub const DESCRIPTORS_MAX: usize = 4;
 
 /// The result of receiving.
 #[derive(Debug)]

@@ -4,26 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::fs::{FlockOperation, flock};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-    socketpair, sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair, sockopt};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
 use super::client_link::ClientWaker;
+use super::listening::ListeningSocket;
 use super::messages::DaemonMessage;
 use super::policy::{PeerCredentials, Policy};
 use super::seqpacket;
@@ -43,9 +38,6 @@ const CLIENTS_PER_USER_MAX: usize = 256;
 /// The lanes of the node's socket: one for datagrams of no group, and the others for users, who share them if they are more.
 const LANES: usize = 16;
 
-/// The most connections that wait for `accept`.
-const BACKLOG: i32 = 128;
-
 /// The tokens of what wakes the thread.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
@@ -63,10 +55,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     /// The users that have, or had, clients.
     users: BTreeMap<u32, Arc<User>>,
-    path: PathBuf,
-    /// The device and inode of the socket's file.
-    file: (u64, u64),
-    listener: OwnedFd,
+    listener: ListeningSocket,
     watch: OwnedFd,
     clients: u64,
     rejected: u64,
@@ -104,6 +93,17 @@ impl Stopper {
     }
 }
 
+/// Whether a daemon is in use.
+#[derive(Debug)]
+pub(super) struct Usage(Arc<Shared>);
+
+impl Usage {
+    /// Whether it has clients, or groups that wait for some.
+    pub fn is_used(&self) -> bool {
+        self.0.clients.load(Ordering::SeqCst) + self.0.awaiting.load(Ordering::SeqCst) > 0
+    }
+}
+
 impl Daemon {
     /// Opens a node in this process, and a socket at a path, whose directory is created if it is missing. The socket of a daemon that
     /// has died is replaced.
@@ -112,27 +112,22 @@ impl Daemon {
     /// Those of [`Node::open`]; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
     pub fn open(settings: &NodeSettings, path: &Path, policy: Policy) -> Result<Self, NodeError> {
         raise_descriptor_limit();
-        let (listener, file) = open_socket(path)?;
-        let opened = Self::with_listener(settings, path, policy, listener, file);
-        if opened.is_err() {
-            let _ = fs::remove_file(path);
-        }
-        opened
+        Self::with_listener(settings, LANES, policy, ListeningSocket::open(path)?)
     }
 
-    fn with_listener(
+    /// Opens a node in this process, whose socket has this number of lanes, for clients of a socket.
+    pub(super) fn with_listener(
         settings: &NodeSettings,
-        path: &Path,
+        lanes: usize,
         policy: Policy,
-        listener: OwnedFd,
-        file: (u64, u64),
+        listener: ListeningSocket,
     ) -> Result<Self, NodeError> {
-        let (node, engine) = Node::open_here(settings, LANES)?;
+        let (node, engine) = Node::open_here(settings, lanes)?;
         let what = "cannot watch descriptors";
         let make = || {
             let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            for (descriptor, number) in [(&listener, LISTENER), (&stop, STOP)] {
+            for (descriptor, number) in [(listener.descriptor(), LISTENER), (&stop, STOP)] {
                 epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
             }
             Ok((stop, watch))
@@ -142,8 +137,6 @@ impl Daemon {
             node,
             shared: Arc::new(Shared::new(engine, policy, Arc::new(stop))),
             users: BTreeMap::new(),
-            path: path.into(),
-            file,
             listener,
             watch,
             clients: 0,
@@ -158,14 +151,14 @@ impl Daemon {
         self.node.address()
     }
 
-    /// The path of the socket.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Stops the daemon.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared.stop))
+    }
+
+    /// Tells at any time whether the daemon is in use.
+    pub(super) fn usage(&self) -> Usage {
+        Usage(Arc::clone(&self.shared))
     }
 
     /// The counters.
@@ -215,7 +208,7 @@ impl Daemon {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = match accept_with(&self.listener, flags) {
+        let socket = match accept_with(self.listener.descriptor(), flags) {
             Ok(socket) => socket,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {
                 return;
@@ -271,7 +264,7 @@ impl Daemon {
     fn pause(&mut self, is_paused: bool) {
         let flags = if is_paused { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         let data = epoll::EventData::new_u64(LISTENER);
-        let _ = epoll::modify(&self.watch, &self.listener, data, flags);
+        let _ = epoll::modify(&self.watch, self.listener.descriptor(), data, flags);
         self.is_paused = is_paused;
     }
 
@@ -290,15 +283,6 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Another daemon may have replaced the socket meanwhile.
-        if file_of(&self.path).ok() == Some(self.file) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
 fn new_session(node: &Node, socket: &OwnedFd, peer: PeerCredentials, rule: usize) -> io::Result<Session> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (daemon_end, client_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -310,7 +294,7 @@ fn new_session(node: &Node, socket: &OwnedFd, peer: PeerCredentials, rule: usize
 }
 
 /// The credentials of the peer's process.
-fn peer_credentials(socket: &OwnedFd) -> io::Result<PeerCredentials> {
+pub(super) fn peer_credentials(socket: &OwnedFd) -> io::Result<PeerCredentials> {
     let peer = sockopt::socket_peercred(socket)?;
     let mut groups = peer_groups(socket)?;
     groups.push(peer.gid.as_raw());
@@ -343,55 +327,6 @@ fn peer_groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
         }
         groups.resize(groups.len() * 4, 0);
     }
-}
-
-/// Opens the socket; returns it with the device and inode of its file.
-fn open_socket(path: &Path) -> Result<(OwnedFd, (u64, u64)), NodeError> {
-    let fail = |source: io::Error| {
-        NodeError::Daemon(format!("the daemon cannot listen at {}: {source}", path.display()))
-    };
-    let directory =
-        path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(directory).map_err(fail)?;
-    // The lock orders two daemons that start at the same time.
-    let lock = fs::File::open(directory).map_err(fail)?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
-    if let Ok(found) = fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() {
-            return Err(fail(io::Error::other("the file is not a socket")));
-        }
-        if is_served(path) {
-            return Err(fail(io::Error::other("another daemon listens there")));
-        }
-        fs::remove_file(path).map_err(fail)?;
-    }
-    let open = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-        listen(&socket, BACKLOG)?;
-        Ok((socket, file_of(path)?))
-    };
-    open().map_err(fail)
-}
-
-fn file_of(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
-/// Whether a process listens at a socket.
-fn is_served(path: &Path) -> bool {
-    let connected = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
-    // Any other error, such as a full backlog, comes from a process that listens.
-    !matches!(connected, Err(rustix::io::Errno::CONNREFUSED))
 }
 
 /// Raises the limit of descriptors: a client needs two, and each of its groups two until the client has them.

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use treecast_proto::{GroupId, Input, MemberId, Refused, Sequence, SessionId};
+use treecast_proto::{Ending, Eviction, GroupId, Input, MemberId, Refused, Sequence, SessionId};
 
-use super::client_link::{ClientLink, ClientWaker, Share};
+use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
     ClientMessage, DaemonMessage, GroupUpdate, LOSSES_PER_UPDATE_MAX, LossMessage, MEMBERS_PER_ANSWER_MAX,
-    PlacementMessage, SettingsMessage, VERSION,
+    PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
 };
 use super::policy::PeerCredentials;
 use super::seqpacket::{self, DESCRIPTORS_MAX};
@@ -23,6 +23,7 @@ use crate::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
 use crate::engine::{EngineHandle, Request, enter};
+use crate::memory::readers::{READERS_MAX, SharedReaders};
 use crate::memory::shared_group::{GroupState, SharedGroup};
 use crate::text::printable;
 
@@ -43,11 +44,45 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(crate) struct ClientGroup {
     shared_group: Arc<SharedGroup>,
+    /// The client's place among the processes of this host that have the group; 0 if it is the only one.
+    place: u32,
+    /// Whether the client is the root.
+    is_root: bool,
     /// The number of losses that the client knows.
     losses_sent: usize,
 }
 
 impl ClientGroup {
+    fn mark_progress(&self) {
+        self.shared_group.mark_progress();
+        // What another process of this host has written or read concerns those that poll descriptors.
+        if let Some(link) = &self.shared_group.client {
+            link.wake_watchers(self.shared_group.group);
+        }
+    }
+
+    fn take_update(&self) -> bool {
+        self.shared_group.client.as_ref().is_some_and(|link| link.take_update(self.place))
+    }
+
+    /// Leaves the group, if other processes of this host have it too, or are to come. Without its root a group ends for all.
+    fn leave_to_others(&self, user: &User) -> bool {
+        let Some(link) = self.shared_group.client.as_ref().filter(|_| !self.is_root) else { return false };
+        match link.others(self.place) {
+            Others::None if !link.is_root() => return false,
+            Others::Awaited => user.await_clients(&self.shared_group),
+            Others::None | Others::Some => {}
+        }
+        let ending = if self.has_received_all() { Ending::Closed } else { Ending::Evicted(Eviction::Left) };
+        link.leave(self.place, ending);
+        true
+    }
+
+    fn has_received_all(&self) -> bool {
+        let link = self.shared_group.client.as_ref();
+        self.shared_group.is_closed() && link.is_some_and(|link| link.has_read_all(self.place))
+    }
+
     /// What the groups of a client take for each, in bytes: the nodes of a B-tree are at least half full.
     pub const BYTES: usize = 2 * size_of::<(GroupId, Self)>();
 }
@@ -107,35 +142,77 @@ impl Session {
     fn reply(&mut self, user: &User, message: ClientMessage) -> Result<Option<Reply>, String> {
         match message {
             ClientMessage::Hello { version } => return self.welcome(user, version).map(Some),
-            ClientMessage::CreateGroup { settings, children, session } => {
+            ClientMessage::CreateGroup { settings, children, session, place } => {
                 let entry = Entry::Create { session: SessionId(session), children };
-                return Ok(Some(self.enter_or_refuse(user, settings, entry)));
+                return Ok(Some(self.enter_or_refuse(user, settings, place, entry)));
             }
-            ClientMessage::JoinGroup { settings } => {
-                return Ok(Some(self.enter_or_refuse(user, settings, Entry::Join)));
+            ClientMessage::JoinGroup { settings, place } => {
+                return Ok(Some(self.enter_or_refuse(user, settings, place, Entry::Join)));
             }
-            ClientMessage::PollUpdate => return Ok(Some(self.update())),
+            ClientMessage::PollUpdate => return Ok(Some(self.update(user))),
             ClientMessage::Query(query) => {
                 return Ok(Some((DaemonMessage::Answer(self.answer(user, query)), Vec::new())));
             }
             ClientMessage::Wake => {
-                self.groups.values().for_each(|entry| entry.shared_group.mark_progress());
+                self.groups.values().for_each(ClientGroup::mark_progress);
                 user.mark_progress();
             }
-            ClientMessage::Close { group } => self.request(user, Input::Close { group: GroupId(group) }),
-            ClientMessage::Leave { group } => self.request(user, Input::Leave { group: GroupId(group) }),
+            ClientMessage::Close { group } => {
+                let group = GroupId(group);
+                self.request(user, Input::Close { group });
+                // The other processes of the root's host have all packets then.
+                if let Some(entry) = self.groups.get(&group).filter(|entry| entry.is_root) {
+                    entry.shared_group.close();
+                }
+            }
+            ClientMessage::Leave { group } => {
+                let group = GroupId(group);
+                if self.leave_to_others(user, group) {
+                    return Ok(None);
+                }
+                if self.has_received_all(group) {
+                    // It waits until the root knows that.
+                    user.mark_progress();
+                } else {
+                    self.request(user, Input::Leave { group });
+                }
+            }
             ClientMessage::Abort { group } => self.request(user, Input::Abort { group: GroupId(group) }),
             ClientMessage::Forward { group, upto, child } => {
                 let child = child.map(MemberId);
                 self.request(user, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
             }
             ClientMessage::End { group } => {
-                if self.groups.contains_key(&GroupId(group)) {
-                    user.shared.engine.send_request(Request::End(GroupId(group)));
+                let group = GroupId(group);
+                if self.groups.contains_key(&group) && !self.leave_to_others(user, group) {
+                    user.shared.engine.send_request(Request::End(group));
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Whether the group is closed, and has nothing more for the processes of this host.
+    fn has_received_all(&self, group: GroupId) -> bool {
+        let Some(entry) = self.groups.get(&group).filter(|entry| entry.has_received_all()) else {
+            return false;
+        };
+        entry.mark_progress();
+        if let Some(link) = &entry.shared_group.client {
+            link.advance_read();
+        }
+        true
+    }
+
+    /// The client leaves a group that other processes of this host have too. Says whether that is so; if not, the group itself is to end.
+    fn leave_to_others(&self, user: &User, group: GroupId) -> bool {
+        let Some(entry) = self.groups.get(&group) else { return false };
+        let left = entry.leave_to_others(user);
+        if left {
+            entry.mark_progress();
+            user.mark_progress();
+        }
+        left
     }
 
     fn welcome(&mut self, user: &User, version: u32) -> Result<Reply, String> {
@@ -150,7 +227,7 @@ impl Session {
     /// Passes a request to the engine, if its group is the client's. The group may have ended.
     fn request(&self, user: &User, input: Input<'static>) {
         if let Some(entry) = input.group().and_then(|group| self.groups.get(&group)) {
-            entry.shared_group.mark_progress();
+            entry.mark_progress();
             user.shared.engine.request(input);
         }
     }
@@ -167,8 +244,14 @@ impl Session {
         answer
     }
 
-    fn enter_or_refuse(&mut self, user: &User, settings: SettingsMessage, entry: Entry) -> Reply {
-        match self.enter(user, settings, entry) {
+    fn enter_or_refuse(
+        &mut self,
+        user: &User,
+        settings: SettingsMessage,
+        place: Option<PlaceMessage>,
+        entry: Entry,
+    ) -> Reply {
+        match self.enter(user, settings, place, entry) {
             Ok(reply) => reply,
             Err(error) => {
                 let reason = printable(&error.to_string());
@@ -183,57 +266,112 @@ impl Session {
     }
 
     /// Takes part in a group for the client.
-    fn enter(&mut self, user: &User, settings: SettingsMessage, entry: Entry) -> Result<Reply, NodeError> {
+    fn enter(
+        &mut self,
+        user: &User,
+        settings: SettingsMessage,
+        place: Option<PlaceMessage>,
+        entry: Entry,
+    ) -> Result<Reply, NodeError> {
         let config = GroupConfig::new(settings.read()?)?;
         let group = config.settings().group;
+        check_place(place)?;
         self.groups.retain(|_, entry| !entry.shared_group.has_ended());
         let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
         let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
         let (_, rule) = rule.ok_or_else(no_rule)?;
-        rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
         let is_root = matches!(entry, Entry::Create { .. });
         if is_root {
-            rule.allows_members(config.settings().members.len()).map_err(NodeError::Daemon)?;
+            rule.allows_members(config.hosts().count()).map_err(NodeError::Daemon)?;
         }
-        let members_max = rule.members_max();
         let _entering = user.shared.begin_entering(group).ok_or(Refused::GroupExists(group))?;
+        let number = place.map_or(0, |place| place.number);
+        let known = place.and_then(|_| user.find_group(group, (!is_root).then_some(number)));
+        let shared_group = if let Some(known) = known {
+            self.enter_known(&known, &config, place, is_root)?;
+            known
+        } else {
+            rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
+            let new = self.new_group(user, &config, place, is_root)?;
+            user.add_group(&new);
+            new
+        };
+        let link = shared_group.client.as_ref().ok_or(Refused::GroupExists(group))?;
+        let engine = &user.shared.engine;
+        let entered = match entry {
+            Entry::Create { session, children } => {
+                link.set_entered();
+                let config = config.with_session(session).with_members_max(rule.members_max());
+                create_group(engine, &config, children, &shared_group).map(|socket| {
+                    if let Some(SharedReaders { readers, .. }) = link.readers() {
+                        // The root writes the slots, and reads none.
+                        readers.places()[number as usize].leave();
+                    }
+                    let share = link.take_share(number)?;
+                    let descriptors = copies(&share, link).into_iter().chain(socket.map(OwnedFd::from));
+                    Some((share.memory, descriptors.collect()))
+                })
+            }
+            // The first process of a host joins for all. Where the root is one of them, they wait for it.
+            Entry::Join if place.is_none() || !link.is_root() && !link.is_entered() => {
+                link.set_entered();
+                enter::join_group(engine, &config, &shared_group).map(|()| None)
+            }
+            Entry::Join => Ok(None),
+        };
+        // Other processes of this host may wait for the group.
+        let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
+        tracing::info!(client = %self.peer, %group, root = is_root, "a group");
+        link.wake_one_for_update(number);
+        self.groups.insert(group, ClientGroup { shared_group, place: number, is_root, losses_sent: 0 });
+        let (memory, descriptors) = entered.unzip();
+        Ok((DaemonMessage::Entered { memory }, descriptors.unwrap_or_default()))
+    }
+
+    /// Takes part in a group that other processes of this host have, or wait for.
+    fn enter_known(
+        &self,
+        known: &SharedGroup,
+        config: &GroupConfig,
+        place: Option<PlaceMessage>,
+        is_root: bool,
+    ) -> Result<(), NodeError> {
+        let exists = || NodeError::from(Refused::GroupExists(known.group));
+        let link = known.client.as_ref().ok_or_else(exists)?;
+        link.check_same(config, place).map_err(NodeError::Daemon)?;
+        if self.groups.contains_key(&known.group) || is_root && link.is_entered() {
+            return Err(exists());
+        }
+        let number = place.map_or(0, |place| place.number);
+        link.add_client(number, &self.waker).map_err(NodeError::Daemon)
+    }
+
+    /// A group that no other client has.
+    fn new_group(
+        &self,
+        user: &User,
+        config: &GroupConfig,
+        place: Option<PlaceMessage>,
+        is_root: bool,
+    ) -> Result<Arc<SharedGroup>, NodeError> {
+        let group = config.settings().group;
         if user.shared.engine.with(|engine| engine.knows(group)) {
             return Err(Refused::GroupExists(group).into());
         }
-        let link = ClientLink::new(Arc::clone(&self.waker), is_root, Arc::clone(&user.budget));
+        let what = "cannot allocate the memory of a group's processes";
+        let readers = place.map(|place| SharedReaders::allocate(place.count)).transpose();
+        let readers = readers.map_err(|source| NodeError::System { what, source })?;
+        let has_root = is_root || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        let number = place.map_or(0, |place| place.number);
+        let link =
+            ClientLink::new(&self.waker, has_root, Arc::clone(&user.budget), config.key(), number, readers);
         let leader = user.shared.engine.leader_followers().waker();
-        let shared_group = Arc::new(SharedGroup::with_client(group, leader, link));
-        let mut descriptors = Vec::new();
-        let memory = match entry {
-            Entry::Create { session, children } => {
-                let socket = create_group(
-                    &user.shared.engine,
-                    &config.with_session(session).with_members_max(members_max),
-                    children,
-                    &shared_group,
-                )?;
-                let share = shared_group.client.as_ref().and_then(ClientLink::take_share);
-                share.map(|Share { memory, slots, page }| {
-                    descriptors.extend([slots, page].into_iter().chain(socket.map(OwnedFd::from)));
-                    memory
-                })
-            }
-            Entry::Join => {
-                enter::join_group(&user.shared.engine, &config, &shared_group)?;
-                None
-            }
-        };
-        user.add_group(&shared_group);
-        tracing::info!(client = %self.peer, %group, root = is_root, "a group");
-        self.groups.insert(group, ClientGroup { shared_group, losses_sent: 0 });
-        Ok((DaemonMessage::Entered { memory }, descriptors))
+        Ok(Arc::new(SharedGroup::with_client(group, leader, link)))
     }
 
     /// The update of one group that has changed.
-    fn update(&mut self) -> Reply {
-        let has_update =
-            |entry: &ClientGroup| entry.shared_group.client.as_ref().is_some_and(ClientLink::take_update);
-        let Some((&group, entry)) = self.groups.iter_mut().find(|(_, entry)| has_update(entry)) else {
+    fn update(&mut self, user: &User) -> Reply {
+        let Some((&group, entry)) = self.groups.iter_mut().find(|(_, entry)| entry.take_update()) else {
             return (DaemonMessage::Update { update: None, is_last: true }, Vec::new());
         };
         let mut descriptors = Vec::new();
@@ -251,19 +389,30 @@ impl Session {
         let are_all_sent = entry.losses_sent == losses.len();
         let link = entry.shared_group.client.as_ref();
         if let Some(link) = link.filter(|_| !are_all_sent) {
-            link.wake_for_update();
+            link.wake_one_for_update(entry.place);
         }
         // The root has its memory from the beginning.
         let placement = entry.shared_group.placement().and_then(|placement| {
-            let Share { memory, slots, page } = link?.take_share()?;
-            descriptors.extend([slots, page]);
+            let link = link?;
+            let share = link.take_share(entry.place)?;
+            descriptors.extend(copies(&share, link));
             Some(PlacementMessage {
                 member: placement.member,
                 offload: placement.offload.to_string(),
-                memory,
+                memory: share.memory,
+                is_at_root: link.is_root(),
             })
         });
-        let ending = ending.filter(|_| are_all_sent).map(Into::into);
+        let own_ending = link.and_then(|link| link.ending_of(entry.place));
+        let ending = own_ending.or(ending).filter(|_| are_all_sent);
+        if let (Some(link), Some(ending)) = (link, ending) {
+            link.set_ended(entry.place, ending);
+            // A process of this host that comes later may still read what has come.
+            if link.others(entry.place) == Others::Awaited && own_ending.is_none() {
+                user.await_clients(&entry.shared_group);
+            }
+        }
+        let ending = ending.map(Into::into);
         let update = GroupUpdate {
             group: group.0,
             is_ready,
@@ -281,12 +430,36 @@ impl Session {
     }
 
     /// The client has gone: ends its groups.
-    pub fn end(&self, engine: &EngineHandle) {
+    pub fn end(&self, user: &User) {
+        let engine = &user.shared.engine;
         for (&group, entry) in &self.groups {
-            if !entry.shared_group.has_ended() {
+            if !entry.shared_group.has_ended() && !entry.leave_to_others(user) {
                 engine.send_request(Request::End(group));
             }
+            entry.mark_progress();
         }
+        engine.wake_thread();
+    }
+}
+
+/// Copies of the descriptors of a group's memory, for one client. Where the system has no more descriptors, the client gets fewer, and
+/// reports that.
+fn copies(share: &Share, link: &ClientLink) -> Vec<OwnedFd> {
+    let places = link.readers().map(SharedReaders::descriptor);
+    let all = [share.slots.as_fd(), share.page.as_fd()].into_iter().chain(places);
+    all.filter_map(|descriptor| descriptor.try_clone_to_owned().ok()).collect()
+}
+
+/// # Errors
+/// [`NodeError::Members`] for an impossible place.
+fn check_place(place: Option<PlaceMessage>) -> Result<(), NodeError> {
+    let is_possible =
+        |place: &PlaceMessage| place.number < place.count && (2..=READERS_MAX).contains(&place.count);
+    match place.filter(|place| !is_possible(place)) {
+        Some(PlaceMessage { number, count }) => Err(NodeError::Members(format!(
+            "place {number} of {count} on this host: there are from 2 to {READERS_MAX}, numbered from 0"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -297,7 +470,7 @@ fn create_group(
     shared_group: &Arc<SharedGroup>,
 ) -> Result<Option<UdpSocket>, NodeError> {
     let settings = config.settings();
-    if find_own(engine.address(), &settings.members)? != settings.root {
+    if find_own(engine.address(), config.hosts().addresses())? != config.hosts().host_of(settings.root) {
         return Err(NodeError::Members(format!("the root is at {}, and not at this node", config.root())));
     }
     enter::create_group(engine, config, children, shared_group)

@@ -9,24 +9,32 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::time::Timespec;
 use treecast_proto::GroupId;
 
-use super::client_link::Budget;
+use super::client_link::{Budget, ClientLink};
 use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use super::policy::{Policy, Rule};
 use super::seqpacket::{self, Received};
 use super::session::Session;
 use crate::audit::{self, Audit, AuditKind};
 use crate::clock;
-use crate::engine::EngineHandle;
 use crate::engine::backend::Backend;
+use crate::engine::{EngineHandle, Request};
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
+
+/// How long a group of several processes of a host waits for those that have not come, when the others have left it.
+const AWAIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a user's thread checks that.
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The tokens of what wakes a user's thread; those of clients follow.
 const STOP: u64 = 0;
@@ -42,6 +50,8 @@ pub(super) struct Shared {
     pub stop: Arc<OwnedFd>,
     /// The number of clients of all users.
     pub clients: AtomicUsize,
+    /// The number of groups that wait for processes.
+    pub awaiting: AtomicUsize,
     pub disconnected: AtomicU64,
     pub refused_groups: AtomicU64,
     /// The groups that clients are entering now: two users may ask for the same number at the same time.
@@ -62,6 +72,8 @@ pub(super) struct User {
     pub budget: Arc<Budget>,
     pub audit: Mutex<Audit>,
     groups: Mutex<Vec<Weak<SharedGroup>>>,
+    /// The groups that no process has any more, and that others are to read yet: until when these may come.
+    awaited: Mutex<Vec<(Instant, Arc<SharedGroup>)>>,
     /// The number of its clients.
     clients: AtomicUsize,
     /// Whether its applications have written or read, and the engine does not know of it.
@@ -86,6 +98,7 @@ impl Shared {
             policy,
             stop,
             clients: AtomicUsize::new(0),
+            awaiting: AtomicUsize::new(0),
             disconnected: AtomicU64::new(0),
             refused_groups: AtomicU64::new(0),
             entering: Mutex::default(),
@@ -113,6 +126,7 @@ impl User {
             budget: Arc::new(budget),
             audit: Mutex::default(),
             groups: Mutex::default(),
+            awaited: Mutex::default(),
             clients: AtomicUsize::new(0),
             has_progress: AtomicBool::new(false),
             arrivals: Mutex::default(),
@@ -130,6 +144,39 @@ impl User {
         let mut groups = lock(&self.groups);
         groups.retain(|group| group.upgrade().is_some_and(|group| !group.has_ended()));
         groups.len()
+    }
+
+    /// Its group with this number, if it has not ended, or waits for the process at this place.
+    pub fn find_group(&self, group: GroupId, awaited_place: Option<u32>) -> Option<Arc<SharedGroup>> {
+        let groups = lock(&self.groups).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let awaited = lock(&self.awaited).iter().map(|(_, group)| Arc::clone(group)).collect::<Vec<_>>();
+        let is_awaited = |found: &SharedGroup| {
+            found.client.as_ref().is_some_and(|link| awaited_place.is_some_and(|place| link.awaits(place)))
+        };
+        let mut known = groups.into_iter().chain(awaited).filter(|found| found.group == group);
+        known.find(|found| !found.has_ended() || is_awaited(found))
+    }
+
+    /// All processes that have come have left this group, and others are to come: it waits for them for a while.
+    pub fn await_clients(&self, group: &Arc<SharedGroup>) {
+        lock(&self.awaited).push((Instant::now() + AWAIT_TIMEOUT, Arc::clone(group)));
+        self.shared.awaiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends the groups for which processes were awaited in vain. Says whether others still wait.
+    fn end_awaited(&self) -> bool {
+        let mut awaited = lock(&self.awaited);
+        let (now, before) = (Instant::now(), awaited.len());
+        awaited.retain(|(until, group)| {
+            // A process that has come since is the last one, and ends the group itself.
+            let is_left = group.client.as_ref().is_some_and(ClientLink::is_left);
+            if *until <= now && is_left {
+                self.shared.engine.send_request(Request::End(group.group));
+            }
+            *until > now && is_left && !group.has_ended()
+        });
+        self.shared.awaiting.fetch_sub(before - awaited.len(), Ordering::SeqCst);
+        !awaited.is_empty()
     }
 
     pub fn add_group(&self, group: &Arc<SharedGroup>) {
@@ -201,7 +248,8 @@ impl UserServer {
             let empty =
                 epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(STOP) };
             let mut events = [empty; 64];
-            let count = match epoll::wait(&self.watch, &mut events[..], None) {
+            let timeout = self.user.end_awaited().then_some(&CHECK_INTERVAL);
+            let count = match epoll::wait(&self.watch, &mut events[..], timeout) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
@@ -219,7 +267,7 @@ impl UserServer {
             if self.user.has_progress.swap(false, Ordering::Relaxed) {
                 self.user.shared.engine.wake();
             }
-            if self.sessions.is_empty() && self.retire() {
+            if self.sessions.is_empty() && lock(&self.user.awaited).is_empty() && self.retire() {
                 return;
             }
         }
@@ -264,7 +312,7 @@ impl UserServer {
 
     fn remove(&mut self, number: u64) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        session.end(&self.user.shared.engine);
+        session.end(&self.user);
         let groups = session.group_count();
         tracing::info!(client = %session.peer, groups, "a client has disconnected");
         self.user.clients.fetch_sub(1, Ordering::SeqCst);
@@ -281,7 +329,7 @@ impl UserServer {
     /// Ends all sessions. Clients see that their connections close.
     fn end(&self) {
         for session in self.sessions.values() {
-            session.end(&self.user.shared.engine);
+            session.end(&self.user);
         }
     }
 }

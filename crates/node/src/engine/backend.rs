@@ -32,6 +32,13 @@ pub enum RunningEngine {
         /// Its engine: the kernel's packet path, or a thread.
         engine: EngineChoice,
     },
+    /// A node that processes of one user share.
+    Shared {
+        /// The process that has it, which may be this one.
+        process: i32,
+        /// Its engine.
+        engine: EngineChoice,
+    },
 }
 
 impl fmt::Display for RunningEngine {
@@ -41,6 +48,9 @@ impl fmt::Display for RunningEngine {
             Self::Ebpf => formatter.write_str("ebpf"),
             Self::Daemon { socket, engine } => {
                 write!(formatter, "{engine}, of the daemon at {}", socket.display())
+            }
+            Self::Shared { process, engine } => {
+                write!(formatter, "{engine}, of the node that process {process} shares")
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::{NodeError, random};
 
-/// Creates a group at its root, with the children of each member. Where the kernel's packet path forwards, the result is the socket by
+/// Creates a group at its root, with the children of each host. Where the kernel's packet path forwards, the result is the socket by
 /// which packets enter it.
 pub(crate) fn create_group(
     handle: &EngineHandle,
@@ -32,8 +32,8 @@ pub(crate) fn create_group(
         key: config.key(),
         session: config.session(),
         authentication: settings.authentication,
-        root: MemberId(settings.root as u32),
-        members: settings.members.clone(),
+        root: MemberId(config.hosts().host_of(settings.root) as u32),
+        members: config.hosts().addresses().to_vec(),
         children,
         slots: settings.slots,
         payload_bytes_max,
@@ -55,7 +55,7 @@ pub(crate) fn create_group(
     }
     shared_group.set_placement(Placement {
         side: Mutex::new(Some(RingSide::Writer(writer))),
-        member: settings.root as u32,
+        member: config.hosts().host_of(settings.root) as u32,
         offload: settings.offload,
     });
     enter(handle, shared_group, input, Some(Box::new(RootRing { reader, kernel })))?;

@@ -149,9 +149,9 @@ impl Engine {
         self.core.rings()
     }
 
-    /// Whether there is a group with this number.
+    /// Whether there is a group with this number that has not ended.
     pub fn knows(&self, group: GroupId) -> bool {
-        self.core.groups.contains_key(&group)
+        self.core.groups.get(&group).is_some_and(|entry| !entry.shared_group.has_ended())
     }
 
     /// How many groups ended because of invalid values in shared memory.
@@ -244,7 +244,7 @@ impl Engine {
                 if core.kernel.is_some() {
                     if let Some(group) = Program::read_wake_datagram(bytes) {
                         if let Some(entry) = core.groups.get(&group) {
-                            entry.shared_group.events.notify();
+                            entry.shared_group.wake_always();
                         }
                         continue;
                     }

@@ -2,7 +2,7 @@
 //!
 //! At the root the application writes and the node reads; at another member the node writes and the application reads. Packet n is
 //! in slot n modulo the number of slots, as in the protocol. Full payloads follow one another without gaps, so that a message can be
-//! read in place.
+//! read in place. Where several processes read, they are the reading side together (`readers.rs`).
 
 #![expect(unsafe_code, reason = "two sides share memory without locks")]
 
@@ -13,6 +13,7 @@ use std::{fmt, ptr, slice};
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{PayloadChecksum, Piece, Sequence};
 
+use super::readers::Readers;
 #[cfg(not(loom))]
 use crate::clock::now;
 
@@ -180,9 +181,18 @@ fn sides(ring: Ring, start: Sequence) -> (RingWriter, RingReader) {
     let ring = Arc::new(ring);
     let peer = || PeerNumber { last: Cell::new(start), is_valid: Cell::new(true) };
     (
-        RingWriter { ring: Arc::clone(&ring), written: start, read: peer() },
-        RingReader { ring, written: peer(), read: start },
+        RingWriter { ring: Arc::clone(&ring), written: start, read: peer(), readers: None },
+        RingReader { ring, written: peer(), read: start, place: None },
     )
+}
+
+/// The place of a process among those that read the same slots.
+#[derive(Debug)]
+pub struct ReaderPlace {
+    pub readers: Arc<Readers>,
+    pub number: usize,
+    /// Whether the slots are those of the root: its node frees them too, and the root itself takes the least of both.
+    pub is_at_root: bool,
 }
 
 /// The other side's number, as far as it was valid.
@@ -211,6 +221,8 @@ pub struct RingWriter {
     ring: Arc<Ring>,
     written: Sequence,
     read: PeerNumber,
+    /// At the root: the other processes of its host that read the slots.
+    readers: Option<Arc<Readers>>,
 }
 
 /// The reading side of a ring.
@@ -219,6 +231,8 @@ pub struct RingReader {
     ring: Arc<Ring>,
     written: PeerNumber,
     read: Sequence,
+    /// Where several processes read the slots.
+    place: Option<ReaderPlace>,
 }
 
 impl RingWriter {
@@ -227,9 +241,32 @@ impl RingWriter {
         self.written
     }
 
+    /// At the root: other processes of its host read the slots too.
+    pub fn with_readers(self, readers: Option<Arc<Readers>>) -> Self {
+        Self { readers, ..self }
+    }
+
+    /// The other processes of the root's host that read the slots.
+    pub const fn readers(&self) -> Option<&Arc<Readers>> {
+        self.readers.as_ref()
+    }
+
     /// The first packet that is not read.
     pub fn read(&self) -> Sequence {
-        self.read.accept(self.ring.read(), self.written)
+        let read = self.ring.read();
+        let read = self.least_read(read);
+        self.read.accept(read, self.written)
+    }
+
+    /// The first packet that the node, which frees the slots before `freed`, or another process of this host has not read.
+    fn least_read(&self, freed: Sequence) -> Sequence {
+        let least = self.readers.as_ref().and_then(|readers| readers.least_read(self.read.last.get()));
+        least.filter(|least| least.is_before(freed)).unwrap_or(freed)
+    }
+
+    /// At the root: what the node has freed. Another process of this host may still read it.
+    pub fn freed(&self) -> Sequence {
+        self.ring.read()
     }
 
     /// Whether all numbers of the reader were valid.
@@ -325,6 +362,34 @@ impl RingWriter {
 }
 
 impl RingReader {
+    /// One of several processes that read the slots.
+    pub fn at_place(self, place: Option<ReaderPlace>) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Whether several processes read the slots.
+    pub const fn is_shared(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Where several processes read the slots, [`RingReader::release`] only notes what this one has read. This passes back to the writer what
+    /// all have read; says whether that is so much more that the node has to know: another quarter of the slots, or at the root that a
+    /// process polls a descriptor. Unless it `is_last`, it does nothing before an eighth of the slots is read.
+    pub fn settle(&self, is_last: bool) -> bool {
+        let Some(ReaderPlace { readers, is_at_root, .. }) = &self.place else { return false };
+        if *is_at_root {
+            readers.notify_room();
+            return readers.has_watchers();
+        }
+        let unsettled = self.read.distance_from(self.ring.read()) as u32;
+        if !is_last && unsettled < self.ring.slots / 8 {
+            return false;
+        }
+        let (before, after) = readers.advance_read(self.ring.read_word());
+        let quarter = self.ring.slots / 4;
+        before.0 / quarter != after.0 / quarter
+    }
+
     /// The first packet that is not written.
     pub fn written(&self) -> Sequence {
         self.written.accept(self.ring.written(), self.read + self.ring.slots)
@@ -404,6 +469,10 @@ impl RingReader {
         let is_valid = !upto.is_before(self.read()) && !self.written().is_before(upto);
         assert!(is_valid, "the reader does not own the packets before {upto}");
         self.read = upto;
+        if let Some(ReaderPlace { readers, number, .. }) = &self.place {
+            readers.places()[*number].set_read(upto);
+            return;
+        }
         self.ring.read_word().store(upto.0, Ordering::Release);
     }
 

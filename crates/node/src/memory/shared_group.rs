@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence};
 
 use super::ring::{RingReader, RingWriter};
-use crate::daemon::ClientLink;
+use crate::daemon::{ClientLink, PlaceMessage};
 use crate::sync::lock;
 use crate::wait::event_count::EventCount;
 use crate::wait::waker::Waker;
@@ -21,12 +21,14 @@ pub(crate) struct SharedGroup {
     has_progress: AtomicBool,
     /// In a daemon: the link to the application, which is in another process.
     pub client: Option<ClientLink>,
+    /// At a client: its place among the processes of its host that have the group; none if it is the only one.
+    pub place: Option<PlaceMessage>,
     placement: OnceLock<Placement>,
     is_closed: AtomicBool,
     state: Mutex<GroupState>,
 }
 
-/// A member's place in the tree, with its ring.
+/// A host's place in the tree, with its ring.
 #[derive(Debug)]
 pub(crate) struct Placement {
     /// The application's side of the ring, until it takes it.
@@ -94,10 +96,16 @@ impl SharedGroup {
             events: EventCount::new(leader),
             has_progress: AtomicBool::new(false),
             client: None,
+            place: None,
             placement: OnceLock::new(),
             is_closed: AtomicBool::new(false),
             state: Mutex::new(GroupState::default()),
         }
+    }
+
+    /// The same at a client, at this place among the processes of its host.
+    pub fn at_place(self, place: Option<PlaceMessage>) -> Self {
+        Self { place, ..self }
     }
 
     /// A group of a daemon's client.

@@ -18,6 +18,7 @@ pub use client::JoinOptions;
 pub use status::{JoinStatus, JoinedMember};
 
 use crate::api::config::{GroupConfig, check_bounds, check_token, no_such_root};
+use crate::api::hosts::Hosts;
 use crate::tree::{self, measure};
 use crate::{Group, GroupSettings, Node, NodeError};
 
@@ -109,7 +110,7 @@ impl GroupSettings {
         if self.root >= members {
             return Err(no_such_root(self.root, members));
         }
-        tree::plan_of(members, self, false).map(drop)
+        tree::plan_of(&Hosts::one_each(members), self, false).map(drop)
     }
 }
 

@@ -10,6 +10,7 @@ use treecast_plan::{Scheme, TreeScheme};
 use treecast_proto::GroupId;
 
 use crate::api::config::GroupConfig;
+use crate::api::hosts::Hosts;
 use crate::{Group, GroupSettings, Node, NodeError};
 
 /// The messages in each of the groups, in alternation.
@@ -28,9 +29,12 @@ const _: () = assert!((WARM_UP + ROUNDS) * PACKETS_MAX <= SLOTS as usize);
 /// How long the root waits for the members, and for each message.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether to measure lambda. Two members have only one tree.
+/// Whether to measure lambda. Two members have only one tree. Members that share a node do not measure: their scheme is one for the length
+/// of messages.
 pub(crate) fn is_wanted(settings: &GroupSettings) -> bool {
-    settings.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None })) && settings.members.len() > 2
+    !Hosts::of(&settings.members).is_ok_and(|hosts| hosts.are_shared())
+        && settings.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None }))
+        && settings.members.len() > 2
 }
 
 /// The probe groups: with one member, and with all.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
 use treecast_plan::{
-    Group, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TreeScheme, Worm, WormKind, plan,
+    Group, Local, MemberId, Plan, PlanError, PlanOptions, Scheme, TreeScheme, Worm, WormKind, plan,
 };
 use treecast_proto::Offload;
 
+use crate::api::hosts::Hosts;
 use crate::{GroupSettings, NodeError};
 
 /// Messages of at least this many packets per member use a chain: each member then sends each packet once, which keeps its link
@@ -27,46 +28,56 @@ const KERNEL_COPIES: f64 = 16.0;
 /// The length at which a copy of a message takes twice as long as a copy of a short message, in bytes.
 const COPY_BYTES: f64 = 13.0 * 1024.0;
 
-/// The plan of a group of `count` members: that of the settings, or the one that their scheme makes on a network where all members are
-/// equally far from each other. None for a single member.
+/// The plan of a group whose members are on these hosts: that of the settings, or the one that their scheme makes on a network where all
+/// hosts are equally far from each other. Where several members share a node, it reaches each host once. None for a single member.
 ///
 /// # Errors
 /// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`].
 pub(crate) fn plan_of(
-    count: usize,
+    hosts: &Hosts,
     settings: &GroupSettings,
     is_in_kernel: bool,
 ) -> Result<Option<Arc<Plan>>, NodeError> {
     if let Some(plan) = &settings.plan {
-        check_executable(plan, count, settings)?;
+        check_executable(plan, hosts, settings)?;
         return Ok(Some(Arc::clone(plan)));
     }
-    if count == 1 {
+    if hosts.member_count() == 1 {
         return Ok(None);
     }
-    let scheme = scheme(count, settings, is_in_kernel);
-    let fabric = Fabric::from_spec(&FabricSpec::Star(count as u32)).map_err(PlanError::from)?;
+    let scheme = scheme(hosts, settings, is_in_kernel);
+    let fabric = Fabric::from_spec(&FabricSpec::Star(hosts.count() as u32)).map_err(PlanError::from)?;
+    let placement = hosts.placement()?;
     let root = MemberId(settings.root as u32);
-    let others = (0..count as u32).map(MemberId).filter(|&member| member != root).collect();
-    let group = Group::new(Placement::one_per_host(count as u32), root, others)?;
+    let others = (0..hosts.member_count() as u32).map(MemberId).filter(|&member| member != root).collect();
+    let group = Group::new(placement, root, others)?;
     let options = PlanOptions {
         packets: packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
         ..PlanOptions::default()
     };
-    Ok(Some(Arc::new(plan(&fabric, &group, &scheme, &options)?)))
+    let plan = Arc::new(plan(&fabric, &group, &scheme, &options)?);
+    if hosts.are_shared() {
+        check_executable(&plan, hosts, &GroupSettings { scheme: None, ..settings.clone() })?;
+    }
+    Ok(Some(plan))
 }
 
-/// The children of each member, by its number: the receivers of its worms, in the order in which it sends them.
-pub(crate) fn children(plan: Option<&Plan>, count: usize) -> Vec<Vec<MemberId>> {
-    let mut children = vec![Vec::new(); count];
+/// The children of each host in the protocol's tree: the hosts of the receivers of its members' worms, in the order in which they are sent.
+pub(crate) fn children(plan: Option<&Plan>, hosts: &Hosts) -> Vec<Vec<MemberId>> {
+    let mut children: Vec<Vec<MemberId>> = vec![Vec::new(); hosts.count()];
     for worm in plan.into_iter().flat_map(Plan::worms) {
-        children[worm.from.index()].extend_from_slice(&worm.to);
+        let from = hosts.host_of(worm.from.index());
+        let mut to: Vec<usize> = worm.to.iter().map(|to| hosts.host_of(to.index())).collect();
+        // A message to several members of a host is one packet to its node, and none to the sender's own.
+        to.dedup();
+        children[from].extend(to.into_iter().filter(|&to| to != from).map(|to| MemberId(to as u32)));
     }
     children
 }
 
 /// Checks that the members of a group can carry out a plan. Of their addresses those count that are known.
-fn check_executable(plan: &Plan, count: usize, settings: &GroupSettings) -> Result<(), NodeError> {
+fn check_executable(plan: &Plan, hosts: &Hosts, settings: &GroupSettings) -> Result<(), NodeError> {
+    let count = hosts.member_count();
     let error = |reason: String| Err(NodeError::PlanNotExecutable(reason));
     if let Some(scheme) = &settings.scheme {
         return error(format!(
@@ -84,7 +95,7 @@ fn check_executable(plan: &Plan, count: usize, settings: &GroupSettings) -> Resu
         ));
     }
     for (position, worm) in plan.worms().iter().enumerate() {
-        if let Some(reason) = obstacle(worm, settings) {
+        if let Some(reason) = obstacle(worm, hosts, settings) {
             return error(format!("worm {position} of member {} {reason}", worm.from));
         }
     }
@@ -99,10 +110,24 @@ fn check_executable(plan: &Plan, count: usize, settings: &GroupSettings) -> Resu
     }
 }
 
+/// Why a worm to some members of a host cannot be sent where they share a node.
+const SHARED: &str =
+    "the members of a host read the same slots: make the plan with the scheme leader:local=direct";
+
 /// What prevents nodes from sending a worm, if anything does.
-fn obstacle(worm: &Worm, settings: &GroupSettings) -> Option<String> {
+fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<String> {
     let ip = |member: MemberId| settings.members.get(member.index()).map(SocketAddr::ip);
+    let host_of = |member: MemberId| hosts.host_of(member.index());
+    // All members of a host read what has come for one of them, and all but the root where the root is among them.
+    let reaches_host = || {
+        let host = host_of(worm.to[0]);
+        let readers = hosts.members_of(host).len() - usize::from(host == hosts.host_of(settings.root));
+        worm.to.iter().all(|&to| host_of(to) == host) && worm.to.len() == readers
+    };
     match worm.kind {
+        WormKind::Unicast | WormKind::Local if hosts.are_shared() => {
+            (!reaches_host()).then(|| format!("is for some members of a host only, and {SHARED}"))
+        }
         WormKind::Unicast if worm.to.len() > 1 => Some(
             "is one message to several processes of a host, and here each process has a node of its own: make the plan with another local scheme, such as leader:local=binomial"
                 .into(),
@@ -118,9 +143,17 @@ fn obstacle(worm: &Worm, settings: &GroupSettings) -> Option<String> {
     }
 }
 
-/// The scheme of a group of `count` members: that of the settings, or, where they leave it or its lambda open, one for the length of
-/// messages. `is_in_kernel` is about the root.
-pub(crate) fn scheme(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
+/// The scheme of a group: that of the settings, or, where they leave it or its lambda open, one for the length of messages. Where members
+/// share nodes, it reaches one of each host, and the others read the same slots. `is_in_kernel` is about the root.
+pub(crate) fn scheme(hosts: &Hosts, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
+    let scheme = scheme_of_hosts(hosts.count(), settings, is_in_kernel);
+    match scheme {
+        Scheme::Flat(over) if hosts.are_shared() => Scheme::Leader { over, local: Local::Direct },
+        scheme => scheme,
+    }
+}
+
+fn scheme_of_hosts(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
     match settings.scheme {
         Some(scheme) if scheme.as_tree() != Some(TreeScheme::Postal { lambda: None }) => scheme,
         _ => {
@@ -149,19 +182,20 @@ fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Sch
 
 #[cfg(test)]
 mod tests {
-    use treecast_plan::{Arrangement, Label};
+    use treecast_plan::{Arrangement, Label, Placement};
 
     use super::*;
     use crate::api::config::settings_of as settings;
 
-    fn children_of(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Vec<Vec<MemberId>> {
-        children(plan_of(count, settings, is_in_kernel).unwrap().as_deref(), count)
+    fn children_of(settings: &GroupSettings, is_in_kernel: bool) -> Vec<Vec<MemberId>> {
+        let hosts = Hosts::of(&settings.members).unwrap();
+        children(plan_of(&hosts, settings, is_in_kernel).unwrap().as_deref(), &hosts)
     }
 
     #[test]
     fn long_messages_use_a_chain() {
         let settings = GroupSettings { message_bytes: 1 << 20, root: 2, ..settings(5) };
-        let children = children_of(5, &settings, false);
+        let children = children_of(&settings, false);
         assert_eq!(children[2], [MemberId(0)]);
         assert!(children.iter().all(|children| children.len() <= 1));
     }
@@ -170,7 +204,7 @@ mod tests {
     fn the_root_has_fewer_children_for_longer_messages() {
         let children = [64, 16 << 10, 64 << 10, 1 << 20].map(|message_bytes| {
             let settings = GroupSettings { message_bytes, ..settings(16) };
-            children_of(settings.members.len(), &settings, false)[0].len()
+            children_of(&settings, false)[0].len()
         });
         assert_eq!(children, [11, 8, 6, 1]);
     }
@@ -178,32 +212,31 @@ mod tests {
     #[test]
     fn the_root_has_more_children_where_the_kernel_forwards() {
         let settings = GroupSettings { message_bytes: 64, ..settings(16) };
-        let children = [false, true]
-            .map(|is_in_kernel| children_of(settings.members.len(), &settings, is_in_kernel)[0].len());
+        let children = [false, true].map(|is_in_kernel| children_of(&settings, is_in_kernel)[0].len());
         assert_eq!(children, [11, 15]);
     }
 
     #[test]
     fn a_scheme_can_be_given() {
         let settings = GroupSettings { scheme: Some("separate".parse().unwrap()), ..settings(5) };
-        assert_eq!(children_of(settings.members.len(), &settings, false)[0], [1, 2, 3, 4].map(MemberId));
+        assert_eq!(children_of(&settings, false)[0], [1, 2, 3, 4].map(MemberId));
     }
 
     #[test]
     fn two_members_need_no_lambda() {
         let settings = GroupSettings { scheme: Some("postal".parse().unwrap()), ..settings(2) };
-        assert_eq!(children_of(settings.members.len(), &settings, false)[0], [MemberId(1)]);
+        assert_eq!(children_of(&settings, false)[0], [MemberId(1)]);
     }
 
     #[test]
     fn a_single_member_has_no_children() {
-        assert_eq!(children_of(1, &settings(1), false), [vec![]]);
+        assert_eq!(children_of(&settings(1), false), [vec![]]);
     }
 
     /// The error for a plan of this scheme, on a fabric with this many processes on each host.
     fn refused(fabric: &str, processes: u32, scheme: &str, settings: &GroupSettings) -> String {
         let settings = GroupSettings { plan: Some(given(fabric, processes, scheme)), ..settings.clone() };
-        plan_of(settings.members.len(), &settings, false).unwrap_err().to_string()
+        plan_of(&Hosts::of(&settings.members).unwrap(), &settings, false).unwrap_err().to_string()
     }
 
     fn given(fabric: &str, processes: u32, scheme: &str) -> Arc<Plan> {
@@ -218,7 +251,7 @@ mod tests {
     #[test]
     fn a_plan_can_be_given() {
         let settings = GroupSettings { plan: Some(given("star:8", 1, "binomial")), ..settings(8) };
-        assert_eq!(children_of(8, &settings, true)[0], [4, 2, 1].map(MemberId));
+        assert_eq!(children_of(&settings, true)[0], [4, 2, 1].map(MemberId));
     }
 
     #[test]
@@ -239,6 +272,30 @@ mod tests {
         assert!(refused("star:2", 2, "leader:local=binomial", &apart).contains("stays inside a host"));
     }
 
+    /// Four members on two hosts.
+    fn shared() -> GroupSettings {
+        let mut shared = settings(4);
+        shared.members[1] = shared.members[0];
+        shared.members[3] = shared.members[2];
+        shared
+    }
+
+    #[test]
+    fn members_that_share_a_node_are_one_host_in_the_tree() {
+        let one_worm = [vec![MemberId(1)], vec![]];
+        assert_eq!(children_of(&shared(), false), one_worm);
+        let from_the_last = GroupSettings { root: 3, ..shared() };
+        assert_eq!(children_of(&from_the_last, false), [vec![], vec![MemberId(0)]]);
+        let given_plan = Some(given("star:2", 2, "leader:local=direct"));
+        assert_eq!(children_of(&GroupSettings { plan: given_plan, ..shared() }, false), one_worm);
+    }
+
+    #[test]
+    fn a_plan_whose_copies_inside_a_host_are_messages_is_refused_for_members_that_share_a_node() {
+        let error = refused("star:2", 2, "leader:local=binomial", &shared());
+        assert!(error.contains("leader:local=direct"), "{error}");
+    }
+
     #[test]
     fn a_plan_that_leaves_members_out_is_refused() {
         let placement = Placement::one_per_host(3);
@@ -252,7 +309,8 @@ mod tests {
         let scheme = "separate".parse().unwrap();
         let plan = Plan::new(scheme, Label::Published, MemberId(0), placement, vec![worm]).unwrap();
         let settings = GroupSettings { plan: Some(Arc::new(plan)), ..settings(3) };
-        let error = plan_of(3, &settings, false).unwrap_err().to_string();
+        let error =
+            plan_of(&Hosts::of(&settings.members).unwrap(), &settings, false).unwrap_err().to_string();
         assert!(error.ends_with("it does not reach member 1"), "{error}");
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use treecast_ebpf::SlotMemory;
 
 use super::waker::Waker;
+use crate::memory::readers::Readers;
 use crate::sync::lock;
 
 /// The event count of a group: any number of threads wait on it, as followers; a notification wakes them, the leader, and the
@@ -27,6 +28,8 @@ pub struct EventCount {
     kernel: OnceLock<SlotMemory>,
     /// How many threads are between `begin_sleep` and `end_sleep`.
     sleepers: AtomicU32,
+    /// Where several processes have the group: all their threads sleep on one word.
+    readers: OnceLock<Arc<Readers>>,
 }
 
 impl EventCount {
@@ -39,6 +42,7 @@ impl EventCount {
             watched: OnceLock::new(),
             kernel: OnceLock::new(),
             sleepers: AtomicU32::new(0),
+            readers: OnceLock::new(),
         }
     }
 
@@ -50,6 +54,19 @@ impl EventCount {
     /// The memory that [`EventCount::attach_kernel`] was given.
     pub fn kernel_memory(&self) -> Option<&SlotMemory> {
         self.kernel.get()
+    }
+
+    /// Lets threads sleep together with those of the other processes of this host that have the group.
+    pub fn attach_readers(&self, readers: Arc<Readers>) {
+        if self.watched.get().is_some() {
+            readers.add_watcher();
+        }
+        let _ = self.readers.set(readers);
+    }
+
+    /// What [`EventCount::attach_readers`] was given.
+    pub fn readers(&self) -> Option<&Arc<Readers>> {
+        self.readers.get()
     }
 
     /// Counts a thread that is going to sleep. It calls [`EventCount::arm`] before each sleep.
@@ -84,6 +101,9 @@ impl EventCount {
         if let (Some(memory), Some(_)) = (self.kernel.get(), self.watched.get()) {
             memory.is_waiting().store(1, Ordering::SeqCst);
         }
+        if let Some(readers) = self.readers.get() {
+            readers.notify();
+        }
         self.leader.wake();
         if self.followers.load(Ordering::SeqCst) > 0 {
             // A follower that holds the gate is counted: it either checks its condition after the change, or sleeps already.
@@ -114,6 +134,9 @@ impl EventCount {
             }
             std::hint::spin_loop();
         }
+        if let Some(readers) = self.readers.get() {
+            return self.sleep_with(readers, until, find);
+        }
         let mut gate = lock(&self.gate);
         self.followers.fetch_add(1, Ordering::SeqCst);
         self.begin_sleep();
@@ -137,6 +160,33 @@ impl EventCount {
         found
     }
 
+    /// Sleeps until `find` returns a value, or until the deadline, on the word of all processes of this host that have the group.
+    fn sleep_with<T>(
+        &self,
+        readers: &Readers,
+        until: Option<Instant>,
+        mut find: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        self.begin_sleep();
+        readers.begin_sleep();
+        let found = loop {
+            let seen = readers.signal();
+            self.arm();
+            let found = find();
+            if found.is_some() {
+                break found;
+            }
+            let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if timeout.is_some_and(|timeout| timeout.is_zero()) {
+                break None;
+            }
+            readers.sleep(seen, timeout);
+        };
+        readers.end_sleep();
+        self.end_sleep();
+        found
+    }
+
     /// A descriptor that becomes readable at each notification from the first call on. The application reads its eight bytes, and
     /// then checks the group.
     pub fn watch(&self) -> io::Result<BorrowedFd<'_>> {
@@ -146,6 +196,9 @@ impl EventCount {
             let _ = self.watched.set(descriptor);
             if let Some(memory) = self.kernel.get() {
                 memory.is_waiting().store(1, Ordering::SeqCst);
+            }
+            if let Some(readers) = self.readers.get() {
+                readers.add_watcher();
             }
         }
         self.watched.get().map(AsFd::as_fd).ok_or_else(|| io::Error::from(io::ErrorKind::Other))

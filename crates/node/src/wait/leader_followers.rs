@@ -90,6 +90,10 @@ impl LeaderFollowers {
         if found.is_some() || until.is_some_and(|until| until <= Instant::now()) {
             return found;
         }
+        if events.readers().is_some() {
+            // Another process may make the condition true, and wakes the word of all of them.
+            return events.wait(until, self.spin, find);
+        }
         let guard = match self.leadership.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(guard)) => guard.into_inner(),

@@ -255,6 +255,33 @@ fn invalid_values_in_shared_memory_end_only_their_own_group() {
 }
 
 #[test]
+fn an_impossible_place_on_a_host_is_refused() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let (here, there) = (client(&served.socket()), other());
+    let socket = raw(&served.socket());
+    ask(&socket, HELLO);
+    let join = |number: u32, count: u32| {
+        let settings = settings_message(1, &[there.address()]);
+        let place = format!(r#"{{"number":{number},"count":{count}}}"#);
+        ask(&socket, &format!(r#"{{"join_group":{{"settings":{settings},"place":{place}}}}}"#)).0
+    };
+    for (number, count) in [(2, 2), (0, 0), (0, 1), (0, 257), (u32::MAX, u32::MAX)] {
+        let answer = join(number, count);
+        assert!(answer.contains("there are from 2 to 256, numbered from 0"), "{answer}");
+    }
+    assert!(join(1, 2).contains("entered"));
+    for (number, count, expected) in [
+        (1, 2, "there is a group 1 at this node"),
+        (0, 3, "with 2 members on this host, and this one with 3"),
+    ] {
+        let answer = join(number, count);
+        assert!(answer.contains(expected), "{answer}");
+    }
+    drop((socket, here));
+    served.end();
+}
+
+#[test]
 fn a_member_cannot_write_the_slots_that_are_retransmitted() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let (here, there) = (client(&served.socket()), other());

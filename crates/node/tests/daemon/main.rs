@@ -152,6 +152,46 @@ fn bursts_of_a_client_are_left_to_its_daemon_which_forgets_nothing() {
 
 /// Two clients of one daemon, each with a group whose other member is at another node.
 #[test]
+fn clients_that_are_members_of_one_group_share_its_slots() {
+    for engine in engines() {
+        let served = Served::new(engine, Policy::default());
+        let (clients, there) = ([(); 3].map(|()| client(&served.socket())), other());
+        let here = clients[0].address();
+        for root in [3, 1] {
+            let settings = GroupSettings {
+                group: GroupId(root as u32),
+                root,
+                slots: 16,
+                ..GroupSettings::new(vec![here, here, here, there.address()])
+            };
+            let of = |member: usize, node: &Node| {
+                node.group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+            };
+            let mut groups: Vec<Group> = (0..).zip(&clients).map(|(member, node)| of(member, node)).collect();
+            groups.push(of(3, &there));
+            let sender = groups.remove(root);
+            assert_eq!(sender.wait_until_ready(TIMEOUT).unwrap(), []);
+            std::thread::scope(|scope| {
+                for receiver in &groups {
+                    scope.spawn(move || {
+                        for number in 0..100_u8 {
+                            let expected = vec![number; 1 + 50 * usize::from(number)];
+                            assert_eq!(receiver.receive(TIMEOUT).unwrap(), Some(expected));
+                        }
+                        assert_eq!(receiver.receive(TIMEOUT).unwrap(), None);
+                    });
+                }
+                (0..100_u8)
+                    .for_each(|number| sender.send(&vec![number; 1 + 50 * usize::from(number)]).unwrap());
+                assert_eq!(sender.close(TIMEOUT).unwrap(), []);
+            });
+        }
+        drop(clients);
+        served.end();
+    }
+}
+
+#[test]
 fn clients_have_groups_side_by_side_and_see_each_others_not() {
     for engine in engines() {
         let served = Served::new(engine, Policy::default());

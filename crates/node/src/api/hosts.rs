@@ -1,0 +1,136 @@
+//! Which processes of a group share a node.
+
+use std::net::SocketAddr;
+
+use treecast_fabric::HostId;
+use treecast_plan::Placement;
+use treecast_proto::MemberId;
+
+use crate::NodeError;
+use crate::daemon::PlaceMessage;
+use crate::memory::readers::READERS_MAX;
+
+/// The hosts of a group's members: members at the same address are processes of one host, which share a node and its slots. In the tree of
+/// the protocol each host is one member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    addresses: Vec<SocketAddr>,
+    /// The host of each member, and the member's place among those of this host.
+    places: Vec<(u32, u32)>,
+    /// The number of members of each host.
+    counts: Vec<u32>,
+}
+
+impl Hosts {
+    /// The hosts in the order of their first members.
+    ///
+    /// # Errors
+    /// [`NodeError::Members`] for a host with too many members.
+    pub fn of(members: &[SocketAddr]) -> Result<Self, NodeError> {
+        let mut hosts = Self { addresses: Vec::new(), places: Vec::new(), counts: Vec::new() };
+        let mut numbers = std::collections::BTreeMap::new();
+        for &address in members {
+            let host = *numbers.entry(address).or_insert_with(|| {
+                hosts.addresses.push(address);
+                hosts.counts.push(0);
+                hosts.counts.len() - 1
+            });
+            hosts.places.push((host as u32, hosts.counts[host]));
+            hosts.counts[host] += 1;
+        }
+        match hosts.addresses.iter().zip(&hosts.counts).find(|&(_, &count)| count > READERS_MAX) {
+            Some((address, count)) => Err(NodeError::Members(format!(
+                "{address} is the node of {count} members, and at most {READERS_MAX} can share one"
+            ))),
+            None => Ok(hosts),
+        }
+    }
+
+    /// The address of each host's node.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The number of hosts.
+    pub const fn count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// This many hosts of one member each, whose addresses are not known yet.
+    pub fn one_each(members: usize) -> Self {
+        Self {
+            addresses: vec![SocketAddr::from(([0, 0, 0, 0], 0)); members],
+            places: (0..members as u32).map(|host| (host, 0)).collect(),
+            counts: vec![1; members],
+        }
+    }
+
+    pub const fn member_count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Which host each member is on, for a plan.
+    ///
+    /// # Errors
+    /// [`NodeError::Plan`] for too many members.
+    pub fn placement(&self) -> Result<Placement, NodeError> {
+        let host_of = self.places.iter().map(|place| HostId(place.0)).collect();
+        Ok(Placement::listed(self.count() as u32, host_of)?)
+    }
+
+    /// Whether a host has several members.
+    pub const fn are_shared(&self) -> bool {
+        self.addresses.len() < self.places.len()
+    }
+
+    /// The host of a member; of one that joined late, a host of its own.
+    pub fn host_of(&self, member: usize) -> usize {
+        match self.places.get(member) {
+            Some(&(host, _)) => host as usize,
+            None => self.count() + (member - self.places.len()),
+        }
+    }
+
+    /// The members of a host. A host that joined late is one member, numbered after all others.
+    pub fn members_of(&self, host: usize) -> Vec<MemberId> {
+        if host >= self.count() {
+            return vec![MemberId((self.places.len() + host - self.count()) as u32)];
+        }
+        let members = (0..).zip(&self.places).filter(|(_, place)| place.0 as usize == host);
+        members.map(|(member, _)| MemberId(member)).collect()
+    }
+
+    /// The place of a member among the members of its host; none if it is the only one.
+    pub fn place_of(&self, member: usize) -> Option<PlaceMessage> {
+        let &(host, number) = self.places.get(member)?;
+        let count = self.counts[host as usize];
+        (count > 1).then_some(PlaceMessage { number, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(numbers: &[u8]) -> Hosts {
+        let address = |&number: &u8| SocketAddr::from(([10, 0, 0, number], 7_700));
+        Hosts::of(&numbers.iter().map(address).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn members_at_one_address_are_processes_of_one_host() {
+        let hosts = hosts(&[2, 1, 2, 3, 2]);
+        assert_eq!((hosts.count(), hosts.are_shared()), (3, true));
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|member| hosts.host_of(member)), [0, 1, 0, 2, 0, 3]);
+        assert_eq!(hosts.members_of(0), [0, 2, 4].map(MemberId));
+        assert_eq!(hosts.members_of(3), [MemberId(5)]);
+        assert_eq!(hosts.place_of(2), Some(PlaceMessage { number: 1, count: 3 }));
+        assert_eq!((hosts.place_of(1), hosts.place_of(5)), (None, None));
+    }
+
+    #[test]
+    fn a_node_is_shared_by_a_bounded_number_of_processes() {
+        let error = Hosts::of(&[SocketAddr::from(([10, 0, 0, 1], 7_700)); 257]).unwrap_err().to_string();
+        assert_eq!(error, "10.0.0.1:7700 is the node of 257 members, and at most 256 can share one");
+    }
+}
