@@ -23,7 +23,8 @@ use crate::plan::Plan;
 /// `bind` is its UDP address, such as `192.0.2.1:7000` or `[2001:db8::1]:7000`; with port 0 the system chooses a port, which
 /// `address` has. The default, all IPv4 addresses and a free port, is sufficient for `listen` and `join`. `engine` is the packet engine:
 /// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
-/// and otherwise a thread; docs/node.md describes the daemon. `buffer_bytes` is the requested size of the socket buffers, which the system
+/// and otherwise a thread; docs/node.md describes the daemon. Processes of one user on this host that give the same text as `share` share
+/// one node, which the first of them opens. `buffer_bytes` is the requested size of the socket buffers, which the system
 /// may limit. A waiting thread polls for `spin_us` microseconds before it sleeps: lower latency for more CPU time.
 /// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
 ///
@@ -57,11 +58,11 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 impl Node {
     #[new]
     #[pyo3(signature = (
-        bind = "0.0.0.0:0", *, engine = "auto", socket = None, buffer_bytes = Whole(4 << 20), spin_us = Whole(0), peer_timeout_ms = Whole(800),
-        join_timeout_ms = Whole(10_000)
+        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, buffer_bytes = Whole(4 << 20), spin_us = Whole(0),
+        peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -69,12 +70,13 @@ impl Node {
         bind: &str,
         engine: &str,
         socket: Option<PathBuf>,
+        share: Option<String>,
         buffer_bytes: Whole<u32>,
         spin_us: Whole<u32>,
         peer_timeout_ms: Whole<u32>,
         join_timeout_ms: Whole<u32>,
     ) -> PyResult<Self> {
-        let mut settings = NodeSettings { bind: address_of(py, bind)?, socket, ..NodeSettings::default() };
+        let mut settings = NodeSettings { bind: address_of(py, bind)?, socket, share, ..NodeSettings::default() };
         settings.set_key("engine", engine).map_err(refused)?;
         for (key, value) in [
             ("buffer_bytes", buffer_bytes),
@@ -200,7 +202,7 @@ impl Node {
     /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
     ///
     /// `members` are the addresses of all members, for example from `read_members`; every member passes the same list and the same
-    /// settings. These are `plan` (a `Plan` to carry out, at the root, whose root is that of the group), `group`, `root`, `token`,
+    /// settings, except for `member`, the number of this process where several share a node. These are `plan` (a `Plan` to carry out, at the root, whose root is that of the group), `group`, `root`, `token`,
     /// `insecure`, `auth`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md
     /// has a table of them. The call does not wait for the other members, except that the root waits for up to three seconds if it
     /// measures the network for the scheme `postal`.

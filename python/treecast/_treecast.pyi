@@ -239,6 +239,7 @@ class Node:
         *,
         engine: str = "auto",
         socket: str | PathLike[str] | None = None,
+        share: str | None = None,
         buffer_bytes: SupportsIndex = 4194304,
         spin_us: SupportsIndex = 0,
         peer_timeout_ms: SupportsIndex = 800,
