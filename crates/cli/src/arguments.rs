@@ -85,8 +85,8 @@ impl FabricArguments {
 /// The group, and how its plan is made.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
-    /// The scheme: separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus,
-    /// md-torus, mu-torus, path, tree-worm, leader; with keys as in k-binomial:k=2,
+    /// The scheme: separate, serial, binary, binomial, k-binomial, postal, hierarchical, u-torus,
+    /// s-torus, md-torus, mu-torus, path, tree-worm, leader; with keys as in k-binomial:k=2,
     /// postal:lambda=3.5, path:policy=mdp-g
     #[arg(long, value_name = "NAME[:key=value,...]")]
     pub scheme: Option<Scheme>,

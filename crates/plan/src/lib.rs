@@ -22,6 +22,7 @@ mod analysis;
 mod check;
 mod error;
 mod group;
+mod hierarchy;
 mod limits;
 mod make;
 mod numbering;
