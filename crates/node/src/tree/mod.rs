@@ -1,6 +1,7 @@
 //! The plan of a group, which is given or made, and the children of each member in it.
 
 pub(crate) mod measure;
+pub(crate) mod on_fabric;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,11 +28,11 @@ const KERNEL_COPIES: f64 = 16.0;
 /// The length at which a copy of a message takes twice as long as a copy of a short message, in bytes.
 const COPY_BYTES: f64 = 13.0 * 1024.0;
 
-/// The plan of a group of `count` members: that of the settings, or the one that their scheme makes on a network where all members are
-/// equally far from each other. None for a single member.
+/// The plan of a group of `count` members: that of the settings, or the one that their scheme makes on their fabric, or else on a network
+/// where all members are equally far from each other. None for a single member.
 ///
 /// # Errors
-/// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`].
+/// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`], [`NodeError::NotOnFabric`].
 pub(crate) fn plan_of(
     count: usize,
     settings: &GroupSettings,
@@ -44,16 +45,21 @@ pub(crate) fn plan_of(
     if count == 1 {
         return Ok(None);
     }
+    if let Some(fabric) = &settings.fabric {
+        return on_fabric::plan_on(fabric, settings, is_in_kernel).map(|plan| Some(Arc::new(plan)));
+    }
     let scheme = scheme(count, settings, is_in_kernel);
     let fabric = Fabric::from_spec(&FabricSpec::Star(count as u32)).map_err(PlanError::from)?;
     let root = MemberId(settings.root as u32);
     let others = (0..count as u32).map(MemberId).filter(|&member| member != root).collect();
     let group = Group::new(Placement::one_per_host(count as u32), root, others)?;
-    let options = PlanOptions {
-        packets: packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
-        ..PlanOptions::default()
-    };
-    Ok(Some(Arc::new(plan(&fabric, &group, &scheme, &options)?)))
+    Ok(Some(Arc::new(plan(&fabric, &group, &scheme, &options(settings))?)))
+}
+
+/// The options of a plan for the messages of a group.
+fn options(settings: &GroupSettings) -> PlanOptions {
+    let packets = packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32;
+    PlanOptions { packets, ..PlanOptions::default() }
 }
 
 /// The children of each member, by its number: the receivers of its worms, in the order in which it sends them.
@@ -72,6 +78,11 @@ fn check_executable(plan: &Plan, count: usize, settings: &GroupSettings) -> Resu
         return error(format!(
             "the settings have the scheme {scheme} too, and the plan has its own: leave the scheme out"
         ));
+    }
+    if settings.fabric.is_some() {
+        return error(
+            "the settings have a fabric too, and the plan is made already: leave one of them out".into(),
+        );
     }
     let (planned, root) = (plan.placement().member_count(), plan.root());
     if planned as usize != count {
@@ -122,12 +133,10 @@ fn obstacle(worm: &Worm, settings: &GroupSettings) -> Option<String> {
 /// messages. `is_in_kernel` is about the root.
 pub(crate) fn scheme(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
     match settings.scheme {
-        Some(scheme) if scheme.as_tree() != Some(TreeScheme::Postal { lambda: None }) => scheme,
-        _ => {
-            let wake_copies =
-                if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
-            scheme_for(settings.message_bytes, packets(settings), count, wake_copies)
+        Some(scheme) if scheme.as_tree() != Some(TreeScheme::Postal { lambda: None }) => {
+            scheme.with_lambda(lambda(settings, is_in_kernel))
         }
+        _ => Scheme::tree(tree_for(count, settings, is_in_kernel)),
     }
 }
 
@@ -136,15 +145,22 @@ fn packets(settings: &GroupSettings) -> u64 {
     settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)))
 }
 
-/// A chain for long messages, and else a postal tree. Its lambda is the time until a member has a message, in copies of it: the longer
-/// a message, the less the wake-up counts. The numbers come from a lab (docs/bench.md), for networks that are not measured.
-fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Scheme {
-    if packets >= CHAIN_PACKETS_PER_MEMBER * members as u64 {
-        return Scheme::tree(TreeScheme::Serial);
+/// The tree for the length of messages: a chain for long ones, and else a postal tree.
+fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeScheme {
+    if packets(settings) >= CHAIN_PACKETS_PER_MEMBER * count as u64 {
+        return TreeScheme::Serial;
     }
-    let copy = 1.0 + bytes as f64 / COPY_BYTES;
+    TreeScheme::Postal { lambda: Some(lambda(settings, is_in_kernel)) }
+}
+
+/// The time until a member has a message, in copies of it: the longer a message, the less the wake-up counts. The numbers come from a lab
+/// (docs/bench.md), for networks that are not measured.
+fn lambda(settings: &GroupSettings, is_in_kernel: bool) -> Lambda {
+    let wake_copies =
+        if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
+    let copy = 1.0 + settings.message_bytes as f64 / COPY_BYTES;
     let lambda = 1.0 + wake_copies / copy;
-    Scheme::tree(TreeScheme::Postal { lambda: Lambda::of((lambda * 10.0).round() / 10.0) })
+    Lambda::of((lambda * 10.0).round() / 10.0).unwrap_or(Lambda(1_000))
 }
 
 #[cfg(test)]
