@@ -92,8 +92,7 @@ impl GroupSettings {
     ///
     /// Members are matched to the hosts of the fabric by name ([`HostNames`](treecast_fabric::HostNames)): the name in a list of members,
     /// or that which a member has when it joins. Several members may be on one host. Without a scheme the tree is `hierarchical` where
-    /// that pays: a chain, for long messages, always; another tree if it sends at most half as many messages from rack to rack as there
-    /// are hosts outside the root's rack. Then the root reaches one host of each rack, and one node of each host.
+    /// that pays: see docs/library.md.
     ///
     /// ```
     /// use treecast_fabric::{Fabric, read};

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_fabric::{Fabric, HostId, HostNames};
+use treecast_fabric::{Fabric, HostId, HostNames, SwitchId};
 use treecast_plan::shape::{self, Shape};
 use treecast_plan::{
     FlatScheme, Group, Local, MemberId, Placement, Plan, Planner, Scheme, TreeScheme, Worm, WormKind,
 };
 
-use super::{lambda, obstacle, options, tree_for};
+use super::{lambda, obstacle, options, packets, tree_for};
 use crate::{GroupSettings, NodeError};
+
+/// Messages of at least this many packets per rack go from rack to rack in a chain: a copy of the message then takes an uplink longer than
+/// the racks take to wake up one after another (docs/bench.md).
+const CHAIN_PACKETS_PER_RACK: u64 = 4;
 
 /// Checks that the fabric, if there is one, has the hosts of all members.
 ///
@@ -70,7 +74,10 @@ pub(super) fn plan_on(
     }
     let scheme = match settings.scheme {
         Some(scheme) => scheme.with_lambda(lambda(settings, is_in_kernel)),
-        None => automatic(fabric, home, members.keys(), tree_for(hosts.len(), settings, is_in_kernel)),
+        None => {
+            let tree = tree_for(hosts.len(), settings, is_in_kernel);
+            automatic(fabric, home, members.keys(), tree, packets(settings))
+        }
     };
     let mut planner = Planner::new(fabric, &Scheme::Flat(scheme.flat()), &options(settings))?;
     let others: Vec<MemberId> =
@@ -103,24 +110,28 @@ fn unicast(from: MemberId, to: MemberId) -> Worm {
     Worm { from, index: 0, kind: WormKind::Unicast, to: vec![to], route: Vec::new() }
 }
 
-/// The scheme for members on these hosts: the hierarchical one, of such trees, where it pays.
+/// The scheme for members on these hosts: the hierarchical one, where it pays, and else a tree that does not know the racks.
 ///
-/// A chain that goes rack by rack costs nothing. Other trees get a level deeper: that pays where at most half as many messages go from rack
-/// to rack as the root would send if it sent to each host.
+/// A chain that goes rack by rack costs nothing. Another tree gets deeper: that pays where at most half as many messages go from rack to rack
+/// as the root would send if it sent to each host in another rack. The hosts of a rack share its uplink, so a message that is long for the
+/// number of racks goes from rack to rack in a chain, and in a tree inside.
 fn automatic<'a>(
     fabric: &Fabric,
     home: HostId,
     hosts: impl Iterator<Item = &'a HostId>,
     tree: TreeScheme,
+    packets: u64,
 ) -> Scheme {
     let rack_of = |host| fabric.topology().switch_of(host);
-    let away: Vec<_> = hosts.map(|&host| rack_of(host)).filter(|&rack| rack != rack_of(home)).collect();
-    let racks = away.iter().collect::<BTreeSet<_>>().len();
-    let pays = if tree == TreeScheme::Serial { racks > 0 } else { racks > 0 && 2 * racks <= away.len() };
-    if pays {
-        return Scheme::Flat(FlatScheme::Hierarchical { across: tree, inside: tree });
+    let away: Vec<SwitchId> =
+        hosts.map(|&host| rack_of(host)).filter(|&rack| rack != rack_of(home)).collect();
+    let others = away.iter().collect::<BTreeSet<_>>().len();
+    if others == 0 || (tree != TreeScheme::Serial && 2 * others > away.len()) {
+        return Scheme::tree(tree);
     }
-    Scheme::tree(tree)
+    let is_long = packets >= CHAIN_PACKETS_PER_RACK * (others as u64 + 1);
+    let across = if is_long { TreeScheme::Serial } else { tree };
+    Scheme::Flat(FlatScheme::Hierarchical { across, inside: tree })
 }
 
 #[cfg(test)]
@@ -163,6 +174,16 @@ mod tests {
         let long = GroupSettings { message_bytes: 1 << 24, root: 1, ..mixed };
         // The root is on n3.
         assert_eq!(children_of(&long), [vec![2], vec![3], vec![4], vec![5], vec![], vec![0]]);
+    }
+
+    #[test]
+    fn a_message_of_many_packets_goes_from_rack_to_rack_in_a_chain() {
+        let hosts = settings(TWO_RACKS, &["n0", "n3", "n1", "n4", "n2", "n5"]);
+        let scheme =
+            |message_bytes| plan(&GroupSettings { message_bytes, ..hosts.clone() }).scheme().to_string();
+        assert!(scheme(7 * 1_408).starts_with("hierarchical:across=postal,"), "{}", scheme(7 * 1_408));
+        assert!(scheme(8 * 1_408).starts_with("hierarchical:across=serial,inside=postal,"));
+        assert_eq!(scheme(96 * 1_408), "hierarchical:across=serial,inside=serial");
     }
 
     #[test]
