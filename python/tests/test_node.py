@@ -522,7 +522,7 @@ def test_a_plan_is_carried_out():
 
 def test_the_tree_follows_the_racks_of_a_fabric(tmp_path):
     (tmp_path / "lab.inventory").write_text("127.0.0.[1-2] rack1\n127.0.0.[3-4] rack2\n")
-    fabric = Fabric(tmp_path / "lab.inventory")
+    fabric = Fabric.read(tmp_path / "lab.inventory")
     nodes = [Node(f"127.0.0.{host}:0") for host in range(1, 5)]
     members = [node.address for node in nodes]
     groups = [node.group(members, fabric=fabric, token="secret") for node in nodes]
@@ -536,7 +536,7 @@ def test_the_tree_follows_the_racks_of_a_fabric(tmp_path):
 
 def test_a_member_that_the_fabric_does_not_have_is_named(tmp_path):
     (tmp_path / "lab.inventory").write_text("n1 rack1\n")
-    fabric = Fabric(tmp_path / "lab.inventory")
+    fabric = Fabric.read(tmp_path / "lab.inventory")
     with Node("127.0.0.1:0") as node, pytest.raises(TreecastError, match="member 0: the fabric has no host '127.0.0.1'"):
         node.group([node.address], fabric=fabric)
     with Node("127.0.0.1:0") as node, pytest.raises(TypeError):

@@ -73,7 +73,7 @@ pub struct Arguments {
     loopback: Option<u32>,
 
     /// Separate machines, the root first, where a remote shell can start this command: a hostlist, such
-    /// as n[1-16],login, or that of a Slurm job
+    /// as n[1-16],login, or slurm, the hosts of this Slurm job
     #[arg(long, value_name = "HOSTLIST", conflicts_with_all = ["lab", "racks", "loopback"])]
     hosts: Option<Hostlist>,
 

@@ -15,12 +15,12 @@ use clap::{ArgGroup, Args};
 use treecast_fabric::RoutingPolicy;
 use treecast_node::{
     Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost, Member,
-    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, read_members, read_plan,
-    resolve,
+    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, parse_members, read_members,
+    read_plan, resolve,
 };
 use treecast_terms::{Key, Keyed};
 
-use crate::arguments::{fabric, whole_number};
+use crate::arguments::{SLURM, fabric, or_of_slurm, whole_number};
 use crate::output::{NotWritten, OutFile, print_message};
 
 #[derive(Debug, Args)]
@@ -47,7 +47,8 @@ pub struct Arguments {
     join: Option<String>,
 
     /// Create the group from a list of members in a file, one host:port or hostlist such as n[1-16]:7000
-    /// per line, the same at every member; the first is the root
+    /// per line, the same at every member; the first is the root. slurm stands for the hosts of this
+    /// Slurm job
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
 
@@ -246,7 +247,7 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         })?;
         (node, group)
     } else if let Some(file) = &arguments.members {
-        let members = read_members(file)?;
+        let members = members(file)?;
         let settings = settings(arguments, members, token, input)?;
         let node = open(arguments, arguments.bind.map_or_else(|| find_here(&settings.members), Ok)?)?;
         let group = node.group(&settings)?;
@@ -281,6 +282,14 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         (node, group)
     };
     Ok((node, Arc::new(group)))
+}
+
+/// The members in a file, or on the hosts of the Slurm job.
+fn members(file: &Path) -> anyhow::Result<Vec<Member>> {
+    if file != Path::new(SLURM) {
+        return Ok(read_members(file)?);
+    }
+    Ok(parse_members(&or_of_slurm(SLURM)?, SLURM)?)
 }
 
 fn open(arguments: &Arguments, bind: SocketAddr) -> Result<Node, NodeError> {

@@ -260,7 +260,7 @@ fn a_token_mismatch_is_rejected() {
 fn invalid_arguments_are_reported_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let empty = file(&directory, "empty", b"\n");
-    let single = file(&directory, "single", b"127.0.0.1:0\n");
+    let single = file(&directory, "single", address().as_bytes());
     let racks = file(&directory, "racks.inventory", b"n0 r0\n");
     let double = file(&directory, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
     let unknown = file(&directory, "unknown", b"# all\nnobody.invalid:7000\n");
