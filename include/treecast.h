@@ -103,7 +103,9 @@ tc_result tc_node_address(const tc_node *node,
  Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
  every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
  "root=2 scheme=binomial offload=nic token=secret message_bytes=16384". With "plan=FILE" the root carries out the plan in a JSON file,
- as `treecast plan --format json` writes it, whose root is that of the group.
+ as `treecast plan --format json` writes it, whose root is that of the group. With "fabric=FILE" the root makes the plan on the racks and
+ switches in a file, such as Slurm's topology.conf or an inventory of hosts and racks, whose hosts have the names in `members`, or those
+ of the hosts that join.
 
  # Safety
  `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.

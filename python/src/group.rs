@@ -2,20 +2,20 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use treecast_plan::{Arrangement, MemberId, MemberList, Placement};
+use treecast_plan::{Arrangement, MemberId, MemberList, Placement, destinations_named, member_named};
 
-use crate::error::refused;
+use crate::error::{TreecastError, refused};
 use crate::fabric::Fabric;
 use crate::number::Whole;
 
 /// The members of a multicast: a root that sends, and the destinations.
 ///
-/// `on` is the fabric, or just its number of hosts. Members are processes: with one per host, member and host have the same
+/// `on` is the fabric, or just its number of hosts. `root` is the number of a member, or the name of its host on the fabric. Members are processes: with one per host, member and host have the same
 /// number; with `processes` per host they are numbered host by host with `placement="block"`, or round robin over the
 /// hosts with `"cyclic"`.
 ///
 /// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which `seed` draws as the
-/// `treecast` command does. A group is immutable; two are equal if they have the same members in the same order.
+/// `treecast` command does; or the names of hosts on the fabric, `n[1-16],login`, of which the root is left out. A group is immutable; two are equal if they have the same members in the same order.
 ///
 /// Raises TreecastError for unknown or duplicate members, and if there are no destinations.
 ///
@@ -23,6 +23,8 @@ use crate::number::Whole;
 /// <Group: member 0 of 16 to 3 destinations>
 /// >>> Group(16, 0, "random:5").destinations
 /// [1, 9, 13, 3, 4]
+/// >>> Group(Fabric("star:16"), "h2", "h[0-5]").destinations
+/// [0, 1, 3, 4, 5]
 /// >>> Group(16, 0, [16])
 /// Traceback (most recent call last):
 /// treecast.TreecastError: there is no host 16: the group has hosts 0 to 15
@@ -37,6 +39,13 @@ pub enum Hosts<'py> {
     Number(Whole<u32>),
 }
 
+/// The `root` argument.
+#[derive(FromPyObject)]
+enum Root {
+    Number(Whole<u32>),
+    Name(String),
+}
+
 /// The `destinations` argument.
 #[derive(FromPyObject)]
 enum Destinations<'py> {
@@ -47,32 +56,48 @@ enum Destinations<'py> {
 #[pymethods]
 impl Group {
     #[new]
-    #[pyo3(signature = (on, root = Whole(0), destinations = Destinations::Text("all".into()), *, processes = Whole(1), placement = "block", seed = Whole(1)))]
+    #[pyo3(signature = (on, root = Root::Number(Whole(0)), destinations = Destinations::Text("all".into()), *, processes = Whole(1), placement = "block", seed = Whole(1)))]
     #[pyo3(text_signature = "(on, root=0, destinations='all', *, processes=1, placement='block', seed=1)")]
     fn new(
         on: Hosts<'_>,
-        root: Whole<u32>,
+        root: Root,
         destinations: Destinations<'_>,
         processes: Whole<u32>,
         placement: &str,
         seed: Whole<u64>,
     ) -> PyResult<Self> {
-        let hosts = match on {
-            Hosts::Of(fabric) => fabric.get().topology().host_count(),
-            Hosts::Number(Whole(hosts)) => hosts,
+        let (hosts, topology) = match &on {
+            Hosts::Of(fabric) => (fabric.get().topology().host_count(), Some(fabric.get().topology())),
+            Hosts::Number(Whole(hosts)) => (*hosts, None),
         };
         let arrangement: Arrangement = placement.parse().map_err(refused)?;
         let placement = Placement::new(hosts, processes.0, arrangement).map_err(refused)?;
-        let root = MemberId(root.0);
-        let list = match destinations {
-            Destinations::Text(text) => text.parse().map_err(refused)?,
-            Destinations::Members(members) => {
-                let number = |member: PyResult<Bound<PyAny>>| Ok(member?.extract::<Whole<u32>>()?.0);
-                let members = members.try_iter()?.map(number).collect::<PyResult<Vec<u32>>>()?;
-                MemberList::Ranges(members.into_iter().map(|member| (member, member)).collect())
+        let root = match (root, topology) {
+            (Root::Number(Whole(number)), _) => MemberId(number),
+            (Root::Name(name), Some(topology)) => {
+                member_named(&name, topology, &placement).map_err(refused)?
+            }
+            (Root::Name(name), None) => {
+                return Err(TreecastError::new_err(format!(
+                    "the root '{name}' is the name of a host, and {hosts} hosts have no names: give the fabric"
+                )));
             }
         };
-        let destinations = list.resolve(&placement, root, seed.0).map_err(refused)?;
+        let destinations = match (destinations, topology) {
+            (Destinations::Text(text), Some(topology)) => {
+                destinations_named(&text, topology, &placement, root, seed.0)
+            }
+            (Destinations::Text(text), None) => {
+                text.parse().and_then(|list: MemberList| list.resolve(&placement, root, seed.0))
+            }
+            (Destinations::Members(members), _) => {
+                let number = |member: PyResult<Bound<PyAny>>| Ok(member?.extract::<Whole<u32>>()?.0);
+                let members = members.try_iter()?.map(number).collect::<PyResult<Vec<u32>>>()?;
+                let list = MemberList::Ranges(members.into_iter().map(|member| (member, member)).collect());
+                list.resolve(&placement, root, seed.0)
+            }
+        };
+        let destinations = destinations.map_err(refused)?;
         treecast_plan::Group::new(placement, root, destinations).map(Self).map_err(refused)
     }
 

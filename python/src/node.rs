@@ -8,12 +8,14 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use treecast_node::{
-    Group, GroupSettings, JoinOptions, Listener, NodeError, NodeSettings, Owned, parse_members, resolve,
+    Group, GroupSettings, JoinOptions, Listener, Member, NodeError, NodeSettings, Owned, parse_members,
+    resolve,
 };
 use treecast_terms::{Keyed as _, SpecError};
 
 use crate::deadline::{Deadline, seconds};
 use crate::error::{failed, read_text, refused};
+use crate::fabric::Fabric;
 use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
 use crate::plan::Plan;
@@ -76,7 +78,8 @@ impl Node {
         peer_timeout_ms: Whole<u32>,
         join_timeout_ms: Whole<u32>,
     ) -> PyResult<Self> {
-        let mut settings = NodeSettings { bind: address_of(py, bind)?, socket, share, ..NodeSettings::default() };
+        let mut settings =
+            NodeSettings { bind: address_of(py, bind)?, socket, share, ..NodeSettings::default() };
         settings.set_key("engine", engine).map_err(refused)?;
         for (key, value) in [
             ("buffer_bytes", buffer_bytes),
@@ -202,7 +205,9 @@ impl Node {
     /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
     ///
     /// `members` are the addresses of all members, for example from `read_members`; every member passes the same list and the same
-    /// settings, except for `member`, the number of this process where several share a node. These are `plan` (a `Plan` to carry out, at the root, whose root is that of the group), `group`, `root`, `token`,
+    /// settings, except for `member`, the number of this process where several share a node. These are `plan` (a `Plan` to carry out, at
+    /// the root, whose root is that of the group), `fabric` (a `Fabric` with the hosts that `members` names, on which the root makes the
+    /// plan), `group`, `root`, `token`,
     /// `insecure`, `auth`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md
     /// has a table of them. The call does not wait for the other members, except that the root waits for up to three seconds if it
     /// measures the network for the scheme `postal`.
@@ -290,7 +295,7 @@ impl Node {
         keys: Option<&Bound<'_, PyDict>>,
         enter: fn(&treecast_node::Node, &GroupSettings) -> Result<Group, NodeError>,
     ) -> PyResult<NodeGroup> {
-        let members = members.iter().map(|member| address_of(py, member)).collect::<PyResult<_>>()?;
+        let members = members.iter().map(|member| member_of(py, member)).collect::<PyResult<_>>()?;
         let settings = set_all(members, keys)?;
         let node = self.0.node()?;
         py.detach(|| {
@@ -371,10 +376,10 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// Reads a list of members from a file, as addresses for `Node.group`.
+/// Reads a list of members from a file, as `host:port` for `Node.group`.
 ///
 /// The file has one member per line, from member 0 on: `host:port`, or `host` with port 7700; or several by a hostlist, such as
-/// `n[1-16]` or `n[1-16]:7000`. `#` begins a comment. Names are resolved.
+/// `n[1-16]` or `n[1-16]:7000`. `#` begins a comment. Names are resolved, and kept for the `fabric` of a group.
 ///
 /// Raises OSError if the file cannot be read; TreecastError, with the line number, for an invalid line, a duplicate address and a
 /// name that cannot be resolved.
@@ -399,17 +404,27 @@ fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
     py.detach(|| resolve(text)).map_err(failed)
 }
 
+/// Resolves the address of a member, without the GIL.
+fn member_of(py: Python<'_>, text: &str) -> PyResult<Member> {
+    py.detach(|| Member::resolve(text)).map_err(failed)
+}
+
 /// The settings of a group of these members.
-fn set_all(members: Vec<SocketAddr>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<GroupSettings> {
-    let mut settings = GroupSettings::new(members);
+fn set_all(members: Vec<Member>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<GroupSettings> {
+    let mut settings = GroupSettings::of(members);
     if let Some(plan) = keys.map(|keys| keys.get_item("plan")).transpose()?.flatten()
         && !plan.is_none()
     {
         settings = settings.with_plan(plan.cast::<Plan>()?.get().plan.clone());
     }
+    if let Some(fabric) = keys.map(|keys| keys.get_item("fabric")).transpose()?.flatten()
+        && !fabric.is_none()
+    {
+        settings = settings.with_fabric(fabric.cast::<Fabric>()?.get().fabric.clone());
+    }
     for (key, value) in keys.into_iter().flatten() {
         match key.extract::<String>()?.as_str() {
-            "plan" => {}
+            "plan" | "fabric" => {}
             key => set(&mut settings, key, &value)?,
         }
     }

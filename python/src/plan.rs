@@ -17,7 +17,7 @@ use crate::table::{Table, numbers, text_lists, texts};
 
 /// Makes the plan of a scheme for a group on a fabric.
 ///
-/// `scheme` is one of `separate`, `serial`, `binary`, `binomial`, `k-binomial`, `postal`, `u-torus`, `s-torus`,
+/// `scheme` is one of `separate`, `serial`, `binary`, `binomial`, `k-binomial`, `postal`, `hierarchical`, `u-torus`, `s-torus`,
 /// `md-torus`, `mu-torus`, `path`, `tree-worm`, `leader`, with keys as in `k-binomial:k=2`. `order` is the order that a
 /// tree is built on: `id`, `given`, `random:seed=3`, `switch`, `cco`; None is `id`, and is required for schemes that take no order.
 /// `packets` is the number of packets of the message, 1 to 2**20: steps count them, and k-binomial trees depend on them.

@@ -520,6 +520,29 @@ def test_a_plan_is_carried_out():
         assert [group.counters["sent"] for group in groups] == [1, 1, 0]
 
 
+def test_the_tree_follows_the_racks_of_a_fabric(tmp_path):
+    (tmp_path / "lab.inventory").write_text("127.0.0.[1-2] rack1\n127.0.0.[3-4] rack2\n")
+    fabric = Fabric.read(tmp_path / "lab.inventory")
+    nodes = [Node(f"127.0.0.{host}:0") for host in range(1, 5)]
+    members = [node.address for node in nodes]
+    groups = [node.group(members, fabric=fabric, token="secret") for node in nodes]
+    groups[0].send(b"hello")
+    assert [group.receive(PATIENCE) for group in groups[1:]] == [b"hello"] * 3
+    assert groups[0].scheme.startswith("hierarchical:")
+    assert groups[0].counters["sent"] == 2
+    for node in nodes:
+        node.close()
+
+
+def test_a_member_that_the_fabric_does_not_have_is_named(tmp_path):
+    (tmp_path / "lab.inventory").write_text("n1 rack1\n")
+    fabric = Fabric.read(tmp_path / "lab.inventory")
+    with Node("127.0.0.1:0") as node, pytest.raises(TreecastError, match="member 0: the fabric has no host '127.0.0.1'"):
+        node.group([node.address], fabric=fabric)
+    with Node("127.0.0.1:0") as node, pytest.raises(TypeError):
+        node.group([node.address], fabric="star:1")
+
+
 def test_a_plan_for_other_members_is_refused():
     fabric = Fabric("star:3")
     chain = plan(fabric, Group(fabric), "serial")

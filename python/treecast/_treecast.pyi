@@ -94,7 +94,7 @@ class Group:
     def __new__(
         cls,
         on: Fabric | SupportsIndex,
-        root: SupportsIndex = 0,
+        root: SupportsIndex | str = 0,
         destinations: str | Iterable[SupportsIndex] = "all",
         *,
         processes: SupportsIndex = 1,

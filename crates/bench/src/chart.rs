@@ -9,7 +9,8 @@ use crate::report::{Report, Row};
 pub fn figure(report: &Report, command: String) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
-        let name = format!("{} {} {} {}", row.engine, row.offload, row.scheme, row.auth);
+        let racks = if row.on_fabric == Some(true) { " racks" } else { "" };
+        let name = format!("{} {} {} {}{racks}", row.engine, row.offload, row.scheme, row.auth);
         let point = Point {
             x: row.bytes as f64,
             mean: row.last_delivery_us_p50,

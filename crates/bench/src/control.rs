@@ -38,6 +38,16 @@ pub(crate) struct GroupRequest {
     pub message_bytes: u64,
     pub mtu_bytes: u16,
     pub bytes_per_s_max: Option<u64>,
+    /// The fabric for which the tree is made.
+    pub fabric: Option<GroupFabric>,
+}
+
+/// A fabric, and the names of the members' hosts on it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct GroupFabric {
+    /// In Treecast's own format.
+    pub toml: String,
+    pub hosts: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,11 +1,14 @@
 //! Interleaves the configurations, and collects what their workers measure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use treecast_fabric::Fabric;
+use treecast_lab::LabSettings;
 use treecast_node::{EngineChoice, draw_token};
 
 use crate::clock::now_ns;
-use crate::control::{GroupRequest, Pace, RunRequest};
+use crate::control::{GroupFabric, GroupRequest, Pace, RunRequest};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::mode::Mode;
@@ -17,6 +20,8 @@ use crate::workers::{RunResult, Workers};
 pub struct Bench {
     /// The hosts.
     pub hosts: Hosts,
+    /// The fabric that joins the hosts, for configurations that know it; `None` for that of a lab with racks.
+    pub fabric: Option<Arc<Fabric>>,
     /// The configurations to compare.
     pub modes: Vec<Mode>,
     /// The message sizes, in bytes.
@@ -78,7 +83,13 @@ impl Bench {
             }
         }
         let token = draw_token().map_err(BenchError::NoToken)?;
-        let (mut workers, members) = Workers::start(&self.hosts, &self.worker, &engines, self.spin)?;
+        let (mut workers, members) =
+            Workers::start(&self.hosts, &self.places(), &self.worker, &engines, self.spin)?;
+        let fabric = match &self.fabric {
+            Some(fabric) => Some(fabric.topology().to_toml()),
+            None => workers.racks()?.map(|fabric| fabric.topology().to_toml()),
+        };
+        let fabric = fabric.map(|toml| GroupFabric { toml, hosts: workers.names.clone() });
         let mut cases = Vec::new();
         for &bytes in &self.sizes {
             for mode in &self.modes {
@@ -92,6 +103,7 @@ impl Bench {
                     message_bytes: bytes as u64,
                     mtu_bytes: self.mtu_bytes,
                     bytes_per_s_max: self.bytes_per_s_max,
+                    fabric: fabric.clone().filter(|_| mode.on_fabric),
                 })?;
                 let scheme = scheme.unwrap_or_else(|| "auto".into());
                 cases.push((group, bytes, (mode, scheme), Statistics::default()));
@@ -115,6 +127,7 @@ impl Bench {
                 killed =
                     victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
                 statistics.add(*bytes, messages, &result.measured, self.workload == Workload::Throughput);
+                statistics.add_uplinks(&result.uplink_bytes);
                 progress(round as usize * cases.len() + done + 1, runs);
             }
         }
@@ -123,10 +136,13 @@ impl Bench {
             lost_members.extend(workers.close(group)?);
         }
         let hosts = self.hosts.count();
+        let has_fabric = self.modes.iter().any(|mode| mode.on_fabric);
         let rows = cases.into_iter().map(|(_, bytes, (mode, scheme), statistics)| {
             let (root_us_p50, root_us_p99) = statistics.root.percentiles();
             let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
             let stored = statistics.last_stored.percentiles();
+            let uplinks = statistics.uplinks();
+            let per_broadcast = |bytes: f64| bytes / f64::from(self.messages);
             let has_stored = !statistics.last_stored.is_empty();
             Row {
                 engine: mode.engine.to_string(),
@@ -150,10 +166,25 @@ impl Bench {
                 retransmitted_per_broadcast: statistics.retransmitted as f64 / f64::from(self.messages),
                 lost: statistics.lost,
                 duplicates: statistics.duplicates,
+                on_fabric: has_fabric.then_some(mode.on_fabric),
+                uplink_bytes_per_broadcast: uplinks.map(|(all, _)| per_broadcast(all)),
+                busiest_uplink_bytes_per_broadcast: uplinks.map(|(_, busiest)| per_broadcast(busiest)),
                 killed: killed.clone(),
             }
         });
         Ok(Report::new(rows.collect(), lost_members, workers.clock_error_ns))
+    }
+
+    /// The host of each member. In a lab with racks members are on one rack after the other in turn: a tree that does not know the racks
+    /// does not learn them from the numbers of members.
+    fn places(&self) -> Vec<usize> {
+        let hosts = self.hosts.count() as usize;
+        let (racks, in_rack) = match self.hosts {
+            Hosts::Lab(LabSettings { racks: Some(racks), .. }) => (racks.racks(), racks.hosts_per_rack()),
+            Hosts::Lab(_) | Hosts::Loopback(_) | Hosts::Remote(_) => (1, hosts as u32),
+        };
+        let place = |member| member % racks as usize * in_rack as usize + member / racks as usize;
+        (0..hosts).map(place).collect()
     }
 
     fn check(&self) -> Result<(), BenchError> {

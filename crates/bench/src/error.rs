@@ -28,6 +28,9 @@ pub enum BenchError {
     /// No token can be drawn for the groups.
     #[error("cannot draw a token: {0}")]
     NoToken(std::io::Error),
+    /// The fabric cannot be used.
+    #[error(transparent)]
+    Fabric(#[from] treecast_fabric::FabricError),
     /// The lab cannot be created.
     #[error(transparent)]
     Lab(#[from] treecast_lab::LabError),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use treecast_node::{Authentication, EngineChoice, Offload, Scheme};
 
-/// A configuration: engine, offload, scheme and authentication.
+/// A configuration: engine, offload, scheme, authentication, and whether the racks are known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The packet engine.
@@ -18,6 +18,8 @@ pub struct Mode {
     /// What is authenticated of each packet of data.
     #[serde(with = "by_name")]
     pub authentication: Authentication,
+    /// Whether the tree is made for the fabric that joins the hosts.
+    pub on_fabric: bool,
 }
 
 /// Values that are serialized by their names.

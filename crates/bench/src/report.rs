@@ -81,6 +81,15 @@ pub struct Row {
     pub lost: u64,
     /// Messages that were received twice, summed over all members.
     pub duplicates: u64,
+    /// Whether the tree was made for the fabric; `None` if no fabric was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_fabric: Option<bool>,
+    /// The bytes per message that went over the uplinks of racks, all of them in both directions; `None` without racks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink_bytes_per_broadcast: Option<f64>,
+    /// The bytes per message that went over the busiest uplink, in its busier direction; `None` without racks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busiest_uplink_bytes_per_broadcast: Option<f64>,
     /// The effect of killing a member, if one was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub killed: Option<KilledMember>,
@@ -108,6 +117,8 @@ pub(crate) struct Statistics {
     span_ns: u64,
     pub lost: u64,
     pub duplicates: u64,
+    /// By uplink and direction.
+    uplink_bytes: Vec<u64>,
 }
 
 /// A histogram of durations, in nanoseconds.
@@ -177,6 +188,20 @@ impl Statistics {
             self.span_ns += end.saturating_sub(root.at_ns.first().copied().unwrap_or(end));
         }
         self.bytes += bytes as u64 * u64::from(messages);
+    }
+
+    /// Adds what went over the uplinks in a run.
+    pub fn add_uplinks(&mut self, bytes: &[u64]) {
+        self.uplink_bytes.resize(bytes.len(), 0);
+        for (sum, bytes) in self.uplink_bytes.iter_mut().zip(bytes) {
+            *sum += bytes;
+        }
+    }
+
+    /// What went over all uplinks, and over the busiest one in one direction.
+    pub fn uplinks(&self) -> Option<(f64, f64)> {
+        let busiest = *self.uplink_bytes.iter().max()?;
+        Some((self.uplink_bytes.iter().sum::<u64>() as f64, busiest as f64))
     }
 
     pub fn cpu_us(&self) -> f64 {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
-use crate::control::{GroupRequest, Measured, Pace, Request, Response, RunRequest};
+use crate::control::{GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest};
 
 /// The bound on every call of a group.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -102,10 +103,18 @@ impl Worker {
 }
 
 fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError> {
-    let GroupRequest { group: number, members, token, mode, message_bytes, mtu_bytes, bytes_per_s_max } =
-        request;
+    let GroupRequest {
+        group: number,
+        members,
+        token,
+        mode,
+        message_bytes,
+        mtu_bytes,
+        bytes_per_s_max,
+        fabric,
+    } = request;
     let is_root = members.first() == Some(&node.address());
-    let settings = GroupSettings {
+    let mut settings = GroupSettings {
         group: GroupId(number),
         token,
         offload: mode.offload,
@@ -116,9 +125,18 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         bytes_per_s_max,
         ..GroupSettings::new(members)
     };
+    if let Some(GroupFabric { toml, hosts }) = fabric {
+        settings = GroupSettings { hosts, ..settings }.with_fabric(read_fabric(&toml)?);
+    }
     let group = node.group(&settings)?;
     group.wait_until_ready(Some(TIMEOUT))?;
     Ok((number, Joined { group, is_root }))
+}
+
+fn read_fabric(toml: &str) -> Result<Fabric, NodeError> {
+    let fabric =
+        read::toml("the fabric", toml).and_then(|read| Fabric::new(read.topology, RoutingPolicy::Auto));
+    fabric.map_err(|error| NodeError::Plan(error.into()))
 }
 
 fn send(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {

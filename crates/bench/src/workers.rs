@@ -1,11 +1,12 @@
 //! The workers of a benchmark, seen from the coordinator.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use treecast_lab::Lab;
+use treecast_fabric::{Fabric, RoutingPolicy, read};
+use treecast_lab::{Lab, UplinkBytes};
 use treecast_node::EngineChoice;
 
 use crate::clock::now_ns;
@@ -17,6 +18,8 @@ use crate::hosts::{Hosts, WorkerCommand};
 #[derive(Debug)]
 pub(crate) struct Workers {
     workers: Vec<Worker>,
+    /// The name of each member's host.
+    pub names: Vec<String>,
     /// The bound on the error of clock comparisons, in nanoseconds.
     pub clock_error_ns: u64,
     /// Declared last, so that it is dropped after the workers.
@@ -30,15 +33,22 @@ pub(crate) struct RunResult {
     pub measured: Vec<Measured>,
     /// When the victim was killed.
     pub died_at_ns: Option<u64>,
+    /// The bytes that went over each uplink in each direction; empty without racks.
+    pub uplink_bytes: Vec<u64>,
 }
+
+/// The address of hosts that are processes of this machine.
+const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// The number of readings of each clock; the one with the shortest round trip counts.
 const CLOCK_READINGS: usize = 20;
 
 impl Workers {
-    /// Starts the workers, and lets each open a node for each engine. Returns the nodes' addresses by engine.
+    /// Starts the workers, one on the host of each member in `places`, and lets each open a node for each engine. Returns the nodes'
+    /// addresses by engine.
     pub fn start(
         hosts: &Hosts,
+        places: &[usize],
         worker_command: &WorkerCommand,
         engines: &[EngineChoice],
         spin: Duration,
@@ -47,24 +57,30 @@ impl Workers {
             Hosts::Lab(settings) => Some(Lab::start(settings)?),
             Hosts::Loopback(_) | Hosts::Remote(_) => None,
         };
-        let mut started = Self { workers: Vec::new(), clock_error_ns: 0, lab: None };
-        for host in 0..hosts.count() as usize {
-            let command = match (hosts, &lab) {
-                (Hosts::Remote(remote), _) => remote.command(host, worker_command),
-                (_, Some(lab)) => {
-                    worker_command.with_arguments(lab.command(host as u32, &worker_command.path)?)
+        let mut started = Self { workers: Vec::new(), names: Vec::new(), clock_error_ns: 0, lab: None };
+        for (member, &place) in places.iter().enumerate() {
+            let (name, command) = match (hosts, &lab) {
+                (Hosts::Remote(remote), _) => {
+                    (remote.names[place].clone(), remote.command(place, worker_command))
                 }
-                (_, None) => worker_command.with_arguments(Command::new(&worker_command.path)),
+                (_, Some(lab)) => {
+                    let command = lab.command(place as u32, &worker_command.path)?;
+                    (lab.hosts()[place].name.clone(), worker_command.with_arguments(command))
+                }
+                (_, None) => {
+                    (LOOPBACK.to_string(), worker_command.with_arguments(Command::new(&worker_command.path)))
+                }
             };
-            let worker = Worker::start(host, command);
-            started.workers.push(worker.map_err(|why| BenchError::Worker { host, why })?);
+            let worker = Worker::start(member, command);
+            started.workers.push(worker.map_err(|why| BenchError::Worker { host: place, why })?);
+            started.names.push(name);
         }
         let mut members = vec![Vec::new(); engines.len()];
-        for (host, worker) in started.workers.iter_mut().enumerate() {
+        for (&place, worker) in places.iter().zip(&mut started.workers) {
             let bind = match (hosts, &lab) {
-                (Hosts::Remote(remote), _) => address_of(&remote.names[host])?,
-                (_, Some(lab)) => SocketAddr::new(lab.hosts()[host].ipv4.into(), 0),
-                (_, None) => SocketAddr::from(([127, 0, 0, 1], 0)),
+                (Hosts::Remote(remote), _) => address_of(&remote.names[place])?,
+                (_, Some(lab)) => SocketAddr::new(lab.hosts()[place].ipv4.into(), 0),
+                (_, None) => SocketAddr::new(LOOPBACK.into(), 0),
             };
             for (&engine, members) in engines.iter().zip(&mut members) {
                 match worker.request(&Request::Open { bind, engine, spin_us: spin.as_micros() as u64 })? {
@@ -98,6 +114,19 @@ impl Workers {
         Ok(())
     }
 
+    /// The fabric of a lab with racks.
+    pub fn racks(&self) -> Result<Option<Fabric>, BenchError> {
+        let Some(lab) = &self.lab else { return Ok(None) };
+        let topology = read::inventory("the racks of the lab", &lab.inventory())?.topology;
+        Ok(Some(Fabric::new(topology, RoutingPolicy::Auto)?))
+    }
+
+    /// What went over the uplinks of the lab so far, over each in each direction; empty without racks.
+    pub fn uplink_bytes(&self) -> Result<Vec<u64>, BenchError> {
+        let uplinks = self.lab.as_ref().map(Lab::uplink_bytes).transpose()?.unwrap_or_default();
+        Ok(uplinks.into_iter().flat_map(|UplinkBytes { up, down }| [up, down]).collect())
+    }
+
     /// Creates a group of all workers. Returns the root's scheme, if it was given or has been chosen by measurement.
     pub fn create_group(&mut self, group: &GroupRequest) -> Result<Option<String>, BenchError> {
         let request = Request::Group(group.clone());
@@ -115,6 +144,7 @@ impl Workers {
 
     /// Lets the root send and the others receive, and kills the victim, if there is one. Receivers get the request first.
     pub fn run(&mut self, run: &RunRequest, victim: Option<u32>) -> Result<RunResult, BenchError> {
+        let before = self.uplink_bytes()?;
         for worker in self.workers.iter_mut().rev() {
             let is_concerned = worker.host == 0 || victim == Some(worker.host as u32);
             let run = RunRequest {
@@ -137,6 +167,8 @@ impl Workers {
             }
         }
         self.workers.retain(|worker| !worker.is_dead);
+        result.uplink_bytes =
+            self.uplink_bytes()?.iter().zip(before).map(|(after, before)| after - before).collect();
         Ok(result)
     }
 

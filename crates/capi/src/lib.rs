@@ -8,16 +8,16 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 use std::{ptr, slice};
 
+use treecast_fabric::RoutingPolicy;
 use treecast_node::{
-    Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Node, NodeError, NodeSettings, Owned,
-    read_plan, resolve,
+    Ending, Group, GroupSettings, JoinOptions, Keyed, Listener, Lost, Member, Node, NodeError, NodeSettings,
+    Owned, read_fabric, read_plan, resolve,
 };
 
 /// The result of a call.
@@ -90,6 +90,7 @@ impl From<NodeError> for Failure {
             NodeError::Plan(_)
             | NodeError::PlanNotExecutable(_)
             | NodeError::File { .. }
+            | NodeError::NotOnFabric { .. }
             | NodeError::NoSuchEngine(_)
             | NodeError::Daemon(_)
             | NodeError::Policy(_)
@@ -242,19 +243,22 @@ pub unsafe extern "C" fn tc_node_address(
 
 /// # Safety
 /// `settings` is NULL or a zero-terminated string.
-unsafe fn group_settings(
-    settings: *const c_char,
-    members: Vec<SocketAddr>,
-) -> Result<GroupSettings, Failure> {
-    let mut group_settings = GroupSettings::new(members);
+unsafe fn group_settings(settings: *const c_char, members: Vec<Member>) -> Result<GroupSettings, Failure> {
+    let mut group_settings = GroupSettings::of(members);
     if !settings.is_null() {
         // SAFETY: as the caller promises.
         let settings = unsafe { text(settings, "settings") }?;
-        let (plans, others): (Vec<&str>, Vec<&str>) =
-            settings.split_whitespace().partition(|setting| setting.starts_with("plan="));
-        for plan in plans {
-            group_settings = group_settings.with_plan(read_plan(Path::new(&plan["plan=".len()..]))?);
+        for setting in settings.split_whitespace() {
+            group_settings = match setting.split_once('=') {
+                Some(("plan", file)) => group_settings.with_plan(read_plan(Path::new(file))?),
+                Some(("fabric", text)) => {
+                    group_settings.with_fabric(read_fabric(text, RoutingPolicy::Auto)?.0)
+                }
+                _ => group_settings,
+            };
         }
+        let is_key = |setting: &&str| !setting.starts_with("plan=") && !setting.starts_with("fabric=");
+        let others: Vec<&str> = settings.split_whitespace().filter(is_key).collect();
         group_settings.set_all(&others.join(" ")).map_err(|error| wrong(error.to_string()))?;
     }
     Ok(group_settings)
@@ -263,7 +267,9 @@ unsafe fn group_settings(
 /// Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
 /// every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
 /// "root=2 scheme=binomial offload=nic token=secret message_bytes=16384". With "plan=FILE" the root carries out the plan in a JSON file,
-/// as `treecast plan --format json` writes it, whose root is that of the group.
+/// as `treecast plan --format json` writes it, whose root is that of the group. With "fabric=FILE" the root makes the plan on the racks and
+/// switches in a file, such as Slurm's topology.conf or an inventory of hosts and racks, whose hosts have the names in `members`, or those
+/// of the hosts that join.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
@@ -278,7 +284,7 @@ pub unsafe extern "C" fn tc_group_new(
         // SAFETY: as the caller promises.
         let (node, members) = unsafe { (handle(node, "node")?, text(members, "members")?) };
         let members =
-            members.split(',').map(|member| resolve(member.trim())).collect::<Result<Vec<_>, _>>()?;
+            members.split(',').map(|member| Member::resolve(member.trim())).collect::<Result<Vec<_>, _>>()?;
         // SAFETY: as the caller promises.
         let settings = unsafe { group_settings(settings, members) }?;
         let entered = node.group(&settings)?;

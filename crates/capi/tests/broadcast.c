@@ -132,6 +132,27 @@ static void carry_out(const char *file, tc_node *nodes[], const char *members) {
     for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
 }
 
+/* The root makes the plan on the racks in a file. */
+static void follow_racks(const char *path, tc_node *nodes[], const char *members) {
+    tc_group *groups[MEMBERS];
+    char file[256], settings[512], buffer[8];
+    size_t length;
+    snprintf(file, sizeof file, "%s.inventory", path);
+    FILE *inventory = fopen(file, "w");
+    assert(inventory != NULL && fputs("127.0.0.1 rack1\n", inventory) >= 0 && fclose(inventory) == 0);
+    expect(tc_group_new(nodes[0], members, "fabric=star:3", &groups[0]), TC_INVALID_ARGUMENT, "unknown hosts");
+    expect_message("member 0: the fabric has no host '127.0.0.1': known are h0, h1, h2");
+    snprintf(settings, sizeof settings, "fabric=%s group=10 token=secret", file);
+    for (int member = 0; member < MEMBERS; member++)
+        expect(tc_group_new(nodes[member], members, settings, &groups[member]), TC_OK, "tc_group_new with a fabric");
+    expect(tc_group_send(groups[0], "hello", 5), TC_OK, "tc_group_send on a fabric");
+    for (int member = 1; member < MEMBERS; member++) {
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "receive on a fabric");
+        assert(length == 5 && memcmp(buffer, "hello", 5) == 0);
+    }
+    for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
+}
+
 int main(int count, char *arguments[]) {
     assert(count == 2);
     listen_and_join();
@@ -167,6 +188,7 @@ int main(int count, char *arguments[]) {
     }
 
     carry_out(arguments[1], nodes, members);
+    follow_racks(arguments[1], nodes, members);
     send_too_much(groups[0]);
     fork_with(nodes, groups);
 

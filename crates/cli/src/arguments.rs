@@ -6,11 +6,11 @@ use std::str::FromStr;
 use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
-use treecast_fabric::{Fabric, HostlistError, RoutingPolicy, expand_hostlist};
-use treecast_node::read_fabric;
+use treecast_fabric::{Fabric, RoutingPolicy, expand_hostlist};
+use treecast_node::{NodeError, read_fabric};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
-    Arrangement, Group, MemberId, MemberList, Order, Placement, Plan, PlanOptions, Scheme, plan,
+    Arrangement, Group, Order, Placement, Plan, PlanOptions, Scheme, destinations_named, member_named, plan,
 };
 use treecast_terms::SpecError;
 
@@ -31,16 +31,42 @@ pub fn number(text: &str) -> Result<f64, &'static str> {
     text.parse().map_err(|_| "a number")
 }
 
+/// The word that stands for the hosts of a Slurm job, and the variable that names them.
+pub const SLURM: &str = "slurm";
+const SLURM_VARIABLE: &str = "SLURM_JOB_NODELIST";
+
+/// A list of hosts, or that of the Slurm job if it is the word `slurm`.
+pub fn or_of_slurm(text: &str) -> Result<String, NodeError> {
+    if text != SLURM {
+        return Ok(text.into());
+    }
+    let of_job = std::env::var(SLURM_VARIABLE).ok().filter(|hosts| !hosts.is_empty());
+    of_job.ok_or_else(|| {
+        NodeError::Members(format!(
+            "{SLURM} names the hosts of a Slurm job, and {SLURM_VARIABLE} is not set: run this in a job, or give a \
+             hostlist such as n[1-16]"
+        ))
+    })
+}
+
 /// The names of hosts that a hostlist stands for.
 #[derive(Debug, Clone)]
 pub struct Hostlist(pub Vec<String>);
 
 impl FromStr for Hostlist {
-    type Err = HostlistError;
+    type Err = NodeError;
 
-    fn from_str(text: &str) -> Result<Self, HostlistError> {
-        expand_hostlist(text).map(Self)
+    fn from_str(text: &str) -> Result<Self, NodeError> {
+        let hosts = or_of_slurm(text)?;
+        expand_hostlist(&hosts).map(Self).map_err(|error| NodeError::Members(error.to_string()))
     }
+}
+
+/// The number of a member, or the name of its host.
+fn member(text: &str) -> Result<String, &'static str> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid = if is_number { text.parse::<u32>().is_ok() } else { !text.starts_with('-') };
+    if is_valid { Ok(text.into()) } else { Err("a whole number from 0 to 4294967295, or the name of a host") }
 }
 
 /// The fabric and its routing.
@@ -85,8 +111,8 @@ impl FabricArguments {
 /// The group, and how its plan is made.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
-    /// The scheme: separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus,
-    /// md-torus, mu-torus, path, tree-worm, leader; with keys as in k-binomial:k=2,
+    /// The scheme: separate, serial, binary, binomial, k-binomial, postal, hierarchical, u-torus,
+    /// s-torus, md-torus, mu-torus, path, tree-worm, leader; with keys as in k-binomial:k=2,
     /// postal:lambda=3.5, path:policy=mdp-g
     #[arg(long, value_name = "NAME[:key=value,...]")]
     pub scheme: Option<Scheme>,
@@ -95,12 +121,12 @@ pub struct PlanArguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "root", "dests", "order", "processes", "placement"])]
     pub plan: Option<PathBuf>,
 
-    /// The number of the root
-    #[arg(long, value_name = "H", default_value_t = 0, value_parser = whole_number::<u32>(0, u32::MAX.into()))]
-    #[arg(allow_negative_numbers = true)]
-    pub root: u32,
+    /// The number of the root, or the name of its host
+    #[arg(long, value_name = "H", default_value = "0", value_parser = member, allow_negative_numbers = true)]
+    pub root: String,
 
-    /// The destinations: 1-31, or 3,5,9, or all, or random:15
+    /// The destinations: 1-31, or 3,5,9, or all, or random:15; or the names of hosts: n[1-16],login, or
+    /// slurm, the hosts of this Slurm job
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     pub dests: String,
 
@@ -177,13 +203,15 @@ impl PlanArguments {
         let fabric = fabric(&fabric_text, fabric_arguments.routing)?;
         let hosts = fabric.topology().host_count();
         let placement = Placement::new(hosts, self.processes, self.placement)?;
-        let root = MemberId(self.root);
-        let destinations = self.dests.parse::<MemberList>()?.resolve(&placement, root, self.seed)?;
+        let topology = fabric.topology();
+        let root = member_named(&self.root, topology, &placement)?;
+        let list = or_of_slurm(&self.dests)?;
+        let destinations = destinations_named(&list, topology, &placement, root, self.seed)?;
         let group = Group::new(placement, root, destinations)?;
         let plan = plan(&fabric, &group, scheme, &PlanOptions { order: self.order, packets })?;
         Ok(Planned {
             file: None,
-            destinations: Some(self.dests.clone()),
+            destinations: Some(list),
             fabric,
             fabric_text,
             routing: fabric_arguments.routing,

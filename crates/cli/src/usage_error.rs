@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use treecast_fabric::HostlistError;
 use treecast_lab::LabError;
 use treecast_node::NodeError;
 use treecast_sim::UnknownOffload;
@@ -37,7 +36,9 @@ pub fn sentence(error: &Error) -> String {
             other => format!("{option} cannot be used with {other}: give one of them"),
         },
         ErrorKind::MissingRequiredArgument => {
-            format!("{} is missing", list(error, ContextKind::InvalidArg).join(" "))
+            let missing = list(error, ContextKind::InvalidArg);
+            let missing: Vec<String> = missing.iter().map(|argument| alternatives(argument)).collect();
+            format!("{} is missing", missing.join(" "))
         }
         ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".into(),
         _ => first_line(error),
@@ -53,7 +54,7 @@ fn value(error: &Error, option: &str) -> String {
     if let Some(LabError::Setting { expected, .. }) = reason.downcast_ref() {
         return invalid(expected);
     }
-    if reason.is::<UnknownOffload>() || reason.is::<NodeError>() || reason.is::<HostlistError>() {
+    if reason.is::<UnknownOffload>() || reason.is::<NodeError>() {
         return reason.to_string();
     }
     match reason.downcast_ref::<SpecError>() {
@@ -70,6 +71,14 @@ fn option(error: &Error) -> String {
 
 fn first_word(text: &str) -> String {
     text.split(' ').next().unwrap_or_default().into()
+}
+
+/// Clap writes a group of arguments as `<--one|--other>`.
+fn alternatives(argument: &str) -> String {
+    let group = argument.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    group
+        .filter(|group| group.contains('|'))
+        .map_or_else(|| argument.into(), |group| group.replace('|', " or "))
 }
 
 fn text(error: &Error, kind: ContextKind) -> String {

@@ -299,3 +299,47 @@ fn benchmark_commands_of_the_docs_run() {
         assert!(rows.iter().all(|row| row["lost"] == 0 && row["duplicates"] == 0), "{rows:?}");
     }
 }
+
+#[test]
+fn racks_are_measured_with_and_without_a_tree_for_them() {
+    if !Command::new(env!("CARGO_BIN_EXE_treecast"))
+        .args(["lab", "1", "--", "true"])
+        .status()
+        .unwrap()
+        .success()
+    {
+        return;
+    }
+    let arguments = "--racks 3x4 --offload nic --sizes 64,64K --messages 20 --rounds 2";
+    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter().for_each(assert_no_loss);
+    let on_fabric: Vec<bool> = rows.iter().map(|row| row["on_fabric"].as_bool().unwrap()).collect();
+    assert_eq!(on_fabric, [false, true, false, true]);
+    // Of 12 members 8 are in other racks, and 2 of them are reached from outside: of a message of many packets, at most a third as many
+    // bytes cross uplinks. (Members are on one rack after the other in turn.)
+    let uplinks = |row: &Value| row["uplink_bytes_per_broadcast"].as_f64().unwrap();
+    let busiest = |row: &Value| row["busiest_uplink_bytes_per_broadcast"].as_f64().unwrap();
+    assert!(uplinks(&rows[2]) > 3.0 * uplinks(&rows[3]), "{rows:?}");
+    assert!(uplinks(&rows[0]) > 1.5 * uplinks(&rows[1]), "{rows:?}");
+    assert!(busiest(&rows[3]) > 65_536.0 && 2.0 * busiest(&rows[3]) <= uplinks(&rows[3]), "{rows:?}");
+}
+
+#[test]
+fn a_fabric_can_be_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("hosts.inventory");
+    std::fs::write(&file, "127.0.0.1 rack1\n").unwrap();
+    let arguments = ["--loopback", "3", "--offload", "nic", "--sizes", "64", "--messages", "4", "--fabric"];
+    let given = report(&[&arguments[..], &[file.to_str().unwrap()]].concat());
+    let on_fabric: Vec<_> = given["rows"].as_array().unwrap().iter().map(|row| &row["on_fabric"]).collect();
+    assert_eq!(on_fabric, [false, true]);
+    let output = bench(&arguments).arg("star:3").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("host 0: member 0: the fabric has no host '127.0.0.1': known are h0, h1, h2"),
+        "{stderr}"
+    );
+    let output = bench(&["--lab", "3", "--uplink", "1mbit"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("expected no rate in a lab without racks"));
+}

@@ -28,6 +28,14 @@ pub enum FabricError {
     /// More links than [`Topology::LINKS_MAX`](crate::Topology::LINKS_MAX).
     #[error("a fabric holds at most {} directed links", limits::LINKS_MAX)]
     TooManyLinks,
+    /// A name that no host has.
+    #[error("the fabric has no host '{name}'{hint}")]
+    NoSuchHost {
+        /// The name.
+        name: String,
+        /// The end of the message: the nearest names.
+        hint: String,
+    },
     /// A switch that does not exist.
     #[error("there is no switch {0}")]
     NoSuchSwitch(SwitchId),

@@ -21,6 +21,7 @@ mod error;
 mod fabric;
 pub mod generate;
 mod grid;
+mod host_names;
 mod hostlist;
 mod ids;
 mod limits;
@@ -33,6 +34,7 @@ mod write;
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricSpec, RoutingPolicy};
 pub use grid::{Direction, Grid};
+pub use host_names::HostNames;
 pub use hostlist::{HostlistError, expand_hostlist};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
 pub use routing::{

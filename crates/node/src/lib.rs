@@ -23,7 +23,7 @@ mod wait;
 #[doc = include_str!("../../../docs/library.md")]
 struct Page;
 
-pub use api::addresses::{PORT, find_here, parse_members, read_members, resolve};
+pub use api::addresses::{Member, PORT, find_here, parse_members, read_members, resolve};
 pub use api::error::{Lost, NodeError, Unanswered};
 pub use api::files::{read_fabric, read_plan};
 pub use api::group::Group;

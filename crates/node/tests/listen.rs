@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{
     Group, GroupSettings, JoinOptions, JoinStatus, Listener, Node, NodeError, NodeSettings, Plan,
 };
@@ -120,6 +121,52 @@ fn members_have_the_numbers_they_request_and_the_settings_of_the_root() {
         assert_eq!(settings.members, group.settings().members);
         assert_eq!(settings.members[1], node.address());
     }
+}
+
+/// Two racks of two hosts.
+fn on_racks(settings: GroupSettings) -> GroupSettings {
+    let topology = read::inventory("lab.inventory", "n[0-1] r0\nn[2-3] r1").unwrap().topology;
+    settings.with_fabric(Fabric::new(topology, RoutingPolicy::Auto).unwrap())
+}
+
+#[test]
+fn the_tree_follows_the_racks_of_members_that_join() {
+    let listener = bind(4);
+    let join = |name| join(options(listener.address(), name));
+    // A host may have a domain, and several members.
+    let others = vec![join("n2"), join("n3.cluster.example"), join("n3")];
+    let root = listen(listener, on_racks(settings())).0;
+    let (node, group) = root.join().unwrap().unwrap();
+    let plan = group.plan().unwrap().clone();
+    assert_eq!((group.scheme().unwrap().name(), plan.sends().of(MemberId(0)).len()), ("hierarchical", 1));
+    check(thread::spawn(move || Ok((node, group))), others);
+}
+
+#[test]
+fn a_member_of_an_unknown_host_is_rejected() {
+    let listener = bind(3);
+    let root = listener.address();
+    let (listening, reported) = listen(listener, on_racks(settings()));
+    let reason = "the fabric has no host 'm9': known are n0, n1, n2, n3 (a node joins with its host name, or another one that it is given)";
+    assert!(error(join(options(root, "m9"))).ends_with(&format!("rejected: {reason}")));
+    wait_for(&reported, reason);
+    check(listening, vec![join(options(root, "n1")), join(options(root, "n2"))]);
+}
+
+#[test]
+fn a_root_of_an_unknown_host_does_not_wait() {
+    let mut listener = bind(2);
+    listener.name = "m9".into();
+    let other = join(options(listener.address(), "n1"));
+    let said = error(listen(listener, on_racks(settings())).0);
+    assert!(
+        said.starts_with("the root: the fabric has no host 'm9': known are n0, n1, n2, n3 (give"),
+        "{said}"
+    );
+    assert!(error(other).contains(&said));
+    let torus = on_racks(GroupSettings { scheme: Some("u-torus".parse().unwrap()), ..settings() });
+    let said = torus.check("127.0.0.1:0".parse().unwrap(), 2).unwrap_err().to_string();
+    assert!(said.starts_with("scheme u-torus needs a torus"), "{said}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Errors of groups, schemes and plans.
 
 use thiserror::Error;
-use treecast_fabric::{FabricError, SwitchId};
+use treecast_fabric::{FabricError, HostlistError, SwitchId};
 use treecast_terms::{MemberId, SpecError};
 
 use crate::limits::{MEMBERS_MAX, PACKETS_MAX};
@@ -17,9 +17,13 @@ pub enum PlanError {
     Fabric(#[from] FabricError),
     /// A malformed list of members.
     #[error(
-        "'{0}' is not a list of members: expected ranges and numbers such as 1-31 or 3,5,9, or all, or random:15"
+        "'{0}' is not a list of members: expected ranges and numbers such as 1-31 or 3,5,9, or all, or random:15, or the \
+         names of hosts such as n[1-16]"
     )]
     MemberList(String),
+    /// A malformed list of hosts.
+    #[error(transparent)]
+    Hostlist(HostlistError),
     /// A member that does not exist.
     #[error("there is no {what} {member}: the group has {what}s 0 to {last}", last = i64::from(*.count) - 1)]
     NoSuchMember {

@@ -475,7 +475,7 @@ mod tests {
     fn sparse_groups_are_checked_like_dense_ones() {
         let many = Placement::one_per_host(1_000_000);
         let group = |members: &[u32]| {
-            Group::new(many, MemberId(7), members.iter().copied().map(MemberId).collect()).map(|_| ())
+            Group::new(many.clone(), MemberId(7), members.iter().copied().map(MemberId).collect()).map(|_| ())
         };
         assert_eq!(group(&[999_999, 3, 5]), Ok(()));
         assert_eq!(group(&[5, 3, 9, 3, 5]), Err(PlanError::Twice(MemberId(3))));

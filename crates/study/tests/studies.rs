@@ -381,7 +381,8 @@ fn a_row_holds_all_that_is_needed_to_run_it_again() {
         let (root, seed) = (MemberId(cell("root").parse().unwrap()), cell("seed").parse().unwrap());
         let destinations = cell("destinations").parse::<MemberList>().unwrap();
         let group =
-            Group::new(placement.clone(), root, destinations.resolve(&placement, root, seed).unwrap()).unwrap();
+            Group::new(placement.clone(), root, destinations.resolve(&placement, root, seed).unwrap())
+                .unwrap();
         let message = Flits(cell("message_flits").parse().unwrap());
         let packets = packet_count(message, parameters.packet_flits).unwrap();
         let order = Some(cell("order")).filter(|order| !order.is_empty()).map(|order| order.parse().unwrap());

@@ -3,30 +3,33 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
     Bench, Hosts, KilledMember, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand, Workload,
 };
-use treecast_lab::{LabSettings, Probability, Rate};
+use treecast_fabric::RoutingPolicy;
+use treecast_lab::{LabSettings, Probability, Racks, Rate};
 use treecast_node::{Authentication, EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
-use treecast_terms::{parse_size, parse_time};
+use treecast_terms::{format_count, parse_size, parse_time};
 
-use crate::arguments::{Hostlist, whole_number};
+use crate::arguments::{Hostlist, fabric, whole_number};
 use crate::output::{emit, plain, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(group = ArgGroup::new("of_lab"), after_help = "Examples:
   treecast bench --loopback 4 --sizes 64,16K
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
   treecast bench --lab 16 --engine user,ebpf --offload host,nic --sizes 64,1K,16K
   treecast bench --lab 16 --rate 200mbit --loss 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
+  treecast bench --racks 4x4 --uplink 200mbit --offload nic --sizes 64,64K,4M
   treecast bench --hosts node[1-3] --shell 'ssh -o BatchMode=yes'
 
 Configurations are interleaved, round by round. Times are in microseconds:
@@ -38,13 +41,31 @@ Configurations are interleaved, round by round. Times are in microseconds:
   call CPU       CPU time of a receiver's thread in its call
   CPU            CPU time of all processes
   retransmitted  retransmissions per broadcast
+  uplinks        bytes per broadcast over the uplinks of all racks, in both directions
+  busiest uplink bytes per broadcast over one of them, in one direction
 
 docs/bench.md says more.")]
 pub struct Arguments {
     /// Hosts of a lab: namespaces on this machine, joined by a switch
-    #[arg(long, value_name = "HOSTS", conflicts_with = "loopback")]
+    #[arg(long, value_name = "HOSTS", conflicts_with = "loopback", group = "of_lab")]
     #[arg(value_parser = whole_number::<u32>(2, LabSettings::HOSTS_MAX.into()), allow_negative_numbers = true)]
     lab: Option<u32>,
+
+    /// Racks of a lab and hosts in each: 4x8 is 4 racks of 8 hosts
+    ///
+    /// Each configuration is measured without and with a tree for these racks. Members are on one rack
+    /// after the other in turn: member 0, the root, in the first, member 1 in the second.
+    #[arg(long, value_name = "RxH", conflicts_with_all = ["loopback", "fabric"], group = "of_lab")]
+    racks: Option<Racks>,
+
+    /// Rate limit of the uplink of each rack, in each direction, such as 200mbit
+    #[arg(long, value_name = "RATE", requires = "racks", allow_negative_numbers = true)]
+    uplink: Option<Rate>,
+
+    /// The racks and switches that join the hosts: a file, such as Slurm's topology.conf or an inventory
+    /// of hosts and racks; each configuration is measured without and with a tree for it
+    #[arg(long, value_name = "FILE")]
+    fabric: Option<String>,
 
     /// Processes on this machine's loopback, which needs no rights [default: 4]
     #[arg(long, value_name = "HOSTS")]
@@ -52,8 +73,8 @@ pub struct Arguments {
     loopback: Option<u32>,
 
     /// Separate machines, the root first, where a remote shell can start this command: a hostlist, such
-    /// as n[1-16],login, or that of a Slurm job
-    #[arg(long, value_name = "HOSTLIST", conflicts_with_all = ["lab", "loopback"])]
+    /// as n[1-16],login, or slurm, the hosts of this Slurm job
+    #[arg(long, value_name = "HOSTLIST", conflicts_with_all = ["lab", "racks", "loopback"])]
     hosts: Option<Hostlist>,
 
     /// The remote shell and its options; a host name and a command are appended
@@ -106,17 +127,17 @@ pub struct Arguments {
 
     /// Rate limit of each link of the lab, such as 200mbit
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
-    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
+    #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
     /// Packet loss on the link to each host of the lab, such as 1%
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
-    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
+    #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     loss: Option<Probability>,
 
     /// Probability of packets in the lab that are reordered, such as 1%
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
-    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
+    #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     reorder: Option<Probability>,
 
     /// MTU in bytes
@@ -222,13 +243,15 @@ pub fn work() -> anyhow::Result<u8> {
 }
 
 fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
-    let hosts = match arguments.lab {
-        Some(hosts) => Hosts::Lab(LabSettings {
+    let lab = arguments.racks.map(LabSettings::in_racks).or_else(|| arguments.lab.map(LabSettings::new));
+    let hosts = match lab {
+        Some(shape) => Hosts::Lab(LabSettings {
+            uplink: arguments.uplink,
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
             loss: arguments.loss.unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
-            ..LabSettings::new(hosts)
+            ..shape
         }),
         None => match &arguments.hosts {
             Some(Hostlist(names)) => Hosts::Remote(RemoteHosts {
@@ -243,8 +266,10 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         None if arguments.stream => Workload::Throughput,
         None => Workload::Latency,
     };
+    let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
     Ok(Bench {
         hosts,
+        fabric: given.map(Arc::new),
         modes: modes(arguments),
         sizes: arguments.sizes.clone(),
         workload,
@@ -261,10 +286,12 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every combination of engine, offload, scheme and authentication. Host-based (software) multicast uses a binomial tree by
+/// Every combination of engine, offload, scheme, authentication and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by
 /// default, as MPI libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
+    let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
+    let fabrics = if has_fabric { &[false, true][..] } else { &[false] };
     let mut modes = Vec::new();
     for &engine in &arguments.engine {
         // With offload host the application forwards, and the engine makes no difference: it is measured once.
@@ -273,13 +300,15 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
         for &offload in arguments.offload.iter().filter(|offload| !skips || **offload == Offload::Nic) {
             let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
             for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
-                let authentications = arguments.auth.iter().copied();
-                modes.extend(authentications.map(|authentication| Mode {
-                    engine,
-                    offload,
-                    scheme,
-                    authentication,
-                }));
+                for &authentication in &arguments.auth {
+                    modes.extend(fabrics.iter().map(|&on_fabric| Mode {
+                        engine,
+                        offload,
+                        scheme,
+                        authentication,
+                        on_fabric,
+                    }));
+                }
             }
         }
     }
@@ -291,8 +320,10 @@ const STORED_COLUMN: usize = 8;
 const CALL_CPU_COLUMN: usize = 10;
 
 fn table(report: &Report) -> String {
+    let has_fabric = report.rows.iter().any(|row| row.on_fabric.is_some());
+    let has_uplinks = report.rows.iter().any(|row| row.uplink_bytes_per_broadcast.is_some());
     let mut table = Table::new();
-    table.set_header([
+    let mut header = vec![
         "bytes",
         "engine",
         "offload",
@@ -309,7 +340,11 @@ fn table(report: &Report) -> String {
         "retransmitted",
         "lost",
         "duplicates",
-    ]);
+    ];
+    header.extend(if has_uplinks { &["uplinks", "busiest uplink"][..] } else { &[] });
+    header.extend(has_fabric.then_some("tree for"));
+    let last = header.len() - 1;
+    table.set_header(header);
     for row in &report.rows {
         let Row { bytes, engine, offload, scheme, auth, lost, duplicates, .. } = row;
         let times = [
@@ -328,9 +363,13 @@ fn table(report: &Report) -> String {
         cells.insert(STORED_COLUMN, or_none(row.last_stored_us_p50));
         cells.insert(CALL_CPU_COLUMN, or_none(row.call_cpu_us_mean));
         cells.extend([lost.to_string(), duplicates.to_string()]);
+        let uplinks = [row.uplink_bytes_per_broadcast, row.busiest_uplink_bytes_per_broadcast];
+        cells.extend(uplinks.into_iter().flatten().map(|bytes| format_count(bytes as u64)));
+        cells.extend(row.on_fabric.map(|on_fabric| if on_fabric { "racks" } else { "any hosts" }.into()));
         table.add_row(cells);
     }
-    for column in table.column_iter_mut().filter(|column| !matches!(column.index, 1..=4)) {
+    let is_text = |index: usize| (1..=4).contains(&index) || (has_fabric && index == last);
+    for column in table.column_iter_mut().filter(|column| !is_text(column.index)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = format!("{}\n", plain(table));

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use treecast_fabric::expand_hostlist;
 use treecast_lab::{Lab, LabError, LabSettings, Probability, Racks, Rate, UplinkBytes, accept_interrupts};
 use treecast_node::draw_token;
 use treecast_plan::MemberList;
@@ -74,7 +75,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
     reorder: Probability,
 
-    /// The hosts that the command runs on: 0,3-5, or all
+    /// The hosts that the command runs on: 0,3-5, or n[3-5], or all
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     on: String,
 
@@ -161,8 +162,17 @@ fn hosts(list: &str, count: u32) -> anyhow::Result<BTreeSet<u32>> {
             }
             Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).collect())
         }
-        _ => bail!("invalid value {list} for --on: expected hosts such as 0,3-5, or all"),
+        _ => match named(list) {
+            Some(hosts) if hosts.iter().all(|host| *host < count) => Ok(hosts),
+            _ => bail!("invalid value {list} for --on: expected hosts such as 0,3-5, or n[3-5], or all"),
+        },
     }
+}
+
+/// The numbers of the hosts in a hostlist.
+fn named(list: &str) -> Option<BTreeSet<u32>> {
+    let names = expand_hostlist(list).ok()?;
+    names.iter().map(|name| name.strip_prefix('n')?.parse().ok()).collect()
 }
 
 fn start(command: &mut Command) -> anyhow::Result<Child> {
@@ -247,10 +257,12 @@ mod tests {
         let read = |list| hosts(list, 6).map(Vec::from_iter).map_err(|error| error.to_string());
         assert_eq!(read("all"), Ok(vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(read("5,0,3-4,3"), Ok(vec![0, 3, 4, 5]));
+        assert_eq!(read("n[3-4],n0"), Ok(vec![0, 3, 4]));
         let last = "invalid value 0,6 for --on: there is no host 6, the lab has hosts 0 to 5";
         assert_eq!(read("0,6"), Err(last.into()));
-        for list in ["", "x", "2-1", "-1", "random:2"] {
-            let expected = format!("invalid value {list} for --on: expected hosts such as 0,3-5, or all");
+        for list in ["", "x", "2-1", "-1", "random:2", "n6", "n[0", "m1"] {
+            let expected =
+                format!("invalid value {list} for --on: expected hosts such as 0,3-5, or n[3-5], or all");
             assert_eq!(read(list), Err(expected));
         }
     }

@@ -12,14 +12,15 @@ use std::{mem, process};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
+use treecast_fabric::RoutingPolicy;
 use treecast_node::{
-    Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost,
-    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, read_members, read_plan,
-    resolve,
+    Ending, EngineChoice, Eviction, Group, GroupCounters, GroupSettings, JoinOptions, Listener, Lost, Member,
+    Nanoseconds, Node, NodeError, NodeSettings, PORT, draw_token, find_here, parse_members, read_members,
+    read_plan, resolve,
 };
 use treecast_terms::{Key, Keyed};
 
-use crate::arguments::whole_number;
+use crate::arguments::{SLURM, fabric, or_of_slurm, whole_number};
 use crate::output::{NotWritten, OutFile, print_message};
 
 #[derive(Debug, Args)]
@@ -46,7 +47,8 @@ pub struct Arguments {
     join: Option<String>,
 
     /// Create the group from a list of members in a file, one host:port or hostlist such as n[1-16]:7000
-    /// per line, the same at every member; the first is the root
+    /// per line, the same at every member; the first is the root. slurm stands for the hosts of this
+    /// Slurm job
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
 
@@ -85,7 +87,7 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     member: Option<u32>,
 
-    /// The name of this node in messages [default: the host name]
+    /// The name of this node in messages, and of its host in the root's --fabric [default: the host name]
     #[arg(long, value_name = "NAME", conflicts_with = "members")]
     name: Option<String>,
 
@@ -101,6 +103,11 @@ pub struct Arguments {
     /// the expected length of messages]
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     plan: Option<PathBuf>,
+
+    /// At the root: the racks and switches, for the tree: a file, such as Slurm's topology.conf or an
+    /// inventory of hosts and racks, with the members' hosts by their names in --members, or by --name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["join", "plan"])]
+    fabric: Option<String>,
 
     /// How many seconds to wait for other members
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -166,11 +173,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let is_for_groups = arguments.send.is_some()
         || arguments.receive.is_some()
         || arguments.plan.is_some()
+        || arguments.fabric.is_some()
         || !arguments.set.is_empty();
     let has_token = arguments.token_file.is_some() || arguments.insecure;
     if is_for_groups || has_token || arguments.name.is_some() {
         bail!(
-            "--send, --receive, --plan, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
+            "--send, --receive, --plan, --fabric, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
         );
     }
     let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
@@ -239,9 +247,10 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
         })?;
         (node, group)
     } else if let Some(file) = &arguments.members {
-        let members = read_members(file)?;
-        let node = open(arguments, arguments.bind.map_or_else(|| find_here(&members), Ok)?)?;
-        let group = node.group(&settings(arguments, members, token, input)?)?;
+        let members = members(file)?;
+        let settings = settings(arguments, members, token, input)?;
+        let node = open(arguments, arguments.bind.map_or_else(|| find_here(&settings.members), Ok)?)?;
+        let group = node.group(&settings)?;
         (node, group)
     } else {
         let listen = resolve(arguments.listen.as_deref().unwrap_or_default())?;
@@ -275,6 +284,14 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
     Ok((node, Arc::new(group)))
 }
 
+/// The members in a file, or on the hosts of the Slurm job.
+fn members(file: &Path) -> anyhow::Result<Vec<Member>> {
+    if file != Path::new(SLURM) {
+        return Ok(read_members(file)?);
+    }
+    Ok(parse_members(&or_of_slurm(SLURM)?, SLURM)?)
+}
+
 fn open(arguments: &Arguments, bind: SocketAddr) -> Result<Node, NodeError> {
     Node::open(&node_settings(arguments, bind))
 }
@@ -300,17 +317,20 @@ fn unspecified(like: SocketAddr) -> SocketAddr {
 
 fn settings(
     arguments: &Arguments,
-    members: Vec<SocketAddr>,
+    members: Vec<Member>,
     token: String,
     input: Option<&Input>,
 ) -> anyhow::Result<GroupSettings> {
     let insecure = arguments.insecure;
-    let mut settings = GroupSettings { token, insecure, ..GroupSettings::new(members) };
+    let mut settings = GroupSettings { token, insecure, ..GroupSettings::of(members) };
     if let Some(length) = input.and_then(|input| input.length) {
         settings.message_bytes = length.clamp(1, MESSAGE_BYTES_MAX as u64);
     }
     if let Some(file) = &arguments.plan {
         settings = settings.with_plan(read_plan(file)?);
+    }
+    if let Some(text) = &arguments.fabric {
+        settings = settings.with_fabric(fabric(text, RoutingPolicy::Auto)?);
     }
     for setting in &arguments.set {
         if setting.starts_with("token") {

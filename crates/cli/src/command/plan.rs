@@ -18,6 +18,7 @@ use crate::output::{OutArguments, emit};
   treecast plan --fabric torus:k=4,n=2,uni --scheme u-torus --dests 3,5,9 --format json
   treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --format svg --out plan.svg
   treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
+  treecast plan --fabric /etc/slurm/topology.conf --scheme hierarchical --root login --dests 'n[1-16]'
 
 docs/plans.md describes all schemes, orders and figures of the analysis.
 docs/schema/plan.schema.json is the schema of the JSON."

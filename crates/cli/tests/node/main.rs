@@ -122,6 +122,26 @@ fn typed_lines_arrive_immediately() {
 }
 
 #[test]
+fn the_tree_follows_the_racks_of_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let fabric = file(&directory, "racks.inventory", b"n[0-1] r0\nn[2-3] r1\n");
+    let address = address();
+    let listen = ["--listen", &address, "--count", "4", "--send", "-", "--fabric", text(&fabric)];
+    let mut root = node(&[&listen[..], &["--name", "n0"]].concat());
+    let mut root = root.stdin(Stdio::piped()).spawn().unwrap();
+    root.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let members = ["n1", "n2", "n3"]
+        .map(|name| node(&["--join", &address, "--receive", "-", "--name", name]).spawn().unwrap());
+    let root =
+        check(root, 0, "ready: member 0 of 4; the root; scheme hierarchical:across=postal,across-lambda=");
+    // A message and the closing packet, to a member in each rack.
+    assert!(utf8(&root.stderr).contains("packets: 0 received, 4 sent"));
+    for member in members {
+        assert_eq!(check(member, 0, "the group is closed").stdout, b"hello");
+    }
+}
+
+#[test]
 fn members_can_be_listed_in_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let ports = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -240,6 +260,8 @@ fn a_token_mismatch_is_rejected() {
 fn invalid_arguments_are_reported_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let empty = file(&directory, "empty", b"\n");
+    let single = file(&directory, "single", address().as_bytes());
+    let racks = file(&directory, "racks.inventory", b"n0 r0\n");
     let double = file(&directory, "double", b"127.0.0.1:7000\nlocalhost:7000\n");
     let unknown = file(&directory, "unknown", b"# all\nnobody.invalid:7000\n");
     let planned = file(&directory, "plan.json", plan("star:3").as_bytes());
@@ -269,6 +291,16 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             &["--listen", "127.0.0.1:0", "--count", "3", "--send", "-", "--plan", text(&empty)],
             "this JSON is not a plan",
         ),
+        (
+            &["--listen", "127.0.0.1:0", "--count", "3", "--send", "-", "--fabric", "star:3"],
+            "the root: the fabric has no host '",
+        ),
+        (
+            &["--members", text(&single), "--fabric", text(&racks)],
+            "member 0: the fabric has no host '127.0.0.1': known are n0",
+        ),
+        (&["--members", text(&single), "--fabric", "/no/such.conf"], "/no/such.conf: could not be read"),
+        (&["--join", "127.0.0.1:1", "--fabric", text(&racks)], "--fabric"),
         (&["--join", "127.0.0.1:port"], "is no address such as"),
         (&["--join", "nobody.invalid"], "cannot resolve host nobody.invalid"),
         (&["--join", "127.0.0.1:1", "--send", "-"], "--send"),
@@ -499,7 +531,7 @@ fn invalid_daemon_arguments_are_reported() {
         (&["--policy", "none.toml"], "none.toml could not be read"),
         (
             &["--send", "-"],
-            "--send, --receive, --plan, --set, --token-file, --insecure and --name are for groups",
+            "--send, --receive, --plan, --fabric, --set, --token-file, --insecure and --name are for groups",
         ),
         (&["--engine", "steam"], "invalid engine steam"),
         (&["--join", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),

@@ -1,5 +1,6 @@
 //! Parses the addresses of members: host names, ports, and files of them.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -8,13 +9,65 @@ use std::path::Path;
 use treecast_fabric::expand_hostlist;
 use treecast_proto::CreateGroup;
 
-use crate::NodeError;
+use crate::{GroupSettings, NodeError};
 
 /// The default UDP port.
 pub const PORT: u16 = 7_700;
 
 /// The longest file of members, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A member in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its host, as the list names it.
+    pub host: String,
+    /// The address of its node.
+    pub address: SocketAddr,
+}
+
+impl Member {
+    /// A member from its address, as [`resolve`] parses it.
+    ///
+    /// # Errors
+    /// Those of [`resolve`].
+    ///
+    /// ```
+    /// let member = treecast_node::Member::resolve("localhost:7000")?;
+    /// assert_eq!((member.host.as_str(), member.to_string()), ("localhost", "localhost:7000".into()));
+    /// # Ok::<(), treecast_node::NodeError>(())
+    /// ```
+    pub fn resolve(text: &str) -> Result<Self, NodeError> {
+        let address = resolve(text)?;
+        let is_name = text.parse::<SocketAddr>().is_err() && bare(text).parse::<IpAddr>().is_err();
+        let name = text.split(':').next().filter(|_| is_name);
+        let host = name.map_or_else(|| address.ip().to_string(), String::from);
+        Ok(Self { host, address })
+    }
+}
+
+impl fmt::Display for Member {
+    /// The host, as the list names it, with the port.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host == self.address.ip().to_string() {
+            return self.address.fmt(formatter);
+        }
+        write!(formatter, "{}:{}", self.host, self.address.port())
+    }
+}
+
+impl GroupSettings {
+    /// A group of the members in a list; the first is the root.
+    pub fn of(members: Vec<Member>) -> Self {
+        let addresses = members.iter().map(|member| member.address).collect();
+        Self { hosts: members.into_iter().map(|member| member.host).collect(), ..Self::new(addresses) }
+    }
+}
+
+/// The text without the brackets of an IPv6 address.
+fn bare(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
+}
 
 /// The address of a host: `host:port`, `192.0.2.1:7000`, `[2001:db8::1]:7000`, or one of them without a port, which is then
 /// [`PORT`]. Host names are resolved; IPv4 addresses are preferred.
@@ -32,8 +85,7 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    if let Ok(ip) = bare.parse::<IpAddr>() {
+    if let Ok(ip) = bare(text).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, PORT));
     }
     let is_name = |name: &str| {
@@ -55,12 +107,12 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// The addresses that a line of a file names: one, as [`resolve`] parses it, or those of a hostlist, with one port for all.
-fn resolve_all(text: &str) -> Result<Vec<SocketAddr>, NodeError> {
+/// The members that a line of a file names: one, as [`resolve`] parses it, or those of a hostlist, with one port for all.
+fn resolve_all(text: &str) -> Result<Vec<Member>, NodeError> {
     // What begins with a bracket is an IPv6 address.
     let is_hostlist = text.contains(',') || text.find('[').is_some_and(|place| place > 0);
     if !is_hostlist {
-        return Ok(vec![resolve(text)?]);
+        return Ok(vec![Member::resolve(text)?]);
     }
     let (hosts, port) = text.rsplit_once(':').map_or((text, None), |(hosts, port)| (hosts, Some(port)));
     let names = expand_hostlist(hosts).map_err(|error| NodeError::Members(error.to_string()))?;
@@ -71,8 +123,8 @@ fn resolve_all(text: &str) -> Result<Vec<SocketAddr>, NodeError> {
         )));
     }
     let resolve_name = |name: String| match port {
-        Some(port) => resolve(&format!("{name}:{port}")),
-        None => resolve(&name),
+        Some(port) => Member::resolve(&format!("{name}:{port}")),
+        None => Member::resolve(&name),
     };
     names.into_iter().map(resolve_name).collect()
 }
@@ -83,7 +135,7 @@ fn resolve_all(text: &str) -> Result<Vec<SocketAddr>, NodeError> {
 /// # Errors
 /// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice; a
 /// file without members, or that cannot be read.
-pub fn read_members(path: &Path) -> Result<Vec<SocketAddr>, NodeError> {
+pub fn read_members(path: &Path) -> Result<Vec<Member>, NodeError> {
     let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));
     let text = read(path).map_err(unread)?;
     parse_members(&text, &path.display().to_string())
@@ -93,27 +145,28 @@ pub fn read_members(path: &Path) -> Result<Vec<SocketAddr>, NodeError> {
 ///
 /// # Errors
 /// Those of [`read_members`], except for reading.
-pub fn parse_members(text: &str, source: &str) -> Result<Vec<SocketAddr>, NodeError> {
+pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError> {
     let wrong = |what: String| NodeError::Members(format!("{source}{what}"));
-    let mut members: Vec<(usize, SocketAddr)> = Vec::new();
+    let mut members: Vec<(usize, Member)> = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let text = text.split('#').next().unwrap_or_default().trim();
         if text.is_empty() {
             continue;
         }
-        for address in resolve_all(text).map_err(|error| wrong(format!(", line {line}: {error}")))? {
-            if let Some((before, _)) = members.iter().find(|(_, other)| *other == address) {
+        for member in resolve_all(text).map_err(|error| wrong(format!(", line {line}: {error}")))? {
+            if let Some((before, _)) = members.iter().find(|(_, other)| other.address == member.address) {
                 return Err(wrong(format!(
-                    ", line {line}: {address} is given twice, before in line {before}"
+                    ", line {line}: {} is given twice, before in line {before}",
+                    member.address
                 )));
             }
-            members.push((line, address));
+            members.push((line, member));
         }
     }
     if members.is_empty() {
         return Err(wrong(": no members".into()));
     }
-    Ok(members.into_iter().map(|(_, address)| address).collect())
+    Ok(members.into_iter().map(|(_, member)| member).collect())
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -148,7 +201,7 @@ pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize,
     }
 }
 
-/// The member that has an address of this machine: the address at which this machine's node listens.
+/// Of some members the one that has an address of this machine: the address at which this machine's node listens.
 ///
 /// # Errors
 /// [`NodeError::Members`], if no member or several members have one.
@@ -201,7 +254,7 @@ mod tests {
         assert!(error.starts_with("cannot resolve host nobody.invalid: "), "{error}");
     }
 
-    fn read_text(text: &str) -> Result<Vec<SocketAddr>, String> {
+    fn read_text(text: &str) -> Result<Vec<Member>, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hosts");
         std::fs::write(&path, text).unwrap();
@@ -214,6 +267,11 @@ mod tests {
         let members = read_text("# ours\n10.0.0.1:7000 # the root\n\n  10.0.0.2\r\n[::1]:9\n").unwrap();
         let members: Vec<String> = members.iter().map(ToString::to_string).collect();
         assert_eq!(members, ["10.0.0.1:7000", "10.0.0.2:7700", "[::1]:9"]);
+        let hosts = |text| read_text(text).unwrap().into_iter().map(|member| member.host).collect::<Vec<_>>();
+        assert_eq!(
+            hosts("localhost\n[::1]:9\n::1\n10.0.0.[1-2]:5"),
+            ["localhost", "::1", "::1", "10.0.0.1", "10.0.0.2"]
+        );
     }
 
     #[test]

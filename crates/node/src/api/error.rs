@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use thiserror::Error;
 use treecast_ebpf::EbpfError;
+use treecast_fabric::FabricError;
 use treecast_plan::PlanError;
 use treecast_proto::{Ending, GroupId, MemberLoss, Refused};
 
@@ -63,6 +64,16 @@ pub enum NodeError {
     /// The members of the group cannot carry out the plan of its settings.
     #[error("this group cannot carry out the plan: {0}")]
     PlanNotExecutable(String),
+    /// A member is on a host that the fabric does not have.
+    #[error(
+        "{member}: {error} (give the member the name that the fabric has for its host, or add the host to the fabric)"
+    )]
+    NotOnFabric {
+        /// The member, by its number or its name.
+        member: String,
+        /// The fabric's error, which names the host.
+        error: FabricError,
+    },
     /// The list of members is invalid.
     #[error("{0}")]
     Members(String),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use treecast_fabric::read::Read;
 use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
@@ -85,5 +86,26 @@ impl GroupSettings {
     /// ```
     pub fn with_plan(self, plan: Plan) -> Self {
         Self { root: plan.root().index(), plan: Some(plan.into()), ..self }
+    }
+
+    /// The same settings with the fabric that joins the members, on which the root makes the plan.
+    ///
+    /// Members are matched to the hosts of the fabric by name ([`HostNames`](treecast_fabric::HostNames)): the name in a list of members,
+    /// or that which a member has when it joins. Several members may be on one host. Without a scheme the tree is `hierarchical` where
+    /// that pays: see docs/library.md.
+    ///
+    /// ```
+    /// use treecast_fabric::{Fabric, read};
+    /// use treecast_node::{GroupSettings, parse_members};
+    ///
+    /// let topology = read::inventory("lab.inventory", "127.0.0.[1-2] rack1\n127.0.0.[3-4] rack2")?.topology;
+    /// let fabric = Fabric::new(topology, Default::default())?;
+    /// let members = parse_members("127.0.0.[1-4]:7700", "members")?;
+    /// let settings = GroupSettings::of(members).with_fabric(fabric);
+    /// assert_eq!(settings.hosts, ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_fabric(self, fabric: impl Into<Arc<Fabric>>) -> Self {
+        Self { fabric: Some(fabric.into()), ..self }
     }
 }

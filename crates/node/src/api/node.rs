@@ -110,10 +110,11 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Members`] if this node is not a member or the addresses are invalid; [`NodeError::Plan`], if the scheme has no
-    /// tree for these members; [`NodeError::PlanNotExecutable`]; [`NodeError::Refused`].
+    /// tree for these members; [`NodeError::PlanNotExecutable`]; [`NodeError::NotOnFabric`]; [`NodeError::Refused`].
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         // Invalid members are reported before the search for this node among them.
         let config = GroupConfig::new(settings.clone())?;
+        tree::on_fabric::check(settings)?;
         let hosts = config.hosts();
         let host = find_own(self.address(), hosts.addresses())?;
         let here = hosts.members_of(host);

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use treecast_fabric::Fabric;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Authentication, GroupId, Offload};
 
@@ -103,6 +104,11 @@ pub struct GroupSettings {
     /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts to one member each, or stay inside a
     /// host.
     pub plan: Option<Arc<Plan>>,
+    /// At the root, the switches that join the members, for the tree; none: all members are equally far from each other.
+    pub fabric: Option<Arc<Fabric>>,
+    /// The name of each member's host on the fabric, by the member's number; empty: the IP addresses of the members. Members that join say
+    /// theirs.
+    pub hosts: Vec<String>,
     /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
     /// Where packets are forwarded.
@@ -131,6 +137,8 @@ impl GroupSettings {
             authentication: Authentication::Header,
             scheme: None,
             plan: None,
+            fabric: None,
+            hosts: Vec::new(),
             message_bytes: 1 << 10,
             offload: Offload::Nic,
             slots: 512,

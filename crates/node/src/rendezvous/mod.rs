@@ -92,7 +92,8 @@ impl GroupSettings {
     ///
     /// # Errors
     /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, and for a root
-    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`].
+    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of members on a fabric are checked when
+    /// they join.
     ///
     /// ```
     /// use treecast_node::GroupSettings;
@@ -110,7 +111,11 @@ impl GroupSettings {
         if self.root >= members {
             return Err(no_such_root(self.root, members));
         }
-        tree::plan_of(&Hosts::one_each(members), self, false).map(drop)
+        match &self.fabric {
+            // Which hosts the members are on is known when they join.
+            Some(fabric) => tree::on_fabric::check_scheme(fabric, members, self),
+            None => tree::plan_of(&Hosts::one_each(members), self, false).map(drop),
+        }
     }
 }
 
@@ -125,8 +130,9 @@ impl Node {
     /// ignored: they are those that join. Its root is the number that this node takes.
     ///
     /// # Errors
-    /// [`NodeError::Incomplete`] names the members that have joined by the timeout, and those that are missing. Those of
-    /// [`Node::group`].
+    /// [`NodeError::Incomplete`] names the members that have joined by the timeout, and those that are missing;
+    /// [`NodeError::NotOnFabric`], if the fabric of the settings has no host of the listener's name (a member with such a name is rejected).
+    /// Those of [`Node::group`].
     pub fn listen(&self, listener: Listener, settings: &GroupSettings) -> Result<Group, NodeError> {
         self.listen_while(listener, settings, &mut |_| true)
     }
@@ -145,7 +151,7 @@ impl Node {
     ) -> Result<Group, NodeError> {
         let checked = settings.check(listener.address(), listener.members);
         let mut server = server::Server::new(self.address(), listener, settings)?;
-        if let Err(error) = checked {
+        if let Err(error) = checked.and_then(|()| server.check_root()) {
             server.cancel(&error.to_string());
             return Err(error);
         }

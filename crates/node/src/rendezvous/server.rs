@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use rustix::event::{PollFd, PollFlags};
+use treecast_fabric::{FabricError, HostNames};
 use treecast_terms::Keyed;
 
 use super::connection::{Connection, ReadLine};
@@ -18,6 +19,7 @@ use super::messages::{
 use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
+use crate::api::addresses::Member;
 use crate::api::config::mtu_bytes_min;
 use crate::datagrams::path_mtu;
 use crate::wait::poll;
@@ -44,6 +46,8 @@ pub(super) struct Server {
     listener: Listener,
     settings: GroupSettings,
     key: Key,
+    /// The hosts of the fabric, if there is one.
+    host_names: Option<HostNames>,
     /// The address of the root's node.
     node: SocketAddr,
     pending: VecDeque<Pending>,
@@ -102,6 +106,7 @@ impl Server {
             listener,
             settings: settings.clone(),
             key: Key::new(&settings.token),
+            host_names: settings.fabric.as_ref().map(|fabric| HostNames::new(fabric.topology())),
             node,
             pending: VecDeque::new(),
             joined: Vec::new(),
@@ -112,6 +117,16 @@ impl Server {
             has_progress: true,
             progress_at: now,
         })
+    }
+
+    /// Checks that the fabric has the root's host.
+    pub fn check_root(&self) -> Result<(), NodeError> {
+        let error = |error| NodeError::NotOnFabric { member: "the root".into(), error };
+        self.check_host(&self.listener.name).map_err(error)
+    }
+
+    fn check_host(&self, name: &str) -> Result<(), FabricError> {
+        self.host_names.as_ref().map_or(Ok(()), |names| names.find(name).map(drop))
     }
 
     /// Accepts members until all have joined. Fails at the timeout, or when the caller cancels.
@@ -143,20 +158,22 @@ impl Server {
     /// The settings of the complete group, and the root's member number.
     pub fn group(&self) -> (GroupSettings, usize) {
         let root = self.settings.root;
-        let mut addresses: Vec<Option<SocketAddr>> = vec![None; self.listener.members as usize];
-        addresses[root] = Some(self.root_address());
-        for JoinedMember { address, member, .. } in self.members() {
-            if let Some(member) = member {
-                addresses[*member as usize] = Some(*address);
+        let mut places: Vec<Option<Member>> = vec![None; self.listener.members as usize];
+        places[root] = Some(Member { host: self.listener.name.clone(), address: self.root_address() });
+        let member = |joined: &JoinedMember| Member { host: joined.name.clone(), address: joined.address };
+        for joined in self.members() {
+            if let Some(number) = joined.member {
+                places[number as usize] = Some(member(joined));
             }
         }
         let mut others = self.members().filter(|joined| joined.member.is_none());
-        let members = addresses
+        let (members, hosts) = places
             .into_iter()
-            .map(|address| address.or_else(|| others.next().map(|joined| joined.address)))
-            .map(|address| address.expect("every number has a member"))
-            .collect();
-        let mut settings = GroupSettings { members, ..self.settings.clone() };
+            .map(|place| place.or_else(|| others.next().map(member)))
+            .map(|place| place.expect("every number has a member"))
+            .map(|Member { host, address }| (address, host))
+            .unzip();
+        let mut settings = GroupSettings { members, hosts, ..self.settings.clone() };
         settings.mtu_bytes = settings.mtu_bytes.or_else(|| Some(self.mtu_bytes(&settings.members)));
         (settings, root)
     }
@@ -417,6 +434,11 @@ impl Server {
         }
         if !is_name(&claim.name) {
             return Err(invalid_name());
+        }
+        if let Err(error) = self.check_host(&claim.name) {
+            return Err(format!(
+                "{error} (a node joins with its host name, or another one that it is given)"
+            ));
         }
         if let Some(reason) = unreachable(ip, pending.root_ip) {
             return Err(reason);

@@ -47,6 +47,8 @@ fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
         root,
         scheme: Some(Scheme::tree(TreeScheme::Separate)),
         plan: None,
+        fabric: None,
+        hosts: Vec::new(),
         slots: SLOTS,
         admits: false,
         bytes_per_s_max: None,

@@ -1,6 +1,7 @@
 //! The plan of a group, which is given or made, and the children of each member in it.
 
 pub(crate) mod measure;
+pub(crate) mod on_fabric;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
 use treecast_plan::{
-    Group, Local, MemberId, Plan, PlanError, PlanOptions, Scheme, TreeScheme, Worm, WormKind, plan,
+    FlatScheme, Group, Local, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TreeScheme, Worm,
+    WormKind, plan,
 };
 use treecast_proto::Offload;
 
@@ -28,11 +30,12 @@ const KERNEL_COPIES: f64 = 16.0;
 /// The length at which a copy of a message takes twice as long as a copy of a short message, in bytes.
 const COPY_BYTES: f64 = 13.0 * 1024.0;
 
-/// The plan of a group whose members are on these hosts: that of the settings, or the one that their scheme makes on a network where all
-/// hosts are equally far from each other. Where several members share a node, it reaches each host once. None for a single member.
+/// The plan of a group whose members are on these hosts: that of the settings, or the one that their scheme makes on their fabric, or else on
+/// a network where all hosts are equally far from each other. Where several members share a node, it reaches each host once. None for a
+/// single member.
 ///
 /// # Errors
-/// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`].
+/// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`], [`NodeError::NotOnFabric`].
 pub(crate) fn plan_of(
     hosts: &Hosts,
     settings: &GroupSettings,
@@ -45,21 +48,73 @@ pub(crate) fn plan_of(
     if hosts.member_count() == 1 {
         return Ok(None);
     }
-    let scheme = scheme(hosts, settings, is_in_kernel);
-    let fabric = Fabric::from_spec(&FabricSpec::Star(hosts.count() as u32)).map_err(PlanError::from)?;
-    let placement = hosts.placement()?;
-    let root = MemberId(settings.root as u32);
-    let others = (0..hosts.member_count() as u32).map(MemberId).filter(|&member| member != root).collect();
-    let group = Group::new(placement, root, others)?;
-    let options = PlanOptions {
-        packets: packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32,
-        ..PlanOptions::default()
-    };
-    let plan = Arc::new(plan(&fabric, &group, &scheme, &options)?);
-    if hosts.are_shared() {
-        check_executable(&plan, hosts, &GroupSettings { scheme: None, ..settings.clone() })?;
+    if !hosts.are_shared() {
+        return plan_of_nodes(settings, is_in_kernel).map(|plan| Some(Arc::new(plan)));
     }
-    Ok(Some(plan))
+    let scheme = scheme(hosts, settings, is_in_kernel);
+    if matches!(scheme, Scheme::Leader { local, .. } if local != Local::Direct) {
+        return Err(NodeError::PlanNotExecutable(format!("its scheme is {scheme}, and {SHARED}")));
+    }
+    let of_nodes = GroupSettings {
+        members: hosts.addresses().to_vec(),
+        hosts: settings.hosts.first().map_or_else(Vec::new, |_| {
+            (0..hosts.count()).map(|host| settings.hosts[hosts.members_of(host)[0].index()].clone()).collect()
+        }),
+        root: hosts.host_of(settings.root),
+        scheme: settings.scheme.map(|scheme| Scheme::Flat(scheme.flat())),
+        ..settings.clone()
+    };
+    let plan = (hosts.count() > 1).then(|| plan_of_nodes(&of_nodes, is_in_kernel)).transpose()?;
+    plan_of_members(plan.as_ref(), hosts, MemberId(settings.root as u32), scheme.flat())
+        .map(|plan| Some(Arc::new(plan)))
+}
+
+/// The plan of a group whose members have a node each.
+fn plan_of_nodes(settings: &GroupSettings, is_in_kernel: bool) -> Result<Plan, NodeError> {
+    if let Some(fabric) = &settings.fabric {
+        return on_fabric::plan_on(fabric, settings, is_in_kernel);
+    }
+    let count = settings.members.len() as u32;
+    let scheme = scheme_of_nodes(count as usize, settings, is_in_kernel);
+    let fabric = Fabric::from_spec(&FabricSpec::Star(count)).map_err(PlanError::from)?;
+    let root = MemberId(settings.root as u32);
+    let others = (0..count).map(MemberId).filter(|&member| member != root).collect();
+    let group = Group::new(Placement::one_per_host(count), root, others)?;
+    Ok(plan(&fabric, &group, &scheme, &options(settings))?)
+}
+
+/// The plan of members that share nodes, from that of the nodes, if these are several: a message to a node is one to all its members. The
+/// root sends to the other members of its own.
+fn plan_of_members(
+    of_nodes: Option<&Plan>,
+    hosts: &Hosts,
+    root: MemberId,
+    over: FlatScheme,
+) -> Result<Plan, NodeError> {
+    let home = hosts.host_of(root.index());
+    let members_of = |host: MemberId| hosts.members_of(host.index());
+    let leader_of = |host: MemberId| if host.index() == home { root } else { members_of(host)[0] };
+    let of_member = |worm: &Worm| Worm {
+        from: leader_of(worm.from),
+        to: worm.to.iter().flat_map(|&to| members_of(to)).collect(),
+        route: Vec::new(),
+        ..worm.clone()
+    };
+    let mut worms: Vec<Worm> = of_nodes.into_iter().flat_map(Plan::worms).map(of_member).collect();
+    let mates: Vec<MemberId> = hosts.members_of(home).into_iter().filter(|&member| member != root).collect();
+    if !mates.is_empty() {
+        let index = worms.iter().filter(|worm| worm.from == root).count() as u32;
+        worms.push(Worm { from: root, index, kind: WormKind::Local, to: mates, route: Vec::new() });
+    }
+    let over = of_nodes.map_or(over, |plan| plan.scheme().flat());
+    let scheme = Scheme::Leader { over, local: Local::Direct };
+    Ok(Plan::new(scheme, scheme.label(), root, hosts.placement()?, worms)?)
+}
+
+/// The options of a plan for the messages of a group.
+fn options(settings: &GroupSettings) -> PlanOptions {
+    let packets = packets(settings).clamp(1, u64::from(treecast_plan::PACKETS_MAX)) as u32;
+    PlanOptions { packets, ..PlanOptions::default() }
 }
 
 /// The children of each host in the protocol's tree: the hosts of the receivers of its members' worms, in the order in which they are sent.
@@ -83,6 +138,11 @@ fn check_executable(plan: &Plan, hosts: &Hosts, settings: &GroupSettings) -> Res
         return error(format!(
             "the settings have the scheme {scheme} too, and the plan has its own: leave the scheme out"
         ));
+    }
+    if settings.fabric.is_some() {
+        return error(
+            "the settings have a fabric too, and the plan is made already: leave one of them out".into(),
+        );
     }
     let (planned, root) = (plan.placement().member_count(), plan.root());
     if planned as usize != count {
@@ -146,21 +206,19 @@ fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<Stri
 /// The scheme of a group: that of the settings, or, where they leave it or its lambda open, one for the length of messages. Where members
 /// share nodes, it reaches one of each host, and the others read the same slots. `is_in_kernel` is about the root.
 pub(crate) fn scheme(hosts: &Hosts, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
-    let scheme = scheme_of_hosts(hosts.count(), settings, is_in_kernel);
+    let scheme = scheme_of_nodes(hosts.count(), settings, is_in_kernel);
     match scheme {
         Scheme::Flat(over) if hosts.are_shared() => Scheme::Leader { over, local: Local::Direct },
         scheme => scheme,
     }
 }
 
-fn scheme_of_hosts(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
+fn scheme_of_nodes(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
     match settings.scheme {
-        Some(scheme) if scheme.as_tree() != Some(TreeScheme::Postal { lambda: None }) => scheme,
-        _ => {
-            let wake_copies =
-                if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
-            scheme_for(settings.message_bytes, packets(settings), count, wake_copies)
+        Some(scheme) if scheme.as_tree() != Some(TreeScheme::Postal { lambda: None }) => {
+            scheme.with_lambda(lambda(settings, is_in_kernel))
         }
+        _ => Scheme::tree(tree_for(count, settings, is_in_kernel)),
     }
 }
 
@@ -169,15 +227,22 @@ fn packets(settings: &GroupSettings) -> u64 {
     settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)))
 }
 
-/// A chain for long messages, and else a postal tree. Its lambda is the time until a member has a message, in copies of it: the longer
-/// a message, the less the wake-up counts. The numbers come from a lab (docs/bench.md), for networks that are not measured.
-fn scheme_for(bytes: u64, packets: u64, members: usize, wake_copies: f64) -> Scheme {
-    if packets >= CHAIN_PACKETS_PER_MEMBER * members as u64 {
-        return Scheme::tree(TreeScheme::Serial);
+/// The tree for the length of messages: a chain for long ones, and else a postal tree.
+fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeScheme {
+    if packets(settings) >= CHAIN_PACKETS_PER_MEMBER * count as u64 {
+        return TreeScheme::Serial;
     }
-    let copy = 1.0 + bytes as f64 / COPY_BYTES;
+    TreeScheme::Postal { lambda: Some(lambda(settings, is_in_kernel)) }
+}
+
+/// The time until a member has a message, in copies of it: the longer a message, the less the wake-up counts. The numbers come from a lab
+/// (docs/bench.md), for networks that are not measured.
+fn lambda(settings: &GroupSettings, is_in_kernel: bool) -> Lambda {
+    let wake_copies =
+        if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
+    let copy = 1.0 + settings.message_bytes as f64 / COPY_BYTES;
     let lambda = 1.0 + wake_copies / copy;
-    Scheme::tree(TreeScheme::Postal { lambda: Lambda::of((lambda * 10.0).round() / 10.0) })
+    Lambda::of((lambda * 10.0).round() / 10.0).unwrap_or(Lambda(1_000))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use treecast_fabric::{Fabric, RouteFinder};
 
+use super::hierarchical::HierarchicalMaker;
 use super::path::PathMaker;
 use super::torus::TorusMaker;
 use super::tree::TreeMaker;
@@ -15,6 +16,7 @@ use crate::scheme::FlatScheme;
 #[derive(Debug)]
 pub(super) enum FlatMaker<'a> {
     Tree(TreeMaker<'a>),
+    Hierarchical(HierarchicalMaker<'a>),
     Torus(TorusMaker<'a>),
     Path(Box<PathMaker<'a>>),
     TreeWorm(TreeWormMaker<'a>),
@@ -29,6 +31,9 @@ impl<'a> FlatMaker<'a> {
     ) -> Result<Self, PlanError> {
         Ok(match scheme {
             FlatScheme::Tree(scheme) => Self::Tree(TreeMaker::new(fabric, scheme, order, packets)?),
+            FlatScheme::Hierarchical { across, inside } => {
+                Self::Hierarchical(HierarchicalMaker::new(fabric, across, inside, packets))
+            }
             FlatScheme::Torus(scheme) => Self::Torus(TorusMaker::new(fabric, scheme)?),
             FlatScheme::Path(policy) => Self::Path(Box::new(PathMaker::new(fabric, policy)?)),
             FlatScheme::TreeWorm => Self::TreeWorm(TreeWormMaker::new(fabric)?),
@@ -42,6 +47,7 @@ impl<'a> FlatMaker<'a> {
     ) -> Result<Vec<Worm>, PlanError> {
         match self {
             Self::Tree(maker) => maker.worms(finder, group),
+            Self::Hierarchical(maker) => maker.worms(finder, group),
             Self::Torus(maker) => Ok(maker.worms(finder, group)),
             Self::Path(maker) => Ok(maker.worms(finder, group)),
             Self::TreeWorm(maker) => maker.worms(finder, group),

@@ -1,6 +1,7 @@
 //! Makers: each builds the worms of a scheme for a group.
 
 mod flat;
+mod hierarchical;
 mod leader;
 mod path;
 mod sender;

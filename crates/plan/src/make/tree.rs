@@ -38,23 +38,24 @@ impl<'a> TreeMaker<'a> {
     ) -> Result<Vec<Worm>, PlanError> {
         let size = group.size();
         if self.shape.0 != size {
-            self.shape = (size, self.shape_of(size)?);
+            self.shape = (size, shape_of(self.scheme, size, self.packets)?);
         }
         let mut sender = Sender::new(finder, group);
         sender.send_along(&self.shape.1, &self.order.members(group));
         Ok(sender.worms)
     }
+}
 
-    fn shape_of(&self, size: u32) -> Result<Shape, PlanError> {
-        Ok(match self.scheme {
-            TreeScheme::Separate => shape::separate(size),
-            TreeScheme::Serial => shape::serial(size),
-            TreeScheme::Binary => shape::binary(size),
-            TreeScheme::Binomial => shape::halving(size),
-            TreeScheme::KBinomial { k } => {
-                shape::k_binomial(size, k.unwrap_or_else(|| shape::best_k(size, self.packets)))
-            }
-            TreeScheme::Postal { lambda } => shape::postal(size, lambda.ok_or(PlanError::NeedsLambda)?),
-        })
-    }
+/// The shape of a tree of `size` members for a message of `packets` packets.
+pub(super) fn shape_of(scheme: TreeScheme, size: u32, packets: u32) -> Result<Shape, PlanError> {
+    Ok(match scheme {
+        TreeScheme::Separate => shape::separate(size),
+        TreeScheme::Serial => shape::serial(size),
+        TreeScheme::Binary => shape::binary(size),
+        TreeScheme::Binomial => shape::halving(size),
+        TreeScheme::KBinomial { k } => {
+            shape::k_binomial(size, k.unwrap_or_else(|| shape::best_k(size, packets)))
+        }
+        TreeScheme::Postal { lambda } => shape::postal(size, lambda.ok_or(PlanError::NeedsLambda)?),
+    })
 }

@@ -25,6 +25,16 @@ pub enum Scheme {
 pub enum FlatScheme {
     /// A tree over an order of the members.
     Tree(TreeScheme),
+    /// A tree that follows the switches of the fabric: one member of each rack (the hosts of one switch) is reached from outside, and reaches
+    /// the others of its rack. Where racks form clusters, such as the pods of a fat tree, so for each cluster. *Ours, after published
+    /// ideas*: see docs/plans.md.
+    Hierarchical {
+        /// How the racks of a cluster, and clusters, are reached, each at one member. With [`TreeScheme::Serial`] the last member of a
+        /// rack sends to the next rack.
+        across: TreeScheme,
+        /// How that member reaches the others of its rack.
+        inside: TreeScheme,
+    },
     /// The torus family.
     Torus(TorusScheme),
     /// Multi-drop path worms in phases, on up*/down* networks. *Reconstructed.*
@@ -95,7 +105,12 @@ impl Scheme {
     pub const fn as_tree(self) -> Option<TreeScheme> {
         match self {
             Self::Flat(FlatScheme::Tree(tree)) => Some(tree),
-            Self::Flat(FlatScheme::Torus(_) | FlatScheme::Path(_) | FlatScheme::TreeWorm)
+            Self::Flat(
+                FlatScheme::Hierarchical { .. }
+                | FlatScheme::Torus(_)
+                | FlatScheme::Path(_)
+                | FlatScheme::TreeWorm,
+            )
             | Self::Leader { .. } => None,
         }
     }
@@ -112,6 +127,22 @@ impl Scheme {
         matches!(self.flat(), FlatScheme::Tree(_))
     }
 
+    /// The same scheme with this lambda for each postal tree that has none.
+    pub fn with_lambda(self, lambda: Lambda) -> Self {
+        let tree = |tree: TreeScheme| tree.with_lambda(lambda);
+        let flat = |flat: FlatScheme| match flat {
+            FlatScheme::Tree(scheme) => FlatScheme::Tree(tree(scheme)),
+            FlatScheme::Hierarchical { across, inside } => {
+                FlatScheme::Hierarchical { across: tree(across), inside: tree(inside) }
+            }
+            FlatScheme::Torus(_) | FlatScheme::Path(_) | FlatScheme::TreeWorm => flat,
+        };
+        match self {
+            Self::Flat(scheme) => Self::Flat(flat(scheme)),
+            Self::Leader { over, local } => Self::Leader { over: flat(over), local },
+        }
+    }
+
     /// Checks that a plan can be made of it over an order.
     ///
     /// # Errors
@@ -120,10 +151,27 @@ impl Scheme {
         match self.flat() {
             FlatScheme::Tree(TreeScheme::Postal { lambda: None }) => Err(PlanError::NeedsLambda),
             FlatScheme::Tree(_) => Ok(()),
-            FlatScheme::Torus(_) | FlatScheme::Path(_) | FlatScheme::TreeWorm => match order {
+            FlatScheme::Hierarchical { across, inside }
+                if [across, inside].contains(&TreeScheme::Postal { lambda: None }) =>
+            {
+                Err(PlanError::NeedsLambda)
+            }
+            FlatScheme::Hierarchical { .. }
+            | FlatScheme::Torus(_)
+            | FlatScheme::Path(_)
+            | FlatScheme::TreeWorm => match order {
                 Some(_) => Err(PlanError::TakesNoOrder { scheme: self.name() }),
                 None => Ok(()),
             },
+        }
+    }
+}
+
+impl TreeScheme {
+    fn with_lambda(self, lambda: Lambda) -> Self {
+        match self {
+            Self::Postal { lambda: None } => Self::Postal { lambda: Some(lambda) },
+            other => other,
         }
     }
 }

@@ -21,13 +21,17 @@ const POLICIES: [(&str, PathPolicy); 2] =
 
 impl Scheme {
     /// The names it is read from, each with its keys.
-    pub const NAMES: [(&str, &str); 13] = [
+    pub const NAMES: [(&str, &str); 14] = [
         ("separate", ""),
         ("serial", ""),
         ("binary", ""),
         ("binomial", ""),
         ("k-binomial", "k=2"),
         ("postal", "lambda=3.5"),
+        (
+            "hierarchical",
+            "across=TREE,inside=TREE, and the keys of each with its name before, such as inside-k=2",
+        ),
         ("u-torus", ""),
         ("s-torus", "form=store-and-forward|worm"),
         ("md-torus", "form=store-and-forward|worm"),
@@ -70,6 +74,7 @@ impl FlatScheme {
     const fn name(self) -> &'static str {
         match self {
             Self::Tree(tree) => tree.name(),
+            Self::Hierarchical { .. } => "hierarchical",
             Self::Torus(torus) => torus.name(),
             Self::Path(_) => "path",
             Self::TreeWorm => "tree-worm",
@@ -79,6 +84,7 @@ impl FlatScheme {
     const fn label(self) -> Label {
         match self {
             Self::Tree(_) | Self::TreeWorm => Label::Published,
+            Self::Hierarchical { .. } => Label::Ours,
             Self::Torus(torus) => torus.label(),
             Self::Path(_) => Label::Reconstructed,
         }
@@ -135,16 +141,20 @@ impl FromStr for Scheme {
 }
 
 impl FlatScheme {
+    fn read_hierarchical(spec: &NameAndOptions) -> Result<Self, SpecError> {
+        spec.only(&["across", "inside", "across-k", "inside-k", "across-lambda", "inside-lambda"])?;
+        let (across, inside) =
+            (TreeScheme::read_part(spec, "across")?, TreeScheme::read_part(spec, "inside")?);
+        Ok(Self::Hierarchical { across, inside })
+    }
+
     fn read(spec: &NameAndOptions) -> Result<Self, SpecError> {
-        let tree = |keys: &[&str], tree| spec.only(keys).map(|()| Self::Tree(tree));
+        if let Some(tree) = TreeScheme::read(spec)? {
+            return Ok(Self::Tree(tree));
+        }
         let torus = |keys: &[&str], torus| spec.only(keys).map(|()| Self::Torus(torus));
         match spec.name() {
-            "separate" => tree(&[], TreeScheme::Separate),
-            "serial" => tree(&[], TreeScheme::Serial),
-            "binary" => tree(&[], TreeScheme::Binary),
-            "binomial" => tree(&[], TreeScheme::Binomial),
-            "k-binomial" => tree(&["k"], TreeScheme::KBinomial { k: at_least(spec, "k", 1)? }),
-            "postal" => tree(&["lambda"], TreeScheme::Postal { lambda: lambda(spec)? }),
+            "hierarchical" => Self::read_hierarchical(spec),
             "u-torus" => torus(&[], TorusScheme::U),
             "s-torus" => torus(&["form"], TorusScheme::S { form: form(spec)? }),
             "md-torus" => torus(&["form"], TorusScheme::Md { form: form(spec)? }),
@@ -164,6 +174,37 @@ impl FlatScheme {
                 known: Scheme::NAMES.map(|(name, _)| name.to_string()).to_vec(),
             }),
         }
+    }
+}
+
+impl TreeScheme {
+    /// The names it is read from, for messages.
+    const EXPECTED: &'static str = "one of separate, serial, binary, binomial, k-binomial, postal";
+
+    /// A tree; `None` for another name.
+    fn read(spec: &NameAndOptions) -> Result<Option<Self>, SpecError> {
+        let (keys, tree): (&[&str], Self) = match spec.name() {
+            "separate" => (&[], Self::Separate),
+            "serial" => (&[], Self::Serial),
+            "binary" => (&[], Self::Binary),
+            "binomial" => (&[], Self::Binomial),
+            "k-binomial" => (&["k"], Self::KBinomial { k: at_least(spec, "k", 1)? }),
+            "postal" => (&["lambda"], Self::Postal { lambda: lambda(spec)? }),
+            _ => return Ok(None),
+        };
+        spec.only(keys).map(|()| Some(tree))
+    }
+
+    /// The tree that a key of another scheme names, and whose keys have the name of that key before them; binomial by default.
+    fn read_part(spec: &NameAndOptions, part: &'static str) -> Result<Self, SpecError> {
+        let name = spec.get(part).unwrap_or("binomial");
+        let tree: NameAndOptions = name.parse().map_err(|_| bad(spec, part, Self::EXPECTED))?;
+        let prefix = format!("{part}-");
+        let keys = spec
+            .options()
+            .filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value.unwrap_or_default())));
+        let tree = keys.fold(tree, |tree, (key, value)| tree.with(key, value));
+        Self::read(&tree)?.ok_or_else(|| bad(spec, part, Self::EXPECTED))
     }
 }
 
@@ -241,6 +282,9 @@ impl FlatScheme {
     fn options(self) -> Vec<String> {
         match self {
             Self::Tree(tree) => tree.option().into_iter().collect(),
+            Self::Hierarchical { across, inside } => {
+                [across.as_part("across"), inside.as_part("inside")].concat()
+            }
             Self::Torus(torus) => torus.options(),
             Self::Path(policy) => policy.options(),
             Self::TreeWorm => Vec::new(),
@@ -255,6 +299,15 @@ impl TreeScheme {
             Self::KBinomial { k } => k.map(|k| format!("k={k}")),
             Self::Postal { lambda } => lambda.map(|lambda| format!("lambda={lambda}")),
         }
+    }
+
+    /// The keys of another scheme that name this tree, unless it is the default.
+    fn as_part(self, part: &str) -> Vec<String> {
+        if self == Self::Binomial {
+            return Vec::new();
+        }
+        let keys = self.option().into_iter().map(|option| format!("{part}-{option}"));
+        std::iter::once(format!("{part}={}", self.name())).chain(keys).collect()
     }
 }
 
@@ -313,6 +366,9 @@ mod tests {
             "k-binomial:k=2",
             "postal",
             "postal:lambda=3.5",
+            "hierarchical",
+            "hierarchical:across=postal,across-lambda=8,inside=k-binomial,inside-k=2",
+            "hierarchical:inside=serial",
             "u-torus",
             "s-torus",
             "s-torus:form=worm",
@@ -326,6 +382,7 @@ mod tests {
             "tree-worm",
             "leader:over=binomial",
             "leader:over=k-binomial,k=2,local=direct",
+            "leader:over=hierarchical,across=serial,inside=serial,local=binomial",
         ] {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
@@ -360,9 +417,23 @@ mod tests {
         assert_eq!(error("path:share"), "invalid value share=: expected a whole number from 1");
         assert_eq!(
             error("leader:over"),
-            "unknown scheme '': known are separate, serial, binary, binomial, k-binomial, postal, u-torus, s-torus, \
-             md-torus, mu-torus, path, tree-worm, leader"
+            "unknown scheme '': known are separate, serial, binary, binomial, k-binomial, postal, hierarchical, \
+             u-torus, s-torus, md-torus, mu-torus, path, tree-worm, leader"
         );
+        assert_eq!(
+            error("hierarchical:across=path"),
+            "invalid value across=path: expected one of separate, serial, binary, binomial, k-binomial, postal"
+        );
+        assert_eq!(error("hierarchical:inside-k=2"), "binomial has no key 'k': it takes none");
+        assert_eq!(
+            error("hierarchical:across=postal,across-lambda=0"),
+            "invalid value lambda=0: expected a number from 1 to 1000000"
+        );
+        assert_eq!(
+            error("hierarchical:inside=k-binomial,inside-k"),
+            "invalid value k=: expected a whole number from 1"
+        );
+        assert!(error("hierarchical:k=2").starts_with("hierarchical has no key 'k': "));
         assert_eq!(error("leader:over=binomial,k=2"), "binomial has no key 'k': it takes none");
     }
 }
