@@ -1,10 +1,12 @@
 //! Groups.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::{Borrowed, FromPyObject};
 use treecast_plan::{Arrangement, MemberId, MemberList, Placement, destinations_named, member_named};
 
-use crate::error::{TreecastError, refused};
+use crate::error::refused;
 use crate::fabric::Fabric;
 use crate::number::Whole;
 
@@ -17,7 +19,7 @@ use crate::number::Whole;
 /// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which `seed` draws as the
 /// `treecast` command does; or the names of hosts on the fabric, `n[1-16],login`, of which the root is left out. A group is immutable; two are equal if they have the same members in the same order.
 ///
-/// Raises TreecastError for unknown or duplicate members, and if there are no destinations.
+/// Raises TreecastError for unknown or duplicate members and hosts, and if there are no destinations.
 ///
 /// >>> Group(16, 0, [3, 5, 9])
 /// <Group: member 0 of 16 to 3 destinations>
@@ -40,10 +42,21 @@ pub enum Hosts<'py> {
 }
 
 /// The `root` argument.
-#[derive(FromPyObject)]
 enum Root {
     Number(Whole<u32>),
     Name(String),
+}
+
+/// A derived implementation would hide the error of a number out of range.
+impl<'a, 'py> FromPyObject<'a, 'py> for Root {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match given.cast::<PyString>() {
+            Ok(name) => Ok(Self::Name(name.to_str()?.into())),
+            Err(_) => given.extract().map(Self::Number),
+        }
+    }
 }
 
 /// The `destinations` argument.
@@ -78,7 +91,7 @@ impl Group {
                 member_named(&name, topology, &placement).map_err(refused)?
             }
             (Root::Name(name), None) => {
-                return Err(TreecastError::new_err(format!(
+                return Err(PyTypeError::new_err(format!(
                     "the root '{name}' is the name of a host, and {hosts} hosts have no names: give the fabric"
                 )));
             }

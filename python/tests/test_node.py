@@ -537,7 +537,10 @@ def test_the_tree_follows_the_racks_of_a_fabric(tmp_path):
 def test_a_member_that_the_fabric_does_not_have_is_named(tmp_path):
     (tmp_path / "lab.inventory").write_text("n1 rack1\n")
     fabric = Fabric.read(tmp_path / "lab.inventory")
-    with Node("127.0.0.1:0") as node, pytest.raises(TreecastError, match="member 0: the fabric has no host '127.0.0.1'"):
+    with (
+        Node("127.0.0.1:0") as node,
+        pytest.raises(TreecastError, match="member 0: the fabric has no host '127.0.0.1'"),
+    ):
         node.group([node.address], fabric=fabric)
     with Node("127.0.0.1:0") as node, pytest.raises(TypeError):
         node.group([node.address], fabric="star:1")

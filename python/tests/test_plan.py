@@ -5,7 +5,16 @@ import pytest
 
 from treecast import Fabric, Group, Plan, TreecastError, plan
 
-SCHEMES = ["separate", "binomial", "k-binomial:k=2", "postal:lambda=3.5", "hierarchical", "path", "tree-worm", "leader:over=binomial"]
+SCHEMES = [
+    "separate",
+    "binomial",
+    "k-binomial:k=2",
+    "postal:lambda=3.5",
+    "hierarchical",
+    "path",
+    "tree-worm",
+    "leader:over=binomial",
+]
 
 
 @pytest.fixture(scope="module")

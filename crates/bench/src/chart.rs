@@ -90,6 +90,9 @@ mod tests {
             retransmitted_per_broadcast: 0.0,
             lost: 0,
             duplicates: 0,
+            on_fabric: (offload == "nic").then_some(auth == "payload"),
+            uplink_bytes_per_broadcast: None,
+            busiest_uplink_bytes_per_broadcast: None,
             killed: None,
         };
         let configurations = [("host", "header"), ("nic", "header"), ("nic", "payload")];
@@ -99,7 +102,7 @@ mod tests {
         let figure = figure(&Report::new(rows.collect(), Vec::new(), 0), "treecast bench".into());
         assert_eq!(
             figure.curve_names(),
-            ["user host auto header", "user nic auto header", "user nic auto payload"]
+            ["user host auto header", "user nic auto header", "user nic auto payload racks"]
         );
         let [curve, ..] = &figure.panels[0].curves[..] else { panic!("a curve") };
         let points: Vec<_> = curve.points.iter().map(|point| (point.x, point.mean, point.high)).collect();

@@ -173,7 +173,9 @@ impl Lab {
 
     /// An inventory of the racks: a line for each host, its name and that of its rack, such as `n0 r0`.
     pub fn inventory(&self) -> String {
-        self.hosts.iter().map(|host| format!("{} r{}\n", host.name, host.rack)).collect()
+        let lines: Vec<String> =
+            self.hosts.iter().map(|host| format!("{} r{}\n", host.name, host.rack)).collect();
+        lines.concat()
     }
 
     /// A command that runs on a host each time it is spawned: in the same working directory, with the same environment, and

@@ -23,13 +23,11 @@ impl Hierarchy {
     /// The hierarchy of a fabric. Cost: in proportion to its links, and sorting its switches.
     pub fn new(fabric: &Fabric) -> Self {
         let topology = fabric.topology();
-        match levels(fabric) {
-            Some(levels) => Self::by_levels(topology, &levels),
-            None => {
-                let all = topology.switch_count();
-                Self { parents: vec![all; all as usize + 1], top: all }
-            }
+        if let Some(levels) = levels(fabric) {
+            return Self::by_levels(topology, &levels);
         }
+        let all = topology.switch_count();
+        Self { parents: vec![all; all as usize + 1], top: all }
     }
 
     fn by_levels(topology: &Topology, levels: &[u32]) -> Self {
@@ -196,11 +194,13 @@ mod tests {
 
     #[test]
     fn a_tree_without_ranks_is_seen_from_its_centre() {
-        let text = "[[switch]]\nports=4\n".repeat(5)
-            + &(0..5).map(|switch| format!("[[host]]\nswitch='s{switch}'\n")).collect::<String>()
-            + &(0..4)
-                .map(|switch| format!("[[link]]\nfrom='s{switch}'\nto='s{}'\n", switch + 1))
-                .collect::<String>();
+        let mut text = "[[switch]]\nports=4\n".repeat(5);
+        for switch in 0..5 {
+            text += &format!("[[host]]\nswitch='s{switch}'\n");
+        }
+        for switch in 0..4 {
+            text += &format!("[[link]]\nfrom='s{switch}'\nto='s{}'\n", switch + 1);
+        }
         let fabric =
             Fabric::new(read::toml("chain.toml", &text).unwrap().topology, RoutingPolicy::Auto).unwrap();
         assert_eq!(centre(fabric.topology()), SwitchId(2));

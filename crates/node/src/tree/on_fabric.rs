@@ -73,13 +73,11 @@ pub(super) fn plan_on(
     for (member, &host) in (0..).map(MemberId).zip(&hosts).filter(|&(member, _)| member != root) {
         members.entry(host).or_default().push(member);
     }
-    let scheme = match settings.scheme {
-        Some(scheme) => scheme.with_lambda(lambda(settings, is_in_kernel)),
-        None => {
-            let tree = tree_for(hosts.len(), settings, is_in_kernel);
-            automatic(fabric, home, members.keys(), tree, packets(settings))
-        }
-    };
+    let given = settings.scheme.map(|scheme| scheme.with_lambda(lambda(settings, is_in_kernel)));
+    let scheme = given.unwrap_or_else(|| {
+        let tree = tree_for(hosts.len(), settings, is_in_kernel);
+        automatic(fabric, home, members.keys(), tree, packets(settings))
+    });
     let mut planner = Planner::new(fabric, &Scheme::Flat(scheme.flat()), &options(settings))?;
     let others: Vec<MemberId> =
         members.keys().filter(|&&host| host != home).map(|host| MemberId(host.0)).collect();

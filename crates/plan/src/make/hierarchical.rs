@@ -1,8 +1,8 @@
 //! Hierarchical trees: one member of each rack is reached from another rack, and passes the message on inside.
 //!
-//! After MagPIe (Kielmann et al.: MagPIe: MPI's collective communication operations for clustered wide area systems, 1999) and the
-//! multilevel trees of Karonis et al. (Exploiting hierarchy in parallel computer networks to optimize collective operation performance,
-//! 2000), on the switches of a fabric.
+//! After Kielmann et al. (MPI's collective communication operations for clustered wide area systems, 1999), for two levels, and Karonis et al.
+//! (Exploiting hierarchy in parallel computer networks to optimize collective operation performance, 2000), for several, on the switches of a
+//! fabric.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
