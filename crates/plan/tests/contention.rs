@@ -12,7 +12,7 @@ fn analyses(fabric: &Fabric, scheme: &str, order: Option<Order>, seeds: u64) -> 
             let root = MemberId((seed % u64::from(hosts)) as u32);
             let count = 1 + (seed * 7 % u64::from(hosts - 1)) as u32;
             let destinations = MemberList::Random(count).resolve(&placement, root, seed).unwrap();
-            let group = Group::new(placement, root, destinations).unwrap();
+            let group = Group::new(placement.clone(), root, destinations).unwrap();
             let plan =
                 plan(fabric, &group, &scheme.parse().unwrap(), &PlanOptions { order, packets: 1 }).unwrap();
             plan.analyse(fabric, 1).unwrap()
