@@ -47,7 +47,9 @@ pub struct Arguments {
     join: Option<String>,
 
     /// Create the group from a list of members in a file, one host:port or hostlist such as n[1-16]:7000
-    /// per line, the same at every member; the first is the root. slurm stands for the hosts of this
+    /// per line, the same at every member; the first is the root
+    ///
+    /// With slots=4 behind it, each host of a line has four members: processes that share a node.. slurm stands for the hosts of this
     /// Slurm job
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
@@ -82,9 +84,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<SocketAddr>,
 
-    /// The member number to request [default: any]
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0, 4_095), requires = "join")]
-    #[arg(allow_negative_numbers = true)]
+    /// With --join: the member number to request [default: any]
+    ///
+    /// With --members: which member this process is, where a host of the file has several.
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0, 4_095), requires = "way")]
+    #[arg(conflicts_with = "listen", allow_negative_numbers = true)]
     member: Option<u32>,
 
     /// The name of this node in messages, and of its host in the root's --fabric [default: the host name]
@@ -249,7 +253,12 @@ fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(Node, 
     } else if let Some(file) = &arguments.members {
         let members = members(file)?;
         let settings = settings(arguments, members, token, input)?;
-        let node = open(arguments, arguments.bind.map_or_else(|| find_here(&settings.members), Ok)?)?;
+        let address = arguments.bind.map_or_else(|| find_here(&settings.members), Ok)?;
+        let here = settings.members.iter().filter(|&&member| member == address).count();
+        // Members at one address are processes of one host, which share a node.
+        let share = (here > 1).then(|| format!("{address} {} {}", settings.group, settings.token));
+        let settings = GroupSettings { member: arguments.member.map(|member| member as usize), ..settings };
+        let node = Node::open(&NodeSettings { share, ..node_settings(arguments, address) })?;
         let group = node.group(&settings)?;
         (node, group)
     } else {

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::iter;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
 use treecast_fabric::expand_hostlist;
 use treecast_proto::CreateGroup;
 
+use crate::memory::readers::READERS_MAX;
 use crate::{GroupSettings, NodeError};
 
 /// The default UDP port.
@@ -129,8 +131,22 @@ fn resolve_all(text: &str) -> Result<Vec<Member>, NodeError> {
     names.into_iter().map(resolve_name).collect()
 }
 
+/// The hosts of a line, and how many members each has: `slots=N`, as in the host files of Open MPI, or one.
+fn split_slots(text: &str) -> Result<(&str, usize), NodeError> {
+    let Some((hosts, slots)) = text.split_once(char::is_whitespace) else { return Ok((text, 1)) };
+    let number = slots.trim().strip_prefix("slots=").and_then(|number| number.parse().ok());
+    match number.filter(|number| (1..=READERS_MAX as usize).contains(number)) {
+        Some(number) => Ok((hosts, number)),
+        None => Err(NodeError::Members(format!(
+            "after the host '{}' is not slots=N, with a number from 1 to {READERS_MAX}",
+            slots.trim()
+        ))),
+    }
+}
+
 /// The members in a file, from member 0 on: in each line one, as [`resolve`] parses it, or several by a
-/// [hostlist](treecast_fabric::expand_hostlist), such as `n[1-16]` or `n[1-16]:7000`. A `#` begins a comment.
+/// [hostlist](treecast_fabric::expand_hostlist), such as `n[1-16]` or `n[1-16]:7000`. With `slots=4` behind it, each of its hosts has four
+/// members, which share a node. A `#` begins a comment.
 ///
 /// # Errors
 /// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice; a
@@ -153,14 +169,16 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError>
         if text.is_empty() {
             continue;
         }
-        for member in resolve_all(text).map_err(|error| wrong(format!(", line {line}: {error}")))? {
+        let in_line = |error: NodeError| wrong(format!(", line {line}: {error}"));
+        let (hosts, slots) = split_slots(text).map_err(in_line)?;
+        for member in resolve_all(hosts).map_err(in_line)? {
             if let Some((before, _)) = members.iter().find(|(_, other)| other.address == member.address) {
                 return Err(wrong(format!(
                     ", line {line}: {} is given twice, before in line {before}",
                     member.address
                 )));
             }
-            members.push((line, member));
+            members.extend(iter::repeat_n((line, member), slots));
         }
     }
     if members.is_empty() {
@@ -206,7 +224,10 @@ pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize,
 /// # Errors
 /// [`NodeError::Members`], if no member or several members have one.
 pub fn find_here(members: &[SocketAddr]) -> Result<SocketAddr, NodeError> {
-    let here: Vec<SocketAddr> = members.iter().copied().filter(|member| is_here(member.ip())).collect();
+    let mut here: Vec<SocketAddr> = members.iter().copied().filter(|member| is_here(member.ip())).collect();
+    // Members at the same address share a node.
+    here.sort_unstable();
+    here.dedup();
     match here[..] {
         [one] => Ok(one),
         [] => Err(NodeError::Members(format!("no member has an address of this machine: {}", list(members)))),
@@ -290,6 +311,19 @@ mod tests {
             "10.0.0.9:7000",
         ];
         assert_eq!(members, expected);
+    }
+
+    #[test]
+    fn hosts_of_a_file_may_have_several_members() {
+        let members = read_text("10.0.0.[1-2]:7000 slots=2 # two processes each\n10.0.0.3\n").unwrap();
+        let members: Vec<String> = members.iter().map(ToString::to_string).collect();
+        let expected = ["10.0.0.1:7000", "10.0.0.1:7000", "10.0.0.2:7000", "10.0.0.2:7000", "10.0.0.3:7700"];
+        assert_eq!(members, expected);
+        for slots in ["slots=0", "slots=257", "slots=x", "4", "slots=2 more"] {
+            let error = read_text(&format!("10.0.0.1 {slots}")).unwrap_err();
+            let expected = format!("after the host '{slots}' is not slots=N, with a number from 1 to 256");
+            assert!(error.ends_with(&expected), "{error}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_fabric::HostId;
 use treecast_plan::Placement;
-use treecast_proto::MemberId;
+use treecast_proto::{CreateGroup, MemberId};
 
 use crate::NodeError;
 use crate::daemon::PlaceMessage;
@@ -25,8 +25,12 @@ impl Hosts {
     /// The hosts in the order of their first members.
     ///
     /// # Errors
-    /// [`NodeError::Members`] for a host with too many members.
+    /// [`NodeError::Members`] for too many members, in all or of one host.
     pub fn of(members: &[SocketAddr]) -> Result<Self, NodeError> {
+        if members.len() > CreateGroup::MEMBERS_MAX {
+            let (count, most) = (members.len(), CreateGroup::MEMBERS_MAX);
+            return Err(NodeError::Members(format!("a group has at most {most} members, and not {count}")));
+        }
         let mut hosts = Self { addresses: Vec::new(), places: Vec::new(), counts: Vec::new() };
         let mut numbers = std::collections::BTreeMap::new();
         for &address in members {
