@@ -171,11 +171,11 @@ fn the_member_that_a_process_is_has_to_be_said_and_to_fit() {
     assert_eq!(
         error(&nodes[0], &settings),
         format!(
-            "this node, at {address}, is that of member 0, 1: say which of them this process is (member=N)"
+            "this node, at {address}, is that of members 0, 1: say which of them this process is (member=N)"
         )
     );
     let wrong = GroupSettings { member: Some(2), ..settings.clone() };
-    assert!(error(&nodes[0], &wrong).ends_with("is that of member 0, 1, and not of member 2"));
+    assert!(error(&nodes[0], &wrong).ends_with("is that of members 0, 1, and not of member 2"));
     let _first = nodes[0].group(&GroupSettings { member: Some(1), ..settings.clone() }).unwrap();
     let again = error(&nodes[1], &GroupSettings { member: Some(1), ..settings.clone() });
     assert!(again.contains("the group has that member already"), "{again}");

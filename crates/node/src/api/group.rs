@@ -288,6 +288,11 @@ impl Group {
         self.backend.query(query).into_numbers().map(KernelCounters::from_values)
     }
 
+    /// Whether all members are processes of this host, which share a node.
+    pub(super) const fn has_one_host(&self) -> bool {
+        self.hosts.are_shared() && self.hosts.count() == 1 && !self.settings.admits
+    }
+
     pub(super) fn role(&self) -> MutexGuard<'_, Role> {
         lock(&self.role)
     }

@@ -124,13 +124,13 @@ impl Node {
             (_, Some(member)) => {
                 let (address, here) = (self.address(), list(&here));
                 return Err(NodeError::Members(format!(
-                    "this node, at {address}, is that of {here}, and not of member {member}"
+                    "this node, at {address}, is that of members {here}, and not of member {member}"
                 )));
             }
             (_, None) => {
                 let (address, here) = (self.address(), list(&here));
                 return Err(NodeError::Members(format!(
-                    "this node, at {address}, is that of {here}: say which of them this process is (member=N)"
+                    "this node, at {address}, is that of members {here}: say which of them this process is (member=N)"
                 )));
             }
         };
@@ -263,10 +263,10 @@ impl Node {
     }
 }
 
-/// The members, as text.
+/// The numbers of members, for a message.
 fn list(members: &[MemberId]) -> String {
     let numbers: Vec<String> = members.iter().map(ToString::to_string).collect();
-    format!("member {}", numbers.join(", "))
+    numbers.join(", ")
 }
 
 /// Closes the node, and waits for that.

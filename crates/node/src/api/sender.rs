@@ -27,6 +27,8 @@ pub(super) struct Sender {
     pub(super) length: usize,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
     pub(super) forwarded: Sequence,
+    /// The first packet that the engine may not know of.
+    pub(super) passed: Sequence,
     keys: Keys,
     /// The way into the kernel's packet path, where that forwards.
     pub(super) socket: Option<RootSocket>,
@@ -36,7 +38,7 @@ impl Sender {
     pub fn new(writer: RingWriter, config: SenderConfig) -> Self {
         let SenderConfig { keys, socket } = config;
         let forwarded = writer.written();
-        Self { writer, message: 0, offset: 0, length: 0, forwarded, keys, socket }
+        Self { writer, message: 0, offset: 0, length: 0, forwarded, passed: forwarded, keys, socket }
     }
 
     /// # Errors
