@@ -38,6 +38,7 @@ impl Chain {
             slots: 64,
             payload_bytes_max: 512,
             offload: Offload::Nic,
+            multicast: None,
             start: Sequence(0),
             admits: false,
             members_max: CreateGroup::MEMBERS_MAX,
