@@ -186,6 +186,10 @@ impl Membership {
         self.parent.map(|parent| parent.address)
     }
 
+    pub const fn root(&self) -> SocketAddr {
+        self.root
+    }
+
     pub fn is_root(&self, address: SocketAddr) -> bool {
         self.root == address
     }

@@ -295,6 +295,13 @@ impl Group {
         Some((parent, self.flow.as_ref()?.addresses().collect()))
     }
 
+    pub fn root(&self) -> Option<SocketAddr> {
+        match &self.role {
+            Role::Root(_) => None,
+            Role::Member(membership) => Some(membership.root()),
+        }
+    }
+
     pub fn awaited(&self) -> Vec<MemberId> {
         match &self.role {
             Role::Root(table) => table.awaited(),
