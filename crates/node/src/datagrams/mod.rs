@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use treecast_wire::{GroupId, HEADER_BYTES};
 
 use incoming::Incoming;
-use multicast::Listeners;
+use multicast::MulticastSockets;
 pub use outgoing::Outgoing;
 
 /// The most datagrams of one system call.
@@ -42,8 +42,8 @@ pub struct Datagrams {
     /// By lane. All receive at one address, and the first one sends.
     sockets: Vec<UdpSocket>,
     address: SocketAddr,
-    /// Lanes after those of the sockets.
-    listeners: Listeners,
+    /// Further lanes.
+    multicast: MulticastSockets,
     receive: Incoming,
     send: Outgoing,
 }
@@ -85,8 +85,8 @@ impl Datagrams {
         options::forbid_fragments(&sockets[0]);
         let address = sockets[0].local_addr()?;
         let send = Outgoing::new(address.is_ipv6(), Some(GSO_BYTES_MAX));
-        let listeners = Listeners::new(buffer_bytes)?;
-        Ok(Self { sockets, address, listeners, receive: Incoming::new(), send })
+        let multicast = MulticastSockets::new(buffer_bytes)?;
+        Ok(Self { sockets, address, multicast, receive: Incoming::new(), send })
     }
 
     /// The bound address.
@@ -101,7 +101,7 @@ impl Datagrams {
     /// Those of the system, except for an empty socket: then the number is 0.
     pub fn receive(&mut self, lane: usize, messages_max: usize) -> io::Result<usize> {
         let socket = match lane.checked_sub(self.sockets.len()) {
-            Some(listener) => self.listeners.socket(listener),
+            Some(number) => self.multicast.socket(number),
             None => &self.sockets[lane],
         };
         self.receive.receive(socket, messages_max)
@@ -207,21 +207,21 @@ impl Datagrams {
     ///
     /// # Errors
     /// The first one of the system: then the node receives at the other addresses.
-    pub fn listen(
+    pub fn receive_at(
         &mut self,
         addresses: impl Iterator<Item = (SocketAddr, SocketAddr)> + Clone,
     ) -> io::Result<()> {
-        self.listeners.listen(self.address, addresses)
+        self.multicast.receive_at(self.address, addresses)
     }
 
     /// The number of multicast addresses at which it receives.
-    pub const fn listeners(&self) -> usize {
-        self.listeners.count()
+    pub const fn multicast_lanes(&self) -> usize {
+        self.multicast.count()
     }
 
     /// What becomes readable when a datagram has come to one of the multicast addresses.
-    pub fn listeners_descriptor(&self) -> BorrowedFd<'_> {
-        self.listeners.as_fd()
+    pub fn multicast_descriptor(&self) -> BorrowedFd<'_> {
+        self.multicast.as_fd()
     }
 
     /// Sends multicast from now on by the interface by which this address is reached.

@@ -14,8 +14,8 @@ use super::{addresses, options};
 /// The multicast addresses at which a node receives, each with a socket of its own: an address has a port of its own, and the node's socket
 /// is bound to the node's address. While a socket is open, the kernel keeps the membership (IGMP, MLD).
 #[derive(Debug)]
-pub struct Listeners {
-    listeners: Vec<Listener>,
+pub struct MulticastSockets {
+    sockets: Vec<MulticastSocket>,
     /// Readable while one of the sockets is.
     epoll: OwnedFd,
     buffer_bytes: usize,
@@ -23,39 +23,39 @@ pub struct Listeners {
 
 /// A socket at a multicast address.
 #[derive(Debug)]
-struct Listener {
+struct MulticastSocket {
     address: SocketAddr,
     /// The root, which sends there.
     root: SocketAddr,
     socket: UdpSocket,
 }
 
-impl Listeners {
-    /// No listeners. Each will have a receive buffer as large as the system allows, up to `buffer_bytes`.
+impl MulticastSockets {
+    /// No sockets. Each will have a receive buffer as large as the system allows, up to `buffer_bytes`.
     ///
     /// # Errors
     /// Those of the system.
     pub fn new(buffer_bytes: usize) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { listeners: Vec::new(), epoll, buffer_bytes })
+        Ok(Self { sockets: Vec::new(), epoll, buffer_bytes })
     }
 
     /// Receives at these addresses from now on, and at no others. Each is joined on the interface by which its root is reached from `own`.
     ///
     /// # Errors
     /// The first one of the system; the other addresses are joined.
-    pub fn listen(
+    pub fn receive_at(
         &mut self,
         own: SocketAddr,
         addresses: impl Iterator<Item = (SocketAddr, SocketAddr)> + Clone,
     ) -> io::Result<()> {
-        let listed = |listener: &Listener| {
-            addresses.clone().any(|(address, root)| (listener.address, listener.root) == (address, root))
+        let listed = |known: &MulticastSocket| {
+            addresses.clone().any(|(address, root)| (known.address, known.root) == (address, root))
         };
-        self.listeners.retain(listed);
+        self.sockets.retain(listed);
         let mut outcome = Ok(());
         for (address, root) in addresses.clone() {
-            if self.listeners.iter().all(|listener| (listener.address, listener.root) != (address, root)) {
+            if self.sockets.iter().all(|known| (known.address, known.root) != (address, root)) {
                 outcome = outcome.and(self.add(own, address, root));
             }
         }
@@ -67,22 +67,22 @@ impl Listeners {
         options::set_buffers(&socket, self.buffer_bytes);
         options::enable_gro(&socket);
         epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        self.listeners.push(Listener { address, root, socket });
+        self.sockets.push(MulticastSocket { address, root, socket });
         Ok(())
     }
 
     /// The number of addresses.
     pub const fn count(&self) -> usize {
-        self.listeners.len()
+        self.sockets.len()
     }
 
     /// The socket at one of the addresses.
     pub fn socket(&self, index: usize) -> &UdpSocket {
-        &self.listeners[index].socket
+        &self.sockets[index].socket
     }
 }
 
-impl AsFd for Listeners {
+impl AsFd for MulticastSockets {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -190,14 +190,14 @@ mod tests {
         let (own, group): (SocketAddr, SocketAddr) = (own.parse().unwrap(), group.parse().unwrap());
         let bind = || Datagrams::bind(own, 1 << 20, 1).unwrap();
         let (mut root, mut one, mut other) = (bind(), bind(), bind());
-        let listen = |node: &mut Datagrams, root: &Datagrams, listens: bool| {
-            node.listen([(group, root.address())].into_iter().filter(|_| listens)).unwrap();
+        let receive = |node: &mut Datagrams, root: &Datagrams, receives: bool| {
+            node.receive_at([(group, root.address())].into_iter().filter(|_| receives)).unwrap();
         };
         root.send_multicast_towards(one.address()).unwrap();
-        listen(&mut one, &root, true);
-        listen(&mut other, &root, true);
-        listen(&mut other, &root, true);
-        assert_eq!((one.listeners(), other.listeners(), root.listeners()), (1, 1, 0));
+        receive(&mut one, &root, true);
+        receive(&mut other, &root, true);
+        receive(&mut other, &root, true);
+        assert_eq!((one.multicast_lanes(), other.multicast_lanes(), root.multicast_lanes()), (1, 1, 0));
         let send = |root: &mut Datagrams| {
             for number in 0..3 {
                 root.add(group, &[number; HEADER_BYTES], vec![number; 100]);
@@ -214,19 +214,19 @@ mod tests {
             assert_eq!(all.len(), 3);
             assert!(all.iter().all(|(from, _)| *from == root.address()));
         }
-        listen(&mut other, &root, false);
-        assert_eq!(other.listeners(), 0);
+        receive(&mut other, &root, false);
+        assert_eq!(other.multicast_lanes(), 0);
         send(&mut root).unwrap();
         assert_eq!(receive_all(&mut one, 1, 3).len(), 3);
     }
 
     #[test]
-    fn multicast_over_ipv4_reaches_who_listens() {
+    fn multicast_over_ipv4_reaches_who_receives_there() {
         check("127.0.0.1:0", "239.1.2.3:50123");
     }
 
     #[test]
-    fn multicast_over_ipv6_reaches_who_listens() {
+    fn multicast_over_ipv6_reaches_who_receives_there() {
         check("[::1]:0", "[ff15::1234]:50124");
     }
 

@@ -228,6 +228,7 @@ impl Core {
         let kernel = kernel.flatten();
         match handled {
             Ok(()) => {
+                self.multicast.remove(group);
                 let owner = shared_group.owner();
                 self.protocol.set_owner(group, owner);
                 self.owners.add(owner);

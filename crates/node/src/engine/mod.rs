@@ -215,8 +215,8 @@ impl Engine {
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             let lanes = self.datagrams.lanes();
-            let listeners = lanes..lanes + self.datagrams.listeners();
-            for lane in (0..self.core.owners.lanes_used()).chain(listeners) {
+            let multicast = lanes..lanes + self.datagrams.multicast_lanes();
+            for lane in (0..self.core.owners.lanes_used()).chain(multicast) {
                 let count = self.receive(lane, messages_max);
                 if count > 0 {
                     progress = progress.and(self.send_some());
@@ -278,9 +278,9 @@ impl Engine {
     }
 
     /// Receives at the multicast addresses of the groups, before the root learns that they are here.
-    fn listen(&mut self) {
-        let Some(Change { listens, sends_towards }) = self.core.multicast.take_change() else { return };
-        if listens && let Err(error) = self.datagrams.listen(self.core.multicast.addresses()) {
+    fn apply_multicast(&mut self) {
+        let Some(Change { has_addresses, sends_towards }) = self.core.multicast.take_change() else { return };
+        if has_addresses && let Err(error) = self.datagrams.receive_at(self.core.multicast.addresses()) {
             tracing::warn!(%error, "cannot receive by multicast: parents send to this node");
         }
         if let Some(to) = sends_towards
@@ -292,7 +292,7 @@ impl Engine {
 
     /// Sends what is due, and sets the timer. Where owners may share the engine, the number of datagrams is bounded.
     fn send_some(&mut self) -> Progress {
-        self.listen();
+        self.apply_multicast();
         let now = clock::now();
         while let Some(group) = self.core.protocol.due(now) {
             self.core.reclaim(group);

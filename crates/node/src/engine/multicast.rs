@@ -16,8 +16,8 @@ pub struct MulticastAddresses {
 /// What the socket has to apply.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The addresses have changed.
-    pub listens: bool,
+    /// There are other addresses than before.
+    pub has_addresses: bool,
     /// A root sends by multicast, by the interface by which this member is reached. The groups of a node share that: if their interfaces
     /// differ, the last one is used, and who is not reached by it is sent to by its parent.
     pub sends_towards: Option<SocketAddr>,
@@ -27,12 +27,12 @@ impl MulticastAddresses {
     /// A member of a group receives at an address, to which this root sends.
     pub fn add(&mut self, group: GroupId, address: SocketAddr, root: SocketAddr) {
         self.addresses.insert(group, (address, root));
-        self.change.listens = true;
+        self.change.has_addresses = true;
     }
 
     /// A group has ended.
     pub fn remove(&mut self, group: GroupId) {
-        self.change.listens |= self.addresses.remove(&group).is_some();
+        self.change.has_addresses |= self.addresses.remove(&group).is_some();
     }
 
     /// The root of a group sends to a multicast address; a member of it is at `to`.

@@ -29,6 +29,8 @@ pub(super) struct Child {
     pub is_reached: bool,
     /// Whether a member of its subtree loses too many packets by multicast.
     pub is_congested: bool,
+    /// The acknowledgment of packets before this one is requested by multicast, and since when it is awaited.
+    pub awaited: Option<(Sequence, Nanoseconds)>,
     /// When it was sent something by this node itself, which it cannot hear by multicast.
     pub addressed_at: Nanoseconds,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
@@ -67,6 +69,7 @@ impl Child {
             is_retransmitting: false,
             is_reached: false,
             is_congested: false,
+            awaited: None,
             addressed_at: now,
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.

@@ -267,6 +267,7 @@ impl Flow {
         child.state.sent = multicast.end;
         if sent.is_before(multicast.ack_requested) {
             child.request_ack(now, multicast.ack_requested);
+            child.awaited.get_or_insert((multicast.ack_requested, now));
         }
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
     }

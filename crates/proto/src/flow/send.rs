@@ -338,6 +338,8 @@ impl Flow {
             self.state.counters.sent += 1;
         }
         self.spend(now, piece.length);
+        // It may have been sent all packets by now that go to it along the tree.
+        self.mark_sent_to(now, place);
         let data = Data {
             message: piece.message,
             offset: piece.offset,
@@ -483,6 +485,15 @@ impl Child {
         let sent_at = Nanoseconds(ack.echo.0);
         if ack.echo.0 != 0 && sent_at <= now {
             self.state.rtt.on_sample(now - sent_at);
+        }
+        // Requested by multicast, it has no timestamp of this node's; if it has one, it answers something later.
+        if let Some((upto, since)) = self.awaited
+            && !ack.next.is_before(upto)
+        {
+            self.awaited = None;
+            if ack.echo.0 == 0 {
+                self.state.rtt.on_delay(now.since(since));
+            }
         }
     }
 
