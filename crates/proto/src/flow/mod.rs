@@ -3,6 +3,7 @@
 //! This is the part of a programmable NIC, and of the kernel's packet path where that takes it over. What is rare (the members of the
 //! tree, their failures) is in `group/`.
 
+mod ack;
 mod child;
 mod hand_off;
 mod multicast;
