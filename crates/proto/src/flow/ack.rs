@@ -59,8 +59,8 @@ impl Flow {
             }
         }
         child.state.sent = child.state.sent.max(ack.next);
-        child.is_reached = ack.is_reached && self.multicast.is_some();
-        child.is_congested = ack.is_congested;
+        child.multicast.is_reached = ack.is_reached && self.multicast.is_some();
+        child.multicast.is_congested = ack.is_congested;
         let min_window_end = self.multicast.as_ref().and_then(Multicast::min_window_end);
         let had_min_window_end = min_window_end.is_none_or(|end| !end.is_before(child.state.window_end));
         let min_stable = (self.state.min_stable_children > 0).then_some(self.state.min_stable);
@@ -154,10 +154,10 @@ impl Child {
             self.state.rtt.on_sample(now - sent_at);
         }
         // Requested by multicast, it has no timestamp of this node's; if it has one, it answers something later.
-        if let Some((upto, since)) = self.awaited
+        if let Some((upto, since)) = self.multicast.awaited
             && !ack.next.is_before(upto)
         {
-            self.awaited = None;
+            self.multicast.awaited = None;
             if ack.echo.0 == 0 {
                 self.state.rtt.on_delay(now.since(since));
             }
@@ -168,7 +168,8 @@ impl Child {
         let acknowledged = ack.next.distance_from(self.state.acked);
         if acknowledged > 0 {
             let is_window_limited = self.in_flight() >= self.state.congestion_window.packets;
-            let may_grow = is_window_limited && !self.is_reached && !self.state.rtt.has_standing_queue();
+            let may_grow =
+                is_window_limited && !self.multicast.is_reached && !self.state.rtt.has_standing_queue();
             self.state.congestion_window.on_ack(acknowledged as u32, may_grow, slots);
             for packet in self.state.acked.until(ack.next) {
                 self.missing.remove(packet);

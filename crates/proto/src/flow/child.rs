@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::multicast::ChildMulticast;
 use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
@@ -10,6 +11,7 @@ use treecast_wire::{MemberId, Sequence};
 
 /// A child: the state that a fast path carries on, and what only the slow path needs.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each may hold with and without the others")]
 pub(super) struct Child {
     pub state: ChildState,
     pub address: SocketAddr,
@@ -25,14 +27,7 @@ pub(super) struct Child {
     pub missing: Bitmap,
     /// Whether there are missing packets that can be retransmitted now.
     pub is_retransmitting: bool,
-    /// Whether multicast reaches it.
-    pub is_reached: bool,
-    /// Whether a member of its subtree loses too many packets by multicast.
-    pub is_congested: bool,
-    /// The acknowledgment of packets before this one is requested by multicast, and since when it is awaited.
-    pub awaited: Option<(Sequence, Nanoseconds)>,
-    /// When it was sent something by this node itself, which it cannot hear by multicast.
-    pub addressed_at: Nanoseconds,
+    pub multicast: ChildMulticast,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
     sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
@@ -67,10 +62,7 @@ impl Child {
             forward_limit,
             missing: Bitmap::new(config.slots),
             is_retransmitting: false,
-            is_reached: false,
-            is_congested: false,
-            awaited: None,
-            addressed_at: now,
+            multicast: ChildMulticast::new(now),
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
@@ -139,7 +131,8 @@ impl Child {
 
     /// When a child that gets its data by multicast is to be probed, lest it finds its parent silent.
     fn address_timer(&self, timeouts: Timeouts) -> Nanoseconds {
-        if self.is_reached { self.addressed_at + timeouts.keepalive } else { Nanoseconds(u64::MAX) }
+        let ChildMulticast { is_reached, addressed_at, .. } = self.multicast;
+        if is_reached { addressed_at + timeouts.keepalive } else { Nanoseconds(u64::MAX) }
     }
 
     /// When an acknowledgment is late.
@@ -163,7 +156,7 @@ impl Child {
     pub fn on_timer(&mut self, now: Nanoseconds, timeouts: Timeouts, slots: u32) -> bool {
         self.is_probe_due = true;
         if now < self.ack_timer(timeouts) {
-            self.addressed_at = now;
+            self.multicast.addressed_at = now;
             return false;
         }
         self.state.timer_started_at = now;

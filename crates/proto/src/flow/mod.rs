@@ -23,7 +23,7 @@ pub(crate) use receive::{DataSource, ParentSeries, PendingAck, Received};
 pub(crate) use send::Segment;
 
 use child::Child;
-use multicast::Multicast;
+use multicast::{Multicast, SlotMulticast};
 use receive::AckRequest;
 
 /// What stays the same while a flow lives.
@@ -89,15 +89,13 @@ struct Slot {
     /// Whether the root requested an acknowledgment.
     ack_requested: bool,
     close: bool,
-    /// Whether the root has sent it by multicast, and has requested acknowledgments of it there.
-    is_multicast: bool,
-    is_multicast_ack_requested: bool,
+    multicast: SlotMulticast,
 }
 
 impl Slot {
     /// A piece that goes along the tree.
     const fn new(piece: Piece, ack_requested: bool, close: bool) -> Self {
-        Self { piece, ack_requested, close, is_multicast: false, is_multicast_ack_requested: false }
+        Self { piece, ack_requested, close, multicast: SlotMulticast::Not }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{Data, Distribution, Sequence, Timestamp};
+use zerocopy::FromZeros;
 
 use super::child::Child;
 use super::receive::DataSource;
@@ -14,6 +15,35 @@ use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::congestion_window::CongestionWindow;
 use crate::rtt::Rtt;
+
+/// Whether the root has sent a packet by multicast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromZeros)]
+#[repr(u8)]
+pub(super) enum SlotMulticast {
+    Not,
+    Sent,
+    /// It has requested acknowledgments of it there.
+    AckRequested,
+}
+
+/// What a parent knows of a child beside what it has sent to it.
+#[derive(Debug, Clone)]
+pub(super) struct ChildMulticast {
+    /// Whether multicast reaches it.
+    pub is_reached: bool,
+    /// Whether a member of its subtree loses too many packets by multicast.
+    pub is_congested: bool,
+    /// The acknowledgment of packets before this one is requested by multicast, and since when it is awaited.
+    pub awaited: Option<(Sequence, Nanoseconds)>,
+    /// When it was sent something by this node itself, which it cannot hear by multicast.
+    pub addressed_at: Nanoseconds,
+}
+
+impl ChildMulticast {
+    pub const fn new(now: Nanoseconds) -> Self {
+        Self { is_reached: false, is_congested: false, awaited: None, addressed_at: now }
+    }
+}
 
 /// What a node knows of data by multicast.
 #[derive(Debug, Clone)]
@@ -209,10 +239,10 @@ impl Flow {
 
     /// A packet is accepted: it counts as sent to the children that multicast reaches, and goes to those that have asked for it.
     pub(super) fn on_accepted(&mut self, packet: Sequence) {
-        let &Slot { is_multicast, is_multicast_ack_requested, .. } = self.slot(packet);
+        let sent = self.slot(packet).multicast;
         let Some(multicast) = &mut self.multicast else { return };
-        if is_multicast && !self.config.is_root {
-            multicast.extend(packet, is_multicast_ack_requested);
+        if sent != SlotMulticast::Not && !self.config.is_root {
+            multicast.extend(packet, sent == SlotMulticast::AckRequested);
         }
         if multicast.awaited.remove(packet) {
             for index in 0..self.children.len() {
@@ -267,7 +297,7 @@ impl Flow {
         child.state.sent = multicast.end;
         if sent.is_before(multicast.ack_requested) {
             child.request_ack(now, multicast.ack_requested);
-            child.awaited.get_or_insert((multicast.ack_requested, now));
+            child.multicast.awaited.get_or_insert((multicast.ack_requested, now));
         }
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
     }
@@ -282,7 +312,7 @@ impl Flow {
     /// Whether a child, or a member below it, loses too many packets, or this member does.
     pub(super) fn is_subtree_congested(&self) -> bool {
         let Some(multicast) = &self.multicast else { return false };
-        multicast.is_congested() || self.children.iter().any(|child| child.is_congested)
+        multicast.is_congested() || self.children.iter().any(|child| child.multicast.is_congested)
     }
 }
 
@@ -334,7 +364,7 @@ impl Flow {
             in_flight >= multicast.pace.window.packets as i32 || multicast.min_window_end == Some(packet + 1);
         let ends_burst = packet + 1 == self.state.next && self.slots[index].piece.is_last();
         let slot = &mut self.slots[index];
-        slot.is_multicast = true;
+        slot.multicast = SlotMulticast::Sent;
         slot.ack_requested |= fills_window || ends_burst || requests_regularly(packet, self.config.slots);
         let Slot { piece, ack_requested, close, .. } = *slot;
         multicast.extend(packet, ack_requested);
@@ -393,7 +423,7 @@ impl Flow {
 impl Child {
     /// Whether packets by multicast count as sent to it.
     pub const fn is_by_multicast(&self) -> bool {
-        self.is_established && self.is_reached
+        self.is_established && self.multicast.is_reached
     }
 }
 

@@ -2,7 +2,7 @@
 
 use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
-use super::{Flow, Multicast, Slot};
+use super::{Flow, Multicast, Slot, SlotMulticast};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
 
@@ -80,13 +80,14 @@ impl Flow {
             self.state.counters.invalid += 1;
             return Received { slot: None, is_fresh: is_later };
         }
-        let is_multicast = self.multicast.is_some() && data.distribution != Distribution::Tree;
-        let slot = Slot {
-            is_multicast,
+        let multicast = match data.distribution {
+            _ if self.multicast.is_none() => SlotMulticast::Not,
+            Distribution::Tree => SlotMulticast::Not,
             // A retransmission requests an acknowledgment of its receiver only.
-            is_multicast_ack_requested: is_multicast && data.ack_requested && !data.retransmitted,
-            ..Slot::new(Piece::of(data), data.ack_requested, data.close)
+            _ if data.ack_requested && !data.retransmitted => SlotMulticast::AckRequested,
+            _ => SlotMulticast::Sent,
         };
+        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close) };
         let stored = if packet.is_before(self.state.next) {
             self.state.counters.duplicates += 1;
             None

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use treecast_wire::{Data, Distribution, MemberId, Sequence};
 
 use super::child::Child;
-use super::multicast::{Multicast, requests_regularly};
+use super::multicast::{Multicast, SlotMulticast, requests_regularly};
 use super::{ChildAddress, Flow, PeerFailure, Slot};
 use crate::state::Start;
 use crate::{Nanoseconds, Refused};
@@ -161,7 +161,7 @@ impl Flow {
         }
         let child = self.children.iter_mut().find(|child| child.is_probe_due && !child.is_retransmitting)?;
         child.is_probe_due = false;
-        child.addressed_at = now;
+        child.multicast.addressed_at = now;
         self.probing -= 1;
         let sent = child.state.sent;
         child.request_ack(now, sent);
@@ -183,7 +183,7 @@ impl Flow {
         }
         let retransmitted = retransmission.is_some();
         let (place, packet) = retransmission.or_else(|| self.next_new())?;
-        let Slot { piece, ack_requested, close, is_multicast, .. } = *self.slot(packet);
+        let Slot { piece, ack_requested, close, multicast } = *self.slot(packet);
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
         let child = &mut self.children[place];
@@ -194,7 +194,7 @@ impl Flow {
             child.state.sent = packet + 1;
         }
         child.set_sent_at(index, self.config.slots, now);
-        child.addressed_at = now;
+        child.multicast.addressed_at = now;
         let fills_window = child.in_flight() >= child.state.congestion_window.packets
             || !child.state.sent.is_before(child.state.window_end);
         let ends_burst = self.config.is_root && is_last_queued && piece.is_last();
@@ -227,7 +227,10 @@ impl Flow {
             ack_requested,
             retransmitted,
             close,
-            distribution: if is_multicast { Distribution::MulticastAndTree } else { Distribution::Tree },
+            distribution: match multicast {
+                SlotMulticast::Not => Distribution::Tree,
+                _ => Distribution::MulticastAndTree,
+            },
         };
         Some(Segment { to, packet, data, slot: index as u32 })
     }
@@ -325,7 +328,7 @@ impl Flow {
         let limit = self.send_limit();
         let limit = if is_unlimited { limit } else { child.forward_limit.min(limit) };
         // Later packets come to it by multicast.
-        let multicast = self.multicast.as_ref().filter(|_| self.config.is_root && child.is_reached);
+        let multicast = self.multicast.as_ref().filter(|_| self.config.is_root && child.multicast.is_reached);
         let limit = multicast.map_or(limit, |multicast| limit.min(multicast.first()));
         let sent = child.state.sent;
         child.is_established
