@@ -408,14 +408,15 @@ impl Flow {
     }
 
     /// A member in the subtree of this child loses too many packets, or the child does not answer: the congestion window shrinks, once a
-    /// round trip.
+    /// round trip and a sample.
     pub(super) fn on_congestion(&mut self, stable: Sequence, is_timeout: bool) {
         let slots = self.config.slots;
         let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
         if is_timeout {
             pace.window.on_timeout(*end, slots);
         } else {
-            pace.window.on_loss(stable, *end, slots);
+            // It says so until its next sample.
+            pace.window.on_loss(stable, (*end).max(stable + SAMPLE_PACKETS), slots);
         }
     }
 }
