@@ -215,8 +215,9 @@ impl Engine {
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             let lanes = self.datagrams.lanes();
+            // Data by multicast first: a probe that comes later would find it missing.
             let multicast = lanes..lanes + self.datagrams.multicast_lanes();
-            for lane in (0..self.core.owners.lanes_used()).chain(multicast) {
+            for lane in multicast.chain(0..self.core.owners.lanes_used()) {
                 let count = self.receive(lane, messages_max);
                 if count > 0 {
                     progress = progress.and(self.send_some());
