@@ -207,10 +207,7 @@ impl Datagrams {
     ///
     /// # Errors
     /// The first one of the system: then the node receives at the other addresses.
-    pub fn receive_at(
-        &mut self,
-        addresses: impl Iterator<Item = (SocketAddr, SocketAddr)> + Clone,
-    ) -> io::Result<()> {
+    pub fn receive_at(&mut self, addresses: &[(SocketAddr, SocketAddr)]) -> io::Result<()> {
         self.multicast.receive_at(self.address, addresses)
     }
 

@@ -44,17 +44,10 @@ impl MulticastSockets {
     ///
     /// # Errors
     /// The first one of the system; the other addresses are joined.
-    pub fn receive_at(
-        &mut self,
-        own: SocketAddr,
-        addresses: impl Iterator<Item = (SocketAddr, SocketAddr)> + Clone,
-    ) -> io::Result<()> {
-        let listed = |known: &MulticastSocket| {
-            addresses.clone().any(|(address, root)| (known.address, known.root) == (address, root))
-        };
-        self.sockets.retain(listed);
+    pub fn receive_at(&mut self, own: SocketAddr, addresses: &[(SocketAddr, SocketAddr)]) -> io::Result<()> {
+        self.sockets.retain(|known| addresses.contains(&(known.address, known.root)));
         let mut outcome = Ok(());
-        for (address, root) in addresses.clone() {
+        for &(address, root) in addresses {
             if self.sockets.iter().all(|known| (known.address, known.root) != (address, root)) {
                 outcome = outcome.and(self.add(own, address, root));
             }
@@ -191,7 +184,8 @@ mod tests {
         let bind = || Datagrams::bind(own, 1 << 20, 1).unwrap();
         let (mut root, mut one, mut other) = (bind(), bind(), bind());
         let receive = |node: &mut Datagrams, root: &Datagrams, receives: bool| {
-            node.receive_at([(group, root.address())].into_iter().filter(|_| receives)).unwrap();
+            let addresses = [(group, root.address())];
+            node.receive_at(if receives { &addresses } else { &[] }).unwrap();
         };
         root.send_multicast_towards(one.address()).unwrap();
         receive(&mut one, &root, true);

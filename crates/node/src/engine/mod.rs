@@ -281,7 +281,7 @@ impl Engine {
     /// Receives at the multicast addresses of the groups, before the root learns that they are here.
     fn apply_multicast(&mut self) {
         let Some(Change { has_addresses, sends_towards }) = self.core.multicast.take_change() else { return };
-        if has_addresses && let Err(error) = self.datagrams.receive_at(self.core.multicast.addresses()) {
+        if has_addresses && let Err(error) = self.datagrams.receive_at(&self.core.multicast.addresses()) {
             tracing::warn!(%error, "cannot receive by multicast: parents send to this node");
         }
         if let Some(to) = sends_towards

@@ -47,7 +47,7 @@ impl MulticastAddresses {
     }
 
     /// Each address with its root.
-    pub fn addresses(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> + Clone {
-        self.addresses.values().copied()
+    pub fn addresses(&self) -> Vec<(SocketAddr, SocketAddr)> {
+        self.addresses.values().copied().collect()
     }
 }
