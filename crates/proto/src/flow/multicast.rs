@@ -401,6 +401,9 @@ impl Flow {
         {
             pace.rtt.on_sample(now.since(sent_at));
             pace.timed = None;
+            if pace.rtt.has_standing_queue() {
+                pace.window.on_standing_queue(slots);
+            }
         }
         let is_window_limited = end.distance_from(before) >= pace.window.packets as i32;
         let may_grow = is_window_limited && !pace.rtt.has_standing_queue();
