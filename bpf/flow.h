@@ -14,7 +14,7 @@
 #include "maps.h"
 #include "packet.h"
 
-/* As in crates/proto/src/rtt.rs and flow/send.rs. */
+/* As in crates/proto/src/rtt.rs and flow/ack.rs. */
 #define INITIAL_RTO_NS 10000000ULL
 #define QUEUEING_DELAY_MAX_NS 5000000ULL
 #define RTT_SAMPLE_MAX_NS 60000000000ULL

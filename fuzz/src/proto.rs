@@ -11,8 +11,8 @@ use treecast_proto::{
     PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, TransmitPayload,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Eviction, Handshake, Header, Keys, MacKey, Missing,
-    Neighbour, Nonce, Role, RootLoss, Table, Timestamp, View,
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
+    MacKey, Missing, Neighbour, Nonce, Role, RootLoss, Table, Timestamp, View,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -227,6 +227,10 @@ fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7_000))
 }
 
+fn multicast_address() -> SocketAddr {
+    SocketAddr::from(([239, 0, 0, 1], 7_000))
+}
+
 /// The payload of every piece of a message: its number, repeated.
 fn payload_of(message: u32, length: u32) -> Vec<u8> {
     vec![message as u8; length as usize]
@@ -254,7 +258,8 @@ impl Trial {
             children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
             slots,
             payload_bytes_max: PAYLOAD_BYTES,
-            offload: Offload::NAMES[usize::from(setting.offload) % 3].1,
+            offload: Offload::NAMES[usize::from(setting.offload) % 4].1,
+            multicast: (setting.offload % 4 == 3).then(multicast_address),
             start: Sequence(start),
             admits: setting.admits,
             members_max: CreateGroup::MEMBERS_MAX,
@@ -469,7 +474,8 @@ impl Trial {
         let Some((_, next)) = self.nodes[to].readable(GROUP) else { return };
         let said = packet.header.sequence;
         let slots = self.slots[to];
-        let is_valid = !(next + 1).is_before(said)
+        // By multicast a child may be ahead of its parent.
+        let is_valid = said.distance_from(next) <= slots as i32
             && next.distance_from(said) <= 2 * slots as i32
             && acknowledgment.receive_window <= slots;
         if is_valid {
@@ -506,8 +512,11 @@ impl Trial {
                         SocketAddr::V4(to) => usize::from(to.ip().octets()[3]),
                         SocketAddr::V6(_) => 9,
                     };
-                    if self.in_flight.len() < 1_000 {
-                        self.in_flight.push_back((node, to, bytes));
+                    let receivers = if transmit.to.ip().is_multicast() { 0..NODES } else { to..to + 1 };
+                    for to in receivers.filter(|to| *to != node) {
+                        if self.in_flight.len() < 1_000 {
+                            self.in_flight.push_back((node, to, bytes.clone()));
+                        }
                     }
                 }
                 Output::Timeout(timeout) => {
@@ -569,6 +578,11 @@ impl Trial {
                     ack_requested,
                     retransmitted: false,
                     close,
+                    distribution: [
+                        Distribution::Tree,
+                        Distribution::Multicast,
+                        Distribution::MulticastAndTree,
+                    ][usize::from(rest) % 3],
                 };
                 let payload = payload_of(data.message, length);
                 (Body::Data(Data { checksum: keys.data_checksum(&payload), ..data }), payload)
@@ -582,6 +596,7 @@ impl Trial {
                 let missing = Missing { first: number(first), bits: bits | 1 };
                 (Body::Nak(acknowledgment, missing), vec![])
             }
+            AnyBody::Probe if life & 4 != 0 => (Body::Heartbeat, vec![]),
             AnyBody::Probe => (Body::Probe, vec![]),
             ref step @ (AnyBody::Invite(_) | AnyBody::Hello | AnyBody::Welcome(_)) => {
                 keys = key().handshake_keys();
@@ -615,7 +630,13 @@ impl Trial {
     }
 
     fn acknowledgment(&self, stable: Number, window: u8, time: &Time) -> Acknowledgment {
-        Acknowledgment { stable: self.number(stable), receive_window: window.into(), echo: self.time(time) }
+        Acknowledgment {
+            stable: self.number(stable),
+            receive_window: window.into(),
+            echo: self.time(time),
+            is_reached: window & 1 != 0,
+            is_congested: window & 2 != 0,
+        }
     }
 
     const fn time(&self, time: &Time) -> Timestamp {
@@ -631,12 +652,16 @@ impl Trial {
         let member = |member: u8| MemberId(u32::from(member % 6));
         match *body {
             AnyBody::Table { member: own, message, bytes, start, slots, part, parts, neighbours } => {
+                let is_multicast = parts & 4 != 0;
                 let parts = u16::from(parts % 4) + 1;
-                let neighbours = neighbours.map(|(number, is_child)| Neighbour {
+                let mut neighbours = neighbours.map(|(number, is_child)| Neighbour {
                     member: member(number),
                     role: if is_child { Role::Child } else { Role::Parent },
                     address: address(usize::from(number % 6)),
                 });
+                if is_multicast {
+                    (neighbours[1].role, neighbours[1].address) = (Role::Multicast, multicast_address());
+                }
                 Control::Table(Table {
                     member: member(own),
                     message: message.into(),
@@ -644,7 +669,7 @@ impl Trial {
                     start: self.number(start),
                     slots: 1 << (slots % 8),
                     payload_bytes_max: PAYLOAD_BYTES,
-                    offload: Offload::Nic,
+                    offload: if is_multicast { Offload::Switch } else { Offload::Nic },
                     authentication: Authentication::Header,
                     part: u16::from(part) % parts,
                     parts,

@@ -78,7 +78,7 @@ def test_parameters_are_taken_as_dict_and_as_themselves(fabric, tree):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"offload": "hots"}, "unknown offload 'hots': known are host, assisted, nic"),
+        ({"offload": "hots"}, "unknown offload 'hots': known are host, assisted, nic, switch"),
         ({"message": 0}, "the message has 0 flits: it needs at least 1"),
         ({"message": -1}, "invalid value -1: expected a whole number from 0 to 18446744073709551615"),
         ({"parameters": {"nic_overhed": 1}}, "parameters has no key 'nic_overhed': did you mean nic_overhead"),

@@ -140,6 +140,33 @@ fn remote_hosts_are_reached_by_a_remote_shell() {
     assert!(report["clock_error_us"].as_f64() > Some(0.0));
 }
 
+/// A report of a lab; none, with a notice, where labs cannot be made.
+fn lab_report(arguments: &str) -> Option<Value> {
+    let output =
+        bench(&arguments.split(' ').collect::<Vec<_>>()).args(["--format", "json"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("does not allow a lab") || stderr.contains("a lab needs the tool") {
+        let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
+        return None;
+    }
+    assert!(output.status.success(), "{stderr}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
+    for arguments in [
+        "--lab 5 --offload switch --sizes 64,20K --messages 50 --rounds 1",
+        "--lab 5 --offload switch --sizes 64,20K --messages 50 --rounds 1 --loss 5%",
+        "--lab 5 --offload switch --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --loss 1%",
+        "--lab 4 --offload switch --sizes 64 --messages 500 --rounds 1 --stream --reorder 5%",
+    ] {
+        let Some(report) = lab_report(arguments) else { return };
+        report["rows"].as_array().unwrap().iter().for_each(assert_no_loss);
+        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
 #[test]
 fn measurements_are_drawn_as_charts() {
     let directory = tempfile::tempdir().unwrap();
@@ -162,7 +189,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             &["--sizes", "many"],
             "invalid value many for --sizes: expected a number of bytes, such as 65536, 16K, 4M or 1G",
         ),
-        (&["--offload", "switch"], "unknown offload 'switch': known are host, assisted, nic"),
+        (&["--offload", "router"], "unknown offload 'router': known are host, assisted, nic, switch"),
         (&["--engine", "quantum"], "invalid engine quantum: expected auto, user or ebpf"),
         (&["--auth", "none"], "invalid value none for --auth: expected header or payload"),
         (&["--auth", "header,both"], "invalid value both for --auth: expected header or payload"),

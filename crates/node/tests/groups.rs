@@ -22,7 +22,7 @@ fn nodes(count: usize) -> Vec<Node> {
 
 #[test]
 fn every_member_receives_every_message_with_each_offload() {
-    for offload in [Offload::Nic, Offload::Assisted, Offload::Host] {
+    for offload in [Offload::Nic, Offload::Assisted, Offload::Host, Offload::Switch] {
         let nodes = nodes(7);
         let settings = GroupSettings { offload, slots: 64, root: 2, ..settings(&nodes) };
         check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_408, 1_409, 16_384, 5, 300_000, 0, 77]);
@@ -50,8 +50,32 @@ fn a_member_has_the_roots_number_of_slots() {
 
 #[test]
 fn it_works_over_ipv6() {
-    let nodes = open(4, "[::1]:0");
-    check_all(groups(&nodes, &settings(&nodes)), 0, &[10, 100_000]);
+    for offload in [Offload::Nic, Offload::Switch] {
+        let nodes = open(4, "[::1]:0");
+        let settings = GroupSettings { offload, ..settings(&nodes) };
+        check_all(groups(&nodes, &settings), 0, &[10, 100_000]);
+    }
+}
+
+#[test]
+fn by_multicast_the_root_sends_each_packet_once() {
+    let nodes = nodes(9);
+    let settings = GroupSettings {
+        offload: Offload::Switch,
+        scheme: Some(Scheme::tree(TreeScheme::Separate)),
+        ..settings(&nodes)
+    };
+    let groups = groups(&nodes, &settings);
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    // The first heartbeat reaches all members, and they say so.
+    std::thread::sleep(Duration::from_millis(300));
+    let packets = 100;
+    for number in 0..packets {
+        groups[0].send(&message(number, 100)).unwrap();
+    }
+    groups[0].flush(TIMEOUT).unwrap();
+    let sent = groups[0].counters().sent;
+    assert!(sent < 2 * packets as u64, "{sent} packets were sent");
 }
 
 #[test]

@@ -299,7 +299,9 @@ fn delegated_packets_are_sent_without_further_events() {
 
 /// A data packet of a host that does not know the keys of the session.
 fn forged(from: u32, sequence: u32) -> Vec<u8> {
-    use treecast_wire::{Authentication, Body, Data, Header, Keys, MacKey, MemberId, Sequence, Timestamp};
+    use treecast_wire::{
+        Authentication, Body, Data, Distribution, Header, Keys, MacKey, MemberId, Sequence, Timestamp,
+    };
     let keys =
         Keys { header: MacKey([1, 2]), payload: MacKey([3, 4]), authentication: Authentication::Header };
     let data = Data {
@@ -311,6 +313,7 @@ fn forged(from: u32, sequence: u32) -> Vec<u8> {
         ack_requested: true,
         retransmitted: false,
         close: false,
+        distribution: Distribution::Tree,
     };
     let header = Header {
         group: GroupId(1),

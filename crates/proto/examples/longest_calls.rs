@@ -81,6 +81,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         slots: 64,
         payload_bytes_max: 1_408,
         offload: Offload::Nic,
+        multicast: None,
         start: Sequence(0),
         admits: false,
         members_max: CreateGroup::MEMBERS_MAX,

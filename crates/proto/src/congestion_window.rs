@@ -55,6 +55,13 @@ impl CongestionWindow {
         self.recovery_point = sent;
     }
 
+    /// Packets wait in a queue of the network that a smaller window would not fill. That alone reduces the window to its initial value at
+    /// least, since hosts that are busy look alike.
+    pub(crate) fn on_standing_queue(&mut self, packets_max: u32) {
+        let least = self.packets.min(Self::INITIAL_PACKETS);
+        self.reduce_to((self.packets / 4 * 3).max(least), packets_max);
+    }
+
     /// The retransmission timer expired.
     pub(crate) fn on_timeout(&mut self, sent: Sequence, packets_max: u32) {
         self.reduce_to(self.packets / 2, packets_max);
@@ -93,6 +100,20 @@ mod tests {
         assert_eq!(window.packets, 48);
         window.on_loss(Sequence(64), Sequence(112), MAX);
         assert_eq!(window.packets, 36);
+    }
+
+    #[test]
+    fn a_standing_queue_reduces_the_window_to_its_initial_value_at_least() {
+        let mut window = CongestionWindow::new(MAX, Sequence(0));
+        window.on_ack(64, true, MAX);
+        let sizes = [0; 4].map(|_: u32| {
+            window.on_standing_queue(MAX);
+            window.packets
+        });
+        assert_eq!(sizes, [96, 72, 64, 64]);
+        window.on_timeout(Sequence(1), MAX);
+        window.on_standing_queue(MAX);
+        assert_eq!(window.packets, 32);
     }
 
     #[test]

@@ -264,6 +264,7 @@ impl Run {
             slots: 8,
             payload_bytes_max: 512,
             offload: Offload::Nic,
+            multicast: None,
             start: Sequence(u32::MAX - 3),
             admits: true,
             members_max: CreateGroup::MEMBERS_MAX,

@@ -30,6 +30,9 @@ pub enum Refused {
     /// The number of slots is not a power of two.
     #[error("slots must be a power of two, and not {0}")]
     Slots(u32),
+    /// Offload `switch` without a multicast address, or another offload with one.
+    #[error("offload switch needs a multicast address, and no other offload has one")]
+    Multicast,
     /// The children form no tree.
     #[error("the children form no tree: member {0} must occur once, and below the root")]
     Tree(MemberId),

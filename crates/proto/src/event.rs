@@ -1,5 +1,7 @@
 //! The events of groups that their users see.
 
+use std::net::SocketAddr;
+
 use thiserror::Error;
 use treecast_wire::{Eviction, GroupId, MemberId, Offload, Sequence};
 
@@ -22,6 +24,8 @@ pub enum Event {
         payload_bytes_max: u16,
         /// Which part of a host forwards.
         offload: Offload,
+        /// With offload `switch`, the multicast address at which the root's data is to be received.
+        multicast: Option<SocketAddr>,
     },
     /// At the root: every member that could be reached has its place.
     Ready {

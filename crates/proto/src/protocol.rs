@@ -458,6 +458,11 @@ impl Protocol {
         self.group(group)?.epoch()
     }
 
+    /// At another member, the address of the root's node.
+    pub fn root(&self, group: GroupId) -> Option<SocketAddr> {
+        self.group(group)?.root()
+    }
+
     /// The addresses of this node's parent, which the root does not have, and of its children in the order in which they are sent to.
     pub fn neighbours(&self, group: GroupId) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
         self.group(group)?.neighbours()

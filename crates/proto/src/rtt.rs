@@ -60,6 +60,15 @@ impl Rtt {
         }
     }
 
+    /// Takes in how long an acknowledgment has taken that another node has requested. That is no round trip, and no sample of the shortest.
+    pub(crate) fn on_delay(&mut self, delay: Nanoseconds) {
+        let min = self.min;
+        if self.is_measured == 1 {
+            self.on_sample(delay);
+            self.min = min;
+        }
+    }
+
     /// The retransmission timeout without backoff, at least `min_rto` (RFC 6298, sections 2.3 and 2.4).
     pub(crate) fn rto(&self, min_rto: Nanoseconds) -> Nanoseconds {
         if self.is_measured == 0 {
@@ -131,6 +140,17 @@ mod tests {
         assert!(rtt.has_standing_queue());
         rtt.on_sample(Nanoseconds::from_us(200));
         assert!(!rtt.has_standing_queue());
+    }
+
+    #[test]
+    fn the_delay_of_what_another_node_has_requested_is_no_shortest_round_trip() {
+        let mut rtt = Rtt::UNKNOWN;
+        rtt.on_delay(Nanoseconds(1));
+        assert_eq!(rtt, Rtt::UNKNOWN);
+        rtt.on_sample(Nanoseconds(800));
+        rtt.on_delay(Nanoseconds(1));
+        assert_eq!(rtt.min, Nanoseconds(800));
+        assert!(rtt.smoothed < Nanoseconds(800));
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct CreateGroup {
     pub payload_bytes_max: u16,
     /// Which part of a host forwards.
     pub offload: Offload,
+    /// The address to which the root sends data with offload `switch`, a multicast address; with any other offload there is none.
+    pub multicast: Option<SocketAddr>,
     /// The number of the first packet.
     pub start: Sequence,
     /// Whether hosts that join later become members.
@@ -86,6 +88,11 @@ impl CreateGroup {
         StateSize { slots: self.slots, members: self.members.len(), children }
     }
 
+    /// The address of some member other than the root.
+    pub fn member_beside_root(&self) -> Option<SocketAddr> {
+        self.members.get(usize::from(self.root == MemberId(0))).copied()
+    }
+
     /// The parent of each member; the root has none.
     ///
     /// # Errors
@@ -104,6 +111,13 @@ impl CreateGroup {
         )?;
         if !self.slots.is_power_of_two() {
             return Err(Refused::Slots(self.slots));
+        }
+        let is_right = match self.multicast {
+            Some(address) => self.offload == Offload::Switch && address.ip().is_multicast(),
+            None => self.offload != Offload::Switch,
+        };
+        if !is_right {
+            return Err(Refused::Multicast);
         }
         let members = self.members.len();
         if self.root.0 as usize >= members || self.children.len() != members {

@@ -24,7 +24,7 @@ fn address(node: usize) -> SocketAddr {
 }
 
 impl Chain {
-    fn new() -> Self {
+    fn new(multicast: Option<SocketAddr>) -> Self {
         let mut nodes = std::array::from_fn(|_| Protocol::new(Settings::default()));
         let now = Nanoseconds::from_ms(1);
         let create = CreateGroup {
@@ -37,7 +37,8 @@ impl Chain {
             children: vec![vec![MemberId(1)], vec![MemberId(2), MemberId(3)], vec![], vec![]],
             slots: 64,
             payload_bytes_max: 512,
-            offload: Offload::Nic,
+            offload: if multicast.is_some() { Offload::Switch } else { Offload::Nic },
+            multicast,
             start: Sequence(0),
             admits: false,
             members_max: CreateGroup::MEMBERS_MAX,
@@ -61,7 +62,7 @@ impl Chain {
                 Output::Store(_) | Output::Event(_) => continue,
                 Output::Timeout(_) => return,
             };
-            let to = (0..NODES).find(|&to| address(to) == transmit.to).expect("it goes to a node");
+            let to = (0..NODES).find(|&to| address(to) == transmit.to);
             let mut bytes = [0; 64 + 512];
             bytes[..64].copy_from_slice(&transmit.header);
             let length = match transmit.payload {
@@ -71,7 +72,9 @@ impl Chain {
                     payload.len()
                 }
             };
-            self.in_flight.push((node, to, bytes, 64 + length));
+            for to in to.map_or(0..NODES, |to| to..to + 1).filter(|to| *to != node) {
+                self.in_flight.push((node, to, bytes, 64 + length));
+            }
         }
     }
 
@@ -114,7 +117,16 @@ impl Chain {
 
 #[test]
 fn packets_cost_no_allocation() {
-    let mut chain = Chain::new();
+    check(None);
+}
+
+#[test]
+fn packets_by_multicast_cost_no_allocation() {
+    check(Some(SocketAddr::from(([239, 0, 0, 1], 7_000))));
+}
+
+fn check(multicast: Option<SocketAddr>) {
+    let mut chain = Chain::new(multicast);
     (0..20).for_each(|_| chain.step(usize::MAX));
     let mut message = 0;
     let mut send = |chain: &mut Chain, rounds: u32| {

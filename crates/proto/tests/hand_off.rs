@@ -101,7 +101,13 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
     receive(&mut protocol, &keys, 0, 2, body, &table);
     // The first acknowledgment establishes a child, the second answers the probe that was sent to it.
     for (child, at) in (0..children).flat_map(|place| [(2 + place, 1), (2 + place, 2)]) {
-        let acknowledgment = Acknowledgment { stable: START, receive_window: SLOTS, echo: Timestamp(0) };
+        let acknowledgment = Acknowledgment {
+            stable: START,
+            receive_window: SLOTS,
+            echo: Timestamp(0),
+            is_reached: false,
+            is_congested: false,
+        };
         receive(&mut protocol, &keys, child, at, Body::Acknowledgment(acknowledgment), &[]);
     }
     let mut handed_off = HandOff::new();

@@ -29,6 +29,7 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
         slots: 64,
         payload_bytes_max: 1_408,
         offload: Offload::Nic,
+        multicast: None,
         start: Sequence(0),
         admits: false,
         members_max: CreateGroup::MEMBERS_MAX,

@@ -52,6 +52,7 @@ fn create(group: GroupId, tree: Tree, members: usize, slots: u32) -> CreateGroup
         slots,
         payload_bytes_max: 512,
         offload: Offload::Nic,
+        multicast: None,
         start: Sequence(0),
         admits: false,
         members_max: CreateGroup::MEMBERS_MAX,

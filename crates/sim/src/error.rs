@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use treecast_plan::PlanError;
-use treecast_terms::{Cycles, Flits, SpecError};
+use treecast_terms::{Cycles, Flits, Offload, SpecError};
 
 /// Why a run was rejected. Each error names the offending value.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -108,4 +108,14 @@ pub enum SimError {
         "the simulator event supports virtual cut-through only: switching=wormhole needs --simulator cycle"
     )]
     NeedsCycle,
+    /// Offload `switch`, which is for groups of real nodes.
+    #[error(
+        "offload switch is for groups of nodes: here switches replicate tree worms, as in scheme tree-worm"
+    )]
+    OffloadSwitch,
+}
+
+/// Checks that this part of a host forwards in simulations.
+pub fn check_offload(offload: Offload) -> Result<(), SimError> {
+    if offload == Offload::Switch { Err(SimError::OffloadSwitch) } else { Ok(()) }
 }

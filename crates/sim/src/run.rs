@@ -4,7 +4,7 @@ use treecast_fabric::{Fabric, HostId};
 use treecast_plan::{MemberId, Plan};
 use treecast_terms::{Cycles, Flits};
 
-use crate::error::SimError;
+use crate::error::{SimError, check_offload};
 use crate::multicast::packet_count;
 use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice, Track};
@@ -39,7 +39,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`SimError`] for an empty message, a message of too many packets, a packet larger than an input buffer, a plan that
-    /// does not fit the fabric, and wormhole switching with a simulator that does not support it.
+    /// does not fit the fabric, offload `switch`, and wormhole switching with a simulator that does not support it.
     pub fn simulate(&self) -> Result<Outcome, SimError> {
         self.simulate_traced(None)
     }
@@ -49,6 +49,7 @@ impl Run<'_> {
     /// # Errors
     /// As [`Run::simulate`].
     pub fn simulate_traced(&self, trace: Option<&mut Trace>) -> Result<Outcome, SimError> {
+        check_offload(self.offload)?;
         packet_count(self.message, self.parameters.packet_flits)?;
         self.plan.check(self.fabric)?;
         let setting = Setting {

@@ -111,7 +111,7 @@ proptest! {
             let sends = match offload {
                 Offload::Host => network.count(),
                 Offload::Assisted => network.filter(|worm| worm.index == 0).count(),
-                Offload::Nic => 1,
+                Offload::Nic | Offload::Switch => 1,
             } as u64;
             let overhead = parameters.host_send_overhead.0;
             let expected = sends * overhead + u64::from(count) * parameters.host_receive_overhead.0;

@@ -143,7 +143,7 @@ fn bad_values_are_named_with_file_and_line() {
     assert_eq!(figure_error("\"cco\"", "\"coo\""), "latency.toml:22: unknown order 'coo': did you mean cco?");
     assert_eq!(
         figure_error("\"nic\"", "\"nik\""),
-        "latency.toml:23: unknown offload 'nik': known are host, assisted, nic"
+        "latency.toml:23: unknown offload 'nik': known are host, assisted, nic, switch"
     );
     assert_eq!(
         figure_error("\"tree-worm\"", "\"tree-worm\"\norder = \"cco\""),

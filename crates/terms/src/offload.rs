@@ -13,12 +13,19 @@ pub enum Offload {
     Assisted,
     /// The NIC alone, packet by packet.
     Nic,
+    /// The switches: the root sends a packet once, to a multicast address. Who is not reached gets it as with `Nic`.
+    Switch,
 }
 
 impl Offload {
     /// Each with its name, in the order of their numbers on the wire.
-    pub const NAMES: [(&str, Self); 3] =
-        [("host", Self::Host), ("assisted", Self::Assisted), ("nic", Self::Nic)];
+    pub const NAMES: [(&str, Self); 4] =
+        [("host", Self::Host), ("assisted", Self::Assisted), ("nic", Self::Nic), ("switch", Self::Switch)];
+
+    /// Whether the node forwards packets without its application.
+    pub const fn is_by_node(self) -> bool {
+        matches!(self, Self::Nic | Self::Switch)
+    }
 }
 
 impl fmt::Display for Offload {
@@ -42,7 +49,7 @@ pub struct UnknownOffload(pub String);
 
 impl fmt::Display for UnknownOffload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "unknown offload '{}': known are host, assisted, nic", self.0)
+        write!(formatter, "unknown offload '{}': known are host, assisted, nic, switch", self.0)
     }
 }
 
@@ -60,8 +67,8 @@ mod tests {
             assert_eq!(offload.to_string(), name);
         }
         assert_eq!(
-            "switch".parse::<Offload>().unwrap_err().to_string(),
-            "unknown offload 'switch': known are host, assisted, nic"
+            "router".parse::<Offload>().unwrap_err().to_string(),
+            "unknown offload 'router': known are host, assisted, nic, switch"
         );
     }
 }

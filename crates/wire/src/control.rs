@@ -117,6 +117,8 @@ pub enum Role {
     Parent,
     /// The receiver of the table sends to it.
     Child,
+    /// It is the root, which sends data to this multicast address: one in each table with offload `switch`.
+    Multicast,
 }
 
 /// Fixed fields of a table, before its neighbours.
@@ -273,9 +275,12 @@ impl Neighbour {
         let role = match layout.role.get() {
             0 => Role::Parent,
             1 => Role::Child,
+            2 => Role::Multicast,
             _ => return None,
         };
-        Some(Self { member: MemberId(layout.member.get()), role, address: layout.address.read() })
+        let address = layout.address.read();
+        let is_valid = role != Role::Multicast || address.ip().is_multicast();
+        is_valid.then_some(Self { member: MemberId(layout.member.get()), role, address })
     }
 
     fn write(&self) -> NeighbourLayout {

@@ -3,7 +3,8 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::layout::{
-    AUTHENTIC_BYTES, AcknowledgmentLayout, BODY_BYTES, ControlLayout, DataLayout, Layout, flag, kind,
+    AUTHENTIC_BYTES, AcknowledgmentLayout, BODY_BYTES, ControlLayout, DataLayout, Layout, ack_flag, flag,
+    kind,
 };
 use crate::{
     GroupId, HEADER_BYTES, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Nonce, PayloadChecksum,
@@ -57,7 +58,7 @@ impl<'a> View<'a> {
             Body::Control(header) | Body::Handshake(header) => {
                 Some((header.checksum, keys.control_checksum(payload)))
             }
-            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe => None,
+            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe | Body::Heartbeat => None,
         };
         if let Some((given, computed)) = checksums
             && given != computed
@@ -132,6 +133,8 @@ pub enum Body {
     Control(ControlHeader),
     /// A step of a handshake: the payload is for [`crate::Handshake::read`].
     Handshake(ControlHeader),
+    /// The root to the multicast address: who receives it is reached by multicast.
+    Heartbeat,
 }
 
 /// The header of a control message, or of a handshake.
@@ -167,6 +170,39 @@ pub struct Data {
     /// Whether the packet closes the group: it is no piece of a message, and the last packet. `message` is then the number of all
     /// messages, and `message_length` that of all their bytes.
     pub close: bool,
+    /// Where the root has sent the packet.
+    pub distribution: Distribution,
+}
+
+/// Where the root has sent a packet.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Distribution {
+    /// Along the tree only.
+    #[default]
+    Tree,
+    /// To the multicast address, as this copy of it was.
+    Multicast,
+    /// To the multicast address; this copy goes along the tree, to a member that the other one has not reached.
+    MulticastAndTree,
+}
+
+impl Distribution {
+    const fn flags(self) -> u16 {
+        match self {
+            Self::Tree => 0,
+            Self::Multicast => flag::MULTICAST | flag::MULTICAST_COPY,
+            Self::MulticastAndTree => flag::MULTICAST,
+        }
+    }
+
+    const fn of(flags: u16) -> Option<Self> {
+        match (flags & flag::MULTICAST != 0, flags & flag::MULTICAST_COPY != 0) {
+            (false, false) => Some(Self::Tree),
+            (true, true) => Some(Self::Multicast),
+            (true, false) => Some(Self::MulticastAndTree),
+            (false, true) => None,
+        }
+    }
 }
 
 impl Data {
@@ -179,6 +215,7 @@ impl Data {
         (if self.ack_requested { flag::ACK_REQUESTED } else { 0 })
             | (if self.retransmitted { flag::RETRANSMITTED } else { 0 })
             | (if self.close { flag::CLOSE } else { 0 })
+            | self.distribution.flags()
     }
 }
 
@@ -191,6 +228,18 @@ pub struct Acknowledgment {
     pub receive_window: u32,
     /// The timestamp of the packet that requested it, 0 if it is unsolicited (RFC 7323, section 3.1).
     pub echo: Timestamp,
+    /// Whether multicast reaches the sender.
+    pub is_reached: bool,
+    /// Whether a member of the sender's subtree loses so many multicast packets that the root has to be slower (as ECN-Echo says,
+    /// RFC 3168, section 6.1).
+    pub is_congested: bool,
+}
+
+impl Acknowledgment {
+    const fn flags(&self) -> u16 {
+        (if self.is_reached { ack_flag::REACHED } else { 0 })
+            | (if self.is_congested { ack_flag::CONGESTED } else { 0 })
+    }
 }
 
 /// Missing packets, one bit each.
@@ -212,10 +261,16 @@ impl Missing {
 impl Body {
     fn read(layout: &Layout, payload: &[u8]) -> Result<Self, Malformed> {
         let flags = layout.flags.get();
-        let known = if layout.kind == kind::DATA {
-            flag::ACK_REQUESTED | flag::RETRANSMITTED | flag::CLOSE
-        } else {
-            0
+        let known = match layout.kind {
+            kind::DATA => {
+                flag::ACK_REQUESTED
+                    | flag::RETRANSMITTED
+                    | flag::CLOSE
+                    | flag::MULTICAST
+                    | flag::MULTICAST_COPY
+            }
+            kind::ACKNOWLEDGMENT | kind::NAK => ack_flag::REACHED | ack_flag::CONGESTED,
+            _ => 0,
         };
         if flags & !known != 0 {
             return Err(Malformed::Flags(flags));
@@ -238,6 +293,10 @@ impl Body {
                 expect_length(0, payload)?;
                 if layout.body == [0; BODY_BYTES] { Ok(Self::Probe) } else { Err(Malformed::Reserved) }
             }
+            kind::HEARTBEAT => {
+                expect_length(0, payload)?;
+                if layout.body == [0; BODY_BYTES] { Ok(Self::Heartbeat) } else { Err(Malformed::Reserved) }
+            }
             kind::CONTROL => read_control(layout, payload).map(Self::Control),
             kind::HANDSHAKE => read_control(layout, payload).map(Self::Handshake),
             unknown => Err(Malformed::Kind(unknown)),
@@ -258,13 +317,14 @@ impl Body {
             }
             Self::Acknowledgment(acknowledgment) => (
                 kind::ACKNOWLEDGMENT,
-                0,
+                acknowledgment.flags(),
                 write_acknowledgment(acknowledgment, Missing { first: Sequence(0), bits: 0 }),
             ),
             Self::Nak(acknowledgment, missing) => {
-                (kind::NAK, 0, write_acknowledgment(acknowledgment, missing))
+                (kind::NAK, acknowledgment.flags(), write_acknowledgment(acknowledgment, missing))
             }
             Self::Probe => (kind::PROBE, 0, [0; BODY_BYTES]),
+            Self::Heartbeat => (kind::HEARTBEAT, 0, [0; BODY_BYTES]),
             Self::Control(header) => (kind::CONTROL, 0, write_control(header)),
             Self::Handshake(header) => (kind::HANDSHAKE, 0, write_control(header)),
         }
@@ -283,6 +343,7 @@ fn read_data(layout: &Layout, payload: &[u8]) -> Result<Data, Malformed> {
         ack_requested: flags & flag::ACK_REQUESTED != 0,
         retransmitted: flags & flag::RETRANSMITTED != 0,
         close: flags & flag::CLOSE != 0,
+        distribution: Distribution::of(flags).ok_or(Malformed::Flags(flags))?,
     };
     expect_length(data.length, payload)?;
     let Data { offset, length, message_length, .. } = data;
@@ -330,6 +391,8 @@ fn read_acknowledgment(
         stable: Sequence(body.stable.get()),
         receive_window: body.receive_window.get(),
         echo: Timestamp(body.echo.get()),
+        is_reached: layout.flags.get() & ack_flag::REACHED != 0,
+        is_congested: layout.flags.get() & ack_flag::CONGESTED != 0,
     };
     let missing = Missing { first: Sequence(body.missing_first.get()), bits: body.missing.get() };
     let is_well_formed = missing.bits & 1 == 1 || (missing.bits == 0 && missing.first == Sequence(0));

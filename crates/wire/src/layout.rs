@@ -74,6 +74,7 @@ pub mod kind {
     pub const PROBE: u8 = 4;
     pub const CONTROL: u8 = 5;
     pub const HANDSHAKE: u8 = 6;
+    pub const HEARTBEAT: u8 = 7;
 }
 
 /// The flags of data.
@@ -81,6 +82,14 @@ pub mod flag {
     pub const ACK_REQUESTED: u16 = 1;
     pub const RETRANSMITTED: u16 = 2;
     pub const CLOSE: u16 = 4;
+    pub const MULTICAST: u16 = 8;
+    pub const MULTICAST_COPY: u16 = 16;
+}
+
+/// The flags of acknowledgments and NAKs.
+pub mod ack_flag {
+    pub const REACHED: u16 = 1;
+    pub const CONGESTED: u16 = 2;
 }
 
 #[cfg(test)]

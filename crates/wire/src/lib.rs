@@ -5,13 +5,14 @@
 //! returns the [`Packet`]. [`Header::write`] is the inverse. docs/wire.md has the layout and test vectors.
 //!
 //! ```
-//! use treecast_wire::{Authentication, Body, Data, GroupId, Header, Keys, MacKey, MemberId, Sequence, Timestamp, View};
+//! use treecast_wire::{Authentication, Body, Data, Distribution, GroupId, Header, Keys, MacKey, MemberId, Sequence, Timestamp, View};
 //!
 //! let keys = Keys { header: MacKey([1, 2]), payload: MacKey([3, 4]), authentication: Authentication::Header };
 //! let payload = b"hello";
 //! let checksum = keys.data_checksum(payload);
 //! let data =
-//!     Data { message: 7, offset: 0, length: 5, message_length: 5, checksum, ack_requested: true, retransmitted: false, close: false };
+//!     Data { message: 7, offset: 0, length: 5, message_length: 5, checksum, ack_requested: true, retransmitted: false, close: false,
+//!            distribution: Distribution::Tree };
 //! let header = Header {
 //!     group: GroupId(1),
 //!     epoch: 1,
@@ -46,7 +47,7 @@ mod sequence;
 pub use checksum::PayloadChecksum;
 pub use control::{Control, Eviction, Neighbour, Role, RootLoss, Table};
 pub use handshake::Handshake;
-pub use header::{Acknowledgment, Body, ControlHeader, Data, Header, Missing, Packet, View};
+pub use header::{Acknowledgment, Body, ControlHeader, Data, Distribution, Header, Missing, Packet, View};
 pub use keys::{Authentication, Keys, MacKey, Nonce, SessionId, UnknownAuthentication};
 pub use malformed::Malformed;
 pub use sequence::Sequence;

@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Eviction, GroupId, HEADER_BYTES,
-    Handshake, Header, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing, Neighbour, Nonce,
-    Offload, PAYLOAD_BYTES_MAX, Role, RootLoss, Sequence, SessionId, Table, Timestamp, View,
+    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, GroupId,
+    HEADER_BYTES, Handshake, Header, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing,
+    Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, Role, RootLoss, Sequence, SessionId, Table, Timestamp,
+    View,
 };
 
 const KEYS: Keys = Keys {
@@ -44,12 +45,14 @@ fn piece(payload: &[u8], offset: u64, rest: u64, message: u32, bits: u8) -> Body
         ack_requested: bits & 1 != 0,
         retransmitted: bits & 2 != 0,
         close,
+        distribution: [Distribution::Tree, Distribution::Multicast, Distribution::MulticastAndTree]
+            [usize::from(bits >> 3) % 3],
     })
 }
 
 prop_compose! {
-    fn acknowledgments()(stable: u32, window: u32, echo: u64) -> Acknowledgment {
-        Acknowledgment { stable: Sequence(stable), receive_window: window, echo: Timestamp(echo) }
+    fn acknowledgments()(stable: u32, receive_window: u32, echo: u64, is_reached: bool, is_congested: bool) -> Acknowledgment {
+        Acknowledgment { stable: Sequence(stable), receive_window, echo: Timestamp(echo), is_reached, is_congested }
     }
 }
 
@@ -84,6 +87,7 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
             (Body::Nak(acknowledgment, Missing { first: Sequence(first), bits: bits | 1 }), Vec::new())
         }),
         Just((Body::Probe, Vec::new())),
+        Just((Body::Heartbeat, Vec::new())),
     ];
     (body, any::<(u32, u32, u32, u32, u64)>()).prop_map(
         |((body, payload), (group, epoch, sender, sequence, timestamp))| {
@@ -110,12 +114,12 @@ fn addresses() -> impl Strategy<Value = SocketAddr> {
 }
 
 fn tables() -> impl Strategy<Value = Table> {
-    let neighbour =
-        (any::<u32>(), any::<bool>(), addresses()).prop_map(|(member, is_child, address)| Neighbour {
-            member: MemberId(member),
-            role: if is_child { Role::Child } else { Role::Parent },
-            address,
-        });
+    let neighbour = (any::<u32>(), 0..3_usize, addresses()).prop_map(|(member, role, address)| {
+        let role = [Role::Parent, Role::Child, Role::Multicast][role];
+        let group_address = SocketAddr::new(Ipv4Addr::new(239, 1, 2, 3).into(), address.port());
+        let address = if role == Role::Multicast { group_address } else { address };
+        Neighbour { member: MemberId(member), role, address }
+    });
     let neighbours = prop::collection::vec(neighbour, 0..=Table::PART_NEIGHBOURS_MAX);
     (neighbours, any::<(u32, u32, u64)>(), 0..=16_u32, 512..=60_000_u16, 0..6_usize, 1..=Table::PARTS_MAX)
         .prop_map(|(neighbours, (member, start, bytes), slots, payload_bytes_max, choice, parts)| Table {
@@ -125,7 +129,7 @@ fn tables() -> impl Strategy<Value = Table> {
             message: member / 2,
             bytes,
             payload_bytes_max,
-            offload: Offload::NAMES[choice % 3].1,
+            offload: Offload::NAMES[choice % 4].1,
             authentication: Authentication::NAMES[choice % 2].1,
             part: parts / 2,
             parts,
@@ -261,8 +265,14 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 /// The test vectors of docs/wire.md.
 #[test]
 fn packets_of_each_type_match_the_test_vectors() {
-    let acknowledgment =
-        Acknowledgment { stable: Sequence(0x4142_4340), receive_window: 60, echo: Timestamp(0x6162_6364) };
+    let acknowledgment = Acknowledgment {
+        stable: Sequence(0x4142_4340),
+        receive_window: 60,
+        echo: Timestamp(0x6162_6364),
+        is_reached: false,
+        is_congested: false,
+    };
+    let reached = Acknowledgment { is_reached: true, is_congested: true, ..acknowledgment };
     let missing = Missing { first: Sequence(0x4142_4344), bits: 0b1001 };
     let data = Data {
         message: 7,
@@ -273,7 +283,9 @@ fn packets_of_each_type_match_the_test_vectors() {
         ack_requested: true,
         retransmitted: false,
         close: false,
+        distribution: Distribution::Tree,
     };
+    let multicast = Data { distribution: Distribution::Multicast, ..data };
     let table = Table {
         member: MemberId(3),
         start: Sequence(9),
@@ -294,6 +306,11 @@ fn packets_of_each_type_match_the_test_vectors() {
             },
         ],
     };
+    let mut multicast_table = Table { offload: Offload::Switch, ..table.clone() };
+    multicast_table.neighbours.insert(
+        1,
+        Neighbour { member: MemberId(0), role: Role::Multicast, address: "239.1.2.3:7003".parse().unwrap() },
+    );
     let control = |control: Control| {
         let payload = control.write();
         datagram(&header(Body::Control(control_header(control.operation(), NONCE, &payload))), &payload)
@@ -319,6 +336,13 @@ fn packets_of_each_type_match_the_test_vectors() {
             "handshake: welcome",
             &handshake(Handshake::Welcome { session, address: "192.0.2.3:7002".parse().unwrap() }, NONCE),
         ),
+        dump("data, to the multicast address", &datagram(&header(Body::Data(multicast)), b"hello")),
+        dump(
+            "acknowledgment of a member that multicast reaches",
+            &datagram(&header(Body::Acknowledgment(reached)), b""),
+        ),
+        dump("heartbeat", &datagram(&header(Body::Heartbeat), b"")),
+        dump("control: table with a multicast address", &control(Control::Table(multicast_table))),
     ];
     let text = text.join("\n");
     insta::assert_snapshot!(text);
@@ -342,6 +366,33 @@ fn errors_name_the_defect() {
 }
 
 #[test]
+fn a_table_names_no_unicast_address_as_that_of_multicast() {
+    let neighbour = |ip: &str| Neighbour {
+        member: MemberId(0),
+        role: Role::Multicast,
+        address: SocketAddr::new(ip.parse().unwrap(), 7_000),
+    };
+    let is_valid = |ip| {
+        let table = Table {
+            member: MemberId(3),
+            start: Sequence(9),
+            slots: 256,
+            message: 6,
+            bytes: 12_000,
+            payload_bytes_max: 1_408,
+            offload: Offload::Switch,
+            authentication: Authentication::Header,
+            part: 0,
+            parts: 1,
+            neighbours: vec![neighbour(ip)],
+        };
+        Control::read(1, &Control::Table(table).write()).is_ok()
+    };
+    assert!(is_valid("239.1.2.3") && is_valid("ff15::1"));
+    assert!(!is_valid("192.0.2.1") && !is_valid("2001:db8::1"));
+}
+
+#[test]
 fn pieces_lie_within_their_message() {
     let result = |offset, length: u32, message_length, close| {
         let payload = vec![1; length as usize];
@@ -354,6 +405,7 @@ fn pieces_lie_within_their_message() {
             ack_requested: false,
             retransmitted: false,
             close,
+            distribution: Distribution::Tree,
         };
         check(&datagram(&header(Body::Data(data)), &payload), &KEYS).map(|_| ())
     };

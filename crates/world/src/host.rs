@@ -42,6 +42,8 @@ pub struct Host {
 pub enum Action {
     /// It sends a datagram to a host.
     Send { to: usize, bytes: Vec<u8> },
+    /// It sends a datagram to a multicast address.
+    Multicast { bytes: Vec<u8> },
     /// It waits until this time; `None`: until there is an input.
     Wait(Option<Nanoseconds>),
 }
@@ -80,6 +82,10 @@ const WAITING_MAX: u32 = 200;
 
 fn address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1)), 7_000)
+}
+
+fn multicast_address(group: u32) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 0, 0, group as u8)), 7_000)
 }
 
 /// The key of a group.
@@ -274,6 +280,7 @@ impl Host {
                 slots: setting.slots,
                 payload_bytes_max: setting.payload_bytes_max,
                 offload: setting.offload,
+                multicast: (setting.offload == Offload::Switch).then(|| multicast_address(group)),
                 start: setting.start,
                 admits: setting.admits,
                 members_max: CreateGroup::MEMBERS_MAX,
@@ -358,6 +365,9 @@ impl Host {
                     stored.get(..length as usize).ok_or("more is sent than is in the slot")?,
                 );
             }
+        }
+        if to.ip().is_multicast() {
+            return Ok(Action::Multicast { bytes });
         }
         // Forgers with the token may name addresses that no host has.
         let host = match to.ip() {
@@ -531,7 +541,7 @@ impl Host {
         let application = self.groups.get_mut(&group.0).ok_or("no such group")?;
         let waiting = upto.distance_from(application.forwarded) as u32;
         let is_due = is_whole || waiting >= application.slots / 2;
-        if application.offload == Offload::Nic || !is_due {
+        if application.offload.is_by_node() || !is_due {
             return Ok(());
         }
         application.forwarded = upto;

@@ -317,6 +317,11 @@ impl World {
                         return Err(format!("host {host} has answered a stranger without the token"));
                     }
                 }
+                Action::Multicast { bytes } => {
+                    for (at, Packet { from, to, bytes }) in self.network.send_multicast(now, host, &bytes) {
+                        self.schedule(at, EventKind::Arrive { to, from, bytes });
+                    }
+                }
                 Action::Send { to, bytes } => {
                     for (at, Packet { from, to, bytes }) in self.network.send(now, host, to, &bytes) {
                         self.schedule(at, EventKind::Arrive { to, from, bytes });

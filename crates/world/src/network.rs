@@ -5,12 +5,14 @@ use rand_pcg::Pcg64;
 use treecast_proto::Nanoseconds;
 
 use crate::attacker::{Attacker, Packet};
-use crate::scenario::{Scenario, Weather};
+use crate::scenario::{MulticastWeather, Scenario, Weather};
 
 /// The unreliable network.
 #[derive(Debug)]
 pub struct Network {
     weather: Weather,
+    multicast: MulticastWeather,
+    hosts: usize,
     random: Pcg64,
     /// Partitions between the hosts of a side and the others, and until when.
     partitions: Vec<(u64, Nanoseconds)>,
@@ -26,6 +28,8 @@ impl Network {
         let random = Pcg64::seed_from_u64(scenario.seed ^ 0x6e65_7477_6f72_6b00);
         Self {
             weather: scenario.weather,
+            multicast: scenario.multicast.clone(),
+            hosts: scenario.hosts,
             random,
             partitions: Vec::new(),
             broken_paths: Vec::new(),
@@ -42,6 +46,25 @@ impl Network {
     /// Breaks the path from one host to another for a while.
     pub fn break_path(&mut self, now: Nanoseconds, from: usize, to: usize, span: Nanoseconds) {
         self.broken_paths.push((from, to, now + span));
+    }
+
+    /// Sends a datagram to a multicast address, at which all hosts listen; returns its copies as for one host.
+    pub fn send_multicast(
+        &mut self,
+        now: Nanoseconds,
+        from: usize,
+        bytes: &[u8],
+    ) -> Vec<(Nanoseconds, Packet)> {
+        let MulticastWeather { lossy_links, unreached } = &self.multicast;
+        let unreached = unreached.iter().filter(|(_, from, until)| (*from..*until).contains(&now));
+        let mut without = unreached.fold(1 << from, |without, (side, ..)| without | side);
+        for (side, lost) in lossy_links {
+            if self.random.random_bool(*lost) {
+                without |= side;
+            }
+        }
+        let reached = (0..self.hosts).filter(|host| without >> host & 1 == 0);
+        reached.flat_map(|to| self.send(now, from, to, bytes).collect::<Vec<_>>()).collect()
     }
 
     /// Sends a datagram; returns its copies, and what attackers make of it, with the times of their arrival.

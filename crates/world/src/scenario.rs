@@ -12,6 +12,7 @@ pub struct Scenario {
     pub hosts: usize,
     pub groups: Vec<GroupScenario>,
     pub weather: Weather,
+    pub multicast: MulticastWeather,
     pub attacks: Attacks,
     pub faults: Vec<(Nanoseconds, Fault)>,
 }
@@ -65,6 +66,15 @@ pub struct Weather {
     pub late_max: Nanoseconds,
 }
 
+/// What the network does to multicast beyond the weather. A bit of a set stands for a host.
+#[derive(Debug, Clone)]
+pub struct MulticastWeather {
+    /// Packets are lost to all hosts of a set at once, on a link before a switch: a probability from 0 to 1.
+    pub lossy_links: Vec<(u64, f64)>,
+    /// Hosts that it does not reach, from when and until when.
+    pub unreached: Vec<(u64, Nanoseconds, Nanoseconds)>,
+}
+
 /// A fault, or a change of membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -107,13 +117,29 @@ impl Scenario {
             (0..random.random_range(1..=3)).map(|_| GroupScenario::random(&mut random, hosts)).collect();
         let weather = Weather::random(&mut random);
         let attacks = Attacks::random(&mut random);
-        let mut scenario = Self { seed, hosts, groups, weather, attacks, faults: Vec::new() };
+        let multicast = MulticastWeather::random(seed, hosts);
+        let mut scenario = Self { seed, hosts, groups, weather, multicast, attacks, faults: Vec::new() };
         if random.random_bool(0.7) {
             for _ in 0..random.random_range(1..=4) {
                 scenario.add_fault(&mut random);
             }
         }
+        scenario.take_multicast();
         scenario
+    }
+
+    /// In some worlds, groups whose nodes forward by themselves send by multicast. A stream of its own decides that, so that it changes
+    /// nothing else.
+    fn take_multicast(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7377_6974_6368_0000);
+        if random.random_bool(0.5) {
+            return;
+        }
+        for group in self.groups.iter_mut().filter(|group| group.offload == Offload::Nic) {
+            if random.random_bool(0.8) {
+                group.offload = Offload::Switch;
+            }
+        }
     }
 
     fn add_fault(&mut self, random: &mut Pcg64) {
@@ -267,6 +293,28 @@ impl Attacks {
         let mut share = |max: f64| if random.random_bool(0.3) { random.random_range(0.0..=max) } else { 0.0 };
         let (replayed, forged) = (share(0.3), share(0.3));
         Self { replayed, forged, has_token: random.random_bool(0.2) }
+    }
+}
+
+impl MulticastWeather {
+    fn random(seed: u64, hosts: usize) -> Self {
+        let mut random = Pcg64::seed_from_u64(seed ^ 0x6d75_6c74_6963_6100);
+        let set = |random: &mut Pcg64| random.random_range(0..1_u64 << hosts);
+        let lossy_links = (0..random.random_range(0..3))
+            .map(|_| (set(&mut random), random.random_range(0.0..0.5)))
+            .collect();
+        let end = Nanoseconds(u64::MAX);
+        let mut unreached = Vec::new();
+        if random.random_bool(0.4) {
+            unreached.push((set(&mut random), Nanoseconds::ZERO, end));
+        }
+        for _ in 0..random.random_range(0..3) {
+            let from = Nanoseconds::from_us(random.random_range(0..=300_000));
+            let span = Nanoseconds::from_us(10_u64.pow(random.random_range(2..=6)));
+            let until = if random.random_bool(0.3) { end } else { from + span };
+            unreached.push((set(&mut random), from, until));
+        }
+        Self { lossy_links, unreached }
     }
 }
 

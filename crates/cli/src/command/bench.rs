@@ -85,7 +85,7 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user")]
     engine: Vec<EngineChoice>,
 
-    /// Who forwards: host, assisted, nic, or several of them
+    /// Who forwards: host, assisted, nic, switch (the network, by multicast), or several of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic")]
     offload: Vec<Offload>,
 

@@ -17,7 +17,9 @@ use treecast_proto::{
     Authentication, GroupId, HandOff, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Sequence,
     Settings, Transmit, TransmitPayload,
 };
-use treecast_wire::{Acknowledgment, Body, Control, Data, Header, Neighbour, Role, Table, Timestamp, View};
+use treecast_wire::{
+    Acknowledgment, Body, Control, Data, Distribution, Header, Neighbour, Role, Table, Timestamp, View,
+};
 
 use super::frame::{self, Style};
 use super::lab::{Ingress, Lab, Verdict};
@@ -52,7 +54,13 @@ fn packet(
 }
 
 fn acknowledgment(session: &Session, child: u32, place: u64, next: Sequence) -> Vec<u8> {
-    let acknowledgment = Acknowledgment { stable: next, receive_window: SLOTS, echo: Timestamp(NOW.0) };
+    let acknowledgment = Acknowledgment {
+        stable: next,
+        receive_window: SLOTS,
+        echo: Timestamp(NOW.0),
+        is_reached: false,
+        is_congested: false,
+    };
     packet(session, child, place, next, Body::Acknowledgment(acknowledgment), &[])
 }
 
@@ -209,6 +217,7 @@ impl Node {
                 ack_requested: number % 5 == 0 || number + 1 == PACKETS,
                 retransmitted: false,
                 close: false,
+                distribution: Distribution::Tree,
             };
             let mut send = || {
                 sent += 1;

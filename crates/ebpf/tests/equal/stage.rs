@@ -202,6 +202,7 @@ impl<'a> Stage<'a> {
             slots: setting.slots(),
             payload_bytes_max: setting.payload_bytes_max,
             offload: Offload::Nic,
+            multicast: None,
             start: Sequence(setting.start),
             admits: false,
             members_max: CreateGroup::MEMBERS_MAX,
@@ -481,7 +482,8 @@ impl<'a> Stage<'a> {
         let next = self.next() - missing;
         let stable = next - subtree_missing;
         let receive_window = window.min(self.setting.slots() - subtree_missing.min(self.setting.slots()));
-        let acknowledgment = Acknowledgment { stable, receive_window, echo };
+        let acknowledgment =
+            Acknowledgment { stable, receive_window, echo, is_reached: false, is_congested: false };
         self.header(child, next, Body::Acknowledgment(acknowledgment))
     }
 
@@ -489,7 +491,13 @@ impl<'a> Stage<'a> {
         let next = self.next() - u32::from(missing);
         let missing = Missing { first: next, bits: bits | 1 };
         let echo = Timestamp(self.sent_at.0);
-        let acknowledgment = Acknowledgment { stable: next, receive_window: self.setting.slots() / 2, echo };
+        let acknowledgment = Acknowledgment {
+            stable: next,
+            receive_window: self.setting.slots() / 2,
+            echo,
+            is_reached: false,
+            is_congested: false,
+        };
         self.header(child, next, Body::Nak(acknowledgment, missing))
     }
 

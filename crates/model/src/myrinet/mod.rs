@@ -180,6 +180,9 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
         &[groups.into(), messages.into(), task.group.size().into(), packets],
         "take fewer groups or messages, or shorter ones",
     )?;
+    if task.offload == Offload::Switch {
+        return unsupported("offload switch is not for Myrinet: its switches replicate nothing".into());
+    }
     if parameters.flow != Flow::None && task.offload != Offload::Nic {
         return unsupported(
             "flow=fm-mc and flow=lfc are for NICs that forward: choose offload nic, or flow=none".into(),

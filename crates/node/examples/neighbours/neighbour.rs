@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError};
 use treecast_proto::{MemberId, Sequence};
 use treecast_wire::{
-    Acknowledgment, Body, ControlHeader, Data, Header, MacKey, Nonce, PayloadChecksum, Table, Timestamp,
+    Acknowledgment, Body, ControlHeader, Data, Distribution, Header, MacKey, Nonce, PayloadChecksum, Table,
+    Timestamp,
 };
 
 use crate::{client, outside, process};
@@ -307,9 +308,15 @@ fn strange_datagrams() -> Vec<Vec<u8>> {
         ack_requested: true,
         retransmitted: false,
         close: false,
+        distribution: Distribution::Tree,
     });
-    let acknowledgment =
-        Body::Acknowledgment(Acknowledgment { stable: Sequence(0), receive_window: 512, echo: Timestamp(0) });
+    let acknowledgment = Body::Acknowledgment(Acknowledgment {
+        stable: Sequence(0),
+        receive_window: 512,
+        echo: Timestamp(0),
+        is_reached: false,
+        is_congested: false,
+    });
     let handshake = Body::Handshake(ControlHeader {
         operation: 1,
         nonce: Nonce(0),

@@ -1,8 +1,8 @@
 //! The settings of a group once they are checked.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use treecast_proto::{CreateGroup, GroupKey, Refused, SessionId};
+use treecast_proto::{CreateGroup, GroupKey, Offload, Refused, SessionId};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::hosts::Hosts;
@@ -18,6 +18,7 @@ pub(crate) struct GroupConfig {
     payload_bytes_max: u16,
     key: GroupKey,
     session: SessionId,
+    multicast: Option<SocketAddr>,
     members_max: usize,
 }
 
@@ -36,8 +37,13 @@ impl GroupConfig {
         check_token(&settings.token, settings.insecure, root.ip())?;
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
+        let multicast = if settings.offload == Offload::Switch {
+            Some(draw_multicast_address(root.is_ipv6()).map_err(NodeError::no_random_number)?)
+        } else {
+            None
+        };
         let members_max = CreateGroup::MEMBERS_MAX;
-        Ok(Self { settings, root, hosts, payload_bytes_max, key, session, members_max })
+        Ok(Self { settings, root, hosts, payload_bytes_max, key, session, multicast, members_max })
     }
 
     /// The same with the session that a client of the daemon has drawn.
@@ -94,10 +100,32 @@ impl GroupConfig {
         self.session
     }
 
+    /// At the root, with offload `switch`: the address to which it sends data.
+    pub const fn multicast(&self) -> Option<SocketAddr> {
+        self.multicast
+    }
+
     /// At the root, the keys of the session.
     pub fn session_keys(&self) -> Keys {
         self.key.session_keys(self.session, self.settings.authentication)
     }
+}
+
+/// Draws a multicast address that no authority has assigned (RFC 2365; RFC 4291, section 2.7: transient, of site scope), and a dynamic port
+/// (RFC 6335, section 6). Should another group draw the same, neither believes the other's packets.
+fn draw_multicast_address(is_v6: bool) -> std::io::Result<SocketAddr> {
+    let bytes: [u8; 16] = random::bytes()?;
+    let [.., third, fourth, high, low] = bytes;
+    let ip = if is_v6 {
+        let mut octets = bytes;
+        octets[..2].copy_from_slice(&[0xff, 0x15]);
+        Ipv6Addr::from(octets).into()
+    } else {
+        // An odd second number: on Ethernet it is none of the addresses that switches flood (RFC 1112, section 6.4; RFC 4541).
+        Ipv4Addr::new(239, bytes[0] | 1, third, fourth).into()
+    };
+    let port = u16::from_be_bytes([high, low]) | 0xc000;
+    Ok(SocketAddr::new(ip, port))
 }
 
 /// Checks that a group with a root at this address has a token, unless all its members are on one host.

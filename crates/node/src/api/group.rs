@@ -362,7 +362,7 @@ pub(super) fn is_forward_due(
     is_whole: bool,
     slots: u32,
 ) -> bool {
-    offload != Offload::Nic && (is_whole || upto.distance_from(forwarded) as u32 >= slots / 2)
+    !offload.is_by_node() && (is_whole || upto.distance_from(forwarded) as u32 >= slots / 2)
 }
 
 impl Drop for Group {

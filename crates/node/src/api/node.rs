@@ -202,7 +202,7 @@ impl Node {
                     place.count
                 )));
             }
-            if settings.offload != Offload::Nic {
+            if !matches!(settings.offload, Offload::Nic | Offload::Switch) {
                 return Err(NodeError::Members(format!(
                     "members that share a node forward by it: offload={} is for hosts of one member",
                     settings.offload

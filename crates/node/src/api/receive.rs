@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use treecast_proto::{Offload, Piece, Sequence};
+use treecast_proto::{Piece, Sequence};
 
 use super::group::{Group, Role, is_forward_due};
 use super::receiver::Receiver;
@@ -122,7 +122,7 @@ impl Group {
         let (next, is_last) = take_message(&receiver.reader, end, |bytes| take(message_bytes, bytes));
         receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
         receiver.reader.release(next);
-        if receiver.offload != Offload::Nic {
+        if !receiver.offload.is_by_node() {
             self.report_read(receiver, true);
             let slots = receiver.reader.slots();
             if is_forward_due(receiver.offload, receiver.forwarded, next, is_last, slots) {

@@ -11,6 +11,7 @@
 mod addresses;
 mod incoming;
 mod lanes;
+mod multicast;
 pub mod options;
 mod outgoing;
 pub mod path_mtu;
@@ -24,6 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use treecast_wire::{GroupId, HEADER_BYTES};
 
 use incoming::Incoming;
+use multicast::MulticastSockets;
 pub use outgoing::Outgoing;
 
 /// The most datagrams of one system call.
@@ -40,6 +42,8 @@ pub struct Datagrams {
     /// By lane. All receive at one address, and the first one sends.
     sockets: Vec<UdpSocket>,
     address: SocketAddr,
+    /// Further lanes.
+    multicast: MulticastSockets,
     receive: Incoming,
     send: Outgoing,
 }
@@ -81,7 +85,8 @@ impl Datagrams {
         options::forbid_fragments(&sockets[0]);
         let address = sockets[0].local_addr()?;
         let send = Outgoing::new(address.is_ipv6(), Some(GSO_BYTES_MAX));
-        Ok(Self { sockets, address, receive: Incoming::new(), send })
+        let multicast = MulticastSockets::new(buffer_bytes)?;
+        Ok(Self { sockets, address, multicast, receive: Incoming::new(), send })
     }
 
     /// The bound address.
@@ -89,12 +94,17 @@ impl Datagrams {
         self.address
     }
 
-    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each is one datagram or several segments.
+    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each is one datagram or several segments. After
+    /// the socket's lanes there is one for each multicast address.
     ///
     /// # Errors
     /// Those of the system, except for an empty socket: then the number is 0.
     pub fn receive(&mut self, lane: usize, messages_max: usize) -> io::Result<usize> {
-        self.receive.receive(&self.sockets[lane], messages_max)
+        let socket = match lane.checked_sub(self.sockets.len()) {
+            Some(number) => self.multicast.socket(number),
+            None => &self.sockets[lane],
+        };
+        self.receive.receive(socket, messages_max)
     }
 
     /// The number of datagrams in a message of the last batch.
@@ -188,6 +198,35 @@ impl Datagrams {
     /// If there is no such lane: that would be our own bug.
     pub fn steer(&mut self, groups: impl IntoIterator<Item = (GroupId, usize)>) -> io::Result<()> {
         lanes::steer(&self.sockets, groups)
+    }
+}
+
+/// Multicast.
+impl Datagrams {
+    /// Receives at these multicast addresses from now on, each with the root that sends there, and at no others.
+    ///
+    /// # Errors
+    /// The first one of the system: then the node receives at the other addresses.
+    pub fn receive_at(&mut self, addresses: &[(SocketAddr, SocketAddr)]) -> io::Result<()> {
+        self.multicast.receive_at(self.address, addresses)
+    }
+
+    /// The number of multicast addresses at which it receives.
+    pub const fn multicast_lanes(&self) -> usize {
+        self.multicast.count()
+    }
+
+    /// What becomes readable when a datagram has come to one of the multicast addresses.
+    pub fn multicast_descriptor(&self) -> BorrowedFd<'_> {
+        self.multicast.as_fd()
+    }
+
+    /// Sends multicast from now on by the interface by which this address is reached.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn send_multicast_towards(&self, to: SocketAddr) -> io::Result<()> {
+        multicast::send_by_route(&self.sockets[0], self.address, to)
     }
 }
 

@@ -13,6 +13,7 @@ use treecast_wire::View;
 use super::background::{Background, Made, Placing};
 use super::group_entry::{GroupEntry, end};
 use super::kernel::{HookCheck, KernelPath, SendOutcome};
+use super::multicast::MulticastAddresses;
 use super::owners::Owners;
 use super::query::{Answer, Query};
 use super::rings::{NewRing, RingMaker};
@@ -32,6 +33,7 @@ pub(super) struct Core {
     pub kernel: Option<KernelPath>,
     pub groups: BTreeMap<GroupId, GroupEntry>,
     pub owners: Owners,
+    pub multicast: MulticastAddresses,
     background: Background,
     /// How many groups ended because of invalid values in shared memory.
     pub invalid: u64,
@@ -51,6 +53,7 @@ impl Core {
             kernel,
             groups: BTreeMap::new(),
             owners: Owners::new(lanes),
+            multicast: MulticastAddresses::default(),
             background: Background::new(rings, waker),
             invalid: 0,
             over_budget: 0,
@@ -201,6 +204,12 @@ impl Core {
                 end(&mut self.protocol, group);
             }
             Request::Enter { shared_group, input, root_ring } => {
+                if let Input::CreateGroup(create) = &input
+                    && create.multicast.is_some()
+                    && let Some(member) = create.member_beside_root()
+                {
+                    self.multicast.send_towards(member);
+                }
                 let handled = self.protocol.handle(now, input);
                 self.enter(shared_group, root_ring, handled);
             }
@@ -219,6 +228,7 @@ impl Core {
         let kernel = kernel.flatten();
         match handled {
             Ok(()) => {
+                self.multicast.remove(group);
                 let owner = shared_group.owner();
                 self.protocol.set_owner(group, owner);
                 self.owners.add(owner);
@@ -360,6 +370,7 @@ impl Core {
         let ended = self.groups.iter().filter(|(group, entry)| has_ended(group, entry));
         let ended: Vec<GroupId> = ended.map(|(&group, _)| group).collect();
         for group in ended {
+            self.multicast.remove(group);
             if let Some(entry) = self.groups.remove(&group) {
                 self.drop_entry(entry);
             }
@@ -392,7 +403,10 @@ impl Core {
         | Event::Ended { group, .. }) = *event;
         let Some(entry) = self.groups.get(&group) else { return };
         match *event {
-            Event::Placed { member, start, slots, payload_bytes_max, offload, .. } => {
+            Event::Placed { member, start, slots, payload_bytes_max, offload, multicast, .. } => {
+                if let Some((address, root)) = multicast.zip(self.protocol.root(group)) {
+                    self.multicast.add(group, address, root);
+                }
                 self.place(group, member, RingSettings { slots, payload_bytes_max, start, offload });
             }
             Event::Ready { .. } => entry.shared_group.set_ready(),

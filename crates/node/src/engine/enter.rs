@@ -38,6 +38,7 @@ pub(crate) fn create_group(
         slots: settings.slots,
         payload_bytes_max,
         offload: settings.offload,
+        multicast: config.multicast(),
         start,
         admits: settings.admits,
         members_max: config.members_max(),

@@ -70,7 +70,10 @@ impl EngineHandle {
             EngineChoice::Auto | EngineChoice::User => None,
         };
         let has_kernel = kernel.is_some();
-        let sources = vec![EventSource { descriptor: socket, token: SOCKET, wakes_when_readable: true }];
+        let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
+        let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
+        let source = |descriptor| EventSource { descriptor, token: SOCKET, wakes_when_readable: true };
+        let sources = vec![source(socket), source(multicast)];
         let watch = || {
             let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;

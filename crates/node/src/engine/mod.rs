@@ -14,6 +14,7 @@ pub(crate) mod enter;
 mod group_entry;
 mod handle;
 mod kernel;
+mod multicast;
 mod owners;
 pub(crate) mod query;
 mod rings;
@@ -40,6 +41,7 @@ use crate::wait::waker::Waker;
 
 pub(crate) use handle::EngineHandle;
 use kernel::{HookCheck, KernelPath};
+use multicast::Change;
 use query::{Answer, Query};
 use rings::RingMaker;
 use root_socket::RootSocket;
@@ -212,7 +214,10 @@ impl Engine {
         let messages_max = if self.core.owners.have_lanes() { MESSAGES_PER_TURN_MAX } else { BATCH };
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
-            for lane in 0..self.core.owners.lanes_used() {
+            let lanes = self.datagrams.lanes();
+            // Data by multicast first: a probe that comes later would find it missing.
+            let multicast = lanes..lanes + self.datagrams.multicast_lanes();
+            for lane in multicast.chain(0..self.core.owners.lanes_used()) {
                 let count = self.receive(lane, messages_max);
                 if count > 0 {
                     progress = progress.and(self.send_some());
@@ -273,8 +278,22 @@ impl Engine {
         count
     }
 
+    /// Receives at the multicast addresses of the groups, before the root learns that they are here.
+    fn apply_multicast(&mut self) {
+        let Some(Change { has_addresses, sends_towards }) = self.core.multicast.take_change() else { return };
+        if has_addresses && let Err(error) = self.datagrams.receive_at(&self.core.multicast.addresses()) {
+            tracing::warn!(%error, "cannot receive by multicast: parents send to this node");
+        }
+        if let Some(to) = sends_towards
+            && let Err(error) = self.datagrams.send_multicast_towards(to)
+        {
+            tracing::warn!(%error, "cannot choose the interface for multicast");
+        }
+    }
+
     /// Sends what is due, and sets the timer. Where owners may share the engine, the number of datagrams is bounded.
     fn send_some(&mut self) -> Progress {
+        self.apply_multicast();
         let now = clock::now();
         while let Some(group) = self.core.protocol.due(now) {
             self.core.reclaim(group);

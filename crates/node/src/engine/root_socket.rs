@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
 use treecast_proto::{GroupId, Nanoseconds, Sequence};
-use treecast_wire::{Body, Data, Header, MemberId, Timestamp};
+use treecast_wire::{Body, Data, Distribution, Header, MemberId, Timestamp};
 
 use super::delegation::SendDelegation;
 use crate::api::config::GroupConfig;
@@ -218,6 +218,7 @@ impl RootSocket {
             ack_requested: false,
             retransmitted: false,
             close: false,
+            distribution: Distribution::Tree,
         };
         let header = Header {
             group: self.group,

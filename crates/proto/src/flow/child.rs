@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::multicast::ChildMulticast;
 use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
@@ -10,6 +11,7 @@ use treecast_wire::{MemberId, Sequence};
 
 /// A child: the state that a fast path carries on, and what only the slow path needs.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each may hold with and without the others")]
 pub(super) struct Child {
     pub state: ChildState,
     pub address: SocketAddr,
@@ -21,8 +23,11 @@ pub(super) struct Child {
     pub has_lost_state: bool,
     /// With offload `host` or `assisted`, packets before this one may be sent to it.
     pub forward_limit: Sequence,
-    /// Packets from `acked` to before `sent` that are to be retransmitted.
+    /// Packets that it misses and that are to be retransmitted; with offload `switch` those among them that this node lacks itself, too.
     pub missing: Bitmap,
+    /// Whether there are missing packets that can be retransmitted now.
+    pub is_retransmitting: bool,
+    pub multicast: ChildMulticast,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
     sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
@@ -56,6 +61,8 @@ impl Child {
             has_lost_state: false,
             forward_limit,
             missing: Bitmap::new(config.slots),
+            is_retransmitting: false,
+            multicast: ChildMulticast::new(now),
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
@@ -119,11 +126,22 @@ impl Child {
 
     /// When its timer expires: the RTO, the persist timer or the keepalive timer.
     pub fn timer(&self, timeouts: Timeouts) -> Nanoseconds {
+        self.ack_timer(timeouts).min(self.address_timer(timeouts))
+    }
+
+    /// When a child that gets its data by multicast is to be probed, lest it finds its parent silent.
+    fn address_timer(&self, timeouts: Timeouts) -> Nanoseconds {
+        let ChildMulticast { is_reached, addressed_at, .. } = self.multicast;
+        if is_reached { addressed_at + timeouts.keepalive } else { Nanoseconds(u64::MAX) }
+    }
+
+    /// When an acknowledgment is late.
+    fn ack_timer(&self, timeouts: Timeouts) -> Nanoseconds {
         let state = &self.state;
         let rto = state.rtt.rto(timeouts.min_rto);
         let doublings = if self.owes_ack() {
             state.backoff.min(BACKOFF_MAX)
-        } else if state.stable.is_before(state.sent) || state.sent == state.window_end {
+        } else if state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end) {
             // Acknowledgments of the last packets were not requested, its subtree lacks packets, or its receive window is full
             // (the persist timer of RFC 9293, section 3.8.6.1).
             state.persist_probes.saturating_add(PERSIST_BACKOFF).min(BACKOFF_MAX)
@@ -134,13 +152,17 @@ impl Child {
         state.timer_started_at + Nanoseconds(timeouts.keepalive.0 / 4).min(wait)
     }
 
-    /// Its timer has expired.
-    pub fn on_timer(&mut self, now: Nanoseconds, slots: u32) {
-        self.state.timer_started_at = now;
+    /// Its timer has expired; returns whether that was the RTO.
+    pub fn on_timer(&mut self, now: Nanoseconds, timeouts: Timeouts, slots: u32) -> bool {
         self.is_probe_due = true;
+        if now < self.ack_timer(timeouts) {
+            self.multicast.addressed_at = now;
+            return false;
+        }
+        self.state.timer_started_at = now;
         if !self.owes_ack() {
             self.state.persist_probes = self.state.persist_probes.saturating_add(1);
-            return;
+            return false;
         }
         self.state.backoff += 1;
         if self.state.backoff > 1 {
@@ -148,8 +170,15 @@ impl Child {
         }
         // The first request or its acknowledgment may only be late: where many packets are in flight, a probe finds out which are
         // lost. A single packet is as good a probe (tail loss probe, RFC 8985, section 7).
-        if self.in_flight() == 1 || self.state.backoff > 1 && self.in_flight() > 0 {
+        let has_slot = self.state.acked.is_before(self.state.window_end);
+        if has_slot && (self.in_flight() == 1 || self.state.backoff > 1 && self.in_flight() > 0) {
             self.missing.insert(self.state.acked);
         }
+        true
+    }
+
+    /// Whether it misses packets that can be retransmitted now: those before `next` are here.
+    pub fn has_retransmission(&self, next: Sequence) -> bool {
+        self.missing.first(self.state.acked, next).is_some()
     }
 }

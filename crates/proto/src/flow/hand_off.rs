@@ -8,7 +8,7 @@ use crate::hand_off::{HandOff, HandOffChild, HandOffPacket};
 use crate::{Nanoseconds, Piece};
 
 impl Flow {
-    /// Whether nothing needs the slow path.
+    /// Whether nothing needs the slow path. Data by multicast does.
     pub fn may_be_handed_off(&self) -> bool {
         let request = &self.ack_request;
         let has_no_gap =
@@ -60,7 +60,7 @@ impl Flow {
             let HandOffPacket { piece, ack_requested, sent_at } = packet(number);
             let piece = Some(piece).filter(|piece| self.is_valid(piece));
             is_valid &= piece.is_some();
-            self.keep(number, Slot { piece: piece.unwrap_or(Piece::EMPTY), ack_requested, close: false });
+            self.keep(number, Slot::new(piece.unwrap_or(Piece::EMPTY), ack_requested, false));
             let index = self.index(number);
             for child in &mut self.children {
                 child.set_sent_at(index, self.config.slots, sent_at);

@@ -3,8 +3,10 @@
 //! This is the part of a programmable NIC, and of the kernel's packet path where that takes it over. What is rare (the members of the
 //! tree, their failures) is in `group/`.
 
+mod ack;
 mod child;
 mod hand_off;
+mod multicast;
 mod receive;
 mod send;
 
@@ -17,10 +19,11 @@ use crate::bitmap::Bitmap;
 use crate::state::{Expected, FlowState, Start};
 use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
 
-pub(crate) use receive::{ParentSeries, PendingAck, Received};
+pub(crate) use receive::{DataSource, ParentSeries, PendingAck, Received};
 pub(crate) use send::Segment;
 
 use child::Child;
+use multicast::{Multicast, SlotMulticast};
 use receive::AckRequest;
 
 /// What stays the same while a flow lives.
@@ -29,6 +32,8 @@ pub(crate) struct FlowConfig {
     pub slots: u32,
     pub payload_bytes_max: u16,
     pub offload: Offload,
+    /// With offload `switch`, the address to which the root sends data.
+    pub multicast: Option<SocketAddr>,
     pub start: Start,
     pub bytes_per_s_max: Option<u64>,
     /// Whether packets are queued here, and do not come from a parent.
@@ -73,6 +78,8 @@ pub(crate) struct Flow {
     begun: Sequence,
     /// When the pacing rate allows another packet.
     paced_until: Nanoseconds,
+    /// With offload `switch`.
+    multicast: Option<Multicast>,
 }
 
 /// What is in a slot.
@@ -82,6 +89,14 @@ struct Slot {
     /// Whether the root requested an acknowledgment.
     ack_requested: bool,
     close: bool,
+    multicast: SlotMulticast,
+}
+
+impl Slot {
+    /// A piece that goes along the tree.
+    const fn new(piece: Piece, ack_requested: bool, close: bool) -> Self {
+        Self { piece, ack_requested, close, multicast: SlotMulticast::Not }
+    }
 }
 
 /// Zeros for each slot. The system clears such memory when it is first used, and not here.
@@ -95,7 +110,7 @@ fn zeroed<T: FromZeros>(slots: u32) -> Box<[T]> {
 impl Flow {
     /// A flow before its first packet, without children.
     pub fn new(config: FlowConfig) -> Self {
-        let FlowConfig { slots, start: first, .. } = config;
+        let FlowConfig { slots, start: first, multicast, .. } = config;
         let start = first.packet;
         Self {
             config,
@@ -118,13 +133,14 @@ impl Flow {
             barrier: None,
             begun: start,
             paced_until: Nanoseconds::ZERO,
+            multicast: multicast.map(|address| Multicast::new(address, slots, start)),
         }
     }
 
     /// What a flow allocates for `slots` slots and `children` children, in bytes.
     pub const fn heap_bytes(slots: u32, children: usize) -> usize {
         let child_bytes = size_of::<Child>() + Child::heap_bytes(slots) + size_of::<(MemberId, usize)>();
-        slots as usize * size_of::<Slot>() + Bitmap::heap_bytes(slots) + children * child_bytes
+        slots as usize * size_of::<Slot>() + 2 * Bitmap::heap_bytes(slots) + children * child_bytes
     }
 
     /// The number of slots.
@@ -151,7 +167,7 @@ impl Flow {
             let Piece { message, offset, length, .. } = piece;
             return Err(Refused::Piece { message, offset, length });
         }
-        self.keep(self.state.next, Slot { piece, ack_requested: false, close: false });
+        self.keep(self.state.next, Slot::new(piece, false, false));
         self.advance();
         Ok(())
     }
@@ -178,7 +194,7 @@ impl Flow {
         }
         let FlowState { expected: Expected { message, .. }, bytes, .. } = self.state;
         let piece = Piece { message, offset: 0, length: 0, message_length: bytes, checksum };
-        self.keep(self.state.next, Slot { piece, ack_requested: true, close: true });
+        self.keep(self.state.next, Slot::new(piece, true, true));
         self.advance();
         true
     }
@@ -247,6 +263,12 @@ impl Flow {
         self.state.freed + self.config.slots
     }
 
+    /// The end of the receive window that the parent is told. Data by multicast comes to the whole subtree, and needs slots everywhere.
+    fn advertised_window_end(&self) -> Sequence {
+        let children = self.multicast.as_ref().and_then(Multicast::min_window_end);
+        children.map_or(self.window_end(), |children| children.min(self.window_end()))
+    }
+
     const fn index(&self, packet: Sequence) -> usize {
         (packet.0 & (self.config.slots - 1)) as usize
     }
@@ -276,6 +298,7 @@ impl Flow {
         if self.config.is_root && !close {
             self.state.consumed = self.state.next;
         }
+        self.on_accepted(next);
         self.update_watermarks();
     }
 
@@ -285,6 +308,9 @@ impl Flow {
         let accepted_below = if state.min_stable_children == 0 { state.next } else { state.min_stable };
         state.stable = state.stable.max(accepted_below.min(state.next));
         state.freed = state.freed.max(state.consumed.min(accepted_below));
+        if let Some(multicast) = &mut self.multicast {
+            multicast.free(state.freed);
+        }
         self.ack_request.is_due |= !self.config.is_root && self.has_news();
         let state = &self.state;
         debug_assert!(!state.stable.is_before(state.freed) && !state.next.is_before(state.stable));
@@ -319,6 +345,8 @@ pub(crate) struct Ack {
     pub missing: Option<Missing>,
     pub timestamp: Timestamp,
     pub echo: Timestamp,
+    pub is_reached: bool,
+    pub is_congested: bool,
 }
 
 /// No RTO or keepalive interval is shorter, whatever the settings say: one of no length would have passed before anything happens.
@@ -384,7 +412,7 @@ impl Child {
             "sent to"
         } else if state.stable.is_before(state.sent) {
             "relaying"
-        } else if state.sent == state.window_end {
+        } else if !state.sent.is_before(state.window_end) {
             "full"
         } else {
             "idle"

@@ -1,8 +1,8 @@
 //! From the parent: packets in order into slots, and acknowledgments back.
 
-use treecast_wire::{Acknowledgment, Body, Data, Missing, Sequence, Timestamp};
+use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
-use super::{Flow, Slot};
+use super::{Flow, Multicast, Slot, SlotMulticast};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
 
@@ -37,6 +37,23 @@ pub(crate) struct Received {
     pub is_fresh: bool,
 }
 
+/// Where a packet of data has come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DataSource {
+    /// From the parent, along the tree.
+    Parent,
+    /// By multicast, from the root, which is the parent.
+    ParentByMulticast,
+    /// By multicast, from the root, which is not the parent.
+    RootByMulticast,
+}
+
+impl DataSource {
+    pub const fn is_multicast(self) -> bool {
+        !matches!(self, Self::Parent)
+    }
+}
+
 /// The packets of a parent whose timestamps increase, beside those of data, which never decrease (docs/wire.md). A parent may send a
 /// probe and data at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,15 +63,31 @@ pub(crate) enum ParentSeries {
 }
 
 impl Flow {
-    /// Takes data from the parent.
-    pub fn handle_data(&mut self, packet: Sequence, data: &Data, sent_at: Timestamp) -> Received {
+    /// Takes data.
+    pub fn handle_data(
+        &mut self,
+        now: Nanoseconds,
+        packet: Sequence,
+        data: &Data,
+        sent_at: Timestamp,
+        source: DataSource,
+    ) -> Received {
+        // The timestamps of a root that is not the parent are of another clock, and are not for the parent.
+        let sent_at = if source == DataSource::RootByMulticast { Timestamp(0) } else { sent_at };
         let is_later = self.state.parent_timestamp < sent_at;
         self.state.parent_timestamp = self.state.parent_timestamp.max(sent_at);
         if data.length > u32::from(self.config.payload_bytes_max) {
             self.state.counters.invalid += 1;
             return Received { slot: None, is_fresh: is_later };
         }
-        let slot = Slot { piece: Piece::of(data), ack_requested: data.ack_requested, close: data.close };
+        let multicast = match data.distribution {
+            _ if self.multicast.is_none() => SlotMulticast::Not,
+            Distribution::Tree => SlotMulticast::Not,
+            // A retransmission requests an acknowledgment of its receiver only.
+            _ if data.ack_requested && !data.retransmitted => SlotMulticast::AckRequested,
+            _ => SlotMulticast::Sent,
+        };
+        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close) };
         let stored = if packet.is_before(self.state.next) {
             self.state.counters.duplicates += 1;
             None
@@ -70,6 +103,9 @@ impl Flow {
         let is_fresh = stored.is_some() || is_later;
         if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
+        }
+        if stored.is_some() {
+            self.on_new_data(now, data.distribution, source);
         }
         Received { slot: stored, is_fresh }
     }
@@ -106,7 +142,9 @@ impl Flow {
         if (0..=self.config.slots as i32).contains(&upto.distance_from(self.state.freed)) {
             self.state.ack_requested = self.state.ack_requested.max(upto);
         }
-        self.ack_request.timestamp = sent_at;
+        if sent_at != Timestamp(0) {
+            self.ack_request.timestamp = sent_at;
+        }
         self.ack_request.is_due = true;
     }
 
@@ -119,7 +157,7 @@ impl Flow {
             && !state.stable.is_before(state.ack_requested);
         is_met
             || state.stable.distance_from(state.advertised_stable) >= step
-            || self.window_end().distance_from(state.advertised_window_end) >= 2 * step
+            || self.advertised_window_end().distance_from(state.advertised_window_end) >= 2 * step
     }
 
     fn accept(&mut self, packet: Sequence, slot: Slot) -> Option<u32> {
@@ -193,9 +231,15 @@ impl Flow {
         let timestamp = Timestamp(now.0.max(self.state.ack_timestamp.0 + 1));
         self.state.ack_timestamp = timestamp;
         self.state.advertised_stable = self.state.stable;
-        self.state.advertised_window_end = self.window_end();
-        let receive_window = self.window_end().distance_from(self.state.next).max(0) as u32;
-        let acknowledgment = Acknowledgment { stable: self.state.stable, receive_window, echo };
+        let window_end = self.advertised_window_end();
+        self.state.advertised_window_end = window_end;
+        let acknowledgment = Acknowledgment {
+            stable: self.state.stable,
+            receive_window: window_end.distance_from(self.state.next).max(0) as u32,
+            echo,
+            is_reached: self.multicast.as_ref().is_some_and(Multicast::is_reached),
+            is_congested: self.is_subtree_congested(),
+        };
         let missing = from.and_then(|from| self.missing(from.max(self.state.next)));
         self.state.counters.acks_sent += 1;
         self.state.counters.naks_sent += u64::from(missing.is_some());

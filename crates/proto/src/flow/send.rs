@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Data, MemberId, Offload, Sequence, Timestamp};
+use treecast_wire::{Data, Distribution, MemberId, Sequence};
 
 use super::child::Child;
-use super::{Ack, ChildAddress, Flow, PeerFailure, Slot};
+use super::multicast::{Multicast, SlotMulticast, requests_regularly};
+use super::{ChildAddress, Flow, PeerFailure, Slot};
 use crate::state::Start;
 use crate::{Nanoseconds, Refused};
 
@@ -20,9 +21,6 @@ pub(crate) struct Segment {
 
 /// What pacing counts for a packet beside header and payload, in bytes: Ethernet, IP and UDP.
 const FRAME_BYTES: u64 = 66;
-
-/// An acknowledgment that lags by more packets is invalid: beyond half of this range, old and new numbers could be confused.
-const ACK_LAG_PACKETS_MAX: u32 = 1 << 29;
 
 /// The number of packets that one child is sent before the next child is: one wake-up of its host then serves all of them, and the
 /// next child does not wait long.
@@ -50,9 +48,10 @@ impl Flow {
         self.child_indices =
             self.children.iter().enumerate().map(|(index, child)| (child.member(), index)).collect();
         self.child_indices.sort_unstable();
-        self.retransmitting = self.children.iter().filter(|child| !child.missing.is_empty()).count();
+        self.retransmitting = self.children.iter().filter(|child| child.is_retransmitting).count();
         self.probing = self.children.iter().filter(|child| child.is_probe_due).count();
         self.find_min_stable();
+        self.find_min_window_end();
         self.turn = self.children.len();
         self.state.timer_at = Nanoseconds::ZERO;
         self.update_watermarks();
@@ -73,7 +72,7 @@ impl Flow {
         self.child_index(member).is_some_and(|index| self.children[index].address == address)
     }
 
-    fn child_index(&self, member: MemberId) -> Option<usize> {
+    pub(super) fn child_index(&self, member: MemberId) -> Option<usize> {
         let found = self.child_indices.binary_search_by_key(&member, |&(member, _)| member).ok()?;
         Some(self.child_indices[found].1)
     }
@@ -99,73 +98,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Takes an acknowledgment from a child; returns whether it is later than those before.
-    pub fn handle_ack(&mut self, now: Nanoseconds, member: MemberId, ack: &Ack) -> bool {
-        let Some(index) = self.child_index(member) else { return false };
-        let (next, slots) = (self.state.next, self.config.slots);
-        let child = &mut self.children[index];
-        if ack.timestamp <= child.state.timestamp {
-            self.state.counters.stale += 1;
-            return false;
-        }
-        child.state.timestamp = ack.timestamp;
-        // The root keeps all packets that this node lacks, so a late member begins at most as many packets ahead as the root has slots.
-        let is_ahead = next.is_before(ack.next) && ack.next.distance_from(next) <= slots as i32;
-        if !child.is_established && (ack.epoch < child.since_epoch || is_ahead) {
-            // It does not know yet that this node is its parent, and may still accept packets from another one; or it begins with a
-            // packet that has not arrived here yet.
-            child.on_heard(now);
-            return true;
-        }
-        let had_missing = !child.missing.is_empty();
-        // It may have more than this node has sent it: packets that it holds from an earlier parent count once a gap is filled.
-        let least =
-            if child.is_established { child.state.sent - ACK_LAG_PACKETS_MAX } else { child.state.stable };
-        let is_valid = !ack.next.is_before(least)
-            && !next.is_before(ack.next)
-            && (0..=ACK_LAG_PACKETS_MAX as i32).contains(&ack.next.distance_from(ack.stable))
-            && ack.receive_window <= slots;
-        if !is_valid {
-            self.state.counters.invalid += 1;
-            return true;
-        }
-        self.state.counters.acks_received += 1;
-        child.on_heard(now);
-        child.on_rtt_sample(now, ack);
-        if !child.is_established {
-            child.is_established = true;
-            child.state.sent = ack.next;
-            child.state.acked = ack.next;
-            child.state.acked_at = now;
-            if ack.echo == Timestamp(0) && !child.is_probe_due {
-                // A probe measures the RTT, before packets depend on it.
-                child.is_probe_due = true;
-                self.probing += 1;
-            }
-        }
-        child.state.sent = child.state.sent.max(ack.next);
-        let min_stable = (self.state.min_stable_children > 0).then_some(self.state.min_stable);
-        let was_at_min = min_stable == Some(child.state.stable);
-        child.on_progress(now, ack, slots);
-        let has_left_min = was_at_min && min_stable != Some(child.state.stable);
-        if let Some(missing) = ack.missing {
-            child.on_nak(now, ack, missing.numbers(), slots);
-        }
-        self.retransmitting =
-            self.retransmitting - usize::from(had_missing) + usize::from(!child.missing.is_empty());
-        if has_left_min {
-            if self.state.min_stable_children > 1 {
-                self.state.min_stable_children -= 1;
-            } else {
-                self.find_min_stable();
-            }
-        }
-        self.update_watermarks();
-        true
-    }
-
     /// Finds the least `stable` of all children, and how many children have it.
-    fn find_min_stable(&mut self) {
+    pub(super) fn find_min_stable(&mut self) {
         let min = self.children.iter().map(|child| child.state.stable).reduce(Sequence::min);
         self.state.min_stable_children = 0;
         if let Some(min) = min {
@@ -177,17 +111,23 @@ impl Flow {
 
     /// Handles expired timers of children; returns the children that have failed.
     pub fn handle_timeout(&mut self, now: Nanoseconds) -> Vec<(MemberId, PeerFailure)> {
+        self.expire_reach(now);
         if now < self.state.timer_at {
             return Vec::new();
         }
         let timeouts = self.config.timeouts;
-        for child in &mut self.children {
+        for index in 0..self.children.len() {
+            let child = &mut self.children[index];
             if child.timer(timeouts) <= now {
-                let had_missing = !child.missing.is_empty();
-                self.state.counters.timeouts += u64::from(child.owes_ack());
                 self.probing += usize::from(!child.is_probe_due);
-                child.on_timer(now, self.config.slots);
-                self.retransmitting += usize::from(!had_missing && !child.missing.is_empty());
+                let is_rto = child.on_timer(now, timeouts, self.config.slots);
+                self.state.counters.timeouts += u64::from(is_rto);
+                let is_congestion = is_rto && child.state.backoff > 1 && child.is_by_multicast();
+                let stable = child.state.stable;
+                if is_congestion && self.config.is_root {
+                    self.on_congestion(stable, true);
+                }
+                self.count_retransmitting(index);
             }
         }
         let timers = self.children.iter().map(|child| child.timer(timeouts));
@@ -198,7 +138,8 @@ impl Flow {
     }
 
     /// This node was suspended: that children were not heard meanwhile means nothing.
-    pub fn handle_suspend(&mut self) {
+    pub fn handle_suspend(&mut self, now: Nanoseconds) {
+        self.suspend_reach(now);
         for child in &mut self.children {
             child.state.unanswered = 0;
         }
@@ -209,7 +150,7 @@ impl Flow {
     pub fn timeout(&self) -> Option<Nanoseconds> {
         let paced = (self.config.bytes_per_s_max.is_some() && self.has_segment()).then_some(self.paced_until);
         let timer = (!self.children.is_empty()).then_some(self.state.timer_at);
-        [paced, timer].into_iter().flatten().min()
+        [paced, timer, self.multicast_timeout()].into_iter().flatten().min()
     }
 
     /// The address of a child that a probe is to be sent to, and the packet that it will be sent next.
@@ -218,8 +159,9 @@ impl Flow {
         if self.probing == 0 {
             return None;
         }
-        let child = self.children.iter_mut().find(|child| child.is_probe_due && child.missing.is_empty())?;
+        let child = self.children.iter_mut().find(|child| child.is_probe_due && !child.is_retransmitting)?;
         child.is_probe_due = false;
+        child.multicast.addressed_at = now;
         self.probing -= 1;
         let sent = child.state.sent;
         child.request_ack(now, sent);
@@ -234,9 +176,14 @@ impl Flow {
             return None;
         }
         let retransmission = self.next_retransmission();
+        if retransmission.is_none()
+            && let Some(segment) = self.poll_multicast(now)
+        {
+            return Some(segment);
+        }
         let retransmitted = retransmission.is_some();
         let (place, packet) = retransmission.or_else(|| self.next_new())?;
-        let Slot { piece, ack_requested, close } = *self.slot(packet);
+        let Slot { piece, ack_requested, close, multicast } = *self.slot(packet);
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
         let child = &mut self.children[place];
@@ -247,15 +194,15 @@ impl Flow {
             child.state.sent = packet + 1;
         }
         child.set_sent_at(index, self.config.slots, now);
-        let interval = (self.config.slots / 8).max(1);
+        child.multicast.addressed_at = now;
         let fills_window = child.in_flight() >= child.state.congestion_window.packets
-            || child.state.sent == child.state.window_end;
+            || !child.state.sent.is_before(child.state.window_end);
         let ends_burst = self.config.is_root && is_last_queued && piece.is_last();
         let ack_requested = ack_requested
             || retransmitted
             || fills_window
             || ends_burst
-            || packet.0 % interval == interval - 1;
+            || requests_regularly(packet, self.config.slots);
         if ack_requested {
             child.request_ack(now, packet + 1);
         }
@@ -268,11 +215,9 @@ impl Flow {
         } else {
             self.state.counters.sent += 1;
         }
-        if let Some(rate) = self.config.bytes_per_s_max {
-            let bytes = FRAME_BYTES + treecast_wire::HEADER_BYTES as u64 + u64::from(piece.length);
-            let from = self.paced_until.max(now - PACING_BURST);
-            self.paced_until = from + Nanoseconds(bytes * 1_000_000_000 / rate.max(1));
-        }
+        self.spend(now, piece.length);
+        // It may have been sent all packets by now that go to it along the tree.
+        self.mark_sent_to(now, place);
         let data = Data {
             message: piece.message,
             offset: piece.offset,
@@ -282,8 +227,21 @@ impl Flow {
             ack_requested,
             retransmitted,
             close,
+            distribution: match multicast {
+                SlotMulticast::Not => Distribution::Tree,
+                _ => Distribution::MulticastAndTree,
+            },
         };
         Some(Segment { to, packet, data, slot: index as u32 })
+    }
+
+    /// Pacing counts a packet of this length that is sent.
+    pub(super) fn spend(&mut self, now: Nanoseconds, length: u32) {
+        if let Some(rate) = self.config.bytes_per_s_max {
+            let bytes = FRAME_BYTES + treecast_wire::HEADER_BYTES as u64 + u64::from(length);
+            let from = self.paced_until.max(now - PACING_BURST);
+            self.paced_until = from + Nanoseconds(bytes * 1_000_000_000 / rate.max(1));
+        }
     }
 
     /// Sends nothing beyond the message that has begun, for the sake of a late member; returns the packet that it begins with, once that
@@ -309,7 +267,12 @@ impl Flow {
 
     /// The first packet that has been sent to no child; none without children.
     fn most_sent(&self) -> Option<Sequence> {
-        self.children.iter().map(|child| child.state.sent).reduce(Sequence::max)
+        let multicast = self.multicast.as_ref().map_or(self.state.freed, Multicast::end);
+        self.children
+            .iter()
+            .map(|child| child.state.sent)
+            .reduce(Sequence::max)
+            .map(|sent| sent.max(multicast))
     }
 
     /// This packet, or [`Flow::begun`], whichever is later. That counts only while the root keeps its packet: after 2^31 packets, its number
@@ -328,14 +291,13 @@ impl Flow {
         if self.retransmitting == 0 {
             return None;
         }
-        for (index, child) in self.children.iter_mut().enumerate() {
-            if let Some(packet) = child.missing.first(child.state.acked, child.state.sent) {
-                child.missing.remove(packet);
-                self.retransmitting -= usize::from(child.missing.is_empty());
-                return Some((index, packet));
-            }
-        }
-        unreachable!("the missing packets of a child are in flight to it")
+        let index = self.children.iter().position(|child| child.is_retransmitting)?;
+        let child = &mut self.children[index];
+        let packet = child.missing.first(child.state.acked, self.state.next);
+        let packet = packet.expect("a child to which packets are retransmitted misses some");
+        child.missing.remove(packet);
+        self.count_retransmitting(index);
+        Some((index, packet))
     }
 
     /// Each child that may be sent packets is sent a burst before the next child is.
@@ -354,79 +316,30 @@ impl Flow {
     }
 
     fn has_segment(&self) -> bool {
-        self.retransmitting > 0 || self.children.iter().any(|child| self.may_send(child))
+        self.retransmitting > 0
+            || self.next_multicast().is_some()
+            || self.children.iter().any(|child| self.may_send(child))
     }
 
     /// Whether the child may be sent its next packet.
     fn may_send(&self, child: &Child) -> bool {
         // The closing packet follows what the application has forwarded without being forwarded itself.
-        let is_unlimited = self.config.offload == Offload::Nic || self.closed == Some(child.forward_limit);
-        let next = self.state.next;
-        let limit = if is_unlimited { next } else { child.forward_limit.min(next) };
-        let limit = self.barrier.map_or(limit, |barrier| limit.min(barrier.packet));
+        let is_unlimited = self.config.offload.is_by_node() || self.closed == Some(child.forward_limit);
+        let limit = self.send_limit();
+        let limit = if is_unlimited { limit } else { child.forward_limit.min(limit) };
+        // Later packets come to it by multicast.
+        let multicast = self.multicast.as_ref().filter(|_| self.config.is_root && child.multicast.is_reached);
+        let limit = multicast.map_or(limit, |multicast| limit.min(multicast.first()));
         let sent = child.state.sent;
         child.is_established
             && sent.is_before(limit)
             && sent.is_before(child.state.window_end)
             && child.in_flight() < child.state.congestion_window.packets
     }
-}
 
-impl Child {
-    /// Whether an acknowledgment may be about a packet that was sent at that time: it is about what was sent before it was requested,
-    /// and an unsolicited one takes the shortest RTT at least.
-    fn may_be_about(&self, now: Nanoseconds, sent_at: Nanoseconds, ack: &Ack) -> bool {
-        match ack.echo.0 {
-            0 => self.state.rtt.is_plausible(now.since(sent_at)),
-            requested_at => sent_at.0 <= requested_at,
-        }
-    }
-
-    fn on_heard(&mut self, now: Nanoseconds) {
-        self.state.heard_at = now;
-        self.state.unanswered = 0;
-        self.state.backoff = 0;
-    }
-
-    fn on_rtt_sample(&mut self, now: Nanoseconds, ack: &Ack) {
-        let sent_at = Nanoseconds(ack.echo.0);
-        if ack.echo.0 != 0 && sent_at <= now {
-            self.state.rtt.on_sample(now - sent_at);
-        }
-    }
-
-    fn on_progress(&mut self, now: Nanoseconds, ack: &Ack, slots: u32) {
-        let acknowledged = ack.next.distance_from(self.state.acked);
-        if acknowledged > 0 {
-            let is_window_limited = self.in_flight() >= self.state.congestion_window.packets;
-            let may_grow = is_window_limited && !self.state.rtt.has_standing_queue();
-            self.state.congestion_window.on_ack(acknowledged as u32, may_grow, slots);
-            for packet in self.state.acked.until(ack.next) {
-                self.missing.remove(packet);
-            }
-            self.state.acked = ack.next;
-            self.state.acked_at = now;
-            self.state.timer_started_at = now;
-        }
-        // It acknowledges less than before, in reply to a request that was sent later: the packet is not an old one.
-        self.has_lost_state |= acknowledged < 0 && Nanoseconds(ack.echo.0) > self.state.acked_at;
-        let (stable, window_end) = (self.state.stable, self.state.window_end);
-        self.state.stable = stable.max(ack.stable);
-        self.state.window_end = window_end.max(ack.next + ack.receive_window);
-        if stable != self.state.stable || window_end != self.state.window_end {
-            self.state.persist_probes = 0;
-        }
-    }
-
-    /// Marks packets as missing that a NAK names and that are in flight.
-    fn on_nak(&mut self, now: Nanoseconds, ack: &Ack, missing: impl Iterator<Item = Sequence>, slots: u32) {
-        for packet in missing {
-            let is_in_flight = !packet.is_before(self.state.acked) && packet.is_before(self.state.sent);
-            let slot = (packet.0 & (slots - 1)) as usize;
-            if is_in_flight && self.may_be_about(now, self.sent_at(slot), ack) && self.missing.insert(packet)
-            {
-                self.state.congestion_window.on_loss(packet, self.state.sent, slots);
-            }
-        }
+    /// The first packet that is not to be sent to any child yet.
+    pub(super) fn send_limit(&self) -> Sequence {
+        let next = self.state.next;
+        self.barrier.map_or(next, |barrier| next.min(barrier.packet))
     }
 }

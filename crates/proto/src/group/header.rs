@@ -112,6 +112,10 @@ impl HeaderTemplate {
         if let Some((to, sent)) = flow.poll_probe(now) {
             return Some(self.probe(now, to, sent));
         }
+        if let Some(to) = flow.poll_heartbeat(now) {
+            let timestamp = self.next_timestamp(now);
+            return Some(self.transmit(self.own_keys(), to, timestamp, Sequence(0), Body::Heartbeat));
+        }
         let Segment { to, packet, data, slot } = flow.poll_segment(now)?;
         let sent_at = Timestamp(now.0.max(1));
         let transmit = self.transmit(self.own_keys(), to, sent_at, packet, Body::Data(data));

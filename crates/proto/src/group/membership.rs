@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Control, Handshake, MemberId, Neighbour, Nonce, Role, RootLoss, SessionId, Table,
-    Timestamp,
+    Acknowledgment, Control, Handshake, MemberId, Neighbour, Nonce, Offload, Role, RootLoss, SessionId,
+    Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
@@ -27,6 +27,8 @@ pub(super) struct Membership {
     /// The table of this epoch, with all its neighbours.
     table: Option<Table>,
     parent: Option<Neighbour>,
+    /// With offload `switch`: the root, and the address to which it sends data.
+    multicast: Option<Neighbour>,
     parent_heard_at: Nanoseconds,
     incoming: Option<IncomingTable>,
     is_table_ack_due: bool,
@@ -85,6 +87,7 @@ pub(super) struct NewPlace {
     /// The first part of the table with the settings of the group.
     pub table: Table,
     pub children: Vec<ChildAddress>,
+    pub multicast: Option<SocketAddr>,
 }
 
 /// The interval at which requests to the root and reports are repeated until it answers.
@@ -102,6 +105,7 @@ impl Membership {
             epoch: 0,
             table: None,
             parent: None,
+            multicast: None,
             parent_heard_at: now,
             incoming: None,
             is_table_ack_due: false,
@@ -116,12 +120,17 @@ impl Membership {
 
     /// What it takes of memory in bytes, with the table of a member with this number of children.
     pub const fn bytes(children: usize) -> usize {
-        size_of::<Self>() + (1 + children) * size_of::<Neighbour>()
+        size_of::<Self>() + (2 + children) * size_of::<Neighbour>()
     }
 
     /// Whether a packet of that member, from that address, is the parent's.
     pub fn is_parent(&self, member: MemberId, from: SocketAddr) -> bool {
         self.parent.is_some_and(|parent| parent.member == member && parent.address == from)
+    }
+
+    /// Whether a packet of that member, from that address, is the root's by multicast.
+    pub fn is_multicast(&self, member: MemberId, from: SocketAddr) -> bool {
+        self.multicast.is_some_and(|root| root.member == member) && self.is_root(from)
     }
 
     /// The nonce that distinguishes this member from others that had its address before.
@@ -175,6 +184,10 @@ impl Membership {
 
     pub fn parent_address(&self) -> Option<SocketAddr> {
         self.parent.map(|parent| parent.address)
+    }
+
+    pub const fn root(&self) -> SocketAddr {
+        self.root
     }
 
     pub fn is_root(&self, address: SocketAddr) -> bool {
@@ -249,13 +262,20 @@ impl Membership {
         epoch < self.epoch || settings(known) != settings(table) || epoch == self.epoch && !is_equal
     }
 
-    /// Takes the place that the complete table gives; `None` if that names no parent.
+    /// Takes the place that the complete table gives; `None` if that names no parent, or no multicast address with offload
+    /// `switch`, or one with another offload.
     pub fn take_place(&mut self, now: Nanoseconds) -> Option<NewPlace> {
         let IncomingTable { epoch, parts } = self.incoming.take()?;
         let mut parts = parts.into_iter().flatten();
         let mut table = parts.next()?;
         table.neighbours.extend(parts.flat_map(|part| part.neighbours));
         let parent = *table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent)?;
+        let mut roots = table.neighbours.iter().filter(|neighbour| neighbour.role == Role::Multicast);
+        let (multicast, is_unique) = (roots.next().copied(), roots.next().is_none());
+        if multicast.is_some() != (table.offload == Offload::Switch) || !is_unique {
+            return None;
+        }
+        self.multicast = multicast;
         let is_new_parent = self.parent != Some(parent);
         if is_new_parent {
             self.parent = Some(parent);
@@ -272,7 +292,8 @@ impl Membership {
         self.has_place = true;
         self.is_table_ack_due = true;
         self.join_at = None;
-        Some(NewPlace { epoch, is_new_parent, table, children })
+        let multicast = self.multicast.map(|root| root.address);
+        Some(NewPlace { epoch, is_new_parent, table, children, multicast })
     }
 
     /// The root asks for a sign of life.
@@ -400,7 +421,13 @@ impl Membership {
             && let Some(echo) = self.root_probe.take()
         {
             let (_, next) = flow.readable();
-            let acknowledgment = Acknowledgment { stable: flow.stable(), receive_window: 0, echo };
+            let acknowledgment = Acknowledgment {
+                stable: flow.stable(),
+                receive_window: 0,
+                echo,
+                is_reached: false,
+                is_congested: false,
+            };
             return Some(header.ack_root(now, self.root, next, acknowledgment));
         }
         if std::mem::take(&mut self.is_table_ack_due) {

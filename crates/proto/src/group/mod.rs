@@ -66,6 +66,7 @@ impl Group {
             slots: create.slots,
             payload_bytes_max: create.payload_bytes_max,
             offload: create.offload,
+            multicast: create.multicast,
             start: Start { packet: create.start, message: 0, bytes: 0 },
             bytes_per_s_max: create.bytes_per_s_max,
             is_root: true,
@@ -294,6 +295,13 @@ impl Group {
         Some((parent, self.flow.as_ref()?.addresses().collect()))
     }
 
+    pub fn root(&self) -> Option<SocketAddr> {
+        match &self.role {
+            Role::Root(_) => None,
+            Role::Member(membership) => Some(membership.root()),
+        }
+    }
+
     pub fn awaited(&self) -> Vec<MemberId> {
         match &self.role {
             Role::Root(table) => table.awaited(),
@@ -315,7 +323,7 @@ impl Group {
     /// This node was suspended: that others were not heard meanwhile means nothing.
     pub fn handle_suspend(&mut self, now: Nanoseconds) {
         if let Some(flow) = &mut self.flow {
-            flow.handle_suspend();
+            flow.handle_suspend(now);
         }
         match &mut self.role {
             Role::Root(table) => table.handle_suspend(now),
@@ -353,6 +361,9 @@ impl Group {
             table.handle_timeout(now, barrier);
         let losses = losses.into_iter();
         self.events.extend(losses.map(|(member, loss)| Event::MemberLost { group, member, loss }));
+        if tree.is_some() || is_ready || is_admission_over {
+            flow.start_heartbeats(now);
+        }
         if let Some((epoch, children)) = tree {
             self.header.epoch = epoch;
             flow.set_children(now, epoch, &children);

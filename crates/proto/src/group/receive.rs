@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Eviction, Handshake, Header,
-    MemberId, Packet, RootLoss, Sequence, Timestamp,
+    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake,
+    Header, MemberId, Packet, RootLoss, Sequence, Timestamp,
 };
 
 use super::handshake::HandshakeStep;
 use super::member_table::{ControlSender, MemberTable};
 use super::membership::{NewPlace, TableStep};
 use super::{Group, Role};
-use crate::flow::{Ack, Flow, FlowConfig, ParentSeries, Received, Timeouts};
+use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
 impl Group {
@@ -28,8 +28,19 @@ impl Group {
             Body::Data(data) => return self.handle_data(now, sender, from, sequence, &data, timestamp),
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
                 let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
-                let Acknowledgment { stable, receive_window, echo } = acknowledgment;
-                let ack = Ack { epoch, next: sequence, stable, receive_window, missing, timestamp, echo };
+                let Acknowledgment { stable, receive_window, echo, is_reached, is_congested } =
+                    acknowledgment;
+                let ack = Ack {
+                    epoch,
+                    next: sequence,
+                    stable,
+                    receive_window,
+                    missing,
+                    timestamp,
+                    echo,
+                    is_reached,
+                    is_congested,
+                };
                 self.handle_ack(now, sender, from, &ack);
             }
             Body::Probe => self.handle_probe(now, sender, from, sequence, timestamp),
@@ -40,6 +51,7 @@ impl Group {
                     Err(_) => self.counters_mut().invalid += 1,
                 }
             }
+            Body::Heartbeat => self.handle_heartbeat(now, sender, from, timestamp),
             Body::Handshake(_) => {}
         }
         None
@@ -58,11 +70,17 @@ impl Group {
             self.count_unknown_sender();
             return None;
         };
-        if !membership.is_parent(sender, from) {
-            self.count_unknown_sender();
-            return None;
-        }
-        let Received { slot, is_fresh } = flow.handle_data(packet, data, sent_at);
+        let is_multicast = data.distribution == Distribution::Multicast;
+        let source = match (membership.is_parent(sender, from), is_multicast) {
+            (true, false) => DataSource::Parent,
+            (true, true) if membership.is_multicast(sender, from) => DataSource::ParentByMulticast,
+            (false, true) if membership.is_multicast(sender, from) => DataSource::RootByMulticast,
+            _ => {
+                self.count_unknown_sender();
+                return None;
+            }
+        };
+        let Received { slot, is_fresh } = flow.handle_data(now, packet, data, sent_at, source);
         if is_fresh {
             membership.handle_heard(now, sender, from);
         }
@@ -70,6 +88,17 @@ impl Group {
             self.end(now, Ending::Inconsistent(packet));
         }
         slot
+    }
+
+    fn handle_heartbeat(&mut self, now: Nanoseconds, sender: MemberId, from: SocketAddr, sent_at: Timestamp) {
+        match (&mut self.flow, &mut self.role) {
+            (Some(flow), Role::Member(membership)) if membership.is_multicast(sender, from) => {
+                if flow.handle_heartbeat(now, sent_at) {
+                    membership.handle_heard(now, sender, from);
+                }
+            }
+            _ => self.count_unknown_sender(),
+        }
     }
 
     fn handle_ack(&mut self, now: Nanoseconds, sender: MemberId, from: SocketAddr, ack: &Ack) {
@@ -244,7 +273,8 @@ impl Group {
     /// Takes the place that a complete table gives.
     fn take_place(&mut self, now: Nanoseconds, settings: &Settings) {
         let Role::Member(membership) = &mut self.role else { return };
-        let Some(NewPlace { epoch, is_new_parent, table, children }) = membership.take_place(now) else {
+        let Some(NewPlace { epoch, is_new_parent, table, children, multicast }) = membership.take_place(now)
+        else {
             self.counters_mut().invalid += 1;
             return;
         };
@@ -270,11 +300,13 @@ impl Group {
                 slots: table.slots,
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
+                multicast,
             });
             Flow::new(FlowConfig {
                 slots: table.slots,
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
+                multicast,
                 start: Start { packet: table.start, message: table.message, bytes: table.bytes },
                 bytes_per_s_max: None,
                 is_root: false,

@@ -6,7 +6,7 @@
 pub mod script;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -53,6 +53,9 @@ struct Node {
     suspended_until: Nanoseconds,
     is_reading: bool,
     is_partitioned: bool,
+    /// The multicast addresses at which it receives, and whether the network delivers what is sent there.
+    multicast: BTreeSet<SocketAddr>,
+    is_deaf: bool,
     /// The number of the root's next message, by group.
     messages: BTreeMap<u32, u32>,
 }
@@ -100,6 +103,11 @@ pub fn name(address: SocketAddr) -> char {
     }
 }
 
+/// The multicast address of a group.
+fn multicast_address(group: u32) -> SocketAddr {
+    SocketAddr::from(([239, 0, 0, group as u8], 7_000))
+}
+
 fn key(group: u32) -> GroupKey {
     GroupKey::new("a token", GroupId(group))
 }
@@ -119,6 +127,8 @@ impl Node {
             suspended_until: Nanoseconds::ZERO,
             is_reading: true,
             is_partitioned: false,
+            multicast: BTreeSet::new(),
+            is_deaf: false,
             messages: BTreeMap::new(),
         }
     }
@@ -181,6 +191,7 @@ impl Tabletop {
             slots: setting.slots,
             payload_bytes_max: PAYLOAD_BYTES as u16,
             offload: setting.offload,
+            multicast: (setting.offload == Offload::Switch).then(|| multicast_address(setting.group)),
             start: Sequence(setting.start),
             admits: setting.admits,
             members_max: setting.members_max,
@@ -270,6 +281,12 @@ impl Tabletop {
     /// Begins or ends a partition: all datagrams from and to a node are lost.
     pub fn partition(&mut self, name: char, is_partitioned: bool) -> Result<(), String> {
         self.node(name)?.is_partitioned = is_partitioned;
+        Ok(())
+    }
+
+    /// Multicast reaches a node no more, or again.
+    pub fn deafen(&mut self, name: char, is_deaf: bool) -> Result<(), String> {
+        self.node(name)?.is_deaf = is_deaf;
         Ok(())
     }
 
@@ -413,8 +430,10 @@ impl Tabletop {
                 slots[slot as usize] = datagram[payload].to_vec();
             }
             Output::Event(event) => {
-                if let Event::Placed { group, slots, .. } = event {
-                    self.node(name)?.slots.insert(group.0, vec![Vec::new(); slots as usize]);
+                if let Event::Placed { group, slots, multicast, .. } = event {
+                    let node = self.node(name)?;
+                    node.slots.insert(group.0, vec![Vec::new(); slots as usize]);
+                    node.multicast.extend(multicast);
                 }
                 self.print(&format!("{name}       {}", words::event(&event)));
             }
@@ -434,27 +453,59 @@ impl Tabletop {
                 bytes.extend(&slots[slot as usize][..length as usize]);
             }
         }
-        self.send_datagram(from, name(to), bytes);
+        if to.ip().is_multicast() {
+            self.send_multicast(from, to, &bytes);
+        } else {
+            self.send_datagram(from, name(to), bytes);
+        }
         Ok(())
     }
 
-    /// Puts a datagram on the wire, unless it is to be lost.
-    fn send_datagram(&mut self, from: char, to: char, bytes: Vec<u8>) {
-        let meaning = words::datagram(&bytes);
+    /// Puts a datagram to a multicast address on the wire: the network replicates it.
+    fn send_multicast(&mut self, from: char, to: SocketAddr, bytes: &[u8]) {
+        let meaning = words::datagram(bytes);
+        let listens = |(&name, node): (&char, &Node)| {
+            (name != from && node.multicast.contains(&to) && !node.is_deaf).then_some(name)
+        };
+        let listeners: Vec<char> = self.nodes.iter().filter_map(listens).collect();
+        let (lost, reached): (Vec<char>, Vec<char>) =
+            listeners.into_iter().partition(|&listener| self.is_lost(from, listener, &meaning));
+        if !self.hides_packets {
+            let lost: String = lost.into_iter().collect();
+            let note = if lost.is_empty() { lost } else { format!("   (lost to {lost})") };
+            self.print(&format!("{from} -> *  {meaning}{note}"));
+        }
+        for to in reached {
+            self.put_in_flight(from, to, bytes.to_vec());
+        }
+    }
+
+    /// Whether a datagram is to be lost.
+    fn is_lost(&mut self, from: char, to: char, meaning: &str) -> bool {
         let is_partitioned =
             [from, to].iter().any(|name| self.nodes.get(name).is_some_and(|node| node.is_partitioned));
         let loss = self.losses.iter_mut().find(|loss| {
             (loss.from, loss.to) == (from, to) && loss.times > 0 && meaning.starts_with(&loss.prefix)
         });
-        let is_lost = loss.map(|loss| loss.times -= 1).is_some() || is_partitioned;
+        loss.map(|loss| loss.times -= 1).is_some() || is_partitioned
+    }
+
+    /// Puts a datagram on the wire, unless it is to be lost.
+    fn send_datagram(&mut self, from: char, to: char, bytes: Vec<u8>) {
+        let meaning = words::datagram(&bytes);
+        let is_lost = self.is_lost(from, to, &meaning);
         if !self.hides_packets {
             self.print(&format!("{from} -> {to}  {meaning}{}", if is_lost { "   (lost)" } else { "" }));
         }
         self.log.push(Datagram { from, to, bytes: bytes.clone() });
         if !is_lost {
-            self.sent += 1;
-            self.in_flight.insert((self.now + LATENCY, self.sent), Datagram { from, to, bytes });
+            self.put_in_flight(from, to, bytes);
         }
+    }
+
+    fn put_in_flight(&mut self, from: char, to: char, bytes: Vec<u8>) {
+        self.sent += 1;
+        self.in_flight.insert((self.now + LATENCY, self.sent), Datagram { from, to, bytes });
     }
 
     /// Reads and checks the next packet, if there is one and the reader is not stopped.

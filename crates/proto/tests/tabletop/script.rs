@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use goldenscript::{Context, Runner};
 use treecast_proto::{CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Sequence};
-use treecast_wire::{Acknowledgment, Body, Control, ControlHeader, Data, Nonce, RootLoss, Timestamp};
+use treecast_wire::{
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Nonce, RootLoss, Timestamp,
+};
 
 use super::{Setting, Tabletop};
 
@@ -95,6 +97,10 @@ enum Command {
     Partition { node: char },
     /// `heal B`: ends the partition.
     Heal { node: char },
+    /// `deafen C`: multicast reaches a node no more.
+    Deafen { node: char },
+    /// `undeafen C`: it does again.
+    Undeafen { node: char },
     /// `stop C`: the reader of a node stops.
     Stop { node: char },
     /// `read C`: the reader continues.
@@ -120,6 +126,9 @@ enum Command {
         /// The length of the data in bytes.
         #[arg(key)]
         length: Option<u32>,
+        /// Whether the data, or a heartbeat if there is none, is marked as sent to the multicast address.
+        #[arg(key)]
+        multicast: Option<bool>,
         /// A probe with this next sequence number.
         #[arg(key)]
         probe: Option<u32>,
@@ -211,6 +220,8 @@ impl Tabletop {
             Command::Replay { from, to, words } => self.replay(*from, *to, words)?,
             Command::Partition { node } => self.partition(*node, true)?,
             Command::Heal { node } => self.partition(*node, false)?,
+            Command::Deafen { node } => self.deafen(*node, true)?,
+            Command::Undeafen { node } => self.deafen(*node, false)?,
             Command::Stop { node } => self.read(*node, false)?,
             Command::Read { node } => self.read(*node, true)?,
             Command::Suspend { node, span } => self.suspend(*node, span.0)?,
@@ -227,7 +238,9 @@ impl Tabletop {
         else {
             return Ok(());
         };
-        let Command::Forge { sender, epoch, at, wrong, nonce, session, .. } = command else { return Ok(()) };
+        let Command::Forge { sender, epoch, at, wrong, nonce, session, multicast, .. } = command else {
+            return Ok(());
+        };
         let length = length.unwrap_or(4);
         let mut keys = self.keys(*session);
         let wrong = wrong.as_deref();
@@ -251,6 +264,11 @@ impl Tabletop {
                         ack_requested,
                         retransmitted,
                         close,
+                        distribution: if multicast.is_some() {
+                            Distribution::Multicast
+                        } else {
+                            Distribution::Tree
+                        },
                     }),
                 )
             }
@@ -258,7 +276,10 @@ impl Tabletop {
             (_, _, Some(next), _) => {
                 let stable = Sequence(stable.unwrap_or(*next));
                 let (receive_window, echo) = (window.unwrap_or(0), Timestamp(0));
-                (*next, Body::Acknowledgment(Acknowledgment { stable, receive_window, echo }))
+                let (is_reached, is_congested) = (false, false);
+                let acknowledgment =
+                    Acknowledgment { stable, receive_window, echo, is_reached, is_congested };
+                (*next, Body::Acknowledgment(acknowledgment))
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {
@@ -277,6 +298,7 @@ impl Tabletop {
                 };
                 (0, Body::Control(header))
             }
+            _ if multicast.is_some() => (0, Body::Heartbeat),
             _ => return Err("a forged packet is data, probe, ack or control".into()),
         };
         let mut header = self.header(sender.unwrap_or(0), sequence, body);

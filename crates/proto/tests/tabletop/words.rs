@@ -2,7 +2,8 @@
 
 use treecast_proto::{Event, Offload, Sequence};
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Handshake, Header, Neighbour, Role, RootLoss, View,
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Handshake, Header, Neighbour, Role,
+    RootLoss, View,
 };
 
 /// A datagram as text.
@@ -20,6 +21,7 @@ pub fn datagram(bytes: &[u8]) -> String {
             format!("NAK: missing {}; {}", missing.join(" "), state(sequence, acknowledgment))
         }
         Body::Probe => format!("probe: next {sequence}"),
+        Body::Heartbeat => "heartbeat".to_owned(),
         Body::Control(ControlHeader { operation, .. }) => match Control::read(operation, packet.payload) {
             Ok(meaning) => control(epoch, &meaning),
             Err(malformed) => format!("malformed control message: {malformed}"),
@@ -43,21 +45,37 @@ fn handshake(step: Handshake) -> String {
 }
 
 fn data_of(sequence: Sequence, data: &Data) -> String {
-    let Data { message, offset, length, message_length, ack_requested, retransmitted, close, .. } = *data;
+    let Data {
+        message,
+        offset,
+        length,
+        message_length,
+        ack_requested,
+        retransmitted,
+        close,
+        distribution,
+        ..
+    } = *data;
     let content = if close {
         format!("close after {message} messages of {message_length} bytes")
     } else {
         let end = offset + u64::from(length);
         format!("message {message}, bytes {offset} to {end} of {message_length}")
     };
-    let flags = [(retransmitted, ", retransmitted"), (ack_requested, ", ack requested")];
+    let flags = [
+        (retransmitted, ", retransmitted"),
+        (distribution == Distribution::MulticastAndTree && !retransmitted, ", sent by multicast too"),
+        (ack_requested, ", ack requested"),
+    ];
     let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, text)| text).collect();
     format!("data {sequence}: {content}{flags}")
 }
 
 fn state(next: Sequence, acknowledgment: Acknowledgment) -> String {
-    let Acknowledgment { stable, receive_window, .. } = acknowledgment;
-    format!("next {next}, stable {stable}, receive window {receive_window}")
+    let Acknowledgment { stable, receive_window, is_reached, is_congested, .. } = acknowledgment;
+    let flags = [(is_reached, ", reached"), (is_congested, ", congested")];
+    let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, text)| text).collect();
+    format!("next {next}, stable {stable}, receive window {receive_window}{flags}")
 }
 
 fn control(epoch: u32, control: &Control) -> String {

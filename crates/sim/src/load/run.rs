@@ -10,7 +10,7 @@ use super::{
     Traffic,
 };
 use crate::deadlock::Deadlock;
-use crate::error::SimError;
+use crate::error::{SimError, check_offload};
 use crate::multicast::packet_count;
 use crate::multicast::{Multicast, MulticastParameters};
 use crate::observer::{Observer, Slice};
@@ -196,6 +196,7 @@ impl LoadRun<'_> {
         if !(1..hosts).contains(&self.degree) {
             return Err(SimError::Degree { degree: self.degree, hosts });
         }
+        check_offload(self.offload)?;
         packet_count(self.message, self.parameters.packet_flits)?;
         if !(f64::MIN_POSITIVE..=1.0).contains(&self.load) {
             return Err(SimError::Load(self.load));

@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 use treecast_node::{Authentication, Eviction, GroupId};
 use treecast_proto::GroupKey;
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Handshake, Header, Keys, MacKey, MemberId, Missing,
-    Neighbour, Nonce, Role, RootLoss, Sequence, SessionId, Table, Timestamp, View,
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Handshake, Header, Keys, MacKey,
+    MemberId, Missing, Neighbour, Nonce, Role, RootLoss, Sequence, SessionId, Table, Timestamp, View,
 };
 
 use super::attacker::Datagram;
@@ -49,7 +49,7 @@ impl Forgery {
             Body::Control(header) | Body::Handshake(header) => {
                 header.checksum = self.keys.control_checksum(&self.payload);
             }
-            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe => {}
+            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe | Body::Heartbeat => {}
         }
         let bytes = [&header.write(&self.keys.header)[..], &self.payload].concat();
         Datagram { from: self.from, to: self.to, bytes }
@@ -147,6 +147,7 @@ impl Insider {
             ack_requested: true,
             retransmitted: false,
             close: false,
+            distribution: Distribution::Tree,
         };
         self.piece(data, payload)
     }
@@ -177,8 +178,13 @@ impl Insider {
     /// An acknowledgment of the leaf for the relay: of all packets, but for what `edit` changes.
     pub fn ack(&self, edit: impl FnOnce(&mut Sequence, &mut Acknowledgment)) -> Forgery {
         let mut next = self.next;
-        let mut acknowledgment =
-            Acknowledgment { stable: self.next, receive_window: self.table.slots, echo: Timestamp(0) };
+        let mut acknowledgment = Acknowledgment {
+            stable: self.next,
+            receive_window: self.table.slots,
+            echo: Timestamp(0),
+            is_reached: false,
+            is_congested: false,
+        };
         edit(&mut next, &mut acknowledgment);
         let mut forgery = self.forgery(LEAF, RELAY, Body::Acknowledgment(acknowledgment), Vec::new());
         forgery.header.sequence = next;

@@ -14,7 +14,7 @@ use treecast_proto::{
     Event, GroupId, HandOff, Input, MemberId, Nanoseconds, Output, Piece, Protocol, Refused, Sequence,
     Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
-use treecast_wire::{Body, Data, HEADER_BYTES, Header, MacKey, Timestamp, View};
+use treecast_wire::{Body, Data, Distribution, HEADER_BYTES, Header, MacKey, Timestamp, View};
 
 use super::frame::{self, Style};
 use super::lab::{Lab, Sender, Verdict};
@@ -539,6 +539,7 @@ pub const fn data_of(piece: &Piece, ack_requested: bool) -> Data {
         ack_requested,
         retransmitted: false,
         close: false,
+        distribution: Distribution::Tree,
     }
 }
 

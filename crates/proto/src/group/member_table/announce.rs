@@ -103,10 +103,14 @@ impl MemberTable {
             |role, member: MemberId| Neighbour { member, role, address: this.record(member).address };
         let parent = record.parent.into_iter().map(|parent| neighbour(Role::Parent, parent));
         let children = record.children.iter().map(|&child| neighbour(Role::Child, child));
-        let parts = (1 + record.children.len()).div_ceil(Table::PART_NEIGHBOURS_MAX) as u16;
+        let multicast =
+            this.multicast.map(|address| Neighbour { member: this.root, role: Role::Multicast, address });
+        let count = 1 + usize::from(multicast.is_some()) + record.children.len();
+        let parts = count.div_ceil(Table::PART_NEIGHBOURS_MAX) as u16;
         let part = record.table_part.min(parts - 1);
         let first = usize::from(part) * Table::PART_NEIGHBOURS_MAX;
-        let neighbours = parent.chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
+        let neighbours =
+            parent.chain(multicast).chain(children).skip(first).take(Table::PART_NEIGHBOURS_MAX).collect();
         let table = Table { member, part, parts, neighbours, ..self.common.clone() };
         self.record_mut(member).table_part = part + 1;
         if part + 1 == parts {

@@ -45,6 +45,8 @@ pub(super) struct MemberTable {
     present: usize,
     /// The settings of the group, for tables.
     common: Table,
+    /// With offload `switch`, the address to which this root sends data.
+    multicast: Option<SocketAddr>,
     is_ready: bool,
     newcomer: Option<Newcomer>,
     /// The members lost since the last report to the root's user.
@@ -156,6 +158,7 @@ impl MemberTable {
             members_max,
             present: 0,
             common,
+            multicast: create.multicast,
             is_ready: false,
             newcomer: None,
             losses: Vec::new(),

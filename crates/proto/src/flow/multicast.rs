@@ -1,0 +1,438 @@
+//! Data by multicast, with offload `switch`: the root sends a packet once, the network replicates it, and the tree repairs.
+//!
+//! A packet that was sent by multicast counts as sent to the children that multicast reaches. All else is as without multicast: the
+//! children acknowledge, and their parent retransmits what they miss.
+
+use std::net::SocketAddr;
+
+use treecast_wire::{Data, Distribution, Sequence, Timestamp};
+use zerocopy::FromZeros;
+
+use super::child::Child;
+use super::receive::DataSource;
+use super::{Flow, Segment, Slot};
+use crate::Nanoseconds;
+use crate::bitmap::Bitmap;
+use crate::congestion_window::CongestionWindow;
+use crate::rtt::Rtt;
+
+/// Whether the root has sent a packet by multicast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromZeros)]
+#[repr(u8)]
+pub(super) enum SlotMulticast {
+    Not,
+    Sent,
+    /// It has requested acknowledgments of it there.
+    AckRequested,
+}
+
+/// What a parent knows of a child beside what it has sent to it.
+#[derive(Debug, Clone)]
+pub(super) struct ChildMulticast {
+    /// Whether multicast reaches it.
+    pub is_reached: bool,
+    /// Whether a member of its subtree loses too many packets by multicast.
+    pub is_congested: bool,
+    /// The acknowledgment of packets before this one is requested by multicast, and since when it is awaited.
+    pub awaited: Option<(Sequence, Nanoseconds)>,
+    /// When it was sent something by this node itself, which it cannot hear by multicast.
+    pub addressed_at: Nanoseconds,
+}
+
+impl ChildMulticast {
+    pub const fn new(now: Nanoseconds) -> Self {
+        Self { is_reached: false, is_congested: false, awaited: None, addressed_at: now }
+    }
+}
+
+/// What a node knows of data by multicast.
+#[derive(Debug, Clone)]
+pub(super) struct Multicast {
+    address: SocketAddr,
+    /// The root has sent all packets from `first` to before `end` by multicast, as far as this node knows.
+    first: Sequence,
+    end: Sequence,
+    /// The root has requested acknowledgments of all packets before it from the members that multicast reaches.
+    ack_requested: Sequence,
+    /// Packets that this node lacks and some child has reported as missing. The child gets them when they arrive here.
+    awaited: Bitmap,
+    /// The least end of a child's receive window; none without established children.
+    min_window_end: Option<Sequence>,
+    reach: Reach,
+    pace: Pace,
+}
+
+/// Whether multicast reaches this member, and how many packets it loses.
+#[derive(Debug, Clone)]
+struct Reach {
+    is_reached: bool,
+    heard_at: Nanoseconds,
+    heartbeat: Timestamp,
+    /// The number of packets that came only along the tree since the last one that came by multicast.
+    repaired: u32,
+    /// Of the present sample: the number of packets, and how many of them multicast has lost.
+    sampled: u32,
+    lost: u32,
+    /// Whether an eighth of the last sample, or more, was lost.
+    is_congested: bool,
+}
+
+/// How fast the root sends, and when it sends a heartbeat.
+#[derive(Debug, Clone)]
+struct Pace {
+    /// In packets beyond those that all members have accepted.
+    window: CongestionWindow,
+    /// The time from a packet until all members have accepted it.
+    rtt: Rtt,
+    /// The packet that is timed, and when it was sent.
+    timed: Option<(Sequence, Nanoseconds)>,
+    heartbeat_at: Option<Nanoseconds>,
+    heartbeat_interval: Nanoseconds,
+}
+
+/// The number of packets of which the losses are counted.
+const SAMPLE_PACKETS: u32 = 128;
+
+/// A member is congested if one packet in this number, or more, is lost. What is lost at random is less.
+const CONGESTION_SHARE: u32 = 8;
+
+/// The interval between the first two heartbeats after the tree has changed; it doubles each time, up to `keepalive`.
+const HEARTBEAT_INTERVAL_MIN: Nanoseconds = Nanoseconds::from_ms(1);
+
+impl Multicast {
+    pub fn new(address: SocketAddr, slots: u32, start: Sequence) -> Self {
+        Self {
+            address,
+            first: start,
+            end: start,
+            ack_requested: start,
+            awaited: Bitmap::new(slots),
+            min_window_end: None,
+            reach: Reach {
+                is_reached: false,
+                heard_at: Nanoseconds::ZERO,
+                heartbeat: Timestamp(0),
+                repaired: 0,
+                sampled: 0,
+                lost: 0,
+                is_congested: false,
+            },
+            pace: Pace {
+                window: CongestionWindow::new(slots, start),
+                rtt: Rtt::UNKNOWN,
+                timed: None,
+                heartbeat_at: None,
+                heartbeat_interval: HEARTBEAT_INTERVAL_MIN,
+            },
+        }
+    }
+
+    /// The end of the receive windows of all children.
+    pub const fn min_window_end(&self) -> Option<Sequence> {
+        self.min_window_end
+    }
+
+    /// The first packet that was not sent by multicast yet.
+    pub const fn end(&self) -> Sequence {
+        self.end
+    }
+
+    /// The first of the packets that need not be sent along the tree to the children that multicast reaches.
+    pub const fn first(&self) -> Sequence {
+        self.first
+    }
+
+    /// Whether multicast reaches this member.
+    pub const fn is_reached(&self) -> bool {
+        self.reach.is_reached
+    }
+
+    /// Whether this member loses too many packets.
+    pub const fn is_congested(&self) -> bool {
+        self.reach.is_reached && self.reach.is_congested
+    }
+
+    /// All packets before `freed` have left their slots.
+    pub fn free(&mut self, freed: Sequence) {
+        self.first = self.first.max(freed);
+        self.end = self.end.max(self.first);
+        self.ack_requested = self.ack_requested.max(self.first);
+    }
+
+    /// A packet that the root has sent by multicast is accepted here, or is sent now.
+    fn extend(&mut self, packet: Sequence, ack_requested: bool) {
+        if packet != self.end {
+            self.first = packet;
+            self.ack_requested = packet;
+        }
+        self.end = packet + 1;
+        if ack_requested {
+            self.ack_requested = self.end;
+        }
+    }
+
+    /// A child misses a packet that this node lacks itself.
+    pub fn await_packet(&mut self, packet: Sequence) {
+        self.awaited.insert(packet);
+    }
+}
+
+impl Reach {
+    /// A packet has come by multicast; returns whether that is new.
+    fn on_multicast(&mut self, now: Nanoseconds) -> bool {
+        self.heard_at = now;
+        self.repaired = 0;
+        if self.is_reached {
+            return false;
+        }
+        (self.sampled, self.lost, self.is_congested) = (0, 0, false);
+        self.is_reached = true;
+        true
+    }
+
+    /// A packet is new here; `is_lost` says that multicast did not bring it.
+    fn sample(&mut self, is_lost: bool) {
+        self.sampled += 1;
+        self.lost += u32::from(is_lost);
+        if self.sampled == SAMPLE_PACKETS {
+            self.is_congested = self.lost * CONGESTION_SHARE >= self.sampled;
+            (self.sampled, self.lost) = (0, 0);
+        }
+    }
+}
+
+/// At a member.
+impl Flow {
+    /// New data is in its slot: what that says about multicast.
+    pub(super) fn on_new_data(&mut self, now: Nanoseconds, distribution: Distribution, source: DataSource) {
+        let slots = self.config.slots;
+        let Some(Multicast { reach, .. }) = &mut self.multicast else { return };
+        let has_changed = if source.is_multicast() {
+            reach.on_multicast(now)
+        } else if distribution == Distribution::MulticastAndTree {
+            reach.repaired = reach.repaired.saturating_add(1);
+            // At most as many packets as there are slots are lost in one outage, since the root waits for them.
+            reach.is_reached && reach.repaired > slots
+        } else {
+            false
+        };
+        if has_changed && !source.is_multicast() {
+            reach.is_reached = false;
+        }
+        reach.sample(!source.is_multicast() && distribution == Distribution::MulticastAndTree);
+        self.ack_request.is_due |= has_changed;
+        self.mark_sent(now);
+    }
+
+    /// Takes a heartbeat of the root; returns whether it is no replay.
+    pub fn handle_heartbeat(&mut self, now: Nanoseconds, sent_at: Timestamp) -> bool {
+        let Some(Multicast { reach, .. }) = &mut self.multicast else { return false };
+        let is_later = reach.heartbeat < sent_at;
+        if is_later {
+            reach.heartbeat = sent_at;
+            self.ack_request.is_due |= reach.on_multicast(now);
+        } else {
+            self.state.counters.stale += 1;
+        }
+        is_later
+    }
+
+    /// A packet is accepted: it counts as sent to the children that multicast reaches, and goes to those that have asked for it.
+    pub(super) fn on_accepted(&mut self, packet: Sequence) {
+        let sent = self.slot(packet).multicast;
+        let Some(multicast) = &mut self.multicast else { return };
+        if sent != SlotMulticast::Not && !self.config.is_root {
+            multicast.extend(packet, sent == SlotMulticast::AckRequested);
+        }
+        if multicast.awaited.remove(packet) {
+            for index in 0..self.children.len() {
+                self.count_retransmitting(index);
+            }
+        }
+    }
+
+    /// Nothing has come by multicast for so long that it does not reach this member any more.
+    pub(super) fn expire_reach(&mut self, now: Nanoseconds) {
+        if self.reach_timeout().is_some_and(|timeout| timeout <= now)
+            && let Some(multicast) = &mut self.multicast
+        {
+            multicast.reach.is_reached = false;
+            self.ack_request.is_due = true;
+        }
+    }
+
+    fn reach_timeout(&self) -> Option<Nanoseconds> {
+        let Reach { is_reached, heard_at, .. } = self.multicast.as_ref()?.reach;
+        let span = Nanoseconds(self.config.timeouts.peer_timeout.0 / 2);
+        (is_reached && !self.config.is_root).then_some(heard_at + span)
+    }
+
+    /// This node was suspended: that it received nothing meanwhile means nothing.
+    pub(super) fn suspend_reach(&mut self, now: Nanoseconds) {
+        if let Some(multicast) = &mut self.multicast {
+            multicast.reach.heard_at = now;
+        }
+    }
+}
+
+/// At a parent.
+impl Flow {
+    /// What was sent by multicast counts as sent to the children that it reaches.
+    pub(super) fn mark_sent(&mut self, now: Nanoseconds) {
+        for index in 0..self.children.len() {
+            self.mark_sent_to(now, index);
+        }
+    }
+
+    pub(super) fn mark_sent_to(&mut self, now: Nanoseconds, index: usize) {
+        let Some(multicast) = &self.multicast else { return };
+        let child = &mut self.children[index];
+        let sent = child.state.sent;
+        if !child.is_by_multicast() || sent.is_before(multicast.first) || !sent.is_before(multicast.end) {
+            return;
+        }
+        if child.in_flight() == 0 {
+            child.state.timer_started_at = now;
+        }
+        child.state.sent = multicast.end;
+        if sent.is_before(multicast.ack_requested) {
+            child.request_ack(now, multicast.ack_requested);
+            child.multicast.awaited.get_or_insert((multicast.ack_requested, now));
+        }
+        self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
+    }
+
+    /// Finds the least end of a child's receive window.
+    pub(super) fn find_min_window_end(&mut self) {
+        let Some(multicast) = &mut self.multicast else { return };
+        let established = self.children.iter().filter(|child| child.is_established);
+        multicast.min_window_end = established.map(|child| child.state.window_end).reduce(Sequence::min);
+    }
+
+    /// Whether a child, or a member below it, loses too many packets, or this member does.
+    pub(super) fn is_subtree_congested(&self) -> bool {
+        let Some(multicast) = &self.multicast else { return false };
+        multicast.is_congested() || self.children.iter().any(|child| child.multicast.is_congested)
+    }
+}
+
+/// At the root.
+impl Flow {
+    /// The tree has changed, or is complete: members find out whether multicast reaches them.
+    pub fn start_heartbeats(&mut self, now: Nanoseconds) {
+        if let Some(Multicast { pace, .. }) = &mut self.multicast {
+            pace.heartbeat_at = Some(now);
+            pace.heartbeat_interval = HEARTBEAT_INTERVAL_MIN;
+        }
+    }
+
+    /// The multicast address, if a heartbeat is to be sent now.
+    pub fn poll_heartbeat(&mut self, now: Nanoseconds) -> Option<SocketAddr> {
+        let Multicast { pace, address, .. } = self.multicast.as_mut()?;
+        pace.heartbeat_at.filter(|&at| at <= now)?;
+        pace.heartbeat_at = Some(now + pace.heartbeat_interval);
+        let doubled = Nanoseconds(pace.heartbeat_interval.0 * 2);
+        pace.heartbeat_interval = doubled.min(self.config.timeouts.keepalive);
+        Some(*address)
+    }
+
+    /// When multicast needs attention: a heartbeat at the root, at another member the time at which it is not reached any more.
+    pub(super) fn multicast_timeout(&self) -> Option<Nanoseconds> {
+        let heartbeat = self.multicast.as_ref().and_then(|multicast| multicast.pace.heartbeat_at);
+        heartbeat.or_else(|| self.reach_timeout())
+    }
+
+    /// The first packet that is to be sent by multicast, if one may be sent now.
+    pub(super) fn next_multicast(&self) -> Option<Sequence> {
+        let multicast = self.multicast.as_ref().filter(|_| self.config.is_root)?;
+        let congestion_end = self.state.min_stable + multicast.pace.window.packets;
+        let limit = self.send_limit().min(multicast.min_window_end?).min(congestion_end);
+        // Packets that all children have been sent along the tree need no multicast.
+        let reached = self.children.iter().filter(|child| child.is_by_multicast());
+        let all_sent = reached.map(|child| child.state.sent).reduce(Sequence::min)?;
+        let packet = multicast.end.max(all_sent);
+        packet.is_before(limit).then_some(packet)
+    }
+
+    /// Sends the next packet by multicast, if one may be sent now.
+    pub(super) fn poll_multicast(&mut self, now: Nanoseconds) -> Option<Segment> {
+        let packet = self.next_multicast()?;
+        let index = self.index(packet);
+        let multicast = self.multicast.as_mut()?;
+        let in_flight = (packet + 1).distance_from(self.state.min_stable);
+        let fills_window =
+            in_flight >= multicast.pace.window.packets as i32 || multicast.min_window_end == Some(packet + 1);
+        let ends_burst = packet + 1 == self.state.next && self.slots[index].piece.is_last();
+        let slot = &mut self.slots[index];
+        slot.multicast = SlotMulticast::Sent;
+        slot.ack_requested |= fills_window || ends_burst || requests_regularly(packet, self.config.slots);
+        let Slot { piece, ack_requested, close, .. } = *slot;
+        multicast.extend(packet, ack_requested);
+        if ack_requested {
+            multicast.pace.timed.get_or_insert((packet, now));
+        }
+        if multicast.pace.heartbeat_interval == self.config.timeouts.keepalive {
+            multicast.pace.heartbeat_at = Some(now + self.config.timeouts.keepalive);
+        }
+        let to = multicast.address;
+        self.mark_sent(now);
+        self.state.counters.sent += 1;
+        self.spend(now, piece.length);
+        let data = Data {
+            message: piece.message,
+            offset: piece.offset,
+            length: piece.length,
+            message_length: piece.message_length,
+            checksum: piece.checksum,
+            ack_requested,
+            retransmitted: false,
+            close,
+            distribution: Distribution::Multicast,
+        };
+        Some(Segment { to, packet, data, slot: index as u32 })
+    }
+
+    /// All members have accepted more packets, from `before` on: the congestion window may grow.
+    pub(super) fn on_stable(&mut self, now: Nanoseconds, before: Sequence) {
+        let (slots, stable) = (self.config.slots, self.state.min_stable);
+        let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
+        if let Some((packet, sent_at)) = pace.timed
+            && packet.is_before(stable)
+        {
+            pace.rtt.on_sample(now.since(sent_at));
+            pace.timed = None;
+            if pace.rtt.has_standing_queue() {
+                pace.window.on_standing_queue(slots);
+            }
+        }
+        let is_window_limited = end.distance_from(before) >= pace.window.packets as i32;
+        let may_grow = is_window_limited && !pace.rtt.has_standing_queue();
+        pace.window.on_ack(stable.distance_from(before).max(0) as u32, may_grow, slots);
+    }
+
+    /// A member in the subtree of this child loses too many packets, or the child does not answer: the congestion window shrinks, once a
+    /// round trip and a sample.
+    pub(super) fn on_congestion(&mut self, stable: Sequence, is_timeout: bool) {
+        let slots = self.config.slots;
+        let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
+        if is_timeout {
+            pace.window.on_timeout(*end, slots);
+        } else {
+            // It says so until its next sample.
+            pace.window.on_loss(stable, (*end).max(stable + SAMPLE_PACKETS), slots);
+        }
+    }
+}
+
+impl Child {
+    /// Whether packets by multicast count as sent to it.
+    pub const fn is_by_multicast(&self) -> bool {
+        self.is_established && self.multicast.is_reached
+    }
+}
+
+/// Whether an acknowledgment of this packet is requested wherever it is in a message: one in every eighth of the slots.
+pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
+    let interval = if slots < 8 { 1 } else { slots / 8 };
+    packet.0 % interval == interval - 1
+}
