@@ -49,7 +49,7 @@ pub(crate) fn plan_of(
         return Ok(None);
     }
     if !hosts.are_shared() {
-        return plan_of_nodes(settings, is_in_kernel).map(|plan| Some(Arc::new(plan)));
+        return plan_of_nodes(hosts.count(), settings, is_in_kernel).map(|plan| Some(Arc::new(plan)));
     }
     let scheme = scheme(hosts, settings, is_in_kernel);
     if matches!(scheme, Scheme::Leader { local, .. } if local != Local::Direct) {
@@ -64,18 +64,18 @@ pub(crate) fn plan_of(
         scheme: settings.scheme.map(|scheme| Scheme::Flat(scheme.flat())),
         ..settings.clone()
     };
-    let plan = (hosts.count() > 1).then(|| plan_of_nodes(&of_nodes, is_in_kernel)).transpose()?;
+    let plan = (hosts.count() > 1).then(|| plan_of_nodes(hosts.count(), &of_nodes, is_in_kernel)).transpose()?;
     plan_of_members(plan.as_ref(), hosts, MemberId(settings.root as u32), scheme.flat())
         .map(|plan| Some(Arc::new(plan)))
 }
 
-/// The plan of a group whose members have a node each.
-fn plan_of_nodes(settings: &GroupSettings, is_in_kernel: bool) -> Result<Plan, NodeError> {
+/// The plan of a group whose members have a node each. Their addresses may not be known yet.
+fn plan_of_nodes(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Result<Plan, NodeError> {
     if let Some(fabric) = &settings.fabric {
         return on_fabric::plan_on(fabric, settings, is_in_kernel);
     }
-    let count = settings.members.len() as u32;
-    let scheme = scheme_of_nodes(count as usize, settings, is_in_kernel);
+    let scheme = scheme_of_nodes(count, settings, is_in_kernel);
+    let count = count as u32;
     let fabric = Fabric::from_spec(&FabricSpec::Star(count)).map_err(PlanError::from)?;
     let root = MemberId(settings.root as u32);
     let others = (0..count).map(MemberId).filter(|&member| member != root).collect();
