@@ -64,7 +64,8 @@ pub(crate) fn plan_of(
         scheme: settings.scheme.map(|scheme| Scheme::Flat(scheme.flat())),
         ..settings.clone()
     };
-    let plan = (hosts.count() > 1).then(|| plan_of_nodes(hosts.count(), &of_nodes, is_in_kernel)).transpose()?;
+    let plan =
+        (hosts.count() > 1).then(|| plan_of_nodes(hosts.count(), &of_nodes, is_in_kernel)).transpose()?;
     plan_of_members(plan.as_ref(), hosts, MemberId(settings.root as u32), scheme.flat())
         .map(|plan| Some(Arc::new(plan)))
 }

@@ -354,14 +354,33 @@ impl Group {
 
     /// At the root: applies what has changed in the member table, and brings the group to its end.
     fn handle_root_timeout(&mut self, now: Nanoseconds) -> Option<Ending> {
+        // A newcomer waits until the message that has begun is sent. A root that has just lost its last child sends nothing more of it,
+        // and there need be no other input: the newcomer gets its place now.
+        while self.apply_table_change(now) {}
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
+        let empty_checksum = self.header.keys()?.data_checksum(&[]);
+        if table.is_close_due() && flow.queue_close(empty_checksum) {
+            table.on_close_queued();
+        }
+        let is_finished = table.is_closed() && flow.is_finished();
+        if is_finished {
+            table.end(now, Eviction::Closed);
+        }
+        table.announce_end(now);
+        is_finished.then_some(Ending::Closed)
+    }
+
+    /// At the root: applies what has changed in the member table; returns whether the tree has.
+    fn apply_table_change(&mut self, now: Nanoseconds) -> bool {
+        let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return false };
         let barrier = if table.wants_barrier() { flow.set_barrier() } else { None };
         let group = self.header.group;
         let TableChange { losses, tree, is_ready, is_admission_over, joined } =
             table.handle_timeout(now, barrier);
         let losses = losses.into_iter();
         self.events.extend(losses.map(|(member, loss)| Event::MemberLost { group, member, loss }));
-        if tree.is_some() || is_ready || is_admission_over {
+        let has_changed = tree.is_some();
+        if has_changed || is_ready || is_admission_over {
             flow.start_heartbeats(now);
         }
         if let Some((epoch, children)) = tree {
@@ -376,16 +395,7 @@ impl Group {
         }
         let joined = joined.map(|(member, start)| Event::Joined { group, member, start: start.packet });
         self.events.extend(joined);
-        let empty_checksum = self.header.keys()?.data_checksum(&[]);
-        if table.is_close_due() && flow.queue_close(empty_checksum) {
-            table.on_close_queued();
-        }
-        let is_finished = table.is_closed() && flow.is_finished();
-        if is_finished {
-            table.end(now, Eviction::Closed);
-        }
-        table.announce_end(now);
-        is_finished.then_some(Ending::Closed)
+        has_changed
     }
 }
 
