@@ -49,8 +49,8 @@ pub struct Arguments {
     /// Create the group from a list of members in a file, one host:port or hostlist such as n[1-16]:7000
     /// per line, the same at every member; the first is the root
     ///
-    /// With slots=4 behind it, each host of a line has four members: processes that share a node.. slurm stands for the hosts of this
-    /// Slurm job
+    /// With slots=4 behind it, each host of a line has four members: processes that share a node. Instead
+    /// of a file, slurm stands for the hosts of this Slurm job.
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
 
