@@ -75,7 +75,7 @@ proptest! {
         scheme in prop::sample::select(vec!["binomial", "path", "tree-worm", "leader:over=serial,local=direct"]),
         processes in 1_u32..4,
         destinations in prop::sample::select(vec!["all", "1,4,2-3", "random:5"]),
-        offload in prop::sample::select(Offload::NAMES.map(|(_, offload)| offload).to_vec()),
+        offload in prop::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
         settings in prop::sample::select(vec!["", "cycles_max=5000", "cycles_max=1", "cycle_ns=0.7,adaptive=random"]),
     ) {
         let document = document(scheme, processes, destinations, offload, settings);

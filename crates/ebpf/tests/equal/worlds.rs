@@ -7,11 +7,18 @@ use super::frame::Style;
 use super::lab::Lab;
 use super::pair::{Behaviour, Counts, replay};
 
-/// Whether a group has offload `nic`, according to the trace of its root.
-fn forwards(traces: &[Trace]) -> bool {
-    traces.iter().flat_map(|trace| &trace.steps).any(|(_, step)| {
-        matches!(step, Step::Request { input: Input::CreateGroup(create), .. } if create.offload == Offload::Nic)
+/// The offload of each group whose root's trace is there.
+pub fn offloads(traces: &[Trace]) -> impl Iterator<Item = Offload> {
+    traces.iter().flat_map(|trace| &trace.steps).filter_map(|(_, step)| match step {
+        Step::Request { input: Input::CreateGroup(create), .. } => Some(create.offload),
+        _ => None,
     })
+}
+
+/// Whether the program forwards for a group. Groups with offload `switch` are never handed off to it.
+fn forwards(traces: &[Trace]) -> bool {
+    offloads(traces).any(|offload| offload == Offload::Nic)
+        && offloads(traces).all(|offload| offload != Offload::Switch)
 }
 
 /// Replays as many worlds with offload `nic` as `TREECAST_WORLDS` says.

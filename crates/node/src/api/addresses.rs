@@ -334,7 +334,7 @@ mod tests {
             "FILE, line 4: 10.0.0.1:7700 is given twice, before in line 1"
         );
         assert_eq!(wrong("\n# none\n"), "FILE: no members");
-        assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: n 2 is no address"));
+        assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: after the host '2' is not slots=N"));
         assert_eq!(
             wrong("10.0.0.1\nn[1-"),
             "FILE, line 2: 'n[1-' is no name of hosts such as node7 or n[1-16]: a bracket is not closed"

@@ -289,7 +289,7 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         for wrong in [
             "slots=100",
-            "offload=switch",
+            "offload=router",
             "insecure=perhaps",
             "auth=none",
             "group=-1",
