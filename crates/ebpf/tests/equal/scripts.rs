@@ -21,7 +21,7 @@ fn nodes_of_scripts_behave_the_same_with_the_program() {
     scripts.sort();
     let mut counts = Counts::default();
     for script in scripts {
-        let traces = script::run(&script).into_traces();
+        let traces: Vec<_> = script::run(&script).into_traces().collect();
         // Groups with offload `switch` are never handed off to the program.
         if offloads(&traces).any(|offload| offload == Offload::Switch) {
             continue;

@@ -43,5 +43,5 @@ fn nodes_of_worlds_behave_the_same_with_the_program() {
     }
     println!("worlds: {counts:?}");
     // Most worlds lose packets, and the slow path handles a group with a gap until it is filled.
-    assert!(counts.handled * 20 > counts.received, "the program handles some packets: {counts:?}");
+    assert!(counts.handled * 50 > counts.received, "the program handles some packets: {counts:?}");
 }
