@@ -290,7 +290,7 @@ impl ClientLink {
         // The root takes the least of the places itself.
         let memory = self.memory.get().filter(|_| !self.is_root);
         if let Some((SharedReaders { readers, .. }, memory)) = self.readers.as_ref().zip(memory) {
-            readers.advance_read(memory.read());
+            readers.advance_read_in(memory);
         }
     }
 

@@ -11,10 +11,11 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use treecast_ebpf::Mapping;
+use treecast_ebpf::{Mapping, SlotMemory};
 use treecast_proto::Sequence;
 
 use super::places::{Place, advance_read, least_read};
+use crate::sync;
 
 /// The most processes of a host in one group.
 pub const READERS_MAX: u32 = 256;
@@ -98,8 +99,19 @@ impl Readers {
     }
 
     /// Passes the slots that all readers have read back to the writer, which reads `read`. Returns that number before and after.
-    pub fn advance_read(&self, read: &AtomicU32) -> (Sequence, Sequence) {
+    pub fn advance_read(&self, read: &sync::AtomicU32) -> (Sequence, Sequence) {
         advance_read(self.places(), read)
+    }
+
+    /// The same for the slots of the group in shared memory.
+    #[cfg(not(loom))]
+    pub fn advance_read_in(&self, memory: &SlotMemory) {
+        self.advance_read(memory.read());
+    }
+
+    #[cfg(loom)]
+    pub fn advance_read_in(&self, _: &SlotMemory) {
+        unreachable!("loom models use no shared memory")
     }
 
     /// The number that a thread which is about to sleep compares. Read it before the last check of the condition.
