@@ -174,7 +174,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "offload",
-        expected: "host, assisted or nic",
+        expected: "host, assisted, nic or switch",
         about: "where packets are forwarded",
         get: |settings| settings.offload.to_string().into(),
         set: |settings, text| {
