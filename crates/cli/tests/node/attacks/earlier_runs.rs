@@ -1,10 +1,10 @@
 //! A record of an earlier run of the command, sent again into a later run with the same token.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -47,38 +47,53 @@ fn run(
     forger: &Forger,
     recorded: &[Datagram],
 ) -> usize {
-    let is_over = AtomicBool::new(false);
+    let (is_over, times_sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
                 forger.send_all(recorded);
+                times_sent.fetch_add(1, Ordering::AcqRel);
                 thread::sleep(Duration::from_millis(10));
             }
         });
-        let outputs = run_members(hosts, directory, engine, lines);
+        let outputs = run_members(hosts, directory, engine, lines, &times_sent);
         is_over.store(true, Ordering::Release);
         outputs.iter().filter(|stderr| stderr.contains("datagrams belonged to no group")).count()
     })
 }
 
-/// Runs the group; what each member says.
-fn run_members(hosts: &Hosts, directory: &Path, engine: &str, lines: &[String]) -> Vec<String> {
+/// Runs the group until the record was sent some times while it was open; what each member says.
+fn run_members(
+    hosts: &Hosts,
+    directory: &Path,
+    engine: &str,
+    lines: &[String],
+    times_sent: &AtomicUsize,
+) -> Vec<String> {
     let copy = directory.join("copy");
     let mut root = start(hosts, ROOT, directory, engine, &["--send", "-"]);
     let relay = start(hosts, RELAY, directory, engine, &["--receive", text(&copy)]);
-    let leaf = start(hosts, LEAF, directory, engine, &["--receive", "-"]);
+    let mut leaf = start(hosts, LEAF, directory, engine, &["--receive", "-"]);
     let mut typed = root.stdin.take().unwrap();
+    let mut printed = BufReader::new(leaf.stdout.take().unwrap());
+    let mut received = String::new();
     for line in lines {
         // Each becomes a message.
         typed.write_all(line.as_bytes()).unwrap();
-        thread::sleep(Duration::from_millis(30));
+        printed.read_line(&mut received).unwrap();
+        thread::sleep(Duration::from_millis(10));
+    }
+    let before = times_sent.load(Ordering::Acquire);
+    while times_sent.load(Ordering::Acquire) < before + 2 {
+        thread::sleep(Duration::from_millis(5));
     }
     drop(typed);
+    printed.read_to_string(&mut received).unwrap();
     let root = check(root, 0, "treecast: sent");
     let relay = check(relay, 0, "the group is closed");
     let leaf = check(leaf, 0, "the group is closed");
     let sent = lines.concat();
-    assert_eq!(utf8(&leaf.stdout), sent, "{engine}");
+    assert_eq!(received, sent, "{engine}");
     assert_eq!(fs::read_to_string(&copy).unwrap(), sent, "{engine}");
     [root, relay, leaf].iter().map(|output| utf8(&output.stderr)).collect()
 }
