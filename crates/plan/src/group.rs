@@ -72,8 +72,23 @@ enum HostNumbering {
 struct Listed {
     /// The host of each member.
     host_of: Vec<HostId>,
-    /// The members of each host, by number.
-    members_of: Vec<Vec<MemberId>>,
+    /// All members, sorted by host and then by number.
+    by_host: Vec<MemberId>,
+}
+
+impl Listed {
+    /// The members of a host, by number.
+    fn members_of(&self, host: HostId) -> &[MemberId] {
+        let first_of = |host| self.by_host.partition_point(|member| self.host_of[member.index()].0 < host);
+        &self.by_host[first_of(host.0)..first_of(host.0 + 1)]
+    }
+
+    /// The greatest number of members of one host.
+    fn processes(&self) -> u32 {
+        let of_one_host =
+            self.by_host.chunk_by(|one, next| self.host_of[one.index()] == self.host_of[next.index()]);
+        of_one_host.map(<[_]>::len).max().unwrap_or_default() as u32
+    }
 }
 
 impl Placement {
@@ -124,11 +139,9 @@ impl Placement {
                 return Ok(regular);
             }
         }
-        let mut members_of = vec![Vec::new(); hosts as usize];
-        for (member, host) in (0..).zip(&host_of) {
-            members_of[host.index()].push(MemberId(member));
-        }
-        Ok(Self { hosts, numbering: HostNumbering::Listed(Arc::new(Listed { host_of, members_of })) })
+        let mut by_host: Vec<MemberId> = (0..members).map(MemberId).collect();
+        by_host.sort_by_key(|member| host_of[member.index()]);
+        Ok(Self { hosts, numbering: HostNumbering::Listed(Arc::new(Listed { host_of, by_host })) })
     }
 
     /// The number of hosts.
@@ -140,9 +153,7 @@ impl Placement {
     pub fn processes(&self) -> u32 {
         match &self.numbering {
             HostNumbering::Regular { processes, .. } => *processes,
-            HostNumbering::Listed(listed) => {
-                listed.members_of.iter().map(Vec::len).max().unwrap_or_default() as u32
-            }
+            HostNumbering::Listed(listed) => listed.processes(),
         }
     }
 
@@ -175,19 +186,19 @@ impl Placement {
 
     /// The members that run on a host, by number.
     pub fn members_of(&self, host: HostId) -> impl Iterator<Item = MemberId> + use<'_> {
-        let (hosts, count) = match &self.numbering {
-            HostNumbering::Regular { processes, .. } => (self.hosts, *processes),
-            HostNumbering::Listed(listed) => (self.hosts, listed.members_of[host.index()].len() as u32),
-        };
-        (0..count).map(move |process| match &self.numbering {
+        let (regular, listed) = match &self.numbering {
             HostNumbering::Regular { processes, arrangement: Arrangement::Block } => {
-                MemberId(host.0 * processes + process)
+                (Some((host.0 * processes, 1, *processes)), &[][..])
             }
-            HostNumbering::Regular { arrangement: Arrangement::Cyclic, .. } => {
-                MemberId(process * hosts + host.0)
+            HostNumbering::Regular { processes, arrangement: Arrangement::Cyclic } => {
+                (Some((host.0, self.hosts, *processes)), &[][..])
             }
-            HostNumbering::Listed(listed) => listed.members_of[host.index()][process as usize],
-        })
+            HostNumbering::Listed(listed) => (None, listed.members_of(host)),
+        };
+        let regular = regular
+            .into_iter()
+            .flat_map(|(first, step, count)| (0..count).map(move |process| MemberId(first + process * step)));
+        regular.chain(listed.iter().copied())
     }
 
     /// The hosts that members run on, each once, by number.

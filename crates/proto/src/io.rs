@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use treecast_wire::{Data, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
+use treecast_wire::{Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
 use zerocopy::FromZeros;
 
 use crate::{CreateGroup, Event, GroupKey, Nanoseconds};
@@ -164,6 +164,22 @@ impl Piece {
     /// Whether the message ends with this piece.
     pub const fn is_last(&self) -> bool {
         self.offset + self.length as u64 == self.message_length
+    }
+
+    /// The piece as it goes along the tree for the first time.
+    pub const fn data(&self) -> Data {
+        let Self { message, offset, length, message_length, checksum } = *self;
+        Data {
+            message,
+            offset,
+            length,
+            message_length,
+            checksum,
+            ack_requested: false,
+            retransmitted: false,
+            close: false,
+            distribution: Distribution::Tree,
+        }
     }
 
     pub(crate) const fn of(data: &Data) -> Self {

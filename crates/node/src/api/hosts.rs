@@ -17,8 +17,8 @@ pub(crate) struct Hosts {
     addresses: Vec<SocketAddr>,
     /// The host of each member, and the member's place among those of this host.
     places: Vec<(u32, u32)>,
-    /// The number of members of each host.
-    counts: Vec<u32>,
+    /// The members of each host.
+    members: Vec<Vec<MemberId>>,
 }
 
 impl Hosts {
@@ -31,20 +31,23 @@ impl Hosts {
             let (count, most) = (members.len(), CreateGroup::MEMBERS_MAX);
             return Err(NodeError::Members(format!("a group has at most {most} members, and not {count}")));
         }
-        let mut hosts = Self { addresses: Vec::new(), places: Vec::new(), counts: Vec::new() };
+        let mut hosts = Self { addresses: Vec::new(), places: Vec::new(), members: Vec::new() };
         let mut numbers = std::collections::BTreeMap::new();
-        for &address in members {
+        for (member, &address) in (0..).map(MemberId).zip(members) {
             let host = *numbers.entry(address).or_insert_with(|| {
                 hosts.addresses.push(address);
-                hosts.counts.push(0);
-                hosts.counts.len() - 1
+                hosts.members.push(Vec::new());
+                hosts.members.len() - 1
             });
-            hosts.places.push((host as u32, hosts.counts[host]));
-            hosts.counts[host] += 1;
+            hosts.places.push((host as u32, hosts.members[host].len() as u32));
+            hosts.members[host].push(member);
         }
-        match hosts.addresses.iter().zip(&hosts.counts).find(|&(_, &count)| count > READERS_MAX) {
-            Some((address, count)) => Err(NodeError::Members(format!(
-                "{address} is the node of {count} members, and at most {READERS_MAX} can share one"
+        let are_too_many = |members: &Vec<MemberId>| members.len() > READERS_MAX as usize;
+        match hosts.members.iter().position(are_too_many) {
+            Some(host) => Err(NodeError::Members(format!(
+                "{} is the node of {} members, and at most {READERS_MAX} can share one",
+                hosts.addresses[host],
+                hosts.members[host].len()
             ))),
             None => Ok(hosts),
         }
@@ -65,7 +68,7 @@ impl Hosts {
         Self {
             addresses: vec![SocketAddr::from(([0, 0, 0, 0], 0)); members],
             places: (0..members as u32).map(|host| (host, 0)).collect(),
-            counts: vec![1; members],
+            members: (0..members as u32).map(|member| vec![MemberId(member)]).collect(),
         }
     }
 
@@ -97,17 +100,16 @@ impl Hosts {
 
     /// The members of a host. A host that joined late is one member, numbered after all others.
     pub fn members_of(&self, host: usize) -> Vec<MemberId> {
-        if host >= self.count() {
-            return vec![MemberId((self.places.len() + host - self.count()) as u32)];
-        }
-        let members = (0..).zip(&self.places).filter(|(_, place)| place.0 as usize == host);
-        members.map(|(member, _)| MemberId(member)).collect()
+        self.members
+            .get(host)
+            .cloned()
+            .unwrap_or_else(|| vec![MemberId((self.places.len() + host - self.count()) as u32)])
     }
 
     /// The place of a member among the members of its host; none if it is the only one.
     pub fn place_of(&self, member: usize) -> Option<PlaceMessage> {
         let &(host, number) = self.places.get(member)?;
-        let count = self.counts[host as usize];
+        let count = self.members[host as usize].len() as u32;
         (count > 1).then_some(PlaceMessage { number, count })
     }
 }

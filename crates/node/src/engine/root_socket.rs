@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
 use treecast_proto::{GroupId, Nanoseconds, Sequence};
-use treecast_wire::{Body, Data, Distribution, Header, MemberId, Timestamp};
+use treecast_wire::{Body, Header, MemberId, Timestamp};
 
 use super::delegation::SendDelegation;
 use crate::api::config::GroupConfig;
@@ -209,24 +209,13 @@ impl RootSocket {
         let piece = self.memory.piece(packet);
         let length =
             Some(piece.length as usize).filter(|&length| length <= self.memory.payload_bytes_max())?;
-        let data = Data {
-            message: piece.message,
-            offset: piece.offset,
-            length: piece.length,
-            message_length: piece.message_length,
-            checksum: piece.checksum,
-            ack_requested: false,
-            retransmitted: false,
-            close: false,
-            distribution: Distribution::Tree,
-        };
         let header = Header {
             group: self.group,
             epoch: 0,
             sender: MemberId(0),
             sequence: packet,
             timestamp: Timestamp(0),
-            body: Body::Data(data),
+            body: Body::Data(piece.data()),
         };
         // The kernel's packet path completes the header.
         let header = header.write_without_code();

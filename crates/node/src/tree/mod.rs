@@ -57,9 +57,9 @@ pub(crate) fn plan_of(
     }
     let of_nodes = GroupSettings {
         members: hosts.addresses().to_vec(),
-        hosts: settings.hosts.first().map_or_else(Vec::new, |_| {
-            (0..hosts.count()).map(|host| settings.hosts[hosts.members_of(host)[0].index()].clone()).collect()
-        }),
+        hosts: (0..hosts.count())
+            .filter_map(|host| settings.hosts.get(hosts.members_of(host)[0].index()).cloned())
+            .collect(),
         root: hosts.host_of(settings.root),
         scheme: settings.scheme.map(|scheme| Scheme::Flat(scheme.flat())),
         ..settings.clone()

@@ -378,17 +378,7 @@ impl Flow {
         self.mark_sent(now);
         self.state.counters.sent += 1;
         self.spend(now, piece.length);
-        let data = Data {
-            message: piece.message,
-            offset: piece.offset,
-            length: piece.length,
-            message_length: piece.message_length,
-            checksum: piece.checksum,
-            ack_requested,
-            retransmitted: false,
-            close,
-            distribution: Distribution::Multicast,
-        };
+        let data = Data { ack_requested, close, distribution: Distribution::Multicast, ..piece.data() };
         Some(Segment { to, packet, data, slot: index as u32 })
     }
 

@@ -218,20 +218,11 @@ impl Flow {
         self.spend(now, piece.length);
         // It may have been sent all packets by now that go to it along the tree.
         self.mark_sent_to(now, place);
-        let data = Data {
-            message: piece.message,
-            offset: piece.offset,
-            length: piece.length,
-            message_length: piece.message_length,
-            checksum: piece.checksum,
-            ack_requested,
-            retransmitted,
-            close,
-            distribution: match multicast {
-                SlotMulticast::Not => Distribution::Tree,
-                _ => Distribution::MulticastAndTree,
-            },
+        let distribution = match multicast {
+            SlotMulticast::Not => Distribution::Tree,
+            _ => Distribution::MulticastAndTree,
         };
+        let data = Data { ack_requested, retransmitted, close, distribution, ..piece.data() };
         Some(Segment { to, packet, data, slot: index as u32 })
     }
 
