@@ -86,9 +86,28 @@ fn broadcast(groups: Vec<Group>, root: usize, messages: usize) {
 fn every_member_of_every_host_gets_every_message() {
     let (nodes, members) = hosts("all", &[3, 3]);
     assert_eq!(members[0], members[2]);
-    for root in [0, 4] {
-        let settings = GroupSettings { root, slots: 64, ..GroupSettings::new(members.clone()) };
+    for (number, (root, offload)) in [(0, "nic"), (4, "nic"), (0, "switch")].into_iter().enumerate() {
+        let group = GroupId(number as u32);
+        let offload = offload.parse().unwrap();
+        let settings =
+            GroupSettings { group, root, offload, slots: 64, ..GroupSettings::new(members.clone()) };
         broadcast(groups(&nodes, &settings), root, 100);
+    }
+}
+
+#[test]
+fn a_message_is_sent_once_to_each_other_host() {
+    for (name, hosts_of, copies) in [("one", &[4][..], 0), ("two", &[1, 4], 1), ("three", &[4, 2, 3], 2)] {
+        let (nodes, members) = hosts(&format!("copies {name}"), hosts_of);
+        let groups = groups(&nodes, &GroupSettings::new(members));
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+        for number in 0..20 {
+            groups[0].send(&[number; 64]).unwrap();
+            for group in &groups[1..] {
+                assert_eq!(group.receive(TIMEOUT).unwrap(), Some(vec![number; 64]));
+            }
+        }
+        assert_eq!(groups[0].counters().sent, copies * 20, "{name}");
     }
 }
 
@@ -140,6 +159,21 @@ fn a_member_that_leaves_or_dies_is_not_waited_for() {
             assert_eq!(group.receive(TIMEOUT).unwrap(), Some(vec![number; 64]));
         }
     }
+}
+
+#[test]
+fn a_process_that_leaves_before_the_root_of_its_host_comes_can_come_again() {
+    let (nodes, members) = hosts("again", &[3]);
+    let settings = GroupSettings::new(members);
+    let of = |member: usize| {
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+    };
+    let stays = of(1);
+    for _ in 0..3 {
+        of(2).close(TIMEOUT).unwrap();
+    }
+    let returned = of(2);
+    broadcast(vec![of(0), stays, returned], 0, 10);
 }
 
 #[test]

@@ -243,9 +243,7 @@ impl Node {
         {
             return Err(NodeError::TimedOut);
         }
-        if let Some(node) = shared.take() {
-            node.close();
-        }
+        *shared = None;
         Ok(())
     }
 

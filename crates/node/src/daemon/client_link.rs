@@ -117,17 +117,20 @@ impl ClientLink {
             charged_bytes: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
         };
-        // The first client has its place: nobody else has one.
+        // The link has no other client that could have the place already.
         let _ = link.add_client(place, waker);
         link
     }
 
-    /// Adds a client, at its place.
+    /// Adds a client, at its place. As long as the group has no memory, a client may take the place of one that has left.
     ///
     /// # Errors
     /// The reason for the client, if another one has or had the place.
     pub fn add_client(&self, place: u32, waker: &Arc<ClientWaker>) -> Result<(), String> {
         let mut clients = lock(&self.clients);
+        if self.memory.get().is_none() {
+            clients.retain(|client| client.place != place || client.ending.is_none());
+        }
         if let Some(other) = clients.iter().find(|client| client.place == place) {
             let name = &other.waker.name;
             return Err(format!("the group has that member already: it is, or was, {name}"));
@@ -274,11 +277,15 @@ impl ClientLink {
     /// The client at a place leaves the group, which goes on for the others: they wait for it no more.
     pub fn leave(&self, place: u32, ending: Ending) {
         let Some(SharedReaders { readers, .. }) = &self.readers else { return };
-        if let Some(client) = lock(&self.clients).iter_mut().find(|client| client.place == place) {
-            client.ending = Some(ending);
-        }
-        if let Some(place) = readers.places().get(place as usize) {
-            place.leave();
+        {
+            let mut clients = lock(&self.clients);
+            if let Some(client) = clients.iter_mut().find(|client| client.place == place) {
+                client.ending = Some(ending);
+            }
+            // Without memory nobody waits for its place, and the client may come back.
+            if self.memory.get().is_some() {
+                readers.places()[place as usize].leave();
+            }
         }
         self.advance_read();
         readers.notify();
@@ -325,6 +332,11 @@ impl ClientLink {
         Ok(())
     }
 
+    /// Whether the group is charged anything.
+    pub fn is_charged(&self) -> bool {
+        self.charged_bytes.load(Ordering::SeqCst) > 0
+    }
+
     /// What is charged for the memory that the client maps, in bytes.
     pub fn shared_bytes(&self) -> u64 {
         self.shared_bytes.load(Ordering::SeqCst)
@@ -368,11 +380,16 @@ impl ClientLink {
 
     /// Offers the memory of the group to the clients.
     pub fn share(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
-        let _ = self.memory.set(memory.clone());
         let RingSettings { payload_bytes_max, start, .. } = settings;
+        let clients = lock(&self.clients);
         if let Some(SharedReaders { readers, .. }) = &self.readers {
             readers.set_start(start);
+            for client in clients.iter().filter(|client| client.ending.is_some()) {
+                readers.places()[client.place as usize].leave();
+            }
         }
+        let _ = self.memory.set(memory.clone());
+        drop(clients);
         let memory = MemoryLayout {
             slots: memory.count(),
             slot_bytes: memory.slot_bytes(),

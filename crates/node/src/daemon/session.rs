@@ -78,6 +78,12 @@ impl ClientGroup {
         true
     }
 
+    /// Whether the group has ended, for all or for this client.
+    fn has_ended(&self) -> bool {
+        let link = self.shared_group.client.as_ref();
+        self.shared_group.has_ended() || link.is_some_and(|link| link.ending_of(self.place).is_some())
+    }
+
     fn has_received_all(&self) -> bool {
         let link = self.shared_group.client.as_ref();
         self.shared_group.is_closed() && link.is_some_and(|link| link.has_read_all(self.place))
@@ -224,9 +230,12 @@ impl Session {
         Ok((DaemonMessage::Welcome { address, has_kernel }, vec![wakeups, kernel_wakeups.into()]))
     }
 
-    /// Passes a request to the engine, if its group is the client's. The group may have ended.
+    /// Passes a request to the engine, if its group is the client's. The group may have ended. At the root's host the root alone requests
+    /// anything: to leave is a matter of each process (`leave_to_others`).
     fn request(&self, user: &User, input: Input<'static>) {
-        if let Some(entry) = input.group().and_then(|group| self.groups.get(&group)) {
+        if let Some(entry) = input.group().and_then(|group| self.groups.get(&group))
+            && (entry.is_root || entry.shared_group.client.as_ref().is_some_and(|link| !link.is_root()))
+        {
             entry.mark_progress();
             user.shared.engine.request(input);
         }
@@ -276,7 +285,7 @@ impl Session {
         let config = GroupConfig::new(settings.read()?)?;
         let group = config.settings().group;
         check_place(place)?;
-        self.groups.retain(|_, entry| !entry.shared_group.has_ended());
+        self.groups.retain(|_, entry| !entry.has_ended());
         let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
         let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
         let (_, rule) = rule.ok_or_else(no_rule)?;
@@ -317,7 +326,7 @@ impl Session {
                 link.set_entered();
                 enter::join_group(engine, &config, &shared_group).map(|()| None)
             }
-            Entry::Join => Ok(None),
+            Entry::Join => enter::charge_new(engine, &shared_group).map(|()| None),
         };
         // Other processes of this host may wait for the group.
         let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
@@ -361,7 +370,8 @@ impl Session {
         let what = "cannot allocate the memory of a group's processes";
         let readers = place.map(|place| SharedReaders::allocate(place.count)).transpose();
         let readers = readers.map_err(|source| NodeError::System { what, source })?;
-        let has_root = is_root || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        let is_at_root = || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        let has_root = is_root || place.is_some() && is_at_root();
         let number = place.map_or(0, |place| place.number);
         let link =
             ClientLink::new(&self.waker, has_root, Arc::clone(&user.budget), config.key(), number, readers);

@@ -29,7 +29,8 @@ const NAMES_MAX: u32 = 8;
 pub(crate) struct SharedNode {
     stopper: Stopper,
     usage: Usage,
-    thread: JoinHandle<()>,
+    /// None after it has ended.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl SharedNode {
@@ -43,11 +44,15 @@ impl SharedNode {
         }
         true
     }
+}
 
-    /// Closes the node. The groups of processes that still use it end.
-    pub fn close(self) {
+/// Closes the node. The groups of processes that still use it end.
+impl Drop for SharedNode {
+    fn drop(&mut self) {
         self.stopper.stop();
-        let _ = self.thread.join();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -112,5 +117,5 @@ fn serve(settings: &NodeSettings, listener: ListeningSocket) -> Result<SharedNod
         .name("treecast-share".into())
         .spawn(run)
         .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-    Ok(SharedNode { stopper, usage, thread })
+    Ok(SharedNode { stopper, usage, thread: Some(thread) })
 }

@@ -170,7 +170,9 @@ impl User {
         awaited.retain(|(until, group)| {
             // A process that has come since is the last one, and ends the group itself.
             let is_left = group.client.as_ref().is_some_and(ClientLink::is_left);
-            if *until <= now && is_left {
+            // The engine does not know a group that still waits for its root, and may have another one of this number.
+            let is_entered = group.client.as_ref().is_some_and(ClientLink::is_entered);
+            if *until <= now && is_left && is_entered {
                 self.shared.engine.send_request(Request::End(group.group));
             }
             *until > now && is_left && !group.has_ended()

@@ -94,14 +94,19 @@ pub(crate) fn join_group(
     shared_group: &Arc<SharedGroup>,
 ) -> Result<(), NodeError> {
     let group = config.settings().group;
-    if let Some(client) = &shared_group.client {
-        // Its slots and children are not known yet.
-        let bytes = state_bytes(StateSize::default(), handle.has_kernel());
-        client.charge(0, bytes).map_err(NodeError::Daemon)?;
-    }
+    charge_new(handle, shared_group)?;
     let seed = random::words().map_err(NodeError::no_random_number)?;
     let input = Input::JoinGroup { group, key: config.key(), root: config.root(), seed };
     enter(handle, shared_group, input, None)
+}
+
+/// Charges the user of a daemon's client for a group whose slots and children are not known yet. What is known already stays charged.
+pub(crate) fn charge_new(handle: &EngineHandle, shared_group: &SharedGroup) -> Result<(), NodeError> {
+    let Some(client) = shared_group.client.as_ref().filter(|client| !client.is_charged()) else {
+        return Ok(());
+    };
+    let bytes = state_bytes(StateSize::default(), handle.has_kernel());
+    client.charge(0, bytes).map_err(NodeError::Daemon)
 }
 
 /// Passes the group to the engine.

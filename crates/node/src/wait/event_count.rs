@@ -28,7 +28,7 @@ pub struct EventCount {
     kernel: OnceLock<SlotMemory>,
     /// How many threads are between `begin_sleep` and `end_sleep`.
     sleepers: AtomicU32,
-    /// Where several processes have the group: all their threads sleep on one word.
+    /// Where several processes have the group: all their threads wait on one futex.
     readers: OnceLock<Arc<Readers>>,
 }
 

@@ -282,6 +282,57 @@ fn an_impossible_place_on_a_host_is_refused() {
 }
 
 #[test]
+fn only_the_root_of_a_host_closes_or_aborts_its_group() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let (here, there) = (client(&served.socket()), other());
+    let settings = GroupSettings::new(vec![here.address(), here.address(), there.address()]);
+    let root = here.group(&GroupSettings { member: Some(0), ..settings.clone() }).unwrap();
+    let member = there.group(&settings).unwrap();
+    let socket = raw(&served.socket());
+    ask(&socket, HELLO);
+    let message = settings_message(1, &[here.address(), here.address(), there.address()]);
+    let place = r#"{"number":1,"count":2}"#;
+    let answer = ask(&socket, &format!(r#"{{"join_group":{{"settings":{message},"place":{place}}}}}"#)).0;
+    assert!(answer.contains("entered"), "{answer}");
+    for request in ["close", "abort"] {
+        say(&socket, format!(r#"{{"{request}":{{"group":1}}}}"#).as_bytes());
+    }
+    say(&socket, br#"{"forward":{"group":1,"upto":7,"child":null}}"#);
+    // The answer comes after the requests were handled.
+    ask(&socket, r#""poll_update""#);
+    root.wait_until_ready(TIMEOUT).unwrap();
+    root.send(b"still open").unwrap();
+    assert_eq!(member.receive(TIMEOUT).unwrap().as_deref(), Some(&b"still open"[..]));
+    // A process that leaves, or ends, does not end it either.
+    say(&socket, br#"{"leave":{"group":1}}"#);
+    say(&socket, br#"{"end":{"group":1}}"#);
+    ask(&socket, r#""poll_update""#);
+    root.send(b"and now").unwrap();
+    assert_eq!(member.receive(TIMEOUT).unwrap().as_deref(), Some(&b"and now"[..]));
+    assert_eq!(root.close(TIMEOUT).unwrap(), []);
+    drop((socket, member));
+    served.end();
+}
+
+#[test]
+fn groups_that_wait_for_the_root_of_their_host_are_charged() {
+    let text = "[[rule]]\nname = \"all\"\nall_users = true\nmemory_max = \"256K\"";
+    let served = Served::new(EngineChoice::User, Policy::parse(text, "policy").unwrap());
+    let here = client(&served.socket());
+    let socket = raw(&served.socket());
+    ask(&socket, HELLO);
+    let place = r#"{"number":1,"count":2}"#;
+    let join = |group: u32| {
+        let settings = settings_message(group, &[here.address(), here.address()]);
+        ask(&socket, &format!(r#"{{"join_group":{{"settings":{settings},"place":{place}}}}}"#)).0
+    };
+    let refusal = (0..100).map(join).find(|answer| !answer.contains("entered")).unwrap();
+    assert!(refusal.contains("allows groups 256K of memory"), "{refusal}");
+    drop((socket, here));
+    served.end();
+}
+
+#[test]
 fn a_member_cannot_write_the_slots_that_are_retransmitted() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let (here, there) = (client(&served.socket()), other());
