@@ -54,6 +54,23 @@ static __always_inline void update_watermarks(struct group *group)
 
 	flow->stable = later(flow->stable, earlier(accepted_below, flow->next));
 	flow->freed = later(flow->freed, earlier(flow->consumed, accepted_below));
+	if (group->is_by_multicast) {
+		struct multicast_state *multicast = &group->multicast;
+
+		multicast->first = later(multicast->first, flow->freed);
+		multicast->end = later(multicast->end, multicast->first);
+		multicast->ack_requested = later(multicast->ack_requested, multicast->first);
+	}
+}
+
+/* The end of the receive window that the parent is told. Data by multicast comes to the whole subtree, and needs slots everywhere. */
+static __always_inline __u32 advertised_window_end(struct group *group)
+{
+	__u32 window_end = group->flow.freed + group->slots;
+
+	if (group->is_by_multicast && group->child_count)
+		return earlier(group->multicast.min_window_end, window_end);
+	return window_end;
 }
 
 /* Whether the parent is to be sent an acknowledgment that it has not requested. */
@@ -67,7 +84,7 @@ static __always_inline bool has_news(struct group *group)
 	if (is_before(flow->advertised_stable, flow->ack_requested) && !is_before(flow->stable, flow->ack_requested))
 		return true;
 	return distance(flow->stable, flow->advertised_stable) >= step ||
-	       distance(flow->freed + group->slots, flow->advertised_window_end) >= 2 * step;
+	       distance(advertised_window_end(group), flow->advertised_window_end) >= 2 * step;
 }
 
 /* Takes over how far the reader has read; an invalid number is counted and ignored. */
@@ -109,8 +126,8 @@ static __always_inline bool owes_ack(struct child_state *child)
 	return child->unanswered || is_before(child->acked, child->ack_requested);
 }
 
-/* When a child's timer expires: the RTO, the persist timer or the keepalive timer. */
-static __always_inline __u64 child_timer(struct group *group, struct child_state *child)
+/* When an acknowledgment is late: the RTO, the persist timer or the keepalive timer. */
+static __always_inline __u64 ack_timer(struct group *group, struct child_state *child)
 {
 	__u64 wait = INITIAL_RTO_NS, wait_max = group->keepalive / 4;
 	struct rtt *rtt = &child->rtt;
@@ -118,7 +135,7 @@ static __always_inline __u64 child_timer(struct group *group, struct child_state
 
 	if (owes_ack(child))
 		doublings = child->backoff;
-	else if (is_before(child->stable, child->sent) || child->sent == child->window_end)
+	else if (is_before(child->stable, child->sent) || !is_before(child->sent, child->window_end))
 		doublings = 2 + child->persist_probes;
 	else if (child->timer_started_at > child->heard_at)
 		return child->timer_started_at + group->keepalive;
@@ -131,6 +148,14 @@ static __always_inline __u64 child_timer(struct group *group, struct child_state
 	}
 	wait <<= doublings < 16 ? doublings : 16;
 	return child->timer_started_at + (wait < wait_max ? wait : wait_max);
+}
+
+/* When a child's timer expires. A child that gets its data by multicast is to be probed, lest it finds its parent silent. */
+static __always_inline __u64 child_timer(struct group *group, struct child_state *child)
+{
+	__u64 timer = ack_timer(group, child), address_timer = child->addressed_at + group->keepalive;
+
+	return group->is_by_multicast && address_timer < timer ? address_timer : timer;
 }
 
 /* Whether receive window and congestion window allow that number of packets. */
@@ -153,7 +178,9 @@ static long check_child_ready(__u32 index, void *context)
 	struct readiness *readiness = context;
 	struct group *group = readiness->group;
 
-	if (index < CHILDREN_MAX && may_send(group, &group->children[index].state, readiness->packets) &&
+	/* By multicast the root has sent the packets to the children already. */
+	if (index < CHILDREN_MAX &&
+	    (group->is_by_multicast || may_send(group, &group->children[index].state, readiness->packets)) &&
 	    child_timer(group, &group->children[index].state) > readiness->now)
 		return 0;
 	readiness->is_blocked = 1;
@@ -214,6 +241,28 @@ static __always_inline __u64 bits_from(__s32 index)
 	return index < SEGMENTS_MAX ? ~0ULL << index : 0;
 }
 
+/* Acknowledgments of these packets, one bit per packet from `first` on, are requested of a child. */
+static __always_inline void request_acks(struct child_state *child, __u32 first, __u64 requests, __u64 now)
+{
+	__u32 unanswered = child->unanswered + count_bits(requests);
+
+	if (!owes_ack(child))
+		child->timer_started_at = now;
+	child->ack_requested = later(child->ack_requested, first + last_bit(requests) + 1);
+	if (!child->unanswered)
+		child->unanswered_since = now;
+	child->unanswered = unanswered < child->unanswered ? ~0u : unanswered;
+}
+
+/* The timer of a child has changed. */
+static __always_inline void note_timer(struct group *group, struct child_state *child)
+{
+	__u64 timer = child_timer(group, child);
+
+	if (timer < group->flow.timer_at)
+		group->flow.timer_at = timer;
+}
+
 /* The bits of the packets that end an acknowledgment interval. */
 static __always_inline __u64 interval_bits(struct group *group, __u32 first)
 {
@@ -251,10 +300,10 @@ static long send_to_child(__u32 index, void *context)
 	struct sending *sending = context;
 	struct group *group = sending->group;
 	struct work *work = sending->work;
-	__u32 packet = sending->first, unanswered;
+	__u32 packet = sending->first;
 	struct child_state *child;
 	bool starts_timer;
-	__u64 requests, timer;
+	__u64 requests;
 
 	if (index >= CHILDREN_MAX)
 		return 1;
@@ -270,21 +319,13 @@ static long send_to_child(__u32 index, void *context)
 	if (starts_timer)
 		child->timer_started_at = work->now;
 	child->sent = packet + work->segments;
+	child->addressed_at = work->now;
 	if (requests) {
 		starts_timer = true;
-		if (!owes_ack(child))
-			child->timer_started_at = work->now;
-		child->ack_requested = later(child->ack_requested, packet + last_bit(requests) + 1);
-		if (!child->unanswered)
-			child->unanswered_since = work->now;
-		unanswered = child->unanswered + count_bits(requests);
-		child->unanswered = unanswered < child->unanswered ? ~0u : unanswered;
+		request_acks(child, packet, requests, work->now);
 	}
-	if (!starts_timer)
-		return 0;
-	timer = child_timer(group, child);
-	if (timer < group->flow.timer_at)
-		group->flow.timer_at = timer;
+	if (starts_timer)
+		note_timer(group, child);
 	return 0;
 }
 
@@ -297,6 +338,65 @@ static __always_inline void send_to_children(struct group *group, struct work *w
 	sending.ack_requests = ack_requests | interval_bits(group, first);
 	bpf_loop(group->child_count, send_to_child, &sending, 0);
 	group->flow.counters.sent += (__u64)group->child_count * work->segments;
+}
+
+/* Packets that have come by multicast, all that were accepted from `first` on. Those that request an acknowledgment have a bit each. */
+struct marking {
+	struct group *group;
+	__u64 now;
+	__u32 first;
+	__u64 ack_requests;
+};
+
+static long mark_sent_to_child(__u32 index, void *context)
+{
+	struct marking *marking = context;
+	struct group *group = marking->group;
+	struct child_state *child;
+	__u64 requests;
+	__u32 ahead;
+
+	if (index >= CHILDREN_MAX)
+		return 1;
+	child = &group->children[index].state;
+	/* A child that is ahead has acknowledged this number of the packets already. */
+	ahead = child->sent - marking->first;
+	if (!is_before(child->sent, group->flow.next))
+		return 0;
+	requests = marking->ack_requests & bits_from(ahead);
+	if (child->sent == child->acked)
+		child->timer_started_at = marking->now;
+	child->sent = group->flow.next;
+	/* The protocol marks packet by packet, and looks at the timer each time. It changes with the first packet, and with the first request. */
+	if (!(requests >> (ahead & (SEGMENTS_MAX - 1)) & 1))
+		note_timer(group, child);
+	if (!requests)
+		return 0;
+	request_acks(child, marking->first, requests, marking->now);
+	if (!child->awaited_since) {
+		child->awaited = marking->first + last_bit(requests & -requests) + 1;
+		child->awaited_since = marking->now;
+	}
+	note_timer(group, child);
+	return 0;
+}
+
+/* Packets that have come by multicast count as sent to every child: multicast reaches each of them while the group is handed off. `freed`
+ * stays as it is when packets are accepted, so that `update_watermarks` has changed nothing of this meanwhile. */
+static __always_inline void mark_sent(struct group *group, __u32 first, __u64 ack_requests, __u64 now)
+{
+	struct marking marking = { .group = group, .now = now, .first = first, .ack_requests = ack_requests };
+	struct multicast_state *multicast = &group->multicast;
+
+	if (multicast->end != first) {
+		multicast->first = first;
+		multicast->ack_requested = first;
+	}
+	multicast->end = group->flow.next;
+	if (ack_requests)
+		multicast->ack_requested = first + last_bit(ack_requests) + 1;
+	multicast->heard_at = now;
+	bpf_loop(group->child_count, mark_sent_to_child, &marking, 0);
 }
 
 /* Accepts the next packet, whose piece is the expected one and whose payload is in its slot. */
@@ -343,6 +443,17 @@ static __always_inline void on_rtt_sample(struct rtt *rtt, __u64 sample)
 	}
 }
 
+/* Takes in how long an acknowledgment has taken that the root has requested by multicast: no round trip, and no sample of the shortest. */
+static __always_inline void on_delay(struct rtt *rtt, __u64 delay)
+{
+	__u64 min = rtt->min;
+
+	if (!rtt->is_measured)
+		return;
+	on_rtt_sample(rtt, delay);
+	rtt->min = min;
+}
+
 static __always_inline bool has_standing_queue(struct rtt *rtt)
 {
 	return rtt->latest > rtt->min && rtt->latest - rtt->min > QUEUEING_DELAY_MAX_NS;
@@ -382,6 +493,24 @@ static __always_inline void find_min_stable(struct group *group)
 	bpf_loop(group->child_count, compare_min_stable, &group, 0);
 }
 
+static long compare_min_window_end(__u32 index, void *context)
+{
+	struct group *group = *(struct group **)context;
+	__u32 window_end;
+
+	if (index >= CHILDREN_MAX)
+		return 1;
+	window_end = group->children[index].state.window_end;
+	if (!index || is_before(window_end, group->multicast.min_window_end))
+		group->multicast.min_window_end = window_end;
+	return 0;
+}
+
+static __always_inline void find_min_window_end(struct group *group)
+{
+	bpf_loop(group->child_count, compare_min_window_end, &group, 0);
+}
+
 /* Takes an acknowledgment of a child; false if the slow path has to handle it. */
 static __always_inline bool handle_ack(struct group *group, struct child_state *child, struct header *header, __u64 now)
 {
@@ -390,8 +519,11 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 	__u64 requested_at = bpf_be64_to_cpu(header->acknowledgment.echo);
 	__s32 acknowledged = distance(next, child->acked);
 	bool was_at_min = child->stable == group->flow.min_stable;
+	bool had_min_window_end = child->window_end == group->multicast.min_window_end;
+	/* By multicast a child may be ahead, by as many packets as there are slots. */
+	__u32 sent_end = group->is_by_multicast ? group->flow.next + group->slots : group->flow.next;
 
-	if (is_before(next, child->sent - ACK_LAG_PACKETS_MAX) || is_before(group->flow.next, next) ||
+	if (is_before(next, child->sent - ACK_LAG_PACKETS_MAX) || is_before(sent_end, next) ||
 	    distance(next, stable) < 0 || distance(next, stable) > ACK_LAG_PACKETS_MAX || receive_window > group->slots)
 		return false;
 	/* It acknowledges less than before, in reply to a later request: it has lost its state. */
@@ -404,9 +536,16 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 	child->backoff = 0;
 	if (requested_at && requested_at <= now)
 		on_rtt_sample(&child->rtt, now - requested_at);
+	/* Requested by multicast, it has no timestamp of this node's; if it has one, it answers something later. */
+	if (child->awaited_since && !is_before(next, child->awaited)) {
+		if (!requested_at)
+			on_delay(&child->rtt, now > child->awaited_since ? now - child->awaited_since : 0);
+		child->awaited_since = 0;
+	}
 	child->sent = later(child->sent, next);
 	if (acknowledged > 0) {
-		if (child->sent - child->acked >= child->congestion_window.packets && !has_standing_queue(&child->rtt))
+		if (!group->is_by_multicast && child->sent - child->acked >= child->congestion_window.packets &&
+		    !has_standing_queue(&child->rtt))
 			grow_window(&child->congestion_window, acknowledged, group->slots);
 		child->acked = next;
 		child->acked_at = now;
@@ -416,6 +555,8 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 		child->persist_probes = 0;
 	child->stable = later(child->stable, stable);
 	child->window_end = later(child->window_end, window_end);
+	if (group->is_by_multicast && had_min_window_end)
+		find_min_window_end(group);
 	if (was_at_min && child->stable != group->flow.min_stable) {
 		if (group->flow.min_stable_children > 1)
 			group->flow.min_stable_children--;
@@ -426,17 +567,23 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 	return true;
 }
 
+/* The flags of acknowledgments while the group is handed off: by multicast every member is reached, and none is congested. */
+static __always_inline __be16 ack_flags(struct group *group)
+{
+	return group->is_by_multicast ? bpf_htons(FLAG_REACHED) : 0;
+}
+
 /* Makes the acknowledgment to the parent, and records what it advertises. */
 static __always_inline void make_ack(struct group *group, struct header *header, __be64 echo, __u64 now)
 {
 	struct flow_state *flow = &group->flow;
-	__u32 window_end = flow->freed + group->slots;
+	__u32 window_end = advertised_window_end(group);
 	__s32 receive_window = distance(window_end, flow->next);
 
 	flow->ack_timestamp = now > flow->ack_timestamp ? now : flow->ack_timestamp + 1;
 	header->version = VERSION;
 	header->kind = KIND_ACKNOWLEDGMENT;
-	header->flags = 0;
+	header->flags = ack_flags(group);
 	header->group = bpf_htonl(group->number);
 	header->timestamp = bpf_cpu_to_be64(flow->ack_timestamp);
 	header->epoch = bpf_htonl(group->epoch);

@@ -94,6 +94,19 @@ static __always_inline __u32 forward(struct __sk_buff *buffer, struct work *work
 	return forwarding.interface;
 }
 
+/* Replaces the destination of a path by the source of another one of the same version of IP. */
+static __always_inline void address_to_sender(struct path *path, struct path *other)
+{
+	struct ethernet *to = (struct ethernet *)path->frame, *from = (struct ethernet *)other->frame;
+
+	__builtin_memcpy(to->to, from->from, sizeof(to->to));
+	if (path->bytes == IPV6_HEADER_AT)
+		__builtin_memcpy(((struct ipv6 *)(path->frame + IP_AT))->to, ((struct ipv6 *)(other->frame + IP_AT))->from,
+				 sizeof(((struct ipv6 *)0)->to));
+	else
+		((struct ipv4 *)(path->frame + IP_AT))->to = ((struct ipv4 *)(other->frame + IP_AT))->from;
+}
+
 /* Wakes a reader by the packet itself: its header goes up to the socket on which the reader sleeps, with a version that no packet of ours
  * has. A ring buffer would wake user space by an interrupt of this processor, which takes longer than everything else together. The
  * datagram enters the interface once more, behind packets that have arrived already, since waking takes longer than forwarding them.
@@ -103,9 +116,17 @@ static __noinline int wake_reader(struct __sk_buff *buffer, struct work *work, s
 {
 	struct path *reader = &work->reader_path;
 
+	/* Over loopback a packet by multicast keeps its route, which leads to the sockets at the multicast address. */
+	if (work->is_multicast && buffer->ifindex == LOOPBACK) {
+		wake_node(work->group_index, WAKE_FOR_TIMER);
+		return TC_ACT_SHOT;
+	}
 	reader->bytes = work->headers_bytes;
 	__builtin_memcpy(reader->frame, work->received, sizeof(reader->frame));
 	udp_of(reader->frame, reader->bytes == IPV6_HEADER_AT)->to = group->wake_port;
+	/* The reader waits at this node's own address, from which packets to the parent are sent. */
+	if (work->is_multicast)
+		address_to_sender(reader, &group->parent_path);
 	work->data = work->header;
 	work->data.version = WAKE_VERSION;
 	if (!rewrite_headers(buffer, work, reader, &work->data, length))

@@ -125,8 +125,21 @@ struct child_state {
 	__u64 heard_at;
 	__u64 timer_started_at;
 	__u64 unanswered_since;
+	__u64 addressed_at;
+	__u64 awaited_since;
+	__u32 awaited;
+	__u32 reserved2;
 	struct rtt rtt;
 	struct congestion_window congestion_window;
+};
+
+/* proto's `MulticastState`: what a member that multicast reaches knows of data by multicast. */
+struct multicast_state {
+	__u32 first;
+	__u32 end;
+	__u32 ack_requested;
+	__u32 min_window_end;
+	__u64 heard_at;
 };
 
 /* A NAK that the slow path is to handle. */
@@ -175,7 +188,11 @@ struct group {
 	__u32 payload_bytes_max;
 	__u32 is_root;
 	__u32 child_count;
-	__u32 reserved3;
+	/* Whether data comes by multicast: then the program takes no data from the parent, and forwards none. */
+	__u32 is_by_multicast;
+	/* With data by multicast, the root's number, and whether the root is the parent. */
+	__u32 root;
+	__u32 is_root_parent;
 	__u64 min_rto;
 	__u64 keepalive;
 	/* The cookie (SO_COOKIE) of the socket whose datagrams are packets of this group's root; 0: none. */
@@ -186,8 +203,12 @@ struct group {
 	__u32 reserved2;
 	__u64 parent_heard_at;
 	struct flow_state flow;
+	struct multicast_state multicast;
 	struct fast_path_counters counters;
 	struct path parent_path;
+	/* With data by multicast, the headers of a packet from the multicast address to the root. Nobody sends such a packet; those of the
+	 * root have the same addresses and ports, the other way round, as packets of a neighbour have. */
+	struct path multicast_path;
 	struct child children[CHILDREN_MAX];
 };
 

@@ -104,6 +104,8 @@ struct work {
 	/* The offset of our header, and the length of UDP's payload, in bytes. */
 	__u32 headers_bytes;
 	__u32 length;
+	/* Whether it was sent to a multicast address. */
+	__u32 is_multicast;
 	/* The group's index, and the time of arrival. */
 	__u32 group_index;
 	__u64 now;

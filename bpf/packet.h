@@ -14,7 +14,13 @@
 #define KIND_ACKNOWLEDGMENT 2
 #define KIND_NAK 3
 
+/* Flags of data. */
 #define FLAG_ACK_REQUESTED 1
+/* The root has sent the packet to the multicast address, and this is that copy. */
+#define FLAGS_MULTICAST (8 | 16)
+
+/* The flag of acknowledgments and NAKs: multicast reaches the sender. */
+#define FLAG_REACHED 1
 
 #define MESSAGE_BYTES_MAX (1ULL << 32)
 

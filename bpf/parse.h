@@ -23,15 +23,22 @@
 #define ROOT_SOCKET_IPV6_FIRST 0xff020000
 #define ROOT_SOCKET_IPV6_LAST 0x00005443
 
+/* What is read of a frame that may be a packet of ours. */
+struct datagram {
+	struct udp udp;
+	bool is_v6;
+	bool is_root_socket;
+	bool is_multicast;
+};
+
 /* Parses the headers of a frame; false if it is no UDP datagram that may be a packet of ours. */
-static __always_inline bool parse(struct __sk_buff *buffer, bool *is_v6, struct udp *found, __u8 *is_root_socket)
+static __always_inline bool parse(struct __sk_buff *buffer, struct datagram *found)
 {
 	void *data = (void *)(long)buffer->data, *end = (void *)(long)buffer->data_end;
 	struct ethernet *ethernet = data;
 	struct udp *udp;
 	__u32 length;
 
-	*is_root_socket = 0;
 	if (data + IPV4_HEADER_AT > end) {
 		if (buffer->len < IPV4_HEADER_AT + HEADER_BYTES || bpf_skb_pull_data(buffer, IPV4_HEADER_AT + HEADER_BYTES))
 			return false;
@@ -46,8 +53,9 @@ static __always_inline bool parse(struct __sk_buff *buffer, bool *is_v6, struct 
 
 		if (ip->version_and_length != 0x45 || ip->protocol != PROTOCOL_UDP || ip->fragment & bpf_htons(0x3fff))
 			return false;
-		*is_v6 = false;
-		*is_root_socket = ip->to == bpf_htonl(ROOT_SOCKET_IPV4);
+		found->is_v6 = false;
+		found->is_root_socket = ip->to == bpf_htonl(ROOT_SOCKET_IPV4);
+		found->is_multicast = (ip->to & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
 		udp = data + IPV4_UDP_AT;
 		length = IPV4_HEADER_AT;
 	} else if (ethernet->protocol == bpf_htons(ETHERTYPE_IPV6)) {
@@ -55,29 +63,33 @@ static __always_inline bool parse(struct __sk_buff *buffer, bool *is_v6, struct 
 
 		if (data + IPV6_HEADER_AT > end || ip->protocol != PROTOCOL_UDP)
 			return false;
-		*is_v6 = true;
-		*is_root_socket = ip->to[0] == bpf_htonl(ROOT_SOCKET_IPV6_FIRST) && ip->to[3] == bpf_htonl(ROOT_SOCKET_IPV6_LAST);
+		found->is_v6 = true;
+		found->is_root_socket =
+			ip->to[0] == bpf_htonl(ROOT_SOCKET_IPV6_FIRST) && ip->to[3] == bpf_htonl(ROOT_SOCKET_IPV6_LAST);
+		found->is_multicast = (ip->to[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000);
 		udp = data + IPV6_UDP_AT;
 		length = IPV6_HEADER_AT;
 	} else {
 		return false;
 	}
-	*found = *udp;
+	found->udp = *udp;
 	/* Truncated and short datagrams are left to user space. */
 	return bpf_ntohs(udp->length) >= UDP_BYTES + HEADER_BYTES &&
 	       buffer->len == length + bpf_ntohs(udp->length) - UDP_BYTES;
 }
 
 /* Reads a packet into this processor's work area. */
-static __always_inline struct work *begin_work(struct __sk_buff *buffer, bool is_v6, struct udp *udp)
+static __always_inline struct work *begin_work(struct __sk_buff *buffer, struct datagram *datagram)
 {
+	bool is_v6 = datagram->is_v6;
 	__u32 first = 0;
 	struct work *work = bpf_map_lookup_elem(&WORK, &first);
 
 	if (!work)
 		return NULL;
 	work->headers_bytes = is_v6 ? IPV6_HEADER_AT : IPV4_HEADER_AT;
-	work->length = bpf_ntohs(udp->length) - UDP_BYTES;
+	work->length = bpf_ntohs(datagram->udp.length) - UDP_BYTES;
+	work->is_multicast = datagram->is_multicast;
 	/* The segments of a GSO batch have one length, but for the last, which may be shorter. */
 	work->segment_bytes = buffer->gso_size ? buffer->gso_size : work->length;
 	if (work->segment_bytes < HEADER_BYTES)

@@ -26,7 +26,7 @@ static __always_inline bool read_piece(struct header *header, __u32 length, stru
 	piece->offset = bpf_ntohl(header->data.offset);
 	piece->message_length = bpf_be64_to_cpu(header->data.message_length);
 	piece->checksum = bpf_be64_to_cpu(header->data.checksum);
-	piece->ack_requested = header->flags != 0;
+	piece->ack_requested = (header->flags & bpf_htons(FLAG_ACK_REQUESTED)) != 0;
 	return piece->length == length - HEADER_BYTES && piece->length <= group->payload_bytes_max &&
 	       piece->length <= SLOT_BYTES && piece->message_length <= MESSAGE_BYTES_MAX &&
 	       piece->offset <= piece->message_length && piece->length <= piece->message_length - piece->offset &&
@@ -76,6 +76,8 @@ struct reception {
 	__u64 ack_requests;
 	__u64 message_ends;
 	__u32 is_from_root_socket;
+	/* By multicast the root may not be the parent: its timestamps are of another clock, and are not for the parent. */
+	__u32 is_from_parent;
 };
 
 /* Accepts one segment, if it is the next packet and valid. Nothing has changed otherwise. */
@@ -88,6 +90,8 @@ static long receive_segment(__u32 index, void *context)
 	struct header *header = index ? &work->segment_header : &work->header;
 	__u32 at = index * work->segment_bytes, length = work->length - at, number = group->flow.next & (group->slots - 1);
 	struct slot *slot = bpf_map_lookup_elem(reception->slots, &number);
+	__be16 flags = group->is_by_multicast ? bpf_htons(FLAGS_MULTICAST) : 0;
+	__u32 sender = group->is_by_multicast ? group->root : group->parent;
 	struct descriptor piece;
 	__u64 timestamp;
 
@@ -99,7 +103,7 @@ static long receive_segment(__u32 index, void *context)
 	if (length < HEADER_BYTES || (index && bpf_skb_load_bytes(buffer, at, header, HEADER_BYTES)))
 		return 1;
 	if (header->kind != KIND_DATA || bpf_ntohl(header->group) != group->number ||
-	    bpf_ntohl(header->sequence) != group->flow.next || header->flags & ~bpf_htons(FLAG_ACK_REQUESTED) ||
+	    bpf_ntohl(header->sequence) != group->flow.next || (header->flags & ~bpf_htons(FLAG_ACK_REQUESTED)) != flags ||
 	    !read_piece(header, length, group, &piece) || !is_before(group->flow.next, group->flow.freed + group->slots) ||
 	    !is_expected(&group->flow.expected, &piece))
 		return 1;
@@ -110,14 +114,14 @@ static long receive_segment(__u32 index, void *context)
 			return 1;
 	} else {
 		if (header->version != VERSION || bpf_ntohl(header->epoch) != group->epoch ||
-		    bpf_ntohl(header->sender) != group->parent || header_mac(&group->header_key, header) != header->mac)
+		    bpf_ntohl(header->sender) != sender || header_mac(&group->header_key, header) != header->mac)
 			return 1;
 		/* The slot is free: no packet behind `next` is held while the group is handed off, and packets before `freed` have left it. */
 		if (!store(buffer, at + HEADER_BYTES, slot, piece.length) ||
 		    payload_checksum(group, slot, piece.length) != piece.checksum)
 			return 1;
 		timestamp = bpf_be64_to_cpu(header->timestamp);
-		if (timestamp > group->flow.parent_timestamp)
+		if (reception->is_from_parent && timestamp > group->flow.parent_timestamp)
 			group->flow.parent_timestamp = timestamp;
 	}
 	if (piece.ack_requested) {
@@ -149,28 +153,35 @@ static __noinline bool receive_segments(struct work *work, struct group *group, 
 	return false;
 }
 
-/* Data from the parent. The caller owns the group. False: nothing has changed, and the slow path has to handle the packets. */
+/* Data from the parent, or by multicast from the root. The caller owns the group. False: nothing has changed, and the slow path has to handle the packets. */
 static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
 {
 	struct reception reception = { .buffer = buffer, .work = work, .group = group };
 	__u32 index = work->group_index, first = group->flow.next;
 
 	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
-	if (!reception.slots || group->is_root || !is_from_neighbour(work, &group->parent_path))
+	if (!reception.slots || group->is_root || work->is_multicast != group->is_by_multicast)
 		return false;
+	if (!is_from_neighbour(work, group->is_by_multicast ? &group->multicast_path : &group->parent_path))
+		return false;
+	reception.is_from_parent = !group->is_by_multicast || group->is_root_parent;
 	consume(group, page);
 	if (!receive_segments(work, group, &reception))
 		return false;
-	group->parent_heard_at = work->now;
+	if (reception.is_from_parent)
+		group->parent_heard_at = work->now;
 	if (reception.ack_requests) {
 		group->flow.ack_requested = later(group->flow.ack_requested, reception.ack_requested);
-		make_ack(group, &work->ack, reception.echo, work->now);
+		make_ack(group, &work->ack, reception.is_from_parent ? reception.echo : 0, work->now);
 		work->sends_ack = 1;
 	} else if (has_news(group)) {
 		make_ack(group, &work->ack, 0, work->now);
 		work->sends_ack = 1;
 	}
-	send_to_children(group, work, first, reception.ack_requests);
+	if (group->is_by_multicast)
+		mark_sent(group, first, reception.ack_requests, work->now);
+	else
+		send_to_children(group, work, first, reception.ack_requests);
 	set_timer(group, work->group_index, work->now);
 	publish(&page->written, group->flow.next);
 	if (page->is_waiting && (reception.message_ends || group->flow.next - group->flow.consumed >= group->slots / 4))
@@ -219,7 +230,7 @@ static __noinline bool receive_ack(struct work *work, struct group *group, struc
 		}
 	}
 	/* User space handles a pending NAK before the acknowledgments that follow it. */
-	if (!child || child->nak.is_pending || bpf_ntohl(header->epoch) != group->epoch || header->flags ||
+	if (!child || child->nak.is_pending || bpf_ntohl(header->epoch) != group->epoch || header->flags != ack_flags(group) ||
 	    work->length != HEADER_BYTES || !is_from_neighbour(work, &child->path) ||
 	    header_mac(&group->header_key, header) != header->mac)
 		return false;

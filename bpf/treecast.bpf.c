@@ -70,9 +70,11 @@ static __always_inline int handle_data_packet(struct __sk_buff *buffer, struct w
 	if (!is_accepted)
 		return PASS;
 	work->wakes_reader = work->wakes_reader && __sync_lock_test_and_set(&page->is_waiting, 0);
-	interface = forward(buffer, work, group, !work->sends_ack && !work->wakes_reader);
-	if (interface)
-		return bpf_redirect(interface, 0);
+	if (!work->is_multicast) {
+		interface = forward(buffer, work, group, !work->sends_ack && !work->wakes_reader);
+		if (interface)
+			return bpf_redirect(interface, 0);
+	}
 	if (!work->sends_ack && !work->wakes_reader)
 		return TC_ACT_SHOT;
 	work->removed_sum = removed_sum;
@@ -111,15 +113,15 @@ int treecast_ingress(struct __sk_buff *buffer)
 	struct node *node = bpf_map_lookup_elem(&NODE, &first);
 	struct group *group;
 	struct work *work;
-	struct udp udp;
-	bool is_v6;
-	__u8 is_root_socket;
+	struct datagram datagram;
 	int verdict = PASS;
 
-	if (!node || !parse(buffer, &is_v6, &udp, &is_root_socket) || udp.to != node->port)
+	/* A multicast address has a port of its own. */
+	if (!node || !parse(buffer, &datagram) || (datagram.udp.to != node->port && !datagram.is_multicast))
 		return PASS;
-	__sync_fetch_and_add(&node->ingress_count, 1);
-	work = begin_work(buffer, is_v6, &udp);
+	if (datagram.udp.to == node->port)
+		__sync_fetch_and_add(&node->ingress_count, 1);
+	work = begin_work(buffer, &datagram);
 	if (!work || work->header.version != VERSION)
 		return PASS;
 	group = lookup_group(work, node);
@@ -185,28 +187,27 @@ int treecast_egress(struct __sk_buff *buffer)
 	struct group *group;
 	struct page *page;
 	struct work *work;
-	struct udp udp;
-	bool is_v6, is_accepted;
-	__u8 is_root_socket;
+	struct datagram datagram;
+	bool is_accepted;
 	__u64 socket;
 	__u32 interface;
 
 	/* Copies that the program has sent have no socket. */
 	if (!buffer->sk)
 		return PASS;
-	if (!node || !parse(buffer, &is_v6, &udp, &is_root_socket) ||
-	    (udp.from != node->port && udp.to != node->port))
+	if (!node || !parse(buffer, &datagram) ||
+	    (datagram.udp.from != node->port && datagram.udp.to != node->port))
 		return PASS;
 	socket = bpf_get_socket_cookie(buffer);
-	work = begin_work(buffer, is_v6, &udp);
+	work = begin_work(buffer, &datagram);
 	if (!work)
 		return PASS;
 	if (socket == node->socket)
 		return handle_slow_path_packet(buffer, node, work);
-	group = udp.to == node->port ? lookup_group(work, node) : NULL;
+	group = datagram.udp.to == node->port ? lookup_group(work, node) : NULL;
 	/* Datagrams to the addresses of root sockets never leave this host. */
 	if (!group || group->root_socket != socket)
-		return is_root_socket ? TC_ACT_SHOT : PASS;
+		return datagram.is_root_socket ? TC_ACT_SHOT : PASS;
 	page = lookup_page(work);
 	if (!page)
 		return TC_ACT_SHOT;

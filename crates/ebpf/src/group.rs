@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use aya::maps::MapData;
 use treecast_proto::{
-    FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, Nanoseconds, Sequence, Start,
+    FlowState, GroupCounters, GroupId, HandOff, HandOffMulticast, HandOffPacket, Nanoseconds, Sequence, Start,
 };
 use treecast_wire::{Authentication, HEADER_BYTES};
 
@@ -254,19 +254,23 @@ impl KernelGroup {
         }
     }
 
-    /// Hands the group off to the program; false if that cannot take it: it has not learned the paths to all neighbours, they have
-    /// different versions of IP, or there are more than [`CHILDREN_MAX`] children.
+    /// Hands the group off to the program; false if that cannot take it: it has not learned the paths to all neighbours, they, or root and
+    /// multicast address, have different versions of IP, or there are more than [`CHILDREN_MAX`] children.
     pub fn hand_off(&mut self, group: &HandOff) -> bool {
         debug_assert!(!self.is_handed_off, "a group is handed off once");
         let is_accepted = group.children.len() <= CHILDREN_MAX
             && group.slots == self.memory.count()
             && !group.flow.expected.is_nothing()
             && self.has_paths(group);
-        if !is_accepted {
+        let multicast_path = self.multicast_path(group);
+        if !is_accepted || group.multicast.is_some() != multicast_path.is_some() {
             return false;
         }
         // SAFETY: user space owns the group, and this value is borrowed mutably, so that this is the only access.
-        unsafe { write(self.pointer(), group) };
+        unsafe {
+            write(self.pointer(), group);
+            write_multicast(self.pointer(), group, multicast_path);
+        }
         let page = &self.memory;
         if group.parent.is_none() {
             page.read().store(group.flow.freed.0, Ordering::Release);
@@ -292,6 +296,14 @@ impl KernelGroup {
         paths.first().map_or(may_be_alone, |first| {
             paths.iter().all(|path| path.is_learned() && path.bytes == first.bytes)
         })
+    }
+
+    /// With data by multicast, the path that such packets have come by, if it is of the same version of IP as the path to the parent.
+    fn multicast_path(&self, group: &HandOff) -> Option<Path> {
+        let multicast = group.multicast?;
+        // SAFETY: user space owns the group.
+        let bytes = unsafe { get!(self.pointer(), parent_path.bytes) };
+        Path::between(multicast.to, multicast.from).filter(|path| path.bytes == bytes)
     }
 
     /// Reclaims the group; false if it was not handed off. Waits while the program works on a packet, which takes microseconds.
@@ -388,6 +400,23 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
     }
 }
 
+/// Writes what a hand-off says of data by multicast.
+///
+/// # Safety
+/// User space owns the group.
+unsafe fn write_multicast(pointer: *mut Group, group: &HandOff, path: Option<Path>) {
+    // SAFETY: as the caller says.
+    unsafe {
+        set!(pointer, u32::from(group.multicast.is_some()), is_by_multicast);
+        if let Some((HandOffMulticast { root, from, state, .. }, path)) = group.multicast.zip(path) {
+            set!(pointer, root.0, root);
+            set!(pointer, u32::from(group.parent == Some((root, from))), is_root_parent);
+            set!(pointer, state, multicast);
+            set!(pointer, path, multicast_path);
+        }
+    }
+}
+
 /// Reads the state that the program has carried on.
 ///
 /// # Safety
@@ -397,6 +426,9 @@ unsafe fn read(pointer: *const Group, group: &mut HandOff) {
     unsafe {
         group.parent_heard_at = Nanoseconds(get!(pointer, parent_heard_at));
         group.flow = get!(pointer, flow);
+        if let Some(multicast) = &mut group.multicast {
+            multicast.state = get!(pointer, multicast);
+        }
         for (index, child) in group.children.iter_mut().enumerate() {
             child.state = get!(pointer, children[index].state);
         }

@@ -1,6 +1,6 @@
 //! Memory that the program and this crate share: a mirror of bpf/group.h. A test compares the two.
 
-use treecast_proto::{ChildState, FlowState};
+use treecast_proto::{ChildState, FlowState, MulticastState};
 use treecast_wire::{HEADER_BYTES, MacKey};
 
 /// The greatest number of children of a group that the program forwards.
@@ -87,7 +87,9 @@ mirror! {
         pub payload_bytes_max: u32,
         pub is_root: u32,
         pub child_count: u32,
-        pub reserved3: u32,
+        pub is_by_multicast: u32,
+        pub root: u32,
+        pub is_root_parent: u32,
         pub min_rto: u64,
         pub keepalive: u64,
         pub root_socket: u64,
@@ -95,8 +97,10 @@ mirror! {
         pub reserved2: u32,
         pub parent_heard_at: u64,
         pub flow: FlowState,
+        pub multicast: MulticastState,
         pub counters: FastPathCounters,
         pub parent_path: Path,
+        pub multicast_path: Path,
         pub children: [Child; CHILDREN_MAX],
     }
 
@@ -196,6 +200,7 @@ mod tests {
         }
         hold_structure("flow_state", size_of::<FlowState>(), FlowState::FIELDS);
         hold_structure("child_state", size_of::<ChildState>(), ChildState::FIELDS);
+        hold_structure("multicast_state", size_of::<MulticastState>(), MulticastState::FIELDS);
         hold_structure("expected", size_of::<Expected>(), Expected::FIELDS);
         hold_structure("rtt", size_of::<Rtt>(), Rtt::FIELDS);
         hold_structure("congestion_window", size_of::<CongestionWindow>(), CongestionWindow::FIELDS);

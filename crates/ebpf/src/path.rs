@@ -27,6 +27,24 @@ impl Path {
         Self { interface: 0, bytes, frame }
     }
 
+    /// A path between two addresses of one version of IP; `None` for others.
+    pub(crate) fn between(from: SocketAddr, to: SocketAddr) -> Option<Self> {
+        let mut path = Self::to(to);
+        let port = match canonical(from).ip() {
+            IpAddr::V4(ip) if path.bytes == IPV4.0 => {
+                path.frame[IPV4.1 - 4..IPV4.1].copy_from_slice(&ip.octets());
+                IPV4.2 - 2
+            }
+            IpAddr::V6(ip) if path.bytes == IPV6.0 => {
+                path.frame[IPV6.1 - 16..IPV6.1].copy_from_slice(&ip.octets());
+                IPV6.2 - 2
+            }
+            _ => return None,
+        };
+        path.frame[port..port + 2].copy_from_slice(&from.port().to_be_bytes());
+        Some(path)
+    }
+
     /// The neighbour's address; `None` for a path to nowhere.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         let port = |offset: usize| u16::from_be_bytes([self.frame[offset], self.frame[offset + 1]]);

@@ -1,19 +1,21 @@
 //! A group that is handed off to a fast path (a NIC, or the kernel's packet path) while nothing in it needs the slow path.
 //!
 //! The fast path accepts packets in order, forwards them to all children, takes in acknowledgments and acknowledges to the parent, by
-//! the rules of `flow/`. For everything else the group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in
+//! the rules of `flow/`. With data by multicast it accepts packets that come by multicast and forwards none: the network has brought them
+//! to the children. For everything else the group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in
 //! which it would be had it done the work itself.
 
 use std::net::SocketAddr;
 
 use treecast_wire::{Authentication, GroupId, Keys, MacKey, MemberId};
 
-use crate::state::{ChildState, FlowState, Start};
+use crate::state::{ChildState, FlowState, MulticastState, Start};
 use crate::{Nanoseconds, Piece};
 
 /// A group while it is handed off: what the fast path has to know, and the state that it carries on.
 ///
-/// Nothing is missing, held or to be retransmitted; every child is established and has been sent every packet.
+/// Nothing is missing, held or to be retransmitted; every child is established and has been sent every packet. With data by multicast,
+/// that reaches this member and every child; a child may be ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOff {
     /// The group's number.
@@ -38,8 +40,23 @@ pub struct HandOff {
     pub parent_heard_at: Nanoseconds,
     /// How far the packets are.
     pub flow: FlowState,
+    /// With offload `switch`, how data comes.
+    pub multicast: Option<HandOffMulticast>,
     /// The children in the order in which they are sent to.
     pub children: Vec<HandOffChild>,
+}
+
+/// Data by multicast for a group that is handed off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandOffMulticast {
+    /// The root's number, which packets by multicast carry.
+    pub root: MemberId,
+    /// The address that they come from.
+    pub from: SocketAddr,
+    /// The address that the root sends them to.
+    pub to: SocketAddr,
+    /// What is known of them.
+    pub state: MulticastState,
 }
 
 /// A child of a group that is handed off.
@@ -81,6 +98,7 @@ impl HandOff {
             keepalive: Nanoseconds::ZERO,
             parent_heard_at: Nanoseconds::ZERO,
             flow: FlowState::new(Start::default()),
+            multicast: None,
             children: Vec::new(),
         }
     }

@@ -83,10 +83,34 @@ c_layout! {
         pub timer_started_at: Nanoseconds,
         /// When the first unanswered request was sent; meaningless without one.
         pub unanswered_since: Nanoseconds,
+        /// With data by multicast: when it was sent something by this node itself, which it cannot hear by multicast.
+        pub addressed_at: Nanoseconds,
+        /// Since when an acknowledgment is awaited that was requested by multicast; 0: none is.
+        pub awaited_since: Nanoseconds,
+        /// It is one of all packets before this one.
+        pub awaited: Sequence,
+        /// Padding.
+        pub reserved2: u32,
         /// The round trip to it.
         pub rtt: Rtt,
         /// How many packets may be in flight to it.
         pub congestion_window: CongestionWindow,
+    }
+}
+
+c_layout! {
+    /// What a member that multicast reaches knows of data by multicast.
+    pub struct MulticastState {
+        /// The root has sent all packets from this one to before `end` by multicast, as far as this member knows.
+        pub first: Sequence,
+        /// The first packet that the root has not sent by multicast.
+        pub end: Sequence,
+        /// The root has requested acknowledgments of all packets before it from the members that multicast reaches.
+        pub ack_requested: Sequence,
+        /// The least end of a child's receive window; meaningless without children.
+        pub min_window_end: Sequence,
+        /// When the last packet came by multicast.
+        pub heard_at: Nanoseconds,
     }
 }
 
@@ -216,6 +240,10 @@ impl ChildState {
             heard_at: now,
             timer_started_at: now,
             unanswered_since: Nanoseconds::ZERO,
+            addressed_at: now,
+            awaited_since: Nanoseconds::ZERO,
+            awaited: stable,
+            reserved2: 0,
             rtt: Rtt::UNKNOWN,
             congestion_window: CongestionWindow::new(slots, stable),
         }

@@ -7,6 +7,7 @@ use super::stage::{Act, Defect, Setting, Stage};
 
 const SETTING: Setting = Setting {
     is_root: false,
+    is_multicast: false,
     is_v6: false,
     is_below_root: true,
     slots_log2: 4,

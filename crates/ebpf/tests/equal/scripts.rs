@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
-use treecast_proto::Offload;
-
 use super::lab::Lab;
 use super::pair::{Behaviour, Counts, replay};
 use super::tabletop::script;
-use super::worlds::offloads;
 
 #[test]
 fn nodes_of_scripts_behave_the_same_with_the_program() {
@@ -21,12 +18,7 @@ fn nodes_of_scripts_behave_the_same_with_the_program() {
     scripts.sort();
     let mut counts = Counts::default();
     for script in scripts {
-        let traces: Vec<_> = script::run(&script).into_traces().collect();
-        // Groups with offload `switch` are never handed off to the program.
-        if offloads(&traces).any(|offload| offload == Offload::Switch) {
-            continue;
-        }
-        for trace in traces {
+        for trace in script::run(&script).into_traces() {
             for reads_silently in [false, true] {
                 let behaviour = Behaviour { reads_silently, ..Behaviour::DEFAULT };
                 let replayed = replay(&mut lab, &trace, behaviour);
@@ -36,5 +28,5 @@ fn nodes_of_scripts_behave_the_same_with_the_program() {
         }
     }
     println!("scripts: {counts:?}");
-    assert!(counts.handled * 2 > counts.received, "the program handles most packets: {counts:?}");
+    assert!(counts.handled * 3 > counts.received, "the program handles many packets: {counts:?}");
 }

@@ -8,7 +8,8 @@ use treecast_proto::{
     Step,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, HEADER_BYTES, Header, Missing, Neighbour, Nonce, Role, Table, Timestamp,
+    Acknowledgment, Body, Control, Data, Distribution, HEADER_BYTES, Header, Missing, Neighbour, Nonce, Role,
+    Table, Timestamp,
 };
 
 use super::frame::Style;
@@ -27,6 +28,8 @@ const BATCH_BYTES_MAX: u64 = 24_000;
 #[expect(clippy::struct_excessive_bools, reason = "each is generated independently")]
 pub struct Setting {
     pub is_root: bool,
+    /// Whether data comes by multicast; not at the root, which the program does not run then.
+    pub is_multicast: bool,
     pub is_v6: bool,
     /// Whether the parent is the root.
     pub is_below_root: bool,
@@ -56,8 +59,17 @@ pub enum Act {
         ack_requested: u64,
         fault: Fault,
     },
-    /// A child acknowledges; `missing` packets are missing there, and `subtree_missing` more in its subtree.
-    Acknowledgment { child: u8, missing: u8, subtree_missing: u8, window: u8, echoes: bool, defect: Defect },
+    /// A child acknowledges; `missing` packets are missing there, and `subtree_missing` more in its subtree. With data by multicast it
+    /// has `ahead` packets more than this node.
+    Acknowledgment {
+        child: u8,
+        missing: u8,
+        ahead: u8,
+        subtree_missing: u8,
+        window: u8,
+        echoes: bool,
+        defect: Defect,
+    },
     /// All children acknowledge all packets.
     AllAcknowledge,
     /// A child sends a NAK.
@@ -66,6 +78,8 @@ pub enum Act {
     NakAndAcknowledgment { child: u8, missing: u8, bits: u64 },
     /// The parent sends a probe.
     Probe { defect: Defect },
+    /// The root sends a heartbeat by multicast.
+    Heartbeat { defect: Defect },
     /// A datagram, or a batch, that was sent before arrives once more: the last one, or one `back` before it.
     Replay { back: u8 },
     /// The application has read some packets; if `is_invalid`, perhaps more than there are.
@@ -84,6 +98,10 @@ pub enum Defect {
     UnknownSender,
     WrongEpoch,
     WrongSource,
+    /// With data by multicast, this packet comes from the parent; the root may have sent it by multicast.
+    AlongTree {
+        is_multicast: bool,
+    },
     /// The timestamp is that of the sender's packet before, or earlier.
     Stale(u64),
     Version(u8),
@@ -154,6 +172,33 @@ impl Setting {
     const fn slots(&self) -> u32 {
         1 << self.slots_log2
     }
+
+    const fn offload(&self) -> Offload {
+        if self.is_multicast { Offload::Switch } else { Offload::Nic }
+    }
+
+    /// The address to which the root sends data.
+    fn multicast(&self) -> Option<SocketAddr> {
+        let ip: IpAddr = if self.is_v6 {
+            Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 7).into()
+        } else {
+            Ipv4Addr::new(239, 1, 1, 7).into()
+        };
+        self.is_multicast.then_some(SocketAddr::new(ip, PORT + 100))
+    }
+
+    /// The sender of a data packet, and how the root has sent the packet.
+    const fn way(&self, defect: &Defect) -> (u32, Distribution) {
+        match (self.is_multicast, defect) {
+            (false, _) | (true, Defect::AlongTree { is_multicast: false }) => {
+                (self.parent(), Distribution::Tree)
+            }
+            (true, Defect::AlongTree { is_multicast: true }) => {
+                (self.parent(), Distribution::MulticastAndTree)
+            }
+            (true, _) => (0, Distribution::Multicast),
+        }
+    }
 }
 
 impl<'a> Stage<'a> {
@@ -183,6 +228,9 @@ impl<'a> Stage<'a> {
         stage.acknowledge_all(Timestamp(0))?;
         stage.pass(Nanoseconds::from_us(20))?;
         stage.acknowledge_all(Timestamp(stage.sent_at.0))?;
+        if setting.is_multicast {
+            stage.heartbeat(&Defect::None)?;
+        }
         Ok(stage)
     }
 
@@ -227,7 +275,12 @@ impl<'a> Stage<'a> {
             |member, role| Neighbour { member: MemberId(member), role, address: setting.address(member) };
         let parent = neighbour(setting.parent(), Role::Parent);
         let children = (0..setting.children).map(|place| neighbour(setting.child(place), Role::Child));
-        let neighbours: Vec<Neighbour> = [parent].into_iter().chain(children).collect();
+        let multicast = setting.multicast().map(|address| Neighbour {
+            member: MemberId(0),
+            role: Role::Multicast,
+            address,
+        });
+        let neighbours: Vec<Neighbour> = [parent].into_iter().chain(multicast).chain(children).collect();
         let parts: Vec<&[Neighbour]> = neighbours.chunks(20).collect();
         for (part, neighbours) in parts.iter().enumerate() {
             let control = Control::Table(Table {
@@ -237,7 +290,7 @@ impl<'a> Stage<'a> {
                 message: 0,
                 bytes: 0,
                 payload_bytes_max: setting.payload_bytes_max,
-                offload: Offload::Nic,
+                offload: setting.offload(),
                 authentication: setting.authentication,
                 part: part as u16,
                 parts: parts.len() as u16,
@@ -261,12 +314,15 @@ impl<'a> Stage<'a> {
             }
             Act::Batch { fault, .. } if self.setting.is_root => self.queue_batch(act, fault),
             Act::Batch { ack_requested, fault, .. } => self.batch(act, *ack_requested, fault),
-            Act::Acknowledgment { child, missing, subtree_missing, window, echoes, defect } => {
+            Act::Acknowledgment { child, missing, ahead, subtree_missing, window, echoes, defect } => {
                 let Some(child) = self.any_child(*child) else { return Ok(()) };
                 let echo = Timestamp(if *echoes { self.sent_at.0 } else { 0 });
                 let window = if *window == u8::MAX { u32::MAX } else { u32::from(*window) };
                 let (missing, subtree_missing) = (u32::from(*missing), u32::from(*subtree_missing));
-                let header = self.acknowledgment(child, missing, subtree_missing, window, echo);
+                let mut header = self.acknowledgment(child, missing, subtree_missing, window, echo);
+                if self.setting.is_multicast {
+                    header.sequence += u32::from(*ahead);
+                }
                 self.datagram(child, header, &[], defect)
             }
             Act::AllAcknowledge => self.acknowledge_all(Timestamp(self.sent_at.0)),
@@ -291,6 +347,7 @@ impl<'a> Stage<'a> {
                 let header = self.header(parent, self.next(), Body::Probe);
                 self.datagram(parent, header, &[], defect)
             }
+            Act::Heartbeat { defect } => self.heartbeat(defect),
             Act::Replay { back } => self.replay(*back),
             Act::Read { packets, is_invalid } => {
                 let Some((from, end)) = self.pair.reference().readable(GROUP) else { return Ok(()) };
@@ -359,10 +416,15 @@ impl<'a> Stage<'a> {
             }
             return self.request(Input::Queue { group: GROUP, piece }, &payload);
         }
-        let data = data_of(&piece, ack_requested);
-        let parent = self.setting.parent();
-        let header = self.header(parent, Sequence(self.setting.start) + place as u32, Body::Data(data));
-        self.datagram(parent, header, &payload, defect)
+        let (sender, distribution) = self.setting.way(defect);
+        let data = Data { distribution, ..data_of(&piece, ack_requested) };
+        let header = self.header(sender, Sequence(self.setting.start) + place as u32, Body::Data(data));
+        self.datagram(sender, header, &payload, defect)
+    }
+
+    fn heartbeat(&mut self, defect: &Defect) -> Result<(), String> {
+        let header = self.header(0, Sequence(0), Body::Heartbeat);
+        self.datagram(0, header, &[], defect)
     }
 
     /// The next packets, as many as fit into one batch.
@@ -415,12 +477,12 @@ impl<'a> Stage<'a> {
         let next = self.next();
         let segments = self.segments(act);
         let count = segments.len();
-        let parent = self.setting.parent();
-        let mut from = self.setting.address(parent);
+        let (sender, distribution) = self.setting.way(&Defect::None);
+        let mut from = self.setting.address(sender);
         let mut datagrams = Vec::new();
         for (place, (piece, payload)) in segments.into_iter().enumerate() {
-            let data = data_of(&piece, ack_requested >> place & 1 == 1);
-            let header = self.header(parent, next + place as u32, Body::Data(data));
+            let data = Data { distribution, ..data_of(&piece, ack_requested >> place & 1 == 1) };
+            let header = self.header(sender, next + place as u32, Body::Data(data));
             let defect = match fault {
                 Fault::Segment(index, defect) if usize::from(*index) % count == place => defect,
                 _ => &Defect::None,
@@ -482,8 +544,8 @@ impl<'a> Stage<'a> {
         let next = self.next() - missing;
         let stable = next - subtree_missing;
         let receive_window = window.min(self.setting.slots() - subtree_missing.min(self.setting.slots()));
-        let acknowledgment =
-            Acknowledgment { stable, receive_window, echo, is_reached: false, is_congested: false };
+        let is_reached = self.setting.is_multicast;
+        let acknowledgment = Acknowledgment { stable, receive_window, echo, is_reached, is_congested: false };
         self.header(child, next, Body::Acknowledgment(acknowledgment))
     }
 
@@ -495,7 +557,7 @@ impl<'a> Stage<'a> {
             stable: next,
             receive_window: self.setting.slots() / 2,
             echo,
-            is_reached: false,
+            is_reached: self.setting.is_multicast,
             is_congested: false,
         };
         self.header(child, next, Body::Nak(acknowledgment, missing))

@@ -11,6 +11,7 @@ use super::stage::{Act, Defect, Setting, Stage};
 
 const SETTING: Setting = Setting {
     is_root: true,
+    is_multicast: false,
     is_v6: false,
     is_below_root: false,
     slots_log2: 4,

@@ -154,10 +154,9 @@ impl Child {
             self.state.rtt.on_sample(now - sent_at);
         }
         // Requested by multicast, it has no timestamp of this node's; if it has one, it answers something later.
-        if let Some((upto, since)) = self.multicast.awaited
-            && !ack.next.is_before(upto)
-        {
-            self.multicast.awaited = None;
+        let since = self.state.awaited_since;
+        if since != Nanoseconds::ZERO && !ack.next.is_before(self.state.awaited) {
+            self.state.awaited_since = Nanoseconds::ZERO;
             if ack.echo.0 == 0 {
                 self.state.rtt.on_delay(now.since(since));
             }

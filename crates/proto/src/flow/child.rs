@@ -62,7 +62,7 @@ impl Child {
             forward_limit,
             missing: Bitmap::new(config.slots),
             is_retransmitting: false,
-            multicast: ChildMulticast::new(now),
+            multicast: ChildMulticast::default(),
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
@@ -131,8 +131,11 @@ impl Child {
 
     /// When a child that gets its data by multicast is to be probed, lest it finds its parent silent.
     fn address_timer(&self, timeouts: Timeouts) -> Nanoseconds {
-        let ChildMulticast { is_reached, addressed_at, .. } = self.multicast;
-        if is_reached { addressed_at + timeouts.keepalive } else { Nanoseconds(u64::MAX) }
+        if self.multicast.is_reached {
+            self.state.addressed_at + timeouts.keepalive
+        } else {
+            Nanoseconds(u64::MAX)
+        }
     }
 
     /// When an acknowledgment is late.
@@ -156,7 +159,7 @@ impl Child {
     pub fn on_timer(&mut self, now: Nanoseconds, timeouts: Timeouts, slots: u32) -> bool {
         self.is_probe_due = true;
         if now < self.ack_timer(timeouts) {
-            self.multicast.addressed_at = now;
+            self.state.addressed_at = now;
             return false;
         }
         self.state.timer_started_at = now;

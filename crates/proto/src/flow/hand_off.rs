@@ -1,28 +1,44 @@
 //! Handing a flow off to a fast path, and reclaiming it.
 
-use treecast_wire::{Offload, Sequence, Timestamp};
+use std::net::SocketAddr;
+
+use treecast_wire::{MemberId, Offload, Sequence, Timestamp};
 
 use super::child::Child;
+use super::multicast::SlotMulticast;
 use super::{Flow, Slot};
-use crate::hand_off::{HandOff, HandOffChild, HandOffPacket};
+use crate::hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket};
 use crate::{Nanoseconds, Piece};
 
 impl Flow {
-    /// Whether nothing needs the slow path. Data by multicast does.
+    /// Whether nothing needs the slow path. Sending data by multicast does, and so does a member that multicast does not reach, or one of
+    /// whose children it does not.
     pub fn may_be_handed_off(&self) -> bool {
         let request = &self.ack_request;
         let has_no_gap =
             self.highest_sent == self.state.next && self.held.is_empty() && request.gap.is_none();
         let has_acked = !request.is_due && request.timestamp == Timestamp(0);
         let is_unlimited = self.barrier.is_none() && self.config.bytes_per_s_max.is_none();
-        let is_open = self.config.offload == Offload::Nic && !self.state.expected.is_nothing();
+        let is_open = !self.state.expected.is_nothing();
+        let is_by_node = match (self.config.offload, &self.multicast) {
+            (Offload::Nic, _) => true,
+            (Offload::Switch, Some(multicast)) => !self.config.is_root && multicast.may_be_handed_off(),
+            _ => false,
+        };
+        let has_all = |child: &Child| match &self.multicast {
+            None => child.state.sent == self.state.next,
+            Some(_) => {
+                !child.state.sent.is_before(self.state.next)
+                    && child.is_by_multicast()
+                    && !child.multicast.is_congested
+                    && child.missing.is_empty()
+            }
+        };
         let is_in_step = |child: &Child| {
-            child.is_established
-                && child.state.sent == self.state.next
-                && !child.has_lost_state
-                && !child.is_probe_due
+            child.is_established && has_all(child) && !child.has_lost_state && !child.is_probe_due
         };
         is_open
+            && is_by_node
             && has_no_gap
             && has_acked
             && is_unlimited
@@ -31,13 +47,19 @@ impl Flow {
             && self.children.iter().all(is_in_step)
     }
 
-    /// Copies the state of a flow that may be handed off.
-    pub fn hand_off(&self, to: &mut HandOff) {
+    /// Copies the state of a flow that may be handed off. With data by multicast, `root` is the root's number and address.
+    pub fn hand_off(&self, to: &mut HandOff, root: Option<(MemberId, SocketAddr)>) {
         to.slots = self.config.slots;
         to.payload_bytes_max = self.config.payload_bytes_max;
         to.min_rto = self.config.timeouts.min_rto;
         to.keepalive = self.config.timeouts.keepalive;
         to.flow = self.state;
+        to.multicast = self.multicast.as_ref().zip(root).map(|(multicast, (root, from))| HandOffMulticast {
+            root,
+            from,
+            to: multicast.address(),
+            state: multicast.hand_off(),
+        });
         if self.children.is_empty() {
             to.flow.timer_at = Nanoseconds(u64::MAX);
         }
@@ -56,15 +78,24 @@ impl Flow {
         let mut is_valid = true;
         // Packets that have left their slots are not read: others may be writing there.
         let first = self.state.next.max(from.flow.freed);
+        let is_by_multicast = self.multicast.is_some();
         for number in first.until(from.flow.next) {
             let HandOffPacket { piece, ack_requested, sent_at } = packet(number);
             let piece = Some(piece).filter(|piece| self.is_valid(piece));
             is_valid &= piece.is_some();
-            self.keep(number, Slot::new(piece.unwrap_or(Piece::EMPTY), ack_requested, false));
+            let slot = Slot::new(piece.unwrap_or(Piece::EMPTY), ack_requested, false);
+            if is_by_multicast {
+                self.keep(number, Slot { multicast: SlotMulticast::of(ack_requested), ..slot });
+                continue;
+            }
+            self.keep(number, slot);
             let index = self.index(number);
             for child in &mut self.children {
                 child.set_sent_at(index, self.config.slots, sent_at);
             }
+        }
+        if let (Some(multicast), Some(from_multicast)) = (&mut self.multicast, &from.multicast) {
+            multicast.reclaim(&from_multicast.state, from.flow.next.distance_from(self.state.next) as u32);
         }
         self.state = from.flow;
         self.highest_sent = self.state.next;
@@ -81,10 +112,12 @@ impl Flow {
     fn may_become(&self, from: &HandOff) -> bool {
         let rises = |numbers: &[Sequence]| numbers.windows(2).all(|pair| !pair[1].is_before(pair[0]));
         let (own, flow) = (&self.state, &from.flow);
+        // By multicast a child may be ahead.
+        let sent_end = if self.multicast.is_some() { flow.next + self.config.slots } else { flow.next };
         let child_rises = |(child, handed_off): (&Child, &HandOffChild)| {
             let state = &handed_off.state;
             state.member == child.state.member
-                && rises(&[child.state.stable, state.stable, state.acked, state.sent, flow.next])
+                && rises(&[child.state.stable, state.stable, state.acked, state.sent, sent_end])
                 && flow.min_stable_children > 0
                 && rises(&[flow.freed, flow.min_stable, state.stable])
         };

@@ -15,6 +15,7 @@ use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::congestion_window::CongestionWindow;
 use crate::rtt::Rtt;
+use crate::state::MulticastState;
 
 /// Whether the root has sent a packet by multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromZeros)]
@@ -26,23 +27,20 @@ pub(super) enum SlotMulticast {
     AckRequested,
 }
 
+impl SlotMulticast {
+    /// A packet that came by multicast.
+    pub const fn of(ack_requested: bool) -> Self {
+        if ack_requested { Self::AckRequested } else { Self::Sent }
+    }
+}
+
 /// What a parent knows of a child beside what it has sent to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct ChildMulticast {
     /// Whether multicast reaches it.
     pub is_reached: bool,
     /// Whether a member of its subtree loses too many packets by multicast.
     pub is_congested: bool,
-    /// The acknowledgment of packets before this one is requested by multicast, and since when it is awaited.
-    pub awaited: Option<(Sequence, Nanoseconds)>,
-    /// When it was sent something by this node itself, which it cannot hear by multicast.
-    pub addressed_at: Nanoseconds,
-}
-
-impl ChildMulticast {
-    pub const fn new(now: Nanoseconds) -> Self {
-        Self { is_reached: false, is_congested: false, awaited: None, addressed_at: now }
-    }
 }
 
 /// What a node knows of data by multicast.
@@ -142,6 +140,11 @@ impl Multicast {
         self.first
     }
 
+    /// The address to which the root sends data.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Whether multicast reaches this member.
     pub const fn is_reached(&self) -> bool {
         self.reach.is_reached
@@ -171,6 +174,37 @@ impl Multicast {
         }
     }
 
+    /// Whether nothing of a member's, but for its children, needs the slow path: multicast reaches it and loses few packets, also in the
+    /// present sample if it loses no more.
+    pub fn may_be_handed_off(&self) -> bool {
+        let Reach { is_reached, is_congested, lost, .. } = self.reach;
+        is_reached && !is_congested && !is_congestion(lost) && self.awaited.is_empty()
+    }
+
+    /// What a fast path carries on.
+    pub fn hand_off(&self) -> MulticastState {
+        MulticastState {
+            first: self.first,
+            end: self.end,
+            ack_requested: self.ack_requested,
+            min_window_end: self.min_window_end.unwrap_or_default(),
+            heard_at: self.reach.heard_at,
+        }
+    }
+
+    /// Takes the state back from a fast path, which has accepted this number of packets by multicast.
+    pub fn reclaim(&mut self, from: &MulticastState, accepted: u32) {
+        let MulticastState { first, end, ack_requested, min_window_end, heard_at } = *from;
+        (self.first, self.end, self.ack_requested) = (first, end, ack_requested);
+        if let Some(known) = &mut self.min_window_end {
+            *known = min_window_end;
+        }
+        if accepted > 0 {
+            self.reach.on_multicast(heard_at);
+            self.reach.sample_accepted(accepted);
+        }
+    }
+
     /// A child misses a packet that this node lacks itself.
     pub fn await_packet(&mut self, packet: Sequence) {
         self.awaited.insert(packet);
@@ -195,9 +229,18 @@ impl Reach {
         self.sampled += 1;
         self.lost += u32::from(is_lost);
         if self.sampled == SAMPLE_PACKETS {
-            self.is_congested = self.lost * CONGESTION_SHARE >= self.sampled;
+            self.is_congested = is_congestion(self.lost);
             (self.sampled, self.lost) = (0, 0);
         }
+    }
+
+    /// Multicast has brought this number of packets: [`Reach::sample`] of each, in one step. The present sample has few losses.
+    fn sample_accepted(&mut self, packets: u32) {
+        let sampled = u64::from(self.sampled) + u64::from(packets);
+        if sampled >= u64::from(SAMPLE_PACKETS) {
+            (self.is_congested, self.lost) = (false, 0);
+        }
+        self.sampled = (sampled % u64::from(SAMPLE_PACKETS)) as u32;
     }
 }
 
@@ -297,7 +340,9 @@ impl Flow {
         child.state.sent = multicast.end;
         if sent.is_before(multicast.ack_requested) {
             child.request_ack(now, multicast.ack_requested);
-            child.multicast.awaited.get_or_insert((multicast.ack_requested, now));
+            if child.state.awaited_since == Nanoseconds::ZERO {
+                (child.state.awaited, child.state.awaited_since) = (multicast.ack_requested, now);
+            }
         }
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
     }
@@ -385,7 +430,10 @@ impl Flow {
     /// All members have accepted more packets, from `before` on: the congestion window may grow.
     pub(super) fn on_stable(&mut self, now: Nanoseconds, before: Sequence) {
         let (slots, stable) = (self.config.slots, self.state.min_stable);
-        let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
+        let Some(Multicast { pace, end, .. }) = self.multicast.as_mut().filter(|_| self.config.is_root)
+        else {
+            return;
+        };
         if let Some((packet, sent_at)) = pace.timed
             && packet.is_before(stable)
         {
@@ -419,6 +467,11 @@ impl Child {
     pub const fn is_by_multicast(&self) -> bool {
         self.is_established && self.multicast.is_reached
     }
+}
+
+/// Whether this number of losses in a sample says that a member is congested.
+const fn is_congestion(lost: u32) -> bool {
+    lost * CONGESTION_SHARE >= SAMPLE_PACKETS
 }
 
 /// Whether an acknowledgment of this packet is requested wherever it is in a message: one in every eighth of the slots.

@@ -84,8 +84,7 @@ impl Flow {
             _ if self.multicast.is_none() => SlotMulticast::Not,
             Distribution::Tree => SlotMulticast::Not,
             // A retransmission requests an acknowledgment of its receiver only.
-            _ if data.ack_requested && !data.retransmitted => SlotMulticast::AckRequested,
-            _ => SlotMulticast::Sent,
+            _ => SlotMulticast::of(data.ack_requested && !data.retransmitted),
         };
         let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close) };
         let stored = if packet.is_before(self.state.next) {

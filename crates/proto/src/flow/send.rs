@@ -161,7 +161,7 @@ impl Flow {
         }
         let child = self.children.iter_mut().find(|child| child.is_probe_due && !child.is_retransmitting)?;
         child.is_probe_due = false;
-        child.multicast.addressed_at = now;
+        child.state.addressed_at = now;
         self.probing -= 1;
         let sent = child.state.sent;
         child.request_ack(now, sent);
@@ -194,7 +194,7 @@ impl Flow {
             child.state.sent = packet + 1;
         }
         child.set_sent_at(index, self.config.slots, now);
-        child.multicast.addressed_at = now;
+        child.state.addressed_at = now;
         let fills_window = child.in_flight() >= child.state.congestion_window.packets
             || !child.state.sent.is_before(child.state.window_end);
         let ends_burst = self.config.is_root && is_last_queued && piece.is_last();

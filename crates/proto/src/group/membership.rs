@@ -133,6 +133,11 @@ impl Membership {
         self.multicast.is_some_and(|root| root.member == member) && self.is_root(from)
     }
 
+    /// With data by multicast, the root's number and address.
+    pub fn multicast_root(&self) -> Option<(MemberId, SocketAddr)> {
+        self.multicast.map(|root| (root.member, self.root))
+    }
+
     /// The nonce that distinguishes this member from others that had its address before.
     pub const fn nonce(&self) -> Nonce {
         self.handshake.nonce()
@@ -220,12 +225,13 @@ impl Membership {
         self.parent.filter(|_| is_settled).map(|parent| (parent, self.parent_heard_at))
     }
 
-    /// The parent was heard while the group was handed off.
-    pub fn reclaim(&mut self, parent_heard_at: Nanoseconds) {
+    /// The parent, and by multicast the root, were heard while the group was handed off.
+    pub fn reclaim(&mut self, parent_heard_at: Nanoseconds, multicast_heard_at: Option<Nanoseconds>) {
         self.parent_heard_at = self.parent_heard_at.max(parent_heard_at);
         if self.parent.is_some_and(|parent| parent.address == self.root) {
             self.root_heard_at = self.root_heard_at.max(parent_heard_at);
         }
+        self.root_heard_at = self.root_heard_at.max(multicast_heard_at.unwrap_or_default());
     }
 
     /// Takes a part of a table that is later than those before.

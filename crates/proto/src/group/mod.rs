@@ -188,7 +188,11 @@ impl Group {
         to.epoch = epoch;
         to.parent = parent.map(|(parent, _)| (parent.member, parent.address));
         to.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
-        flow.hand_off(to);
+        let root = match &self.role {
+            Role::Root(_) => None,
+            Role::Member(membership) => membership.multicast_root(),
+        };
+        flow.hand_off(to, root);
         true
     }
 
@@ -202,7 +206,10 @@ impl Group {
                     table.handle_heard(child.state.heard_at, child.state.member, address);
                 }
             }
-            Role::Member(membership) => membership.reclaim(from.parent_heard_at),
+            Role::Member(membership) => {
+                membership
+                    .reclaim(from.parent_heard_at, from.multicast.map(|multicast| multicast.state.heard_at));
+            }
         }
         is_valid
     }

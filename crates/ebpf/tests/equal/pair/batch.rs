@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use treecast_proto::{ChildState, GroupId, HandOff, Input, Nanoseconds, Piece, Protocol, Refused, Sequence};
-use treecast_wire::{Body, Packet, View};
+use treecast_wire::{Body, Distribution, Packet, View};
 
 use super::super::frame::{self, Style};
 use super::super::lab::Verdict;
@@ -46,7 +46,8 @@ impl Pair<'_> {
             posted.kernel.memory().is_waiting().store(self.behaviour.sleeps.into(), Ordering::Release);
         }
         let style = Style { has_checksum: true, ..self.behaviour.style };
-        let frame = frame::build(from, self.address, &datagrams.concat(), style);
+        let to = self.destination(first, &datagrams[0]);
+        let frame = frame::build(from, to, &datagrams.concat(), style);
         let verdict = self.lab.receive_batch(&frame, datagrams[0].len()).map_err(text)?;
         let sent = self.lab.frames();
         equal("whether a batch is handled", &is_fast_path, &(verdict != Verdict::Passed))?;
@@ -157,7 +158,7 @@ impl Pair<'_> {
         self.reference.clone().hand_off(group, &mut state, |_| true).then_some(state)
     }
 
-    /// Whether every packet is the next one from the parent, and all of them may be sent to every child.
+    /// Whether every packet is the next one from the parent, or by multicast from the root, and all of them may be sent to every child.
     fn is_fast_path(
         &self,
         now: Nanoseconds,
@@ -166,13 +167,17 @@ impl Pair<'_> {
         datagrams: &[Vec<u8>],
     ) -> bool {
         let mut alone = self.reference.clone();
+        let way = match state.multicast {
+            None => state.parent.map(|parent| (parent, Distribution::Tree)),
+            Some(multicast) => Some(((multicast.root, multicast.from), Distribution::Multicast)),
+        };
         let is_next = |bytes: &Vec<u8>| {
             let packet = View::new(bytes).and_then(|view| view.check(&state.keys));
             let Ok(Packet { header, .. }) = packet else { return false };
             let Body::Data(data) = header.body else { return false };
             let next = alone.readable(state.group).map(|(_, next)| next + 1);
             (header.group, header.epoch) == (state.group, state.epoch)
-                && state.parent == Some((header.sender, from))
+                && way == Some(((header.sender, from), data.distribution))
                 && !data.retransmitted
                 && !data.close
                 && alone.handle(now, Input::Datagram { from, bytes }).is_ok()
@@ -207,6 +212,9 @@ fn queue_all(
 
 /// Whether the windows of every child admit this number of packets at once, and no timer of a child has expired.
 fn may_be_sent_all(state: &HandOff, now: Nanoseconds, packets: usize) -> bool {
+    if state.multicast.is_some() {
+        return state.children.iter().all(|child| deadline(state, &child.state) > now);
+    }
     let may_be_sent = |child: &ChildState| {
         let in_flight = child.sent.distance_from(child.acked) as usize;
         child.window_end.distance_from(child.sent) as usize >= packets
@@ -218,12 +226,21 @@ fn may_be_sent_all(state: &HandOff, now: Nanoseconds, packets: usize) -> bool {
 
 /// When the timer of a child expires, as in proto's `Child`.
 fn deadline(state: &HandOff, child: &ChildState) -> Nanoseconds {
+    let ack_deadline = ack_deadline(state, child);
+    if state.multicast.is_some() {
+        ack_deadline.min(child.addressed_at + state.keepalive)
+    } else {
+        ack_deadline
+    }
+}
+
+fn ack_deadline(state: &HandOff, child: &ChildState) -> Nanoseconds {
     let rtt = &child.rtt;
     let measured = state.min_rto.max(Nanoseconds(rtt.smoothed.0 + 4 * rtt.variation.0));
     let wait = if rtt.is_measured == 0 { INITIAL_RTO } else { measured };
     let doublings = if child.unanswered > 0 || child.acked.is_before(child.ack_requested) {
         child.backoff
-    } else if child.stable.is_before(child.sent) || child.sent == child.window_end {
+    } else if child.stable.is_before(child.sent) || !child.sent.is_before(child.window_end) {
         2 + child.persist_probes
     } else {
         return child.timer_started_at.max(child.heard_at) + state.keepalive;

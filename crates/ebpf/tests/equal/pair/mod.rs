@@ -94,6 +94,8 @@ struct Posted {
     kernel: KernelGroup,
     state: HandOff,
     is_root: bool,
+    /// With offload `switch`, the address to which the root sends data.
+    multicast: Option<SocketAddr>,
 }
 
 impl Drop for Pair<'_> {
@@ -227,7 +229,7 @@ impl<'a> Pair<'a> {
             posted.kernel.memory().is_waiting().store(self.behaviour.sleeps.into(), Ordering::Release);
         }
         let style = self.behaviour.style;
-        let verdict = self.lab.receive(&frame::build(from, self.address, bytes, style));
+        let verdict = self.lab.receive(&frame::build(from, self.destination(group, bytes), bytes, style));
         let mut sent = self.lab.frames();
         match verdict {
             Verdict::Passed if udp_frames(&sent).is_empty() => return Ok(None),
@@ -240,6 +242,17 @@ impl<'a> Pair<'a> {
             Verdict::Handled => {}
         }
         Ok(Some(sent))
+    }
+
+    /// Where a datagram was sent to: heartbeats, and data by multicast, to the multicast address of their group.
+    fn destination(&self, group: Option<GroupId>, bytes: &[u8]) -> SocketAddr {
+        let body = View::new(bytes).and_then(View::read).map(|packet| packet.header.body);
+        let is_multicast = matches!(
+            body,
+            Ok(Body::Heartbeat | Body::Data(Data { distribution: Distribution::Multicast, .. }))
+        );
+        let address = group.and_then(|group| self.groups[&group].multicast).filter(|_| is_multicast);
+        address.unwrap_or(self.address)
     }
 
     /// The reference handles a datagram.
@@ -343,7 +356,8 @@ impl<'a> Pair<'a> {
         let found = self.subject.handle(now, input.clone());
         equal::<Result<(), Refused>>("the result", &expected, &found)?;
         if let (Input::CreateGroup(create), Ok(())) = (input, &found) {
-            self.post(create.group, create.start, create.slots, create.payload_bytes_max, true)?;
+            let multicast = create.multicast;
+            self.post(create.group, create.start, create.slots, create.payload_bytes_max, true, multicast)?;
         }
         self.settle(now, Vec::new())
     }
@@ -384,6 +398,7 @@ impl<'a> Pair<'a> {
         slots: u32,
         payload_bytes_max: u16,
         is_root: bool,
+        multicast: Option<SocketAddr>,
     ) -> Result<(), String> {
         if let Some(before) = self.groups.remove(&group) {
             self.lab.remove_group(before.kernel);
@@ -398,7 +413,7 @@ impl<'a> Pair<'a> {
             kernel.set_root_socket(self.lab.application());
         }
         self.slots.insert(group, vec![Vec::new(); slots as usize]);
-        self.groups.insert(group, Posted { kernel, state: HandOff::new(), is_root });
+        self.groups.insert(group, Posted { kernel, state: HandOff::new(), is_root, multicast });
         Ok(())
     }
 
@@ -407,8 +422,8 @@ impl<'a> Pair<'a> {
             let event = self.reference_events.pop_front();
             equal("the event", &event, &self.subject_events.pop_front())?;
             match event {
-                Some(Event::Placed { group, start, slots, payload_bytes_max, .. }) => {
-                    self.post(group, start, slots, payload_bytes_max, false)?;
+                Some(Event::Placed { group, start, slots, payload_bytes_max, multicast, .. }) => {
+                    self.post(group, start, slots, payload_bytes_max, false, multicast)?;
                 }
                 Some(_) => {}
                 None => return Ok(()),
