@@ -257,6 +257,26 @@ fn the_kernel_engine_is_measured_beside_the_user_engine() {
 }
 
 #[test]
+fn the_kernel_engine_takes_data_by_multicast() {
+    if !has_kernel_engine() {
+        return;
+    }
+    for arguments in [
+        "--lab 5 --engine user,ebpf --offload switch --sizes 64,20K --messages 100 --rounds 2",
+        "--lab 5 --engine ebpf --offload switch --scheme binomial --sizes 64,3K --messages 300 --rounds 1 --loss 5%",
+        "--lab 5 --engine ebpf --offload switch --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --loss 1%",
+        "--lab 5 --engine ebpf --offload switch --scheme binomial --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5%",
+    ] {
+        let report = report(&arguments.split(' ').collect::<Vec<_>>());
+        for row in report["rows"].as_array().unwrap() {
+            assert_no_loss(row);
+            assert_eq!(row["last_stored_us_p50"].is_f64(), row["engine"] == "ebpf", "{row}");
+        }
+        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
 fn the_kernel_engine_recovers_lost_packets() {
     if !has_kernel_engine() {
         return;

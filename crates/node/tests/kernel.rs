@@ -128,6 +128,43 @@ fn packets_of_the_fast_path_do_not_reach_user_space() {
     });
 }
 
+fn by_multicast(nodes: &[Node]) -> GroupSettings {
+    GroupSettings { offload: Offload::Switch, ..settings(nodes) }
+}
+
+#[test]
+fn packets_by_multicast_do_not_reach_user_space() {
+    in_own_network(|| {
+        let nodes = nodes(2, "127.0.0.1:0");
+        let groups = groups(&nodes, &by_multicast(&nodes));
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+        assert_eq!(groups[0].kernel_counters(), None, "the root sends by multicast in user space");
+        // The first heartbeat reaches the member.
+        std::thread::sleep(Duration::from_millis(300));
+        exchange(&groups, 20, 100);
+        let before = counts(&groups[1]);
+        exchange(&groups, 200, 3_000);
+        let after = counts(&groups[1]);
+        let accepted = after.group.accepted - before.group.accepted;
+        let passed = after.fast_path.slow_path - before.fast_path.slow_path;
+        assert_eq!(accepted, 200 * 3);
+        assert_eq!(after.group.duplicates, 0, "what the program has taken does not reach user space as well");
+        assert!(passed < accepted / 2, "{passed} of {accepted} packets were passed up");
+    });
+}
+
+/// What one node's program takes would not reach the other nodes.
+#[test]
+fn nodes_of_one_host_that_share_a_multicast_address_receive_all_packets() {
+    in_own_network(|| {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nodes = nodes(3, address);
+            let settings = GroupSettings { slots: 64, root: 2, ..by_multicast(&nodes) };
+            check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_388, 1_409, 16_384, 5, 300_000, 0, 77]);
+        }
+    });
+}
+
 #[test]
 fn members_with_either_engine_are_in_one_group() {
     in_own_network(|| {

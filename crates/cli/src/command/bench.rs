@@ -297,7 +297,8 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
         // With offload host the application forwards, and the engine makes no difference: it is measured once.
         let is_kernel = |engine| engine == EngineChoice::Ebpf;
         let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
-        for &offload in arguments.offload.iter().filter(|offload| !skips || **offload == Offload::Nic) {
+        let is_engines = |offload| matches!(offload, Offload::Nic | Offload::Switch);
+        for &offload in arguments.offload.iter().filter(|&&offload| !skips || is_engines(offload)) {
             let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
             for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
                 for &authentication in &arguments.auth {

@@ -16,9 +16,10 @@ pub mod options;
 mod outgoing;
 pub mod path_mtu;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -209,6 +210,11 @@ impl Datagrams {
     /// The first one of the system: then the node receives at the other addresses.
     pub fn receive_at(&mut self, addresses: &[(SocketAddr, SocketAddr)]) -> io::Result<()> {
         self.multicast.receive_at(self.address, addresses)
+    }
+
+    /// The multicast addresses that no other socket of this host has joined.
+    pub fn alone_at(&self) -> BTreeSet<IpAddr> {
+        self.multicast.alone_at()
     }
 
     /// The number of multicast addresses at which it receives.

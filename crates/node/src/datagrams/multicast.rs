@@ -1,5 +1,6 @@
 //! Sockets that receive at multicast addresses, and the interface by which multicast is sent.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -64,6 +65,16 @@ impl MulticastSockets {
         Ok(())
     }
 
+    /// The multicast addresses that no other socket of this host has joined, on any interface.
+    pub fn alone_at(&self) -> BTreeSet<IpAddr> {
+        let mut others = memberships();
+        let own: Vec<IpAddr> = self.sockets.iter().map(|socket| socket.address.ip().to_canonical()).collect();
+        for ip in &own {
+            others.entry(*ip).and_modify(|count| *count = count.wrapping_sub(1));
+        }
+        own.into_iter().filter(|ip| others.get(ip) == Some(&0)).collect()
+    }
+
     /// The number of addresses.
     pub const fn count(&self) -> usize {
         self.sockets.len()
@@ -96,6 +107,29 @@ fn open(address: SocketAddr, local: IpAddr) -> io::Result<UdpSocket> {
         (IpAddr::V4(_), IpAddr::V6(_)) => return Err(io::ErrorKind::AddrNotAvailable.into()),
     }
     Ok(socket)
+}
+
+/// How many sockets of this host have joined each multicast address (`proc_pid_net(5)`): none where the kernel does not say.
+fn memberships() -> BTreeMap<IpAddr, usize> {
+    let read = |file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+    let (v4, v6) = (read("igmp"), read("igmp6"));
+    let v4 = v4.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        // Other lines name interfaces.
+        let ip = words.next().filter(|word| word.len() == 8)?;
+        let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).ok()?.to_ne_bytes());
+        Some((IpAddr::V4(ip), words.next()?.parse::<usize>().ok()?))
+    });
+    let v6 = v6.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(2);
+        let ip = Ipv6Addr::from(u128::from_str_radix(words.next()?, 16).ok()?);
+        Some((IpAddr::V6(ip), words.next()?.parse::<usize>().ok()?))
+    });
+    let mut counts = BTreeMap::new();
+    for (ip, count) in v4.chain(v6) {
+        *counts.entry(ip).or_default() += count;
+    }
+    counts
 }
 
 /// Sends multicast by the interface by which `to` is reached from `own`, no farther than the next router, and to sockets of this host too.
@@ -189,8 +223,10 @@ mod tests {
         };
         root.send_multicast_towards(one.address()).unwrap();
         receive(&mut one, &root, true);
+        assert!(one.multicast.alone_at().contains(&group.ip()));
         receive(&mut other, &root, true);
         receive(&mut other, &root, true);
+        assert!(one.multicast.alone_at().is_empty() && other.multicast.alone_at().is_empty());
         assert_eq!((one.multicast_lanes(), other.multicast_lanes(), root.multicast_lanes()), (1, 1, 0));
         let send = |root: &mut Datagrams| {
             for number in 0..3 {
@@ -209,6 +245,7 @@ mod tests {
             assert!(all.iter().all(|(from, _)| *from == root.address()));
         }
         receive(&mut other, &root, false);
+        assert!(one.multicast.alone_at().contains(&group.ip()));
         assert_eq!(other.multicast_lanes(), 0);
         send(&mut root).unwrap();
         assert_eq!(receive_all(&mut one, 1, 3).len(), 3);

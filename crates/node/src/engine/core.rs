@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
-use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store};
+use treecast_proto::{Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store};
 use treecast_wire::View;
 
 use super::background::{Background, Made, Placing};
@@ -22,6 +22,7 @@ use super::{KernelRoot, Progress, Request, RootRing};
 use crate::audit::Audit;
 use crate::clock;
 use crate::daemon::ClientLink;
+use crate::datagrams::Datagrams;
 use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::wait::waker::Waker;
@@ -100,6 +101,15 @@ impl Core {
         }
     }
 
+    /// Finds out which groups are alone at their multicast addresses, and reclaims those that are not any more.
+    pub fn check_multicast(&mut self, now: Nanoseconds, datagrams: &Datagrams) {
+        if self.kernel.is_some() && self.multicast.is_check_due(now) {
+            for group in self.multicast.set_alone_at(&datagrams.alone_at()) {
+                self.reclaim(group);
+            }
+        }
+    }
+
     /// Removes a group from the kernel's packet path.
     pub fn remove_from_kernel(&mut self, group: GroupId) {
         if let Some(removed) = self.kernel.as_mut().and_then(|kernel| kernel.remove(group)) {
@@ -135,9 +145,8 @@ impl Core {
 
     /// Hands off all groups to the kernel's packet path that it can run.
     pub fn hand_off(&mut self) {
-        if let Some(kernel) = &mut self.kernel {
-            kernel.hand_off(&mut self.protocol);
-        }
+        let Self { kernel: Some(kernel), protocol, multicast, .. } = self else { return };
+        kernel.hand_off(protocol, |group| multicast.may_be_taken(group));
     }
 
     /// Ends the delegation of sending, before a request that comes after the delegated packets.
@@ -407,7 +416,8 @@ impl Core {
                 if let Some((address, root)) = multicast.zip(self.protocol.root(group)) {
                     self.multicast.add(group, address, root);
                 }
-                self.place(group, member, RingSettings { slots, payload_bytes_max, start, offload });
+                let settings = RingSettings { slots, payload_bytes_max, start, offload, is_root: false };
+                self.place(group, member, settings);
             }
             Event::Ready { .. } => entry.shared_group.set_ready(),
             Event::Joined { member, .. } => tracing::debug!(%group, %member, "a member has joined"),

@@ -46,7 +46,13 @@ pub(crate) fn create_group(
     };
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
-    let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
+    let ring = RingSettings {
+        slots: settings.slots,
+        payload_bytes_max,
+        start,
+        offload: settings.offload,
+        is_root: true,
+    };
     let made = handle.rings().make(shared_group, ring, state_bytes);
     let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();

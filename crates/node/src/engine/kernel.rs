@@ -300,15 +300,15 @@ impl KernelPath {
         }
     }
 
-    /// Hands off every group that is on the fast path. The caller has sent everything that was due.
-    pub fn hand_off(&mut self, protocol: &mut Protocol) {
+    /// Hands off every group that is on the fast path, if the caller agrees. That has sent everything that was due.
+    pub fn hand_off(&mut self, protocol: &mut Protocol, may_be_taken: impl Fn(GroupId) -> bool) {
         if !self.is_hooked() {
             return;
         }
         let Self { groups, in_user_space, .. } = self;
         in_user_space.retain(|&id| {
             let Some(KernelEntry { group, state, .. }) = groups.get_mut(&id) else { return false };
-            !protocol.hand_off(id, state, |state| group.hand_off(state))
+            !(may_be_taken(id) && protocol.hand_off(id, state, |state| group.hand_off(state)))
         });
     }
 

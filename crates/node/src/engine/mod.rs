@@ -181,6 +181,7 @@ impl Engine {
         core.reclaim_woken();
         let now = clock::now();
         core.check_hooks(HookCheck::WhenDue(now));
+        core.check_multicast(now, &self.datagrams);
         core.audit.report_suppressed(now);
         for group in requests.iter().filter_map(Request::group) {
             core.end_delegation(group);

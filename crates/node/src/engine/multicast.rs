@@ -1,17 +1,31 @@
 //! The multicast addresses of a node's groups.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
-use treecast_proto::GroupId;
+use treecast_proto::{GroupId, Nanoseconds};
 
 /// The multicast addresses of the groups at a node.
 #[derive(Debug, Default)]
 pub struct MulticastAddresses {
-    /// Where members of groups receive, and from which root.
-    addresses: BTreeMap<GroupId, (SocketAddr, SocketAddr)>,
+    /// Where members of groups receive.
+    addresses: BTreeMap<GroupId, ReceiveAddress>,
     change: Change,
+    check_at: Nanoseconds,
 }
+
+/// Where a member of a group receives.
+#[derive(Debug, Clone, Copy)]
+struct ReceiveAddress {
+    address: SocketAddr,
+    /// The root, which sends there.
+    root: SocketAddr,
+    /// Whether no other node of this host receives there, as far as is known.
+    is_alone: bool,
+}
+
+/// The interval of checks whether other nodes of this host receive at the addresses.
+const CHECK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(100);
 
 /// What the socket has to apply.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +40,9 @@ pub struct Change {
 impl MulticastAddresses {
     /// A member of a group receives at an address, to which this root sends.
     pub fn add(&mut self, group: GroupId, address: SocketAddr, root: SocketAddr) {
-        self.addresses.insert(group, (address, root));
+        self.addresses.insert(group, ReceiveAddress { address, root, is_alone: false });
         self.change.has_addresses = true;
+        self.check_at = Nanoseconds::ZERO;
     }
 
     /// A group has ended.
@@ -48,6 +63,35 @@ impl MulticastAddresses {
 
     /// Each address with its root.
     pub fn addresses(&self) -> Vec<(SocketAddr, SocketAddr)> {
-        self.addresses.values().copied().collect()
+        self.addresses.values().map(|receive| (receive.address, receive.root)).collect()
+    }
+
+    /// Whether the kernel's packet path may take a group's packets. One by multicast that a program takes comes to no other node of this
+    /// host, so that nodes that share an address receive in user space.
+    pub fn may_be_taken(&self, group: GroupId) -> bool {
+        self.addresses.get(&group).is_none_or(|receive| receive.is_alone)
+    }
+
+    /// Whether it is time for [`MulticastAddresses::set_alone_at`].
+    pub fn is_check_due(&mut self, now: Nanoseconds) -> bool {
+        // Before a change is applied, this node does not receive at new addresses itself.
+        if self.addresses.is_empty() || self.change.has_addresses || now < self.check_at {
+            return false;
+        }
+        self.check_at = now + CHECK_INTERVAL;
+        true
+    }
+
+    /// Says at which addresses this node is alone; returns the groups at whose addresses it is not any more.
+    pub fn set_alone_at(&mut self, alone_at: &BTreeSet<IpAddr>) -> Vec<GroupId> {
+        let mut shared = Vec::new();
+        for (&group, receive) in &mut self.addresses {
+            let is_alone = alone_at.contains(&receive.address.ip().to_canonical());
+            if receive.is_alone && !is_alone {
+                shared.push(group);
+            }
+            receive.is_alone = is_alone;
+        }
+        shared
     }
 }
