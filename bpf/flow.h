@@ -14,11 +14,13 @@
 #include "maps.h"
 #include "packet.h"
 
-/* As in crates/proto/src/rtt.rs and flow/ack.rs. */
+/* As in crates/proto/src/rtt.rs, congestion_window.rs and flow/ack.rs. */
 #define INITIAL_RTO_NS 10000000ULL
 #define QUEUEING_DELAY_MAX_NS 5000000ULL
 #define RTT_SAMPLE_MAX_NS 60000000000ULL
 #define ACK_LAG_PACKETS_MAX (1 << 29)
+#define INITIAL_WINDOW_PACKETS 64
+#define MIN_WINDOW_PACKETS 8
 
 /* Sequence numbers wrap (RFC 1982). */
 static __always_inline __s32 distance(__u32 packet, __u32 from)
@@ -469,6 +471,47 @@ static __always_inline void grow_window(struct congestion_window *window, __u32 
 	window->growth_eighths %= 8;
 }
 
+static __always_inline __u32 smaller(__u32 one, __u32 other)
+{
+	return one < other ? one : other;
+}
+
+static __always_inline __u32 larger(__u32 one, __u32 other)
+{
+	return one > other ? one : other;
+}
+
+/* Packets wait in a queue of the network that a smaller window would not fill. */
+static __always_inline void shrink_window(struct congestion_window *window, __u32 packets_max)
+{
+	__u32 least = smaller(window->packets, INITIAL_WINDOW_PACKETS);
+	__u32 packets = larger(window->packets / 4 * 3, least);
+
+	window->packets = smaller(larger(packets, MIN_WINDOW_PACKETS), packets_max);
+	window->is_slow_start = 0;
+	window->growth_eighths = 0;
+}
+
+/* At the root with data by multicast: all members have accepted more packets, from `before` on. The congestion window may change; there is
+ * nothing to be sent while the group is handed off. */
+static __always_inline void on_stable(struct group *group, __u32 before, __u64 now)
+{
+	struct multicast_state *multicast = &group->multicast;
+	__u32 stable = group->flow.min_stable;
+	__s32 acknowledged = distance(stable, before);
+
+	if (multicast->timed_at && is_before(multicast->timed, stable)) {
+		on_rtt_sample(&multicast->rtt, now > multicast->timed_at ? now - multicast->timed_at : 0);
+		multicast->timed_at = 0;
+		multicast->timed = 0;
+		if (has_standing_queue(&multicast->rtt))
+			shrink_window(&multicast->window, group->slots);
+	}
+	if (acknowledged > 0 && distance(multicast->end, before) >= (__s32)multicast->window.packets &&
+	    !has_standing_queue(&multicast->rtt))
+		grow_window(&multicast->window, acknowledged, group->slots);
+}
+
 static long compare_min_stable(__u32 index, void *context)
 {
 	struct group *group = *(struct group **)context;
@@ -520,8 +563,10 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 	__s32 acknowledged = distance(next, child->acked);
 	bool was_at_min = child->stable == group->flow.min_stable;
 	bool had_min_window_end = child->window_end == group->multicast.min_window_end;
-	/* By multicast a child may be ahead, by as many packets as there are slots. */
-	__u32 sent_end = group->is_by_multicast ? group->flow.next + group->slots : group->flow.next;
+	/* By multicast a member's child may be ahead, by as many packets as there are slots. */
+	bool may_be_ahead = group->is_by_multicast && !group->is_root;
+	__u32 sent_end = may_be_ahead ? group->flow.next + group->slots : group->flow.next;
+	__u32 min_stable = group->flow.min_stable;
 
 	if (is_before(next, child->sent - ACK_LAG_PACKETS_MAX) || is_before(sent_end, next) ||
 	    distance(next, stable) < 0 || distance(next, stable) > ACK_LAG_PACKETS_MAX || receive_window > group->slots)
@@ -562,6 +607,8 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 			group->flow.min_stable_children--;
 		else
 			find_min_stable(group);
+		if (group->is_by_multicast && group->is_root)
+			on_stable(group, min_stable, now);
 	}
 	update_watermarks(group);
 	return true;

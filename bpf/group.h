@@ -133,13 +133,18 @@ struct child_state {
 	struct congestion_window congestion_window;
 };
 
-/* proto's `MulticastState`: what a member that multicast reaches knows of data by multicast. */
+/* proto's `MulticastState`: what the root, or a member that multicast reaches, knows of data by multicast. */
 struct multicast_state {
 	__u32 first;
 	__u32 end;
 	__u32 ack_requested;
 	__u32 min_window_end;
 	__u64 heard_at;
+	struct congestion_window window;
+	struct rtt rtt;
+	__u64 timed_at;
+	__u32 timed;
+	__u32 reserved;
 };
 
 /* A NAK that the slow path is to handle. */
@@ -188,9 +193,10 @@ struct group {
 	__u32 payload_bytes_max;
 	__u32 is_root;
 	__u32 child_count;
-	/* Whether data comes by multicast: then the program takes no data from the parent, and forwards none. */
+	/* Whether the root sends data by multicast: then the program takes no data from the parent or the root's application, and forwards
+	 * none. */
 	__u32 is_by_multicast;
-	/* With data by multicast, the root's number, and whether the root is the parent. */
+	/* At a member with data by multicast, the root's number, and whether the root is the parent. */
 	__u32 root;
 	__u32 is_root_parent;
 	__u64 min_rto;
@@ -206,7 +212,7 @@ struct group {
 	struct multicast_state multicast;
 	struct fast_path_counters counters;
 	struct path parent_path;
-	/* With data by multicast, the headers of a packet from the multicast address to the root. Nobody sends such a packet; those of the
+	/* At a member with data by multicast, the headers of a packet from the multicast address to the root. Nobody sends such a packet; those of the
 	 * root have the same addresses and ports, the other way round, as packets of a neighbour have. */
 	struct path multicast_path;
 	struct child children[CHILDREN_MAX];

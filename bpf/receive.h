@@ -198,7 +198,7 @@ static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *
 	reception.is_from_root_socket = 1;
 	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
 	/* All neighbours are reached by the same version of IP, and the packets must have that too. */
-	if (!reception.slots || !group->is_root ||
+	if (!reception.slots || !group->is_root || group->is_by_multicast ||
 	    (group->child_count && group->children[0].path.bytes != work->headers_bytes))
 		return false;
 	if (!receive_segments(work, group, &reception))

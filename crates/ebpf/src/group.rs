@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use aya::maps::MapData;
 use treecast_proto::{
-    FlowState, GroupCounters, GroupId, HandOff, HandOffMulticast, HandOffPacket, Nanoseconds, Sequence, Start,
+    FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, Sequence, Start,
 };
 use treecast_wire::{Authentication, HEADER_BYTES};
 
@@ -262,14 +262,15 @@ impl KernelGroup {
             && group.slots == self.memory.count()
             && !group.flow.expected.is_nothing()
             && self.has_paths(group);
-        let multicast_path = self.multicast_path(group);
-        if !is_accepted || group.multicast.is_some() != multicast_path.is_some() {
+        let source = group.multicast.and_then(|multicast| multicast.source);
+        let multicast_path = source.and_then(|source| self.multicast_path(&source));
+        if !is_accepted || source.is_some() != multicast_path.is_some() {
             return false;
         }
         // SAFETY: user space owns the group, and this value is borrowed mutably, so that this is the only access.
         unsafe {
             write(self.pointer(), group);
-            write_multicast(self.pointer(), group, multicast_path);
+            write_multicast(self.pointer(), group, source.zip(multicast_path));
         }
         let page = &self.memory;
         if group.parent.is_none() {
@@ -298,12 +299,11 @@ impl KernelGroup {
         })
     }
 
-    /// With data by multicast, the path that such packets have come by, if it is of the same version of IP as the path to the parent.
-    fn multicast_path(&self, group: &HandOff) -> Option<Path> {
-        let multicast = group.multicast?;
+    /// The path back from the multicast address to the root, if it is of the same version of IP as the path to the parent.
+    fn multicast_path(&self, source: &MulticastSource) -> Option<Path> {
         // SAFETY: user space owns the group.
         let bytes = unsafe { get!(self.pointer(), parent_path.bytes) };
-        Path::between(multicast.to, multicast.from).filter(|path| path.bytes == bytes)
+        Path::between(source.to, source.from).filter(|path| path.bytes == bytes)
     }
 
     /// Reclaims the group; false if it was not handed off. Waits while the program works on a packet, which takes microseconds.
@@ -404,14 +404,16 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
 ///
 /// # Safety
 /// User space owns the group.
-unsafe fn write_multicast(pointer: *mut Group, group: &HandOff, path: Option<Path>) {
+unsafe fn write_multicast(pointer: *mut Group, group: &HandOff, source: Option<(MulticastSource, Path)>) {
     // SAFETY: as the caller says.
     unsafe {
         set!(pointer, u32::from(group.multicast.is_some()), is_by_multicast);
-        if let Some((HandOffMulticast { root, from, state, .. }, path)) = group.multicast.zip(path) {
+        if let Some(multicast) = group.multicast {
+            set!(pointer, multicast.state, multicast);
+        }
+        if let Some((MulticastSource { root, from, .. }, path)) = source {
             set!(pointer, root.0, root);
             set!(pointer, u32::from(group.parent == Some((root, from))), is_root_parent);
-            set!(pointer, state, multicast);
             set!(pointer, path, multicast_path);
         }
     }

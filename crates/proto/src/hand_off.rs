@@ -2,7 +2,7 @@
 //!
 //! The fast path accepts packets in order, forwards them to all children, takes in acknowledgments and acknowledges to the parent, by
 //! the rules of `flow/`. With data by multicast it accepts packets that come by multicast and forwards none: the network has brought them
-//! to the children. For everything else the group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in
+//! to the children; at the root it takes in acknowledgments while nothing is to be sent. For everything else the group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in
 //! which it would be had it done the work itself.
 
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::{Nanoseconds, Piece};
 /// A group while it is handed off: what the fast path has to know, and the state that it carries on.
 ///
 /// Nothing is missing, held or to be retransmitted; every child is established and has been sent every packet. With data by multicast,
-/// that reaches this member and every child; a child may be ahead.
+/// that reaches every child, and this member if it is not the root; a member's child may be ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOff {
     /// The group's number.
@@ -49,14 +49,21 @@ pub struct HandOff {
 /// Data by multicast for a group that is handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandOffMulticast {
+    /// At a member, how it recognizes packets by multicast; `None` at the root.
+    pub source: Option<MulticastSource>,
+    /// What is known of data by multicast.
+    pub state: MulticastState,
+}
+
+/// How a member recognizes packets by multicast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MulticastSource {
     /// The root's number, which packets by multicast carry.
     pub root: MemberId,
     /// The address that they come from.
     pub from: SocketAddr,
     /// The address that the root sends them to.
     pub to: SocketAddr,
-    /// What is known of them.
-    pub state: MulticastState,
 }
 
 /// A child of a group that is handed off.

@@ -29,7 +29,7 @@ pub use congestion_window::CongestionWindow;
 pub use counters::{GroupCounters, StrayCounters};
 pub use error::Refused;
 pub use event::{Ending, Event, MemberLoss};
-pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket};
+pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
 pub use protocol::{Protocol, Stray, StrayKind};
 pub use rtt::Rtt;

@@ -99,9 +99,9 @@ c_layout! {
 }
 
 c_layout! {
-    /// What a member that multicast reaches knows of data by multicast.
+    /// What the root, or a member that multicast reaches, knows of data by multicast.
     pub struct MulticastState {
-        /// The root has sent all packets from this one to before `end` by multicast, as far as this member knows.
+        /// The root has sent all packets from this one to before `end` by multicast, as far as this node knows.
         pub first: Sequence,
         /// The first packet that the root has not sent by multicast.
         pub end: Sequence,
@@ -109,8 +109,18 @@ c_layout! {
         pub ack_requested: Sequence,
         /// The least end of a child's receive window; meaningless without children.
         pub min_window_end: Sequence,
-        /// When the last packet came by multicast.
+        /// At a member: when the last packet came by multicast.
         pub heard_at: Nanoseconds,
+        /// At the root: how many packets may be sent beyond those that all members have accepted.
+        pub window: CongestionWindow,
+        /// At the root: the time from a packet until all members have accepted it.
+        pub rtt: Rtt,
+        /// At the root: when the packet that is timed was sent; 0: none is.
+        pub timed_at: Nanoseconds,
+        /// That packet.
+        pub timed: Sequence,
+        /// Padding.
+        pub reserved: u32,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 
 use super::lab::Lab;
-use super::random::{acts, defects, members_with_multicast, run, settings};
+use super::random::{acts, defects, run, settings, with_multicast};
 use super::stage::{Act, Fault, Setting};
 
 fn faults() -> impl Strategy<Value = Fault> {
@@ -56,9 +56,9 @@ fn a_node_handles_a_batch_like_its_segments_one_by_one() {
 }
 
 #[test]
-fn a_member_handles_a_batch_by_multicast_like_its_segments_one_by_one() {
+fn a_node_handles_a_batch_by_multicast_like_its_segments_one_by_one() {
     let Some(lab) = Lab::for_batches() else { return };
-    let counts = run(lab, 150, members_with_multicast(settings(2..=10)), acts_with_batches());
+    let counts = run(lab, 150, with_multicast(settings(2..=10)), acts_with_batches());
     println!("batches by multicast: {counts:?}");
     assert!(counts.batches_handled * 4 > counts.batches, "the program handles many batches: {counts:?}");
     assert!(counts.segments_handled > 6 * counts.batches_handled, "and they are long: {counts:?}");

@@ -28,7 +28,7 @@ const BATCH_BYTES_MAX: u64 = 24_000;
 #[expect(clippy::struct_excessive_bools, reason = "each is generated independently")]
 pub struct Setting {
     pub is_root: bool,
-    /// Whether data comes by multicast; not at the root, which the program does not run then.
+    /// Whether the root sends data by multicast.
     pub is_multicast: bool,
     pub is_v6: bool,
     /// Whether the parent is the root.
@@ -228,7 +228,7 @@ impl<'a> Stage<'a> {
         stage.acknowledge_all(Timestamp(0))?;
         stage.pass(Nanoseconds::from_us(20))?;
         stage.acknowledge_all(Timestamp(stage.sent_at.0))?;
-        if setting.is_multicast {
+        if setting.is_multicast && !setting.is_root {
             stage.heartbeat(&Defect::None)?;
         }
         Ok(stage)
@@ -249,8 +249,8 @@ impl<'a> Stage<'a> {
             children,
             slots: setting.slots(),
             payload_bytes_max: setting.payload_bytes_max,
-            offload: Offload::Nic,
-            multicast: None,
+            offload: setting.offload(),
+            multicast: setting.multicast(),
             start: Sequence(setting.start),
             admits: false,
             members_max: CreateGroup::MEMBERS_MAX,

@@ -149,6 +149,14 @@ impl Core {
         kernel.hand_off(protocol, |group| multicast.may_be_taken(group));
     }
 
+    /// Hands off those of these groups that the kernel's packet path can run, before their data is sent.
+    pub fn hand_off_senders(&mut self, senders: &[GroupId]) {
+        if let Some(kernel) = self.kernel.as_mut().filter(|_| !senders.is_empty()) {
+            kernel.post_neighbours(&self.protocol);
+            kernel.hand_off(&mut self.protocol, |group| senders.contains(&group));
+        }
+    }
+
     /// Ends the delegation of sending, before a request that comes after the delegated packets.
     pub fn end_delegation(&self, group: GroupId) {
         if let Some(entry) = self.groups.get(&group) {
@@ -241,8 +249,8 @@ impl Core {
                 let owner = shared_group.owner();
                 self.protocol.set_owner(group, owner);
                 self.owners.add(owner);
-                if let Some(KernelRoot { group, cookie, socket }) = kernel {
-                    self.add_to_kernel(group, &shared_group, Some((cookie, socket)));
+                if let Some(KernelRoot { group, socket }) = kernel {
+                    self.add_to_kernel(group, &shared_group, socket);
                 }
                 let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader));
                 // An earlier group of this number has ended, and may still have notices to send.
@@ -416,8 +424,7 @@ impl Core {
                 if let Some((address, root)) = multicast.zip(self.protocol.root(group)) {
                     self.multicast.add(group, address, root);
                 }
-                let settings = RingSettings { slots, payload_bytes_max, start, offload, is_root: false };
-                self.place(group, member, settings);
+                self.place(group, member, RingSettings { slots, payload_bytes_max, start, offload });
             }
             Event::Ready { .. } => entry.shared_group.set_ready(),
             Event::Joined { member, .. } => tracing::debug!(%group, %member, "a member has joined"),

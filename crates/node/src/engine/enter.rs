@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{EbpfError, KernelGroup};
-use treecast_proto::{CreateGroup, Input, MemberId, Sequence, StateSize};
+use treecast_proto::{CreateGroup, Input, MemberId, Offload, Sequence, StateSize};
 
 use super::backend::Backend;
 use super::charge::state_bytes;
@@ -16,8 +16,8 @@ use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::{NodeError, random};
 
-/// Creates a group at its root, with the children of each host. Where the kernel's packet path forwards, the result is the socket by
-/// which packets enter it.
+/// Creates a group at its root, with the children of each host. Where the kernel's packet path sends, the result is the socket by which
+/// packets enter it.
 pub(crate) fn create_group(
     handle: &EngineHandle,
     config: &GroupConfig,
@@ -46,17 +46,17 @@ pub(crate) fn create_group(
     };
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
-    let ring = RingSettings {
-        slots: settings.slots,
-        payload_bytes_max,
-        start,
-        offload: settings.offload,
-        is_root: true,
-    };
+    let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
     let made = handle.rings().make(shared_group, ring, state_bytes);
     let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();
-    let (socket, kernel) = kernel.and_then(|kernel| open_root_socket(handle, config, kernel)).unzip();
+    let (socket, kernel) = match kernel {
+        // Data by multicast is sent in user space.
+        Some(group) if settings.offload == Offload::Switch => {
+            (None, Some(KernelRoot { group, socket: None }))
+        }
+        kernel => kernel.and_then(|kernel| open_root_socket(handle, config, kernel)).unzip(),
+    };
     if let Some(memory) = memory {
         shared_group.events.attach_kernel(memory);
     }
@@ -84,7 +84,7 @@ fn open_root_socket(
         Ok::<_, EbpfError>((socket, cookie, shared))
     };
     match open() {
-        Ok((socket, cookie, shared)) => Some((socket, KernelRoot { group, cookie, socket: shared })),
+        Ok((socket, cookie, shared)) => Some((socket, KernelRoot { group, socket: Some((cookie, shared)) })),
         Err(error) => {
             tracing::warn!(%error, "group {} runs in user space only", group.id());
             handle.rings().unmake(group);

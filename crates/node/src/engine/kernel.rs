@@ -61,7 +61,7 @@ struct KernelEntry {
     epoch: Option<u32>,
     /// Its state at the last hand-off.
     state: HandOff,
-    /// At the root: sends delegated packets.
+    /// At a root whose packets the program sends: sends delegated packets.
     socket: Option<RootSocket>,
 }
 
@@ -182,7 +182,7 @@ impl KernelPath {
     }
 
     /// Adds a group to the tables: with the local UDP port at which the program wakes its application, if that is in another process,
-    /// and at a root with the cookie of the application's socket, whose datagrams are the root's packets, and the engine's copy of it.
+    /// and at a root whose packets the program sends with the cookie of the application's socket, whose datagrams are the root's packets, and the engine's copy of it.
     ///
     /// # Errors
     /// The group, and why it is not there.

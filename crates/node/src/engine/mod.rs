@@ -41,7 +41,7 @@ use crate::wait::waker::Waker;
 
 pub(crate) use handle::EngineHandle;
 use kernel::{HookCheck, KernelPath};
-use multicast::Change;
+use multicast::{BatchData, Change};
 use query::{Answer, Query};
 use rings::RingMaker;
 use root_socket::RootSocket;
@@ -71,10 +71,9 @@ pub(crate) struct RootRing {
 #[derive(Debug)]
 pub(crate) struct KernelRoot {
     pub group: KernelGroup,
-    /// The cookie of the application's socket, whose datagrams are the root's packets.
-    pub cookie: u64,
-    /// The engine's copy of that socket, for delegated packets.
-    pub socket: RootSocket,
+    /// Where the kernel's packet path sends: the cookie of the application's socket, whose datagrams are the root's packets, and the
+    /// engine's copy of it, for delegated packets.
+    pub socket: Option<(u64, RootSocket)>,
 }
 
 impl Request {
@@ -96,6 +95,7 @@ pub(crate) struct Engine {
     timer: Arc<OwnedFd>,
     /// What the timer is set to.
     timer_at: Option<Nanoseconds>,
+    batch_data: BatchData,
 }
 
 /// Whether a step has done everything.
@@ -135,7 +135,7 @@ impl Engine {
         waker: Arc<Waker>,
     ) -> Self {
         let core = Core::new(&settings.protocol, kernel, waker, datagrams.lanes());
-        Self { core, datagrams, timer, timer_at: None }
+        Self { core, datagrams, timer, timer_at: None, batch_data: BatchData::default() }
     }
 
     pub fn answer(&self, query: Query) -> Answer {
@@ -323,6 +323,7 @@ impl Engine {
                 self.flush();
             }
         };
+        self.core.hand_off_senders(self.batch_data.senders());
         self.flush();
         self.set_timer(now, timeout);
         Progress::Done
@@ -332,6 +333,7 @@ impl Engine {
         match payload {
             TransmitPayload::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
             TransmitPayload::Slot { group, slot, length } => {
+                self.batch_data.add(group, to);
                 let entry = self.core.groups.get(&group);
                 let address = match entry.and_then(|entry| entry.side.as_ref()) {
                     Some(RingSide::Writer(writer)) => writer.address(slot),
@@ -340,7 +342,7 @@ impl Engine {
                 };
                 // SAFETY: the protocol names slots of packets that it still holds. At a member only the engine writes slots, in
                 // `receive`, before which every batch is sent. At the root the reader owns such slots; the reader is the engine,
-                // which releases them in `give_progress`, also after the batch is sent.
+                // which releases them in `give_progress`, also after the batch is sent, or the kernel's packet path ([`BatchData`]).
                 unsafe { self.datagrams.add_from(to, &header, address, length as usize) };
             }
         }
@@ -350,6 +352,7 @@ impl Engine {
         if let Some(kernel) = &mut self.core.kernel {
             kernel.post_neighbours(&self.core.protocol);
         }
+        self.batch_data.clear();
         if let Err(error) = self.datagrams.send() {
             for group in self.datagrams.too_long() {
                 if let Some(entry) = self.core.groups.get(group) {

@@ -37,6 +37,38 @@ pub struct Change {
     pub sends_towards: Option<SocketAddr>,
 }
 
+/// Whose data is in the batch of datagrams that is to be sent next.
+#[derive(Debug, Default)]
+pub struct BatchData {
+    /// The roots' groups whose data is sent by multicast.
+    multicast: Vec<GroupId>,
+    is_along_trees: bool,
+}
+
+impl BatchData {
+    /// A packet of data is added.
+    pub fn add(&mut self, group: GroupId, to: SocketAddr) {
+        if !to.ip().to_canonical().is_multicast() {
+            self.is_along_trees = true;
+        } else if self.multicast.last() != Some(&group) {
+            self.multicast.push(group);
+        }
+    }
+
+    /// The groups that may be handed off before the batch is sent: acknowledgments may come back while it is being sent, and the kernel's
+    /// packet path takes them then. It frees no slot that the batch is sent from: nobody acknowledges a packet before it is sent by multicast,
+    /// and packets that go along a tree may be retransmissions.
+    pub fn senders(&self) -> &[GroupId] {
+        if self.is_along_trees { &[] } else { &self.multicast }
+    }
+
+    /// The batch is sent.
+    pub fn clear(&mut self) {
+        self.multicast.clear();
+        self.is_along_trees = false;
+    }
+}
+
 impl MulticastAddresses {
     /// A member of a group receives at an address, to which this root sends.
     pub fn add(&mut self, group: GroupId, address: SocketAddr, root: SocketAddr) {

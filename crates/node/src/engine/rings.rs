@@ -28,15 +28,9 @@ impl RingMaker {
         Self { kernel }
     }
 
-    /// What makes the memory of a group that the kernel's packet path can run: with offload `switch` not that of the root, which sends by
-    /// multicast.
+    /// What makes the memory of groups that the kernel's packet path can run.
     fn kernel_for(&self, settings: RingSettings) -> Option<&GroupMaker> {
-        let is_by_node = match settings.offload {
-            Offload::Nic => true,
-            Offload::Switch => !settings.is_root,
-            Offload::Assisted | Offload::Host => false,
-        };
-        self.kernel.as_ref().filter(|_| is_by_node)
+        self.kernel.as_ref().filter(|_| matches!(settings.offload, Offload::Nic | Offload::Switch))
     }
 
     /// Whether to make a ring takes longer than other groups should wait.

@@ -15,6 +15,4 @@ pub(crate) struct RingSettings {
     /// The first packet.
     pub start: Sequence,
     pub offload: Offload,
-    /// Whether this node has the root, which sends; members receive.
-    pub is_root: bool,
 }

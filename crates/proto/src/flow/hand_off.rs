@@ -7,12 +7,12 @@ use treecast_wire::{MemberId, Offload, Sequence, Timestamp};
 use super::child::Child;
 use super::multicast::SlotMulticast;
 use super::{Flow, Slot};
-use crate::hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket};
+use crate::hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 use crate::{Nanoseconds, Piece};
 
 impl Flow {
-    /// Whether nothing needs the slow path. Sending data by multicast does, and so does a member that multicast does not reach, or one of
-    /// whose children it does not.
+    /// Whether nothing needs the slow path. Sending data by multicast does, and so does a member that multicast does not reach, or with a
+    /// child that it does not reach.
     pub fn may_be_handed_off(&self) -> bool {
         let request = &self.ack_request;
         let has_no_gap =
@@ -22,7 +22,7 @@ impl Flow {
         let is_open = !self.state.expected.is_nothing();
         let is_by_node = match (self.config.offload, &self.multicast) {
             (Offload::Nic, _) => true,
-            (Offload::Switch, Some(multicast)) => !self.config.is_root && multicast.may_be_handed_off(),
+            (Offload::Switch, Some(multicast)) => self.config.is_root || multicast.may_be_handed_off(),
             _ => false,
         };
         let has_all = |child: &Child| match &self.multicast {
@@ -47,17 +47,15 @@ impl Flow {
             && self.children.iter().all(is_in_step)
     }
 
-    /// Copies the state of a flow that may be handed off. With data by multicast, `root` is the root's number and address.
+    /// Copies the state of a flow that may be handed off. At a member with data by multicast, `root` is the root's number and address.
     pub fn hand_off(&self, to: &mut HandOff, root: Option<(MemberId, SocketAddr)>) {
         to.slots = self.config.slots;
         to.payload_bytes_max = self.config.payload_bytes_max;
         to.min_rto = self.config.timeouts.min_rto;
         to.keepalive = self.config.timeouts.keepalive;
         to.flow = self.state;
-        to.multicast = self.multicast.as_ref().zip(root).map(|(multicast, (root, from))| HandOffMulticast {
-            root,
-            from,
-            to: multicast.address(),
+        to.multicast = self.multicast.as_ref().map(|multicast| HandOffMulticast {
+            source: root.map(|(root, from)| MulticastSource { root, from, to: multicast.address() }),
             state: multicast.hand_off(),
         });
         if self.children.is_empty() {
@@ -113,7 +111,8 @@ impl Flow {
         let rises = |numbers: &[Sequence]| numbers.windows(2).all(|pair| !pair[1].is_before(pair[0]));
         let (own, flow) = (&self.state, &from.flow);
         // By multicast a child may be ahead.
-        let sent_end = if self.multicast.is_some() { flow.next + self.config.slots } else { flow.next };
+        let may_be_ahead = self.multicast.is_some() && !self.config.is_root;
+        let sent_end = if may_be_ahead { flow.next + self.config.slots } else { flow.next };
         let child_rises = |(child, handed_off): (&Child, &HandOffChild)| {
             let state = &handed_off.state;
             state.member == child.state.member

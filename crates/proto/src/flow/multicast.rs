@@ -183,19 +183,38 @@ impl Multicast {
 
     /// What a fast path carries on.
     pub fn hand_off(&self) -> MulticastState {
+        let (timed, timed_at) = self.pace.timed.unwrap_or_default();
         MulticastState {
             first: self.first,
             end: self.end,
             ack_requested: self.ack_requested,
             min_window_end: self.min_window_end.unwrap_or_default(),
             heard_at: self.reach.heard_at,
+            window: self.pace.window,
+            rtt: self.pace.rtt,
+            timed_at,
+            timed,
+            reserved: 0,
         }
     }
 
-    /// Takes the state back from a fast path, which has accepted this number of packets by multicast.
+    /// Takes the state back from a fast path, which has accepted this number of packets by multicast: none at the root.
     pub fn reclaim(&mut self, from: &MulticastState, accepted: u32) {
-        let MulticastState { first, end, ack_requested, min_window_end, heard_at } = *from;
+        let MulticastState {
+            first,
+            end,
+            ack_requested,
+            min_window_end,
+            heard_at,
+            window,
+            rtt,
+            timed_at,
+            timed,
+            ..
+        } = *from;
         (self.first, self.end, self.ack_requested) = (first, end, ack_requested);
+        (self.pace.window, self.pace.rtt) = (window, rtt);
+        self.pace.timed = (timed_at != Nanoseconds::ZERO).then_some((timed, timed_at));
         if let Some(known) = &mut self.min_window_end {
             *known = min_window_end;
         }

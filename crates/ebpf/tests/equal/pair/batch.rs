@@ -97,8 +97,10 @@ impl Pair<'_> {
         }
         let state = self.state(group);
         let is_queued = queue_all(&mut self.reference.clone(), now, group, packets).is_ok();
-        let is_fast_path =
-            is_queued && state.is_some_and(|state| may_be_sent_all(&state, now, packets.len()));
+        let is_fast_path = is_queued
+            && state.is_some_and(|state| {
+                state.multicast.is_none() && may_be_sent_all(&state, now, packets.len())
+            });
         let expected = queue_all(&mut self.reference, now, group, packets);
         let memory = self.groups[&group].kernel.memory().clone();
         let mut datagrams = Vec::new();
@@ -169,7 +171,9 @@ impl Pair<'_> {
         let mut alone = self.reference.clone();
         let way = match state.multicast {
             None => state.parent.map(|parent| (parent, Distribution::Tree)),
-            Some(multicast) => Some(((multicast.root, multicast.from), Distribution::Multicast)),
+            Some(multicast) => {
+                multicast.source.map(|source| ((source.root, source.from), Distribution::Multicast))
+            }
         };
         let is_next = |bytes: &Vec<u8>| {
             let packet = View::new(bytes).and_then(|view| view.check(&state.keys));
