@@ -212,8 +212,8 @@ struct group {
 	struct multicast_state multicast;
 	struct fast_path_counters counters;
 	struct path parent_path;
-	/* At a member with data by multicast, the headers of a packet from the multicast address to the root. Nobody sends such a packet; those of the
-	 * root have the same addresses and ports, the other way round, as packets of a neighbour have. */
+	/* At a member with data by multicast, the headers of a packet from the multicast address to the root, which is never sent. Packets of
+	 * the root have the same addresses and ports, the other way round, as packets of a neighbour have. */
 	struct path multicast_path;
 	struct child children[CHILDREN_MAX];
 };

@@ -153,7 +153,8 @@ static __noinline bool receive_segments(struct work *work, struct group *group, 
 	return false;
 }
 
-/* Data from the parent, or by multicast from the root. The caller owns the group. False: nothing has changed, and the slow path has to handle the packets. */
+/* Data from the parent, or by multicast from the root. The caller owns the group. False: nothing has changed, and the slow path has to
+ * handle the packets. */
 static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
 {
 	struct reception reception = { .buffer = buffer, .work = work, .group = group };

@@ -2,8 +2,8 @@
 //!
 //! The fast path accepts packets in order, forwards them to all children, takes in acknowledgments and acknowledges to the parent, by
 //! the rules of `flow/`. With data by multicast it accepts packets that come by multicast and forwards none: the network has brought them
-//! to the children; at the root it takes in acknowledgments while nothing is to be sent. For everything else the group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in
-//! which it would be had it done the work itself.
+//! to the children; at the root it takes in acknowledgments while nothing is to be sent. For everything else the group is reclaimed
+//! ([`crate::Protocol::reclaim`]); the protocol is then in the state in which it would be had it done the work itself.
 
 use std::net::SocketAddr;
 

@@ -182,7 +182,8 @@ impl KernelPath {
     }
 
     /// Adds a group to the tables: with the local UDP port at which the program wakes its application, if that is in another process,
-    /// and at a root whose packets the program sends with the cookie of the application's socket, whose datagrams are the root's packets, and the engine's copy of it.
+    /// and at a root whose packets the program sends with the cookie of the application's socket, whose datagrams are these packets, and
+    /// the engine's copy of it.
     ///
     /// # Errors
     /// The group, and why it is not there.

@@ -56,8 +56,8 @@ impl BatchData {
     }
 
     /// The groups that may be handed off before the batch is sent: acknowledgments may come back while it is being sent, and the kernel's
-    /// packet path takes them then. It frees no slot that the batch is sent from: nobody acknowledges a packet before it is sent by multicast,
-    /// and packets that go along a tree may be retransmissions.
+    /// packet path takes them then. It frees no slot that the batch is sent from, since no member acknowledges a packet that was not sent.
+    /// What goes along a tree may be a retransmission, which may have been acknowledged: then the groups are handed off afterwards.
     pub fn senders(&self) -> &[GroupId] {
         if self.is_along_trees { &[] } else { &self.multicast }
     }

@@ -498,3 +498,28 @@ pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
     let interval = if slots < 8 { 1 } else { slots / 8 };
     packet.0 % interval == interval - 1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_a_fast_path_has_accepted_are_sampled_as_one_by_one() {
+        let address = "239.1.1.7:7000".parse().unwrap();
+        let is_few = |lost: &u32| !is_congestion(*lost);
+        for (sampled, lost) in [0, 1, 20, 127]
+            .into_iter()
+            .flat_map(|sampled| (0..=sampled.min(20)).filter(is_few).map(move |lost| (sampled, lost)))
+        {
+            for packets in [1, 2, 107, 127, 128, 129, 300] {
+                let mut one_by_one = Multicast::new(address, 16, Sequence(0)).reach;
+                (one_by_one.sampled, one_by_one.lost) = (sampled, lost);
+                let mut at_once = one_by_one.clone();
+                (0..packets).for_each(|_| one_by_one.sample(false));
+                at_once.sample_accepted(packets);
+                let state = |reach: &Reach| (reach.sampled, reach.lost, reach.is_congested);
+                assert_eq!(state(&at_once), state(&one_by_one), "{packets} after {lost} of {sampled}");
+            }
+        }
+    }
+}
