@@ -194,6 +194,12 @@ impl Membership {
         self.root == address
     }
 
+    /// A packet of the root has come by multicast, and is no replay. It says nothing about the way to the parent and back, even where the root
+    /// is the parent: that does not hear from this node by multicast.
+    pub const fn handle_heard_by_multicast(&mut self, now: Nanoseconds) {
+        self.root_heard_at = now;
+    }
+
     /// A packet of a neighbour has arrived that is no replay.
     pub fn handle_heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
         if from == self.root {
