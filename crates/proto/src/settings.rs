@@ -88,11 +88,6 @@ impl CreateGroup {
         StateSize { slots: self.slots, members: self.members.len(), children }
     }
 
-    /// The address of some member other than the root.
-    pub fn member_beside_root(&self) -> Option<SocketAddr> {
-        self.members.get(usize::from(self.root == MemberId(0))).copied()
-    }
-
     /// The parent of each member; the root has none.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ pub struct Group {
 /// The application's side of the ring.
 #[derive(Debug)]
 pub(super) enum Role {
-    Root(Sender),
+    Root(Box<Sender>),
     /// None until the member has its place in the tree.
     Member(Option<Receiver>),
 }
@@ -62,7 +62,7 @@ impl Group {
         let side = placement.and_then(|placement| lock(&placement.side).take());
         let role = match (side, sender_config) {
             (Some(RingSide::Writer(writer)), Some(sender_config)) => {
-                Role::Root(Sender::new(writer, sender_config))
+                Role::Root(Box::new(Sender::new(writer, sender_config)))
             }
             (Some(RingSide::Reader(reader)), _) => Role::Member(Some(Receiver::new(reader, placement))),
             _ => Role::Member(None),

@@ -382,8 +382,8 @@ impl Flow {
         let index = self.index(packet);
         let multicast = self.multicast.as_mut()?;
         let in_flight = (packet + 1).distance_from(self.state.min_stable);
-        let fills_window =
-            in_flight >= multicast.pace.window.packets as i32 || multicast.min_window_end() == Some(packet + 1);
+        let fills_window = in_flight >= multicast.pace.window.packets as i32
+            || multicast.min_window_end() == Some(packet + 1);
         let ends_burst = packet + 1 == self.state.next && self.slots[index].piece.is_last();
         let slot = &mut self.slots[index];
         slot.multicast = SlotMulticast::Sent;
