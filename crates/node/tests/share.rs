@@ -5,16 +5,18 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{Ending, Group, GroupId, GroupSettings, Nanoseconds, Node, NodeError, NodeSettings};
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// A node that those with the same text share.
-fn open(share: &str) -> Node {
+/// A node that those with the same text share, and that waits so long for processes.
+fn open(share: &str, join_timeout: Nanoseconds) -> Node {
     let bind = "127.0.0.1:0".parse().unwrap();
     // Tests run at the same time, and in several processes.
     let share = Some(format!("{share} of {}", std::process::id()));
-    Node::open(&NodeSettings { bind, share, ..NodeSettings::default() }).unwrap()
+    let mut settings = NodeSettings { bind, share, ..NodeSettings::default() };
+    settings.protocol.join_timeout = join_timeout;
+    Node::open(&settings).unwrap()
 }
 
 /// The nodes of members. They are closed in reverse order: the first one of a host waits for the others.
@@ -36,8 +38,12 @@ impl std::ops::Deref for Nodes {
 
 /// Hosts with this many members each, and the address of each member's node.
 fn hosts(name: &str, members: &[usize]) -> (Nodes, Vec<SocketAddr>) {
+    hosts_that_wait(name, members, Nanoseconds::from_ms(10_000))
+}
+
+fn hosts_that_wait(name: &str, members: &[usize], join_timeout: Nanoseconds) -> (Nodes, Vec<SocketAddr>) {
     let opened = (0..).zip(members).flat_map(|(host, &count)| {
-        (0..count).map(move |_| open(&format!("{name} {host}"))).collect::<Vec<_>>()
+        (0..count).map(move |_| open(&format!("{name} {host}"), join_timeout)).collect::<Vec<_>>()
     });
     let nodes: Vec<Node> = opened.collect();
     let addresses = nodes.iter().map(Node::address).collect();
@@ -57,8 +63,13 @@ fn message(number: usize) -> Vec<u8> {
 
 /// Sends messages from the root, and checks that every other member receives them, and that all end well.
 fn broadcast(groups: Vec<Group>, root: usize, messages: usize) {
+    broadcast_to(groups.into_iter().enumerate().collect(), root, messages);
+}
+
+/// The same for some of the members.
+fn broadcast_to(groups: Vec<(usize, Group)>, root: usize, messages: usize) {
     thread::scope(|scope| {
-        for (member, group) in groups.into_iter().enumerate() {
+        for (member, group) in groups {
             scope.spawn(move || {
                 assert_eq!(group.member(), Some(member as u32));
                 if member == root {
@@ -141,6 +152,32 @@ fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
 }
 
 #[test]
+fn a_process_that_comes_after_the_close_reads_everything() {
+    for root in [0, 2] {
+        let (nodes, members) = hosts(&format!("after {root}"), &[3, 3]);
+        let settings = GroupSettings { root, ..GroupSettings::new(members) };
+        let of = |member: usize| {
+            nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+        };
+        let (late, early): (Vec<usize>, Vec<usize>) = (0..6).partition(|member| [1, 4].contains(member));
+        broadcast_to(early.into_iter().map(|member| (member, of(member))).collect(), root, 10);
+        broadcast_to(late.into_iter().map(|member| (member, of(member))).collect(), root, 10);
+    }
+}
+
+#[test]
+fn a_process_whose_root_does_not_come_learns_it() {
+    let (nodes, members) = hosts_that_wait("rootless", &[2], Nanoseconds::from_ms(300));
+    let settings = GroupSettings { member: Some(1), ..GroupSettings::new(members) };
+    let error = nodes[1].group(&settings).unwrap().receive(TIMEOUT).unwrap_err();
+    assert!(matches!(error, NodeError::Ended(Ending::RootSilent(_))), "{error}");
+    // It is the same group for those that come later.
+    let root = nodes[0].group(&GroupSettings { member: Some(0), ..settings.clone() }).unwrap();
+    let member = nodes[1].group(&settings).unwrap();
+    broadcast(vec![root, member], 0, 5);
+}
+
+#[test]
 fn a_member_that_leaves_or_dies_is_not_waited_for() {
     let (mut nodes, members) = hosts("leave", &[1, 4]);
     let settings = GroupSettings { slots: 8, ..GroupSettings::new(members) };
@@ -189,7 +226,9 @@ fn processes_learn_that_the_node_has_ended() {
         let started = Instant::now();
         assert!(matches!(keeper.close(Some(Duration::from_millis(100))), Err(NodeError::TimedOut)));
         drop(keeper);
-        let error = waiting.join().unwrap().unwrap_err().to_string();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, NodeError::GroupFailed(_)), "{error:?}");
+        let error = error.to_string();
         let expected = format!("the node of process {} is unusable: it has ended", std::process::id());
         assert!(error.contains(&expected), "{error}");
         assert!(started.elapsed() < Duration::from_secs(10));

@@ -28,9 +28,13 @@ pub enum NodeError {
     /// The kernel's packet path cannot be used.
     #[error(transparent)]
     Kernel(#[from] EbpfError),
-    /// The daemon of this host refuses a request, or has ended.
+    /// The daemon of this host, or the process that owns a shared node, refuses a request.
     #[error("{0}")]
     Daemon(String),
+    /// The group has ended at this process, and not for all: the daemon, or the node that another process owns, has ended or has no memory
+    /// for it.
+    #[error("{0}")]
+    GroupFailed(String),
     /// A daemon's policy is invalid.
     #[error("{0}")]
     Policy(String),

@@ -154,7 +154,7 @@ impl Group {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let ending = self.backend.wait(&self.shared_group.events, until, || self.shared_group.state().ending);
         if let Some(reason) = &self.shared_group.state().failure {
-            return Err(NodeError::Daemon(reason.clone()));
+            return Err(NodeError::GroupFailed(reason.clone()));
         }
         match ending {
             None => Err(NodeError::TimedOut),
@@ -326,7 +326,7 @@ impl Group {
     pub(super) fn check(&self) -> Result<(), NodeError> {
         let state = self.shared_group.state();
         if let Some(reason) = &state.failure {
-            return Err(NodeError::Daemon(reason.clone()));
+            return Err(NodeError::GroupFailed(reason.clone()));
         }
         if state.datagrams_too_long {
             return Err(NodeError::DatagramTooLong { datagram_bytes: self.settings.mtu_bytes });

@@ -326,7 +326,12 @@ impl Session {
                 link.set_entered();
                 enter::join_group(engine, &config, &shared_group).map(|()| None)
             }
-            Entry::Join => enter::charge_new(engine, &shared_group).map(|()| None),
+            Entry::Join => {
+                if !link.is_entered() {
+                    user.await_root(&shared_group);
+                }
+                enter::charge_new(engine, &shared_group).map(|()| None)
+            }
         };
         // Other processes of this host may wait for the group.
         let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;

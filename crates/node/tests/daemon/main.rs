@@ -301,7 +301,7 @@ fn a_daemon_that_stops_notifies_its_clients_and_leaves_no_files() {
         served.stopper.stop();
         for waits in waiting {
             let error = waits.join().unwrap().unwrap_err();
-            assert!(matches!(error, NodeError::Ended(_) | NodeError::Daemon(_)), "{error}");
+            assert!(matches!(error, NodeError::Ended(_) | NodeError::GroupFailed(_)), "{error}");
         }
     });
     here.close(TIMEOUT).unwrap();

@@ -215,7 +215,7 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
 fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
     let is_allowed = match error.downcast_ref() {
         Some(NodeError::Ended(ending)) => allowed.contains(ending),
-        Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. }) => false,
+        Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. } | NodeError::GroupFailed(_)) => false,
         _ => return Err(error),
     };
     print_message(&error.to_string());
