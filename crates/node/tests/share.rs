@@ -119,6 +119,15 @@ fn a_root_with_local_readers_only_needs_no_network() {
 }
 
 #[test]
+fn sixty_four_readers_share_a_node() {
+    for (name, members) in [("many here", &[65][..]), ("many there", &[1, 64])] {
+        let (nodes, members) = hosts(name, members);
+        let settings = GroupSettings { slots: 64, ..GroupSettings::new(members) };
+        broadcast(groups(&nodes, &settings), 0, 50);
+    }
+}
+
+#[test]
 fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
     let (nodes, members) = hosts("late", &[2, 3]);
     let settings = GroupSettings { slots: 16, ..GroupSettings::new(members) };
