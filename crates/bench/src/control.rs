@@ -122,7 +122,8 @@ pub(crate) struct Measured {
     pub span_ns: Vec<u64>,
     /// At others, CPU time of the calling thread in the call; empty in a stream, where reading the clock takes longer than the call.
     pub call_cpu_ns: Vec<u64>,
-    /// At others, when the kernel's packet path stored the message in its slots; empty with other engines.
+    /// At others, when the kernel's packet path, or a node that several processes share, stored the message in its slots; empty with other
+    /// nodes.
     pub stored_ns: Vec<u64>,
     /// CPU time of the whole process.
     pub cpu_ns: u64,

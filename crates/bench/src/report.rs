@@ -74,8 +74,8 @@ pub struct Row {
     pub last_delivery_us_p50: f64,
     /// The same, 99th percentile.
     pub last_delivery_us_p99: f64,
-    /// From the root's call until the kernel's packet path had stored the message at the last member: median; `None` with other
-    /// engines.
+    /// From the root's call until the kernel's packet path, or the node that processes of a host share, had stored the message at the last
+    /// member: median; `None` with other nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_stored_us_p50: Option<f64>,
     /// The same, 99th percentile.

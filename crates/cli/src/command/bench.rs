@@ -40,7 +40,7 @@ Configurations are interleaved, round by round. Times are in microseconds:
   root           from the root's call until it knew that every member had the message
   last delivery  from the root's call until the last member's application had it
   last stored    from the root's call until the kernel had stored it at the last member
-                 (engine ebpf)
+                 (engine ebpf), or the node that processes of a host share
   call mean      duration of a receiver's call
   call CPU       CPU time of a receiver's thread in its call
   CPU            CPU time of all processes
