@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
-use treecast_node::{EngineChoice, TreeScheme, draw_token};
+use treecast_node::{EngineChoice, Scheme, TreeScheme, draw_token};
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Pace, RunRequest};
@@ -319,10 +319,8 @@ impl Bench {
             let why = "they share the node of their host, which forwards: expected offload nic or switch";
             return refused(format!("{several}, and offload {}", mode.offload), why);
         }
-        let is_measured = |mode: &&Mode| {
-            mode.scheme.and_then(|scheme| scheme.as_tree()) == Some(TreeScheme::Postal { lambda: None })
-        };
-        if self.modes.iter().any(|mode| is_measured(&mode)) {
+        let measured = Some(TreeScheme::Postal { lambda: None });
+        if self.modes.iter().any(|mode| mode.scheme.and_then(Scheme::as_tree) == measured) {
             let why = "they do not measure lambda: add it, such as postal:lambda=8";
             return refused(format!("{several}, and scheme postal"), why);
         }
