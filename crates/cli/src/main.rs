@@ -7,6 +7,7 @@ mod arguments;
 mod command;
 mod doctor;
 mod journal_file;
+mod open_files;
 mod output;
 mod sweep;
 mod usage_error;

@@ -130,6 +130,15 @@ fn a_root_with_local_readers_only_needs_no_network() {
 }
 
 #[test]
+fn sixty_four_readers_share_a_node() {
+    for (name, members) in [("many here", &[65][..]), ("many there", &[1, 64])] {
+        let (nodes, members) = hosts(name, members);
+        let settings = GroupSettings { slots: 64, ..GroupSettings::new(members) };
+        broadcast(groups(&nodes, &settings), 0, 50);
+    }
+}
+
+#[test]
 fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
     let (nodes, members) = hosts("late", &[2, 3]);
     let settings = GroupSettings { slots: 16, ..GroupSettings::new(members) };
@@ -137,18 +146,22 @@ fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
         nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
     };
     let early: Vec<Group> = [0, 1, 2, 3].map(of).into();
-    for number in 0..10 {
+    // The others get as many packets as there are slots, and wait for the next one.
+    for number in 0..16 {
         early[0].send(&[number; 64]).unwrap();
         for group in &early[1..] {
             assert_eq!(group.receive(TIMEOUT).unwrap(), Some(vec![number; 64]));
         }
     }
-    // The slots of both hosts fill up, and then the root waits.
-    let blocked = (10..100)
+    early[0].send(&[16; 64]).unwrap();
+    assert!(matches!(early[2].receive(Some(Duration::from_millis(300))), Err(NodeError::TimedOut)));
+    // The slots of the root's host fill up too, and then the root waits.
+    let blocked = (17..100)
         .find(|&number| early[0].send_part(&[number; 64], Some(Duration::from_millis(300))).is_err());
     let late = of(4);
     let received = (0..blocked.unwrap()).map(|number| (number, late.receive(TIMEOUT).unwrap()));
     received.for_each(|(number, message)| assert_eq!(message, Some(vec![number; 64])));
+    assert_eq!(early[2].receive(TIMEOUT).unwrap(), Some(vec![16; 64]));
 }
 
 #[test]
