@@ -5,7 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::{Ending, Group, GroupId, GroupSettings, Nanoseconds, Node, NodeError, NodeSettings};
+use treecast_node::{
+    Ending, Group, GroupId, GroupSettings, MemberLoss, Nanoseconds, Node, NodeError, NodeSettings,
+};
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -173,8 +175,65 @@ fn a_process_that_comes_after_the_close_reads_everything() {
             nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
         };
         let (late, early): (Vec<usize>, Vec<usize>) = (0..6).partition(|member| [1, 4].contains(member));
-        broadcast_to(early.into_iter().map(|member| (member, of(member))).collect(), root, 10);
-        broadcast_to(late.into_iter().map(|member| (member, of(member))).collect(), root, 10);
+        let early = early.into_iter().map(|member| (member, of(member))).collect();
+        thread::scope(|scope| {
+            // The root waits in its close for the processes that have not come.
+            let done = scope.spawn(|| broadcast_to(early, root, 10));
+            thread::sleep(Duration::from_millis(300));
+            assert!(!done.is_finished());
+            broadcast_to(late.into_iter().map(|member| (member, of(member))).collect(), root, 10);
+        });
+    }
+}
+
+#[test]
+fn a_group_is_ready_when_all_processes_have_come() {
+    let (nodes, members) = hosts("ready", &[2, 2]);
+    let settings = GroupSettings::new(members);
+    let of = |member: usize| {
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+    };
+    let (root, third) = (of(0), of(2));
+    for (missing, come) in [(vec![1, 3], 1), (vec![3], 3)] {
+        let error = root.wait_until_ready(Some(Duration::from_millis(300))).unwrap_err();
+        let NodeError::Unanswered(unanswered) = error else { panic!("{error}") };
+        assert_eq!(unanswered.iter().map(|one| one.member).collect::<Vec<_>>(), missing);
+        drop(of(come));
+    }
+    drop(third);
+    // They have come, and have left again.
+    let lost = root.wait_until_ready(TIMEOUT).unwrap();
+    assert!(lost.iter().all(|lost| lost.loss == MemberLoss::Left), "{lost:?}");
+}
+
+#[test]
+fn the_root_learns_which_processes_it_has_not_reached() {
+    let (mut nodes, members) = hosts_that_wait("lost", &[3, 4], Nanoseconds::from_ms(1_000));
+    let settings = GroupSettings::new(members);
+    let of = |nodes: &Nodes, member: usize| {
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+    };
+    // Members 2 and 6 never come, member 4 leaves, and the node of member 5 closes, as that of a process that ends.
+    let root = of(&nodes, 0);
+    let others = [1, 3].map(|member| of(&nodes, member));
+    let (leaves, dies) = (of(&nodes, 4), of(&nodes, 5));
+    root.send(b"hello").unwrap();
+    for group in others.iter().chain([&leaves, &dies]) {
+        assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
+    }
+    leaves.close(TIMEOUT).unwrap();
+    drop(dies);
+    drop(nodes.0.remove(5));
+    let started = Instant::now();
+    let mut lost: Vec<(u32, MemberLoss)> =
+        root.close(TIMEOUT).unwrap().iter().map(|lost| (lost.member, lost.loss)).collect();
+    lost.sort_by_key(|(member, _)| *member);
+    let never = MemberLoss::Unreachable(Nanoseconds::from_ms(1_000));
+    assert_eq!(lost, [(2, never), (4, MemberLoss::Left), (5, MemberLoss::Left), (6, never)]);
+    assert!(started.elapsed() < Duration::from_secs(5));
+    for group in others {
+        assert_eq!(group.receive(TIMEOUT).unwrap(), None);
+        assert_eq!(group.close(TIMEOUT).unwrap(), []);
     }
 }
 

@@ -16,7 +16,7 @@ use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
 use crate::engine::query::Query;
-use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::tree::{self, measure};
 use crate::{GroupSettings, NodeError};
@@ -120,17 +120,20 @@ impl Group {
     }
 
     fn unanswered(&self, is_root: bool) -> Vec<Unanswered> {
-        let hosts = if is_root {
-            self.backend.query(Query::Unplaced { group: self.shared_group.group.0 }).into_members()
-        } else {
-            let root = self.hosts.host_of(self.settings.root);
-            vec![MemberId(root as u32)]
-        };
-        let unanswered = |host: MemberId| {
-            let address = self.address_of(host);
-            self.members_of(host).map(move |member| Unanswered { member, address })
-        };
-        hosts.into_iter().flat_map(unanswered).collect()
+        if !is_root {
+            let address = self.address_of(MemberId(self.hosts.host_of(self.settings.root) as u32));
+            return vec![Unanswered { member: self.settings.root as u32, address }];
+        }
+        let group = self.shared_group.group.0;
+        let hosts = self.backend.query(Query::Unplaced { group }).into_members();
+        let all = hosts.iter().flat_map(|&host| self.members_of(host).map(move |member| (host, member)));
+        // Of hosts that are there, processes may be missing.
+        let readers = self.backend.query(Query::AwaitedReaders { group }).into_readers();
+        let readers = readers.into_iter().filter(|(host, _)| !hosts.contains(host));
+        let readers =
+            readers.filter_map(|(host, place)| Some((host, self.members_of(host).nth(place as usize)?)));
+        let unanswered = |(host, member)| Unanswered { member, address: self.address_of(host) };
+        all.chain(readers).map(unanswered).collect()
     }
 
     /// The address of a host's node, if it had members from the beginning.
@@ -224,12 +227,18 @@ impl Group {
 
     /// The members that were lost or have left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
-        let losses = self.shared_group.state().losses.clone();
-        let lost = |(host, loss): (MemberId, _)| {
+        let mut all: Vec<Lost> = Vec::new();
+        for HostLoss { host, reader, loss } in self.shared_group.state().losses.clone() {
             let address = self.address_of(host);
-            self.members_of(host).map(move |member| Lost { member, address, loss })
-        };
-        losses.into_iter().flat_map(lost).collect()
+            let lost =
+                (0..).zip(self.members_of(host)).filter(|(place, _)| reader.is_none_or(|one| one == *place));
+            let lost = lost.map(|(_, member)| Lost { member, address, loss });
+            // Of a host that is lost, processes may have been lost before.
+            let new = lost.filter(|lost| all.iter().all(|known| known.member != lost.member));
+            let new: Vec<Lost> = new.collect();
+            all.extend(new);
+        }
+        all
     }
 
     /// This member's number. A member that has asked a running group to join learns it with its place in the tree.

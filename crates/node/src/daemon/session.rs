@@ -10,8 +10,8 @@ use treecast_proto::{Ending, Eviction, GroupId, Input, MemberId, Refused, Sequen
 
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
-    ClientMessage, DaemonMessage, GroupUpdate, LOSSES_PER_UPDATE_MAX, LossMessage, MEMBERS_PER_ANSWER_MAX,
-    PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
+    ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
+    MEMBERS_PER_ANSWER_MAX, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
 };
 use super::policy::PeerCredentials;
 use super::seqpacket::{self, DESCRIPTORS_MAX};
@@ -75,6 +75,7 @@ impl ClientGroup {
         }
         let ending = if self.has_received_all() { Ending::Closed } else { Ending::Evicted(Eviction::Left) };
         link.leave(self.place, ending);
+        report_readers(&self.shared_group, user);
         true
     }
 
@@ -247,8 +248,10 @@ impl Session {
             return query.empty_answer();
         }
         let mut answer = user.shared.engine.query(query);
-        if let Answer::Members(members) = &mut answer {
-            members.truncate(MEMBERS_PER_ANSWER_MAX);
+        match &mut answer {
+            Answer::Members(members) => members.truncate(MEMBERS_PER_ANSWER_MAX),
+            Answer::Readers(readers) => readers.truncate(MEMBERS_PER_ANSWER_MAX),
+            Answer::Numbers(_) => {}
         }
         answer
     }
@@ -335,6 +338,7 @@ impl Session {
         };
         // Other processes of this host may wait for the group.
         let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
+        report_readers(&shared_group, user);
         tracing::info!(client = %self.peer, %group, root = is_root, "a group");
         link.wake_one_for_update(number);
         self.groups.insert(group, ClientGroup { shared_group, place: number, is_root, losses_sent: 0 });
@@ -394,11 +398,13 @@ impl Session {
         let is_closed = entry.shared_group.is_closed();
         let GroupState { is_ready, losses, ending, datagrams_too_long, failure, .. } =
             entry.shared_group.state().clone();
-        let unsent: Vec<(u32, LossMessage)> = losses
+        // They are for the root, and not for the other processes of its host.
+        let losses = if entry.is_root { losses } else { Vec::new() };
+        let unsent: Vec<HostLossMessage> = losses
             .iter()
             .skip(entry.losses_sent)
             .take(LOSSES_PER_UPDATE_MAX)
-            .map(|&(member, loss)| (member.0, loss.into()))
+            .map(|&loss| loss.into())
             .collect();
         entry.losses_sent += unsent.len();
         let are_all_sent = entry.losses_sent == losses.len();
@@ -463,6 +469,16 @@ fn copies(share: &Share, link: &ClientLink) -> Vec<OwnedFd> {
     let places = link.readers().map(SharedReaders::descriptor);
     let all = [share.slots.as_fd(), share.page.as_fd()].into_iter().chain(places);
     all.filter_map(|descriptor| descriptor.try_clone_to_owned().ok()).collect()
+}
+
+/// Lets the root know which of the processes that share this node have a group.
+fn report_readers(shared_group: &SharedGroup, user: &User) {
+    let link = shared_group.client.as_ref().filter(|link| link.is_entered());
+    if let Some(readers) = link.and_then(ClientLink::present_readers)
+        && !shared_group.has_ended()
+    {
+        user.shared.engine.request(Input::Readers { group: shared_group.group, readers });
+    }
 }
 
 /// # Errors

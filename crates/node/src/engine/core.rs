@@ -25,7 +25,7 @@ use crate::audit::Audit;
 use crate::clock;
 use crate::daemon::ClientLink;
 use crate::memory::RingSettings;
-use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+use crate::memory::shared_group::{HostLoss, Placement, RingSide, SharedGroup};
 use crate::wait::waker::Waker;
 
 /// The protocol, the kernel's packet path, and the groups.
@@ -72,6 +72,7 @@ impl Core {
         match query {
             Query::Children { group } => Answer::members(self.protocol.children(GroupId(group))),
             Query::Unplaced { group } => Answer::members(self.protocol.awaited(GroupId(group))),
+            Query::AwaitedReaders { group } => Answer::readers(self.protocol.awaited_readers(GroupId(group))),
             Query::Counters { group } => {
                 let group = GroupId(group);
                 let handed_off = self.kernel.as_ref().and_then(|kernel| kernel.group_counters(group));
@@ -423,7 +424,9 @@ impl Core {
             }
             Event::Ready { .. } => entry.shared_group.set_ready(),
             Event::Joined { member, .. } => tracing::debug!(%group, %member, "a member has joined"),
-            Event::MemberLost { member, loss, .. } => entry.shared_group.add_loss(member, loss),
+            Event::MemberLost { member, reader, loss, .. } => {
+                entry.shared_group.add_loss(HostLoss { host: member, reader, loss });
+            }
             Event::Ended { ending, .. } => {
                 entry.shared_group.end(ending);
                 self.remove_from_kernel(group);

@@ -331,7 +331,7 @@ fn handle_control_at_root(
     control: &Control,
 ) -> bool {
     match control {
-        Control::TableAck => table.handle_table_ack(now, sender, epoch),
+        Control::TableAck(readers) => table.handle_table_ack(now, sender, epoch, readers.as_ref()),
         Control::Suspect(member) => table.handle_suspect(now, sender, *member),
         Control::StateLost(member) => table.handle_state_lost(sender, *member),
         // Otherwise it is a copy of the join of another host.
