@@ -156,7 +156,7 @@ impl Session {
             ClientMessage::JoinGroup { settings, place } => {
                 return Ok(Some(self.enter_or_refuse(user, settings, place, Entry::Join)));
             }
-            ClientMessage::PollUpdate => return Ok(Some(self.update(user))),
+            ClientMessage::PollUpdate => return Ok(Some(self.update())),
             ClientMessage::Query(query) => {
                 return Ok(Some((DaemonMessage::Answer(self.answer(user, query)), Vec::new())));
             }
@@ -389,7 +389,7 @@ impl Session {
     }
 
     /// The update of one group that has changed.
-    fn update(&mut self, user: &User) -> Reply {
+    fn update(&mut self) -> Reply {
         let Some((&group, entry)) = self.groups.iter_mut().find(|(_, entry)| entry.take_update()) else {
             return (DaemonMessage::Update { update: None, is_last: true }, Vec::new());
         };
@@ -428,10 +428,6 @@ impl Session {
         let ending = own_ending.or(ending).filter(|_| are_all_sent);
         if let (Some(link), Some(ending)) = (link, ending) {
             link.set_ended(entry.place, ending);
-            // A process of this host that comes later may still read what has come.
-            if link.others(entry.place) == Others::Awaited && own_ending.is_none() {
-                user.await_clients(&entry.shared_group);
-            }
         }
         let ending = ending.map(Into::into);
         let update = GroupUpdate {

@@ -193,11 +193,10 @@ impl User {
             let is_left = group.client.as_ref().is_some_and(ClientLink::is_left);
             // The engine does not know a group that still waits for its root, and may have another one of this number.
             let is_entered = group.client.as_ref().is_some_and(ClientLink::is_entered);
-            if *until <= now && is_left && is_entered && !group.has_ended() {
+            if *until <= now && is_left && is_entered {
                 self.shared.engine.send_request(Request::End(group.group));
             }
-            // What was sent in a group that has ended is kept for those that come late.
-            *until > now && is_left
+            *until > now && is_left && !group.has_ended()
         });
         self.shared.awaiting.fetch_sub(before - awaited.len(), Ordering::SeqCst);
         let mut rootless = lock(&self.rootless);
