@@ -3,6 +3,7 @@
 mod attacks;
 #[path = "../common/mod.rs"]
 mod common;
+mod listed;
 mod sessions;
 mod time_namespaces;
 
