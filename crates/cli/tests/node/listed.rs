@@ -98,3 +98,25 @@ fn errors_in_the_hosts_of_a_slurm_job_name_the_variable() {
     let malformed = command().env("SLURM_JOB_NODELIST", "n[1-").spawn().unwrap();
     check(malformed, 2, "SLURM_JOB_NODELIST, line 1: 'n[1-' is no name of hosts");
 }
+
+#[test]
+fn a_process_with_another_token_learns_what_has_to_agree() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = udp_address();
+    let members = file(&directory, "members", format!("{address} slots=2\n").as_bytes());
+    let command = |token: &str, arguments: &[&str]| {
+        let mut command = node(&[&["--members", text(&members)], arguments].concat());
+        command.env("TREECAST_TOKEN", token);
+        command
+    };
+    let mut root = command("one", &["--member", "0", "--send", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let _rest = wait_for(&mut root, "ready");
+    let other = check(
+        command("another", &["--member", "1"]).spawn().unwrap(),
+        2,
+        "both need the same user, the same token",
+    );
+    assert_eq!(utf8(&other.stderr).matches("Address already in use").count(), 1);
+    signal(&root, "TERM");
+    root.wait().unwrap();
+}

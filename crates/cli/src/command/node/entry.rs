@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use treecast_fabric::RoutingPolicy;
 use treecast_node::{
     Group, GroupSettings, JoinOptions, Listener, Member, Nanoseconds, Node, NodeError, NodeSettings,
@@ -59,7 +59,13 @@ pub fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(No
         // Members at one address are processes of one host, which share a node.
         let share = (here.len() > 1).then(|| format!("{address} {} {}", settings.group, settings.token));
         let settings = GroupSettings { member: own, ..settings };
-        let node = Node::open(&NodeSettings { share, ..node_settings(arguments, address) })?;
+        let node = Node::open(&NodeSettings { share, ..node_settings(arguments, address) });
+        let node = node.map_err(|error| match error {
+            NodeError::Bind { is_shared: true, ref source, .. } if source.kind() == ErrorKind::AddrInUse => anyhow!(
+                "cannot listen at {address}: {source}: if another process of this host has the node, both need the same user, the same token, and the same group of --set"
+            ),
+            error => error.into(),
+        })?;
         let group = node.group(&settings)?;
         (node, group)
     } else {
