@@ -7,7 +7,7 @@ use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, RoutingPolicy, expand_hostlist};
-use treecast_node::{NodeError, read_fabric};
+use treecast_node::{FILE_BYTES_MAX, NodeError, read_fabric};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
     Arrangement, Group, Order, Placement, Plan, PlanOptions, Scheme, destinations_named, destinations_on,
@@ -92,7 +92,8 @@ pub struct FabricArguments {
 
 /// Reads a text file; errors name the file.
 pub fn read_file(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("{} could not be read", path.display()))
+    treecast_node::read_file(path, FILE_BYTES_MAX)
+        .with_context(|| format!("{} could not be read", path.display()))
 }
 
 /// Generates or reads a fabric. A reader's notes are printed to standard error.

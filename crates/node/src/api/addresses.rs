@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::iter;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -11,6 +9,7 @@ use std::path::Path;
 use treecast_fabric::expand_hostlist;
 use treecast_proto::CreateGroup;
 
+use super::files::read_file;
 use crate::memory::readers::READERS_MAX;
 use crate::{GroupSettings, NodeError};
 
@@ -147,7 +146,7 @@ fn split_slots(text: &str) -> Result<(&str, usize), NodeError> {
 /// than 4,096 members; a file without members, or that cannot be read.
 pub fn read_members(path: &Path) -> Result<Vec<Member>, NodeError> {
     let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));
-    let text = read(path).map_err(unread)?;
+    let text = read_file(path, FILE_BYTES_MAX).map_err(unread)?;
     parse_members(&text, &path.display().to_string())
 }
 
@@ -189,15 +188,6 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError>
         return Err(wrong(": no members".into()));
     }
     Ok(members)
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let length = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
-    if length > FILE_BYTES_MAX {
-        return Err(io::Error::other("the file is too long for a list of members"));
-    }
-    Ok(text)
 }
 
 /// The number of the member that listens at `own`: the member with that address, or, for a node that listens at the unspecified
@@ -372,7 +362,7 @@ mod tests {
         assert_eq!(wrong("10.0.0.[1-2,1]"), "FILE, line 1: 10.0.0.1:7700 is given twice, before in line 1");
         assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: cannot resolve host nobody.invalid"));
         let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(error, "/dev/zero could not be read: the file is too long for a list of members");
+        assert_eq!(error, "/dev/zero could not be read: it has more than 1048576 bytes");
         let error = read_members(Path::new("/no/such")).unwrap_err().to_string();
         assert!(error.starts_with("/no/such could not be read: "), "{error}");
     }
