@@ -14,7 +14,11 @@ impl Keyed for GroupSettings {
     }
 
     fn reason(name: &str, value: &str) -> Option<SpecError> {
-        (name == "scheme").then(|| value.parse::<Scheme>().err()).flatten()
+        let mut error = (name == "scheme").then(|| value.parse::<Scheme>().err()).flatten()?;
+        if let SpecError::UnknownName { known, .. } = &mut error {
+            known.push("auto".into());
+        }
+        Some(error)
     }
 }
 
@@ -294,6 +298,7 @@ mod tests {
         let error =
             |scheme| GroupSettings::new(Vec::new()).set_key("scheme", scheme).unwrap_err().to_string();
         assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
+        assert!(error("aut").starts_with("unknown scheme 'aut': did you mean auto"));
         assert_eq!(
             error("hierarchical:across=k-binomial,across-k=0"),
             "invalid value across-k=0: expected a whole number from 1"
