@@ -327,10 +327,10 @@ mod tests {
             read_text(a_million).unwrap_err(),
             "FILE, line 1: with this line there are 1048576 members, and a group has at most 4096"
         );
-        let lines: String =
-            (0..16_384).map(|number| format!("10.1.{}.{}\n", number >> 8, number & 255)).collect();
+        let lines: Vec<String> =
+            (0..16_384).map(|number| format!("10.1.{}.{}", number >> 8, number & 255)).collect();
         assert_eq!(
-            read_text(&lines).unwrap_err(),
+            read_text(&lines.join("\n")).unwrap_err(),
             "FILE, line 4097: with this line there are 4097 members, and a group has at most 4096"
         );
         // The names of the line that is too long are not resolved.

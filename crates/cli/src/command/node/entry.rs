@@ -109,9 +109,10 @@ fn members(file: &Path) -> anyhow::Result<Vec<Member>> {
 /// The numbers of the members whose node listens at an address, or, for the unspecified address, at one of this machine with its port.
 fn members_at(address: SocketAddr, members: &[SocketAddr]) -> Vec<usize> {
     let with_port = || members.iter().copied().filter(|member| member.port() == address.port());
-    let address = match address.ip().is_unspecified() {
-        true => find_here(&with_port().collect::<Vec<_>>()).unwrap_or(address),
-        false => address,
+    let address = if address.ip().is_unspecified() {
+        find_here(&with_port().collect::<Vec<_>>()).unwrap_or(address)
+    } else {
+        address
     };
     (0..members.len()).filter(|&member| members[member] == address).collect()
 }
