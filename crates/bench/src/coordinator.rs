@@ -94,7 +94,11 @@ impl Bench {
     ///
     /// # Errors
     /// [`BenchError`], for numbers out of bounds, a lab that cannot be created, and nodes that fail.
-    pub fn run(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+    pub fn run(&self, progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+        self.measure(progress).map_err(|error| self.hosts.name_in(error))
+    }
+
+    fn measure(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
         let mut engines: Vec<EngineChoice> = Vec::new();
         for mode in &self.modes {

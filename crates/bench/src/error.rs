@@ -68,6 +68,24 @@ pub enum BenchError {
         /// The system's error.
         why: std::io::Error,
     },
+    /// The remote shell of a worker cannot be started, or has ended.
+    #[error("host {name}: the remote shell '{shell}': {why}")]
+    Shell {
+        /// The name of the host.
+        name: String,
+        /// The shell and its options.
+        shell: String,
+        /// What happened.
+        why: std::io::Error,
+    },
+    /// A worker on a remote host has reported an error.
+    #[error("host {name}: {why}")]
+    FailedRemotely {
+        /// The name of the host.
+        name: String,
+        /// The worker's error message.
+        why: String,
+    },
     /// A worker has reported an error.
     #[error("{worker}: {why}")]
     Failed {

@@ -272,7 +272,7 @@ impl Worker {
                 requests.flush()
             },
         );
-        sent.map_err(|why| BenchError::Worker { worker, why })
+        sent.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
     }
 
     fn receive(&mut self) -> Result<Response, BenchError> {
@@ -281,7 +281,21 @@ impl Worker {
         let received = self.responses.read_line(&mut line).and_then(|length| {
             if length == 0 { Err(io::Error::other("it has ended")) } else { Ok(serde_json::from_str(&line)?) }
         });
-        received.map_err(|why| BenchError::Worker { worker, why })
+        received.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
+    }
+
+    /// How its process has ended, if it has: when it ends its pipes close first.
+    fn ending(&mut self) -> Option<io::Error> {
+        for _ in 0..100 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(io::Error::other(match status.code() {
+                    Some(code) => format!("it has ended with exit status {code}"),
+                    None => format!("it has ended: {status}"),
+                }));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 
     fn unexpected(&self, response: &Response) -> BenchError {

@@ -259,9 +259,17 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
         (&["--chart", "chart.png"], "expected a file name that ends with .svg or .html"),
+        (&["--kill", "2"], "--kill takes one configuration and one size, and these are 12: "),
         (
-            &["--kill", "2"],
-            "configurations times sizes, with a member to kill, must be from 1 to 1, and not 12",
+            &["--kill", "2", "--racks", "2x2", "--offload", "nic", "--sizes", "4"],
+            "and these are 2: name one engine, offload, scheme, authentication and size; --racks and --fabric always measure two",
+        ),
+        (&["--uplink", "1mbit", "--loopback", "3"], "--uplink"),
+        (&["--uplink", "1mbit", "--hosts", "a,b"], "--uplink"),
+        (&["--uplink", "1mbit"], "--racks"),
+        (
+            &["--pace", "0"],
+            "invalid value 0 for --pace: expected a number of bytes from 1, such as 65536 or 16M",
         ),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
         (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),
@@ -300,8 +308,14 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             &["--processes", "2", "--late", "soon"],
             "invalid value soon for --late: expected a time up to 60s, such as 400us or 2ms",
         ),
-        (&["--hosts", "a,b", "--shell", "no-such-shell"], "the worker of host 0: No such file or directory"),
-        (&["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"], "the worker of host 0: "),
+        (
+            &["--hosts", "a,b", "--shell", "no-such-shell -x"],
+            "host a: the remote shell 'no-such-shell -x': No such file or directory",
+        ),
+        (
+            &["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"],
+            "host 127.0.0.1: the remote shell 'false': it has ended with exit status 1",
+        ),
     ];
     for (arguments, expected) in cases {
         let output = bench(arguments).output().unwrap();

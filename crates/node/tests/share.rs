@@ -331,6 +331,30 @@ fn the_member_that_a_process_is_has_to_be_said_and_to_fit() {
 }
 
 #[test]
+fn processes_of_a_host_that_name_different_roots_are_told() {
+    let (nodes, members) = hosts("roots", &[3, 1]);
+    let enter = |group, root, member: usize| {
+        let settings = GroupSettings { group: GroupId(group), root, ..GroupSettings::new(members.clone()) };
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings })
+    };
+    // The first process is the root, waits for the root of its host, or joins another host's.
+    for (group, (root, first, other)) in (1..).zip([(0, 0, 1), (0, 0, 3), (0, 2, 3), (3, 2, 0), (3, 2, 1)]) {
+        let _first = enter(group, root, first).unwrap();
+        let error = enter(group, other, 1).unwrap_err().to_string();
+        assert!(error.contains("with another root: give all processes the same root"), "{error}");
+    }
+}
+
+#[test]
+fn a_port_that_another_process_has_cannot_be_shared() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let bind = taken.local_addr().unwrap();
+    let share = Some(format!("taken of {}", std::process::id()));
+    let error = Node::open(&NodeSettings { bind, share, ..NodeSettings::default() }).unwrap_err().to_string();
+    assert!(error.ends_with("are of one user, and give it the same address and the same share"), "{error}");
+}
+
+#[test]
 fn groups_that_begin_at_the_same_time_on_one_host_are_one() {
     let (nodes, members) = hosts("race", &[4, 4]);
     for group in 1..=20 {

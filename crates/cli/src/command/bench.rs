@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
@@ -64,7 +64,8 @@ pub struct Arguments {
     racks: Option<Racks>,
 
     /// Rate limit of the uplink of each rack, in each direction, such as 200mbit
-    #[arg(long, value_name = "RATE", requires = "racks", allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(requires = "racks", conflicts_with_all = ["loopback", "hosts"])]
     uplink: Option<Rate>,
 
     /// The racks and switches that join the hosts: a file, such as Slurm's topology.conf or an inventory
@@ -172,8 +173,8 @@ pub struct Arguments {
     mtu: u16,
 
     /// Rate limit of the root, in bytes per second
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    pace: Option<usize>,
+    #[arg(long, value_name = "BYTES", value_parser = pace)]
+    pace: Option<u64>,
 
     /// How long a waiting thread polls before it sleeps, such as 50us
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
@@ -210,6 +211,11 @@ enum Format {
 /// Parses a size in bytes.
 fn size(text: &str) -> Result<usize, &'static str> {
     parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
+}
+
+/// Parses a rate in bytes per second.
+fn pace(text: &str) -> Result<u64, &'static str> {
+    parse_size(text).ok().filter(|&bytes| bytes > 0).ok_or("a number of bytes from 1, such as 65536 or 16M")
 }
 
 fn authentication(name: &str) -> Result<Authentication, &'static str> {
@@ -300,6 +306,12 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         None => Workload::Latency,
     };
     let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
+    let cases = modes(arguments).len() * arguments.sizes.len();
+    if arguments.kill.is_some() && cases != 1 {
+        bail!(
+            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication and size; --racks and --fabric always measure two"
+        );
+    }
     Ok(Bench {
         hosts,
         processes: arguments.processes,
@@ -310,7 +322,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         messages: arguments.messages,
         rounds: arguments.rounds,
         mtu_bytes: arguments.mtu,
-        bytes_per_s_max: arguments.pace.map(|bytes| bytes as u64),
+        bytes_per_s_max: arguments.pace,
         kill: arguments.kill,
         spin: arguments.spin,
         worker: WorkerCommand {

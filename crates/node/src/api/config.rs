@@ -161,6 +161,9 @@ pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
         let (value, max) = (settings.mtu_bytes().into(), u16::MAX.into());
         return Err(Refused::Bounds { what: "mtu_bytes", value, min, max }.into());
     }
+    if settings.bytes_per_s_max == Some(0) {
+        return Err(Refused::Bounds { what: "bytes_per_s_max", value: 0, min: 1, max: u64::MAX }.into());
+    }
     let (min, max) = (CreateGroup::SLOTS_MIN, Table::SLOTS_MAX);
     if !(min..=max).contains(&settings.slots) || !settings.slots.is_power_of_two() {
         let value = settings.slots.into();
@@ -262,6 +265,14 @@ mod tests {
         {
             assert!(!is_drawn_multicast_address(other.parse().unwrap()), "{other}");
         }
+    }
+
+    #[test]
+    fn a_rate_limit_of_zero_is_refused() {
+        let stopped = GroupSettings { bytes_per_s_max: Some(0), ..settings(2) };
+        let error = GroupConfig::new(stopped.clone()).unwrap_err().to_string();
+        assert!(error.starts_with("bytes_per_s_max must be from 1 to "), "{error}");
+        assert!(stopped.check("127.0.0.1:0".parse().unwrap(), 2).is_err());
     }
 
     #[test]

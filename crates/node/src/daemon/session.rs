@@ -300,7 +300,7 @@ impl Session {
         let number = place.map_or(0, |place| place.number);
         let known = place.and_then(|_| user.find_group(group, (!is_root).then_some(number)));
         let shared_group = if let Some(known) = known {
-            self.enter_known(&known, &config, place, is_root)?;
+            self.enter_known(user, &known, &config, place, is_root)?;
             known
         } else {
             rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
@@ -349,6 +349,7 @@ impl Session {
     /// Takes part in a group that other processes of this host have, or wait for.
     fn enter_known(
         &self,
+        user: &User,
         known: &SharedGroup,
         config: &GroupConfig,
         place: Option<PlaceMessage>,
@@ -357,8 +358,15 @@ impl Session {
         let exists = || NodeError::from(Refused::GroupExists(known.group));
         let link = known.client.as_ref().ok_or_else(exists)?;
         link.check_same(config, place).map_err(NodeError::Daemon)?;
-        if self.groups.contains_key(&known.group) || is_root && link.is_entered() {
+        if self.groups.contains_key(&known.group) {
             return Err(exists());
+        }
+        let is_at_root = is_root || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        if is_at_root != link.is_root() || is_root && link.is_entered() {
+            return Err(NodeError::Daemon(format!(
+                "another process of this host has group {} with another root: give all processes the same root",
+                known.group
+            )));
         }
         let number = place.map_or(0, |place| place.number);
         link.add_client(number, &self.waker).map_err(NodeError::Daemon)
