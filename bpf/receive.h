@@ -169,7 +169,8 @@ static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work,
 	consume(group, page);
 	if (!receive_segments(work, group, &reception))
 		return false;
-	if (reception.is_from_parent)
+	/* What comes by multicast says nothing about the way to the parent and back, even where the root is the parent. */
+	if (!group->is_by_multicast)
 		group->parent_heard_at = work->now;
 	if (reception.ack_requests) {
 		group->flow.ack_requested = later(group->flow.ack_requested, reception.ack_requested);

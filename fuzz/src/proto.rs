@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
     Authentication, CreateGroup, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, TransmitPayload,
+    PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store, TransmitPayload,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
@@ -262,6 +262,12 @@ impl Trial {
             multicast: (setting.offload % 4 == 3).then(multicast_address),
             start: Sequence(start),
             admits: setting.admits,
+            // Two processes share the node of the root, or of B.
+            readers: match setting.offload / 64 {
+                2 => vec![(MemberId(0), 2)],
+                3 => vec![(MemberId(1), 2)],
+                _ => Vec::new(),
+            },
             members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
         };
@@ -386,6 +392,15 @@ impl Trial {
             3 | 4 => self.restart(node),
             // A member whose group has ended joins again.
             5 if node > 0 => self.join(node),
+            6..12 => {
+                let set = |bits: u8| {
+                    let mut set = ReaderSet::first(2);
+                    (0..2).filter(|place| bits & (1 << place) == 0).for_each(|place| set.remove(place));
+                    set
+                };
+                let readers = Readers { awaited: set(what / 64), lost: set(what % 4) };
+                self.request(node, Input::Readers { group: GROUP, readers });
+            }
             _ => {}
         }
     }
@@ -687,7 +702,7 @@ impl Trial {
             AnyBody::RootLost(restarted) => {
                 Control::RootLost(if restarted { RootLoss::Restarted } else { RootLoss::Silent })
             }
-            _ => Control::TableAck,
+            _ => Control::TableAck(None),
         }
     }
 }

@@ -440,7 +440,8 @@ fn set(settings: &mut GroupSettings, key: &str, value: &Bound<'_, PyAny>) -> PyR
         value.str()?.to_string()
     };
     settings.set_key(key, &text).map_err(|error| match error {
-        SpecError::UnknownKey { given, .. } => PyTypeError::new_err(format!(
+        // A scheme has keys too.
+        SpecError::UnknownKey { given, .. } if given == key => PyTypeError::new_err(format!(
             "unknown setting {given} of a group: known are {}",
             GroupSettings::keys().iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
         )),

@@ -472,7 +472,12 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
         ({"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
         ({"offload": "router"}, "invalid value offload=router: expected host, assisted, nic or switch"),
         ({"admits": 1}, "invalid value admits=1: expected true or false"),
-        ({"scheme": None}, "invalid value scheme=none: expected auto, or a scheme such as binomial"),
+        (
+            {"scheme": None},
+            "unknown scheme 'none': known are separate, serial, binary, binomial, k-binomial, postal, hierarchical, "
+            "u-torus, s-torus, md-torus, mu-torus, path, tree-worm, leader, auto",
+        ),
+        ({"scheme": "k-binomial:n=2"}, "k-binomial has no key 'n': known are k"),
     ]:
         with pytest.raises(TreecastError) as refused:
             node.group(members, **settings)

@@ -10,7 +10,8 @@ pub fn figure(report: &Report, command: String) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
         let racks = if row.on_fabric == Some(true) { " racks" } else { "" };
-        let name = format!("{} {} {} {}{racks}", row.engine, row.offload, row.scheme, row.auth);
+        let late = row.late.as_ref().map_or_else(String::new, |late| format!(" late {} us", late.delay_us));
+        let name = format!("{} {} {} {}{racks}{late}", row.engine, row.offload, row.scheme, row.auth);
         let point = Point {
             x: row.bytes as f64,
             mean: row.last_delivery_us_p50,
@@ -34,11 +35,12 @@ pub fn figure(report: &Report, command: String) -> Figure {
             }),
         }
     }
-    let hosts = report.rows.first().map_or(0, |row| row.hosts);
+    let (hosts, processes) = report.rows.first().map_or((0, 1), |row| (row.hosts, row.processes));
+    let processes = if processes > 1 { format!(" of {processes} processes") } else { String::new() };
     Figure {
         study: "bench".into(),
         name: "last-delivery".into(),
-        title: format!("Broadcast among {hosts} hosts: latency of the last delivery"),
+        title: format!("Broadcast among {hosts} hosts{processes}: latency of the last delivery"),
         x_label: "message (bytes)".into(),
         y_label: "last delivery (us)".into(),
         row_label: None,
@@ -74,6 +76,7 @@ mod tests {
             scheme: "auto".into(),
             auth: auth.into(),
             hosts: 4,
+            processes: 1,
             bytes,
             messages: 10,
             root_us_p50: 50.0,
@@ -93,6 +96,7 @@ mod tests {
             on_fabric: (offload == "nic").then_some(auth == "payload"),
             uplink_bytes_per_broadcast: None,
             busiest_uplink_bytes_per_broadcast: None,
+            late: None,
             killed: None,
         };
         let configurations = [("host", "header"), ("nic", "header"), ("nic", "payload")];

@@ -18,6 +18,8 @@ pub(crate) enum Request {
         #[serde(with = "by_name")]
         engine: EngineChoice,
         spin_us: u64,
+        /// The text by which the processes of a host share a node; `None` if each has its own.
+        share: Option<String>,
     },
     /// Create a group at the root, or join it.
     Group(GroupRequest),
@@ -33,6 +35,8 @@ pub(crate) enum Request {
 pub(crate) struct GroupRequest {
     pub group: u32,
     pub members: Vec<SocketAddr>,
+    /// The number of the member that gets the request.
+    pub member: usize,
     pub token: String,
     pub mode: Mode,
     pub message_bytes: u64,
@@ -68,9 +72,18 @@ pub(crate) enum Pace {
     OneByOne,
     /// Back to back.
     Stream,
-    /// One per period, from a start time on. Every member but the root enters its call with a random delay, drawn uniformly from
-    /// -`late_max_ns` / 2 to `late_max_ns` / 2; a negative draw means no delay.
-    Scheduled { first_ns: u64, period_ns: u64, late_max_ns: u64, seed: u64 },
+    /// One per period, from a start time on. The root is in time.
+    Scheduled { first_ns: u64, period_ns: u64, delay: Delay },
+}
+
+/// How long after the start of a period a member enters its call.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Delay {
+    /// Drawn uniformly from -`max_ns` / 2 to `max_ns` / 2; a negative draw means no delay.
+    Random { max_ns: u64, seed: u64 },
+    /// The same each time, at one process of each host; the others are in time.
+    OfProcess { process: u32, ns: u64 },
 }
 
 /// A worker's response.
@@ -109,11 +122,12 @@ pub(crate) struct Measured {
     pub span_ns: Vec<u64>,
     /// At others, CPU time of the calling thread in the call; empty in a stream, where reading the clock takes longer than the call.
     pub call_cpu_ns: Vec<u64>,
-    /// At others, when the kernel's packet path stored the message in its slots; empty with other engines.
+    /// At others, when the kernel's packet path, or a node that several processes share, stored the message in its slots; empty with other
+    /// nodes.
     pub stored_ns: Vec<u64>,
     /// CPU time of the whole process.
     pub cpu_ns: u64,
-    /// Data packets sent, including retransmissions.
+    /// Data packets that the host has sent, including retransmissions.
     pub packets: u64,
     pub retransmitted: u64,
     /// Messages that were not received, and messages that were received twice.

@@ -5,21 +5,23 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
-use treecast_node::{EngineChoice, draw_token};
+use treecast_node::{EngineChoice, Scheme, TreeScheme, draw_token};
 
 use crate::clock::now_ns;
-use crate::control::{GroupFabric, GroupRequest, Pace, RunRequest};
+use crate::control::{Delay, GroupFabric, GroupRequest, Pace, RunRequest};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::mode::Mode;
-use crate::report::{KilledMember, Report, Row, Statistics};
-use crate::workers::{RunResult, Workers};
+use crate::report::{KilledMember, LateProcess, Report, Row, Statistics};
+use crate::workers::{Position, RunResult, Start, Workers};
 
 /// A benchmark.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// The hosts.
     pub hosts: Hosts,
+    /// The number of processes of each host. If they are several, they share its node. The root is the first process of the first host.
+    pub processes: u32,
     /// The fabric that joins the hosts, for configurations that know it; `None` for that of a lab with racks.
     pub fabric: Option<Arc<Fabric>>,
     /// The configurations to compare.
@@ -45,7 +47,7 @@ pub struct Bench {
 }
 
 /// How messages are sent and received.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
     /// One at a time, each when every member has the previous one.
     Latency,
@@ -53,6 +55,8 @@ pub enum Workload {
     Throughput,
     /// One per period, to members that enter their call late.
     Skew(Skew),
+    /// One per period, to hosts where one process enters its call late.
+    Late(Late),
 }
 
 /// How late members enter their call, as in the experiment of Yu, Buntinas and Panda (OSU TR33, 2003): each draws a delay uniformly
@@ -65,16 +69,36 @@ pub struct Skew {
     pub seed: u64,
 }
 
+/// One process of each host is late to every broadcast, as the leaders are in the study of papers/smpib. The root is in time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Late {
+    /// The number of the process on its host.
+    pub process: u32,
+    /// How late it is: every configuration is measured with each of these delays.
+    pub delays: Vec<Duration>,
+}
+
 /// The number of messages that are sent before the first measurement, unless they are longer than `WARM_UP_BYTES_MAX`.
 const WARM_UP_MESSAGES: u32 = 10;
 const WARM_UP_BYTES_MAX: usize = 1 << 20;
+
+/// How long it takes at most until a request has reached all workers.
+const FIRST_PERIOD_NS: u64 = 50_000_000;
+
+/// The shortest period of scheduled messages, and what each worker adds to it: all have to wake up.
+const PERIOD_MIN_NS: u64 = 5_000_000;
+const PERIOD_OF_WORKER_NS: u64 = 50_000;
 
 impl Bench {
     /// Runs the benchmark; `progress` is called with the number of runs done and the number of all runs.
     ///
     /// # Errors
     /// [`BenchError`], for numbers out of bounds, a lab that cannot be created, and nodes that fail.
-    pub fn run(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+    pub fn run(&self, progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+        self.measure(progress).map_err(|error| self.hosts.name_in(error))
+    }
+
+    fn measure(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
         let mut engines: Vec<EngineChoice> = Vec::new();
         for mode in &self.modes {
@@ -83,21 +107,31 @@ impl Bench {
             }
         }
         let token = draw_token().map_err(BenchError::NoToken)?;
-        let (mut workers, members) =
-            Workers::start(&self.hosts, &self.places(), &self.worker, &engines, self.spin)?;
+        let (mut workers, members) = Workers::start(&Start {
+            hosts: &self.hosts,
+            positions: &self.positions(),
+            processes: self.processes,
+            command: &self.worker,
+            engines: &engines,
+            spin: self.spin,
+            token: &token,
+        })?;
         let fabric = match &self.fabric {
             Some(fabric) => Some(fabric.topology().to_toml()),
             None => workers.racks()?.map(|fabric| fabric.topology().to_toml()),
         };
         let fabric = fabric.map(|toml| GroupFabric { toml, hosts: workers.names.clone() });
+        let delays = self.delays();
+        let mut groups = Vec::new();
         let mut cases = Vec::new();
         for &bytes in &self.sizes {
             for mode in &self.modes {
-                let group = cases.len() as u32 + 1;
+                let group = groups.len() as u32 + 1;
                 let engine = engines.iter().position(|engine| *engine == mode.engine).unwrap_or_default();
                 let scheme = workers.create_group(&GroupRequest {
                     group,
                     members: members[engine].clone(),
+                    member: 0,
                     token: token.clone(),
                     mode: mode.clone(),
                     message_bytes: bytes as u64,
@@ -106,13 +140,17 @@ impl Bench {
                     fabric: fabric.clone().filter(|_| mode.on_fabric),
                 })?;
                 let scheme = scheme.unwrap_or_else(|| "auto".into());
-                cases.push((group, bytes, (mode, scheme), Statistics::default()));
+                groups.push((group, bytes));
+                cases.extend(delays.iter().map(|&delay| {
+                    let statistics = Statistics::default();
+                    Case { group, bytes, mode, scheme: scheme.clone(), delay, statistics }
+                }));
             }
         }
         let rounds = self.rounds.min(self.messages);
         let runs = rounds as usize * cases.len();
         let request = |group, bytes, messages, pace| RunRequest { group, bytes, messages, pace, dies: false };
-        for &(group, bytes, ..) in &cases {
+        for &(group, bytes) in &groups {
             if bytes <= WARM_UP_BYTES_MAX {
                 workers.run(&request(group, bytes, WARM_UP_MESSAGES, Pace::OneByOne), None)?;
             }
@@ -122,69 +160,100 @@ impl Bench {
             let messages = share(self.messages, rounds, round);
             let victim = self.kill.filter(|_| round + 1 == rounds);
             for (done, index) in order(cases.len(), round).enumerate() {
-                let (group, bytes, _, statistics) = &mut cases[index];
-                let result = workers.run(&request(*group, *bytes, messages, self.pace(round)), victim)?;
+                let Case { group, bytes, delay, statistics, .. } = &mut cases[index];
+                let pace = self.pace(round, *delay);
+                let result = workers.run(&request(*group, *bytes, messages, pace), victim)?;
                 killed =
                     victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
                 statistics.add(*bytes, messages, &result.measured, self.workload == Workload::Throughput);
+                if let Workload::Late(Late { process, .. }) = &self.workload {
+                    let is_late = |member: usize| member as u32 % self.processes == *process;
+                    statistics.add_others(&result.measured, is_late);
+                }
                 statistics.add_uplinks(&result.uplink_bytes);
                 progress(round as usize * cases.len() + done + 1, runs);
             }
         }
         let mut lost_members = Vec::new();
-        for &(group, ..) in &cases {
+        for (group, _) in groups {
             lost_members.extend(workers.close(group)?);
         }
-        let hosts = self.hosts.count();
-        let has_fabric = self.modes.iter().any(|mode| mode.on_fabric);
-        let rows = cases.into_iter().map(|(_, bytes, (mode, scheme), statistics)| {
-            let (root_us_p50, root_us_p99) = statistics.root.percentiles();
-            let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
-            let stored = statistics.last_stored.percentiles();
-            let uplinks = statistics.uplinks();
-            let per_broadcast = |bytes: f64| bytes / f64::from(self.messages);
-            let has_stored = !statistics.last_stored.is_empty();
-            Row {
-                engine: mode.engine.to_string(),
-                offload: mode.offload.to_string(),
-                scheme,
-                auth: mode.authentication.to_string(),
-                hosts,
-                bytes: bytes as u64,
-                messages: self.messages,
-                root_us_p50,
-                root_us_p99,
-                last_delivery_us_p50,
-                last_delivery_us_p99,
-                last_stored_us_p50: has_stored.then_some(stored.0),
-                last_stored_us_p99: has_stored.then_some(stored.1),
-                cpu_us_per_broadcast: statistics.cpu_us() / f64::from(self.messages),
-                call_us_mean: statistics.call_us_mean(),
-                call_cpu_us_mean: statistics.call_cpu_us_mean(),
-                throughput_mb_s: statistics.throughput_mb_s(),
-                packets_per_broadcast: statistics.packets as f64 / f64::from(self.messages),
-                retransmitted_per_broadcast: statistics.retransmitted as f64 / f64::from(self.messages),
-                lost: statistics.lost,
-                duplicates: statistics.duplicates,
-                on_fabric: has_fabric.then_some(mode.on_fabric),
-                uplink_bytes_per_broadcast: uplinks.map(|(all, _)| per_broadcast(all)),
-                busiest_uplink_bytes_per_broadcast: uplinks.map(|(_, busiest)| per_broadcast(busiest)),
-                killed: killed.clone(),
-            }
-        });
+        let rows = cases.into_iter().map(|case| self.row(case, killed.clone()));
         Ok(Report::new(rows.collect(), lost_members, workers.clock_error_ns))
     }
 
-    /// The host of each member. In a lab with racks members are on one rack after the other in turn: a tree that does not know the racks
-    /// does not learn them from the numbers of members.
-    fn places(&self) -> Vec<usize> {
-        let hosts = self.hosts.count() as usize;
-        let (racks, in_rack) = match self.hosts {
-            Hosts::Lab(LabSettings { racks: Some(racks), .. }) => (racks.racks(), racks.hosts_per_rack()),
-            Hosts::Lab(_) | Hosts::Loopback(_) | Hosts::Remote(_) => (1, hosts as u32),
+    fn row(&self, case: Case<'_>, killed: Option<KilledMember>) -> Row {
+        let Case { bytes, mode, scheme, delay, statistics, .. } = case;
+        let (root_us_p50, root_us_p99) = statistics.root.percentiles();
+        let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
+        let stored = statistics.last_stored.percentiles();
+        let uplinks = statistics.uplinks();
+        let per_broadcast = |bytes: f64| bytes / f64::from(self.messages);
+        let has_stored = !statistics.last_stored.is_empty();
+        let has_fabric = self.modes.iter().any(|mode| mode.on_fabric);
+        let late = match &self.workload {
+            Workload::Late(Late { process, .. }) => {
+                let others = statistics.others_last_delivery.percentiles();
+                Some(LateProcess {
+                    process: *process,
+                    delay_us: delay.as_nanos() as f64 / 1e3,
+                    others_last_delivery_us_p50: others.0,
+                    others_last_delivery_us_p99: others.1,
+                    others_call_us_mean: statistics.others_call_us_mean(),
+                })
+            }
+            _ => None,
         };
-        let place = |member| member % racks as usize * in_rack as usize + member / racks as usize;
-        (0..hosts).map(place).collect()
+        Row {
+            engine: mode.engine.to_string(),
+            offload: mode.offload.to_string(),
+            scheme,
+            auth: mode.authentication.to_string(),
+            hosts: self.hosts.count(),
+            processes: self.processes,
+            bytes: bytes as u64,
+            messages: self.messages,
+            root_us_p50,
+            root_us_p99,
+            last_delivery_us_p50,
+            last_delivery_us_p99,
+            last_stored_us_p50: has_stored.then_some(stored.0),
+            last_stored_us_p99: has_stored.then_some(stored.1),
+            cpu_us_per_broadcast: statistics.cpu_us() / f64::from(self.messages),
+            call_us_mean: statistics.call_us_mean(),
+            call_cpu_us_mean: statistics.call_cpu_us_mean(),
+            throughput_mb_s: statistics.throughput_mb_s(),
+            packets_per_broadcast: statistics.packets as f64 / f64::from(self.messages),
+            retransmitted_per_broadcast: statistics.retransmitted as f64 / f64::from(self.messages),
+            lost: statistics.lost,
+            duplicates: statistics.duplicates,
+            on_fabric: has_fabric.then_some(mode.on_fabric),
+            uplink_bytes_per_broadcast: uplinks.map(|(all, _)| per_broadcast(all)),
+            busiest_uplink_bytes_per_broadcast: uplinks.map(|(_, busiest)| per_broadcast(busiest)),
+            late,
+            killed,
+        }
+    }
+
+    /// The position of each member, host by host. In a lab with racks hosts are taken from one rack after the other in turn: a tree that
+    /// does not know the racks does not learn them from the numbers of members.
+    fn positions(&self) -> Vec<Position> {
+        let hosts = self.hosts.count();
+        let (racks, in_rack) = match &self.hosts {
+            Hosts::Lab(LabSettings { racks: Some(racks), .. }) => (racks.racks(), racks.hosts_per_rack()),
+            Hosts::Lab(_) | Hosts::Loopback(_) | Hosts::Remote(_) => (1, hosts),
+        };
+        let host = |number| (number % racks * in_rack + number / racks) as usize;
+        let of_host = |host| (0..self.processes).map(move |process| Position { host, process });
+        (0..hosts).map(host).flat_map(of_host).collect()
+    }
+
+    /// How late the late process is, in the order of the rows.
+    fn delays(&self) -> Vec<Duration> {
+        match &self.workload {
+            Workload::Late(late) => late.delays.clone(),
+            _ => vec![Duration::ZERO],
+        }
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -199,7 +268,17 @@ impl Bench {
         within("hosts", hosts, 2, 250)?;
         within("messages", self.messages.into(), 1, 100_000_000)?;
         within("rounds", self.rounds.into(), 1, 1_000_000)?;
-        within("configurations times sizes", (self.modes.len() * self.sizes.len()) as u64, 1, 500)?;
+        within(
+            "processes on each host",
+            self.processes.into(),
+            1,
+            LabSettings::PROCESSES_PER_HOST_MAX.into(),
+        )?;
+        let processes = hosts * u64::from(self.processes);
+        within("processes on all hosts", processes, 2, LabSettings::PROCESSES_MAX.into())?;
+        self.check_processes()?;
+        let cases = (self.modes.len() * self.sizes.len() * self.delays().len()) as u64;
+        within("configurations times sizes, and times delays,", cases, 1, 500)?;
         for &bytes in &self.sizes {
             within("a size", bytes as u64, 0, 4 << 30)?;
         }
@@ -218,19 +297,78 @@ impl Bench {
         Ok(())
     }
 
-    fn pace(&self, round: u32) -> Pace {
-        match self.workload {
+    /// What processes that share a node cannot do, and what only they can.
+    fn check_processes(&self) -> Result<(), BenchError> {
+        let refused = |what: String, why| Err(BenchError::Combination { what, why });
+        let several = format!("{} processes on each host", self.processes);
+        if let Workload::Late(late) = &self.workload {
+            if self.processes < 2 {
+                let what = format!("a late process, and {} on each host", self.processes);
+                return refused(what, "the others of its host are compared, so there have to be some");
+            }
+            let (given, max) = (u64::from(late.process), u64::from(self.processes) - 1);
+            if given > max {
+                return Err(BenchError::Bounds {
+                    what: "the number of the late process",
+                    given,
+                    min: 0,
+                    max,
+                });
+            }
+        }
+        if self.processes == 1 {
+            return Ok(());
+        }
+        if let Some(mode) = self.modes.iter().find(|mode| !mode.offload.is_by_node()) {
+            let why = "they share the node of their host, which forwards: expected offload nic or switch";
+            return refused(format!("{several}, and offload {}", mode.offload), why);
+        }
+        let measured = Some(TreeScheme::Postal { lambda: None });
+        if self.modes.iter().any(|mode| mode.scheme.and_then(Scheme::as_tree) == measured) {
+            let why = "they do not measure lambda: add it, such as postal:lambda=8";
+            return refused(format!("{several}, and scheme postal"), why);
+        }
+        if let Some(member) = self.kill {
+            let why = "the loss of a host is measured, and the other processes keep it in the group";
+            return refused(format!("{several}, and a member to kill ({member})"), why);
+        }
+        Ok(())
+    }
+
+    /// The pace of a run; `delay` is that of the late process.
+    fn pace(&self, round: u32, delay: Duration) -> Pace {
+        match &self.workload {
             Workload::Latency => Pace::OneByOne,
             Workload::Throughput => Pace::Stream,
             Workload::Skew(Skew { average, seed }) => {
-                let late_max_ns = 3 * average.as_nanos() as u64;
-                // The requests have reached all workers by then, and every call ends before the next period.
-                let first_ns = now_ns() + 50_000_000;
-                let period_ns = 2 * late_max_ns + 5_000_000;
-                Pace::Scheduled { first_ns, period_ns, late_max_ns, seed: seed.wrapping_add(round.into()) }
+                let max_ns = 3 * average.as_nanos() as u64;
+                let seed = seed.wrapping_add(round.into());
+                self.scheduled(max_ns, Delay::Random { max_ns, seed })
+            }
+            Workload::Late(Late { process, delays }) => {
+                let max_ns = delays.iter().max().map_or(0, Duration::as_nanos) as u64;
+                self.scheduled(max_ns, Delay::OfProcess { process: *process, ns: delay.as_nanos() as u64 })
             }
         }
     }
+
+    /// One message per period, in which every call ends.
+    fn scheduled(&self, delay_max_ns: u64, delay: Delay) -> Pace {
+        let workers = u64::from(self.hosts.count() * self.processes);
+        let period_ns = 2 * delay_max_ns + PERIOD_MIN_NS + workers * PERIOD_OF_WORKER_NS;
+        Pace::Scheduled { first_ns: now_ns() + FIRST_PERIOD_NS, period_ns, delay }
+    }
+}
+
+/// A configuration with a message size and a delay.
+struct Case<'a> {
+    group: u32,
+    bytes: usize,
+    mode: &'a Mode,
+    scheme: String,
+    /// That of the late process, if there is one.
+    delay: Duration,
+    statistics: Statistics,
 }
 
 fn killed_at(member: u32, at_ns: u64, result: &RunResult) -> KilledMember {
@@ -256,12 +394,45 @@ fn share(total: u32, parts: u32, part: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
     fn every_second_round_is_reversed() {
         assert_eq!(order(3, 0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(order(3, 1).collect::<Vec<_>>(), [2, 1, 0]);
+    }
+
+    fn bench(hosts: Hosts, processes: u32) -> Bench {
+        Bench {
+            hosts,
+            processes,
+            fabric: None,
+            modes: Vec::new(),
+            sizes: Vec::new(),
+            workload: Workload::Latency,
+            messages: 1,
+            rounds: 1,
+            mtu_bytes: 1_500,
+            bytes_per_s_max: None,
+            kill: None,
+            spin: Duration::ZERO,
+            worker: WorkerCommand { path: PathBuf::new(), arguments: Vec::new() },
+        }
+    }
+
+    #[test]
+    fn members_are_numbered_host_by_host_and_hosts_are_taken_from_each_rack_in_turn() {
+        let positions = |bench: Bench| {
+            let positions = bench.positions();
+            positions.iter().map(|position| (position.host, position.process)).collect::<Vec<_>>()
+        };
+        assert_eq!(positions(bench(Hosts::Loopback(3), 1)), [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(positions(bench(Hosts::Loopback(2), 2)), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        let racks = Hosts::Lab(LabSettings::in_racks("2x2".parse().unwrap()));
+        let expected = [(0, 0), (0, 1), (2, 0), (2, 1), (1, 0), (1, 1), (3, 0), (3, 1)];
+        assert_eq!(positions(bench(racks, 2)), expected);
     }
 
     #[test]

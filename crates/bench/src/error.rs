@@ -1,6 +1,24 @@
 //! What can go wrong in a benchmark.
 
+use std::fmt;
+
 use thiserror::Error;
+
+/// The worker that an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerId {
+    /// The number of its host.
+    pub host: usize,
+    /// Its number on the host; `None` if it is the only one there.
+    pub process: Option<u32>,
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "host {}", self.host)?;
+        self.process.map_or(Ok(()), |process| write!(formatter, ", process {process}"))
+    }
+}
 
 /// Why a benchmark failed.
 #[derive(Debug, Error)]
@@ -16,6 +34,14 @@ pub enum BenchError {
         min: u64,
         /// The largest valid number.
         max: u64,
+    },
+    /// Settings that exclude each other.
+    #[error("{what}: {why}")]
+    Combination {
+        /// The settings.
+        what: String,
+        /// Why they exclude each other.
+        why: &'static str,
     },
     /// A host name that cannot be resolved.
     #[error("cannot resolve host {name}: {why}")]
@@ -35,18 +61,36 @@ pub enum BenchError {
     #[error(transparent)]
     Lab(#[from] treecast_lab::LabError),
     /// A worker cannot be started, or has died.
-    #[error("the worker of host {host}: {why}")]
+    #[error("the worker of {worker}: {why}")]
     Worker {
-        /// The index of the host.
-        host: usize,
+        /// The worker.
+        worker: WorkerId,
         /// The system's error.
         why: std::io::Error,
     },
+    /// The remote shell of a worker cannot be started, or has ended.
+    #[error("host {name}: the remote shell '{shell}': {why}")]
+    Shell {
+        /// The name of the host.
+        name: String,
+        /// The shell and its options.
+        shell: String,
+        /// What happened.
+        why: std::io::Error,
+    },
+    /// A worker on a remote host has reported an error.
+    #[error("host {name}: {why}")]
+    FailedRemotely {
+        /// The name of the host.
+        name: String,
+        /// The worker's error message.
+        why: String,
+    },
     /// A worker has reported an error.
-    #[error("host {host}: {why}")]
+    #[error("{worker}: {why}")]
     Failed {
-        /// The index of the host.
-        host: usize,
+        /// The worker.
+        worker: WorkerId,
         /// The worker's error message.
         why: String,
     },

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use treecast_lab::LabSettings;
 
+use crate::error::BenchError;
+
 /// The command that runs a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerCommand {
@@ -33,6 +35,19 @@ pub enum Hosts {
 }
 
 impl Hosts {
+    /// The error with the name of the host, if the hosts are remote: their numbers are those of a list that may be long.
+    pub(crate) fn name_in(&self, error: BenchError) -> BenchError {
+        let Self::Remote(RemoteHosts { names, shell }) = self else { return error };
+        let name = |host: usize| names.get(host).cloned().unwrap_or_default();
+        match error {
+            BenchError::Worker { worker, why } => {
+                BenchError::Shell { name: name(worker.host), shell: shell.join(" "), why }
+            }
+            BenchError::Failed { worker, why } => BenchError::FailedRemotely { name: name(worker.host), why },
+            other => other,
+        }
+    }
+
     /// The number of hosts.
     pub fn count(&self) -> u32 {
         match self {

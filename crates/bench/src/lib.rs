@@ -1,8 +1,8 @@
 //! Broadcast latency, throughput and CPU time over real nodes.
 //!
-//! A worker process runs on every host: of a lab on this machine, of this machine's loopback interface, or a separate machine.
-//! Configurations are interleaved, round by round, so that other load on the machine affects all of them alike. docs/bench.md
-//! defines each measurement.
+//! A worker process runs on every host: of a lab on this machine, of this machine's loopback interface, or a separate machine. If several
+//! run there, they share the host's node. Configurations are interleaved, round by round, so that other load on the machine affects all of
+//! them alike. docs/bench.md defines each measurement.
 
 mod chart;
 mod clock;
@@ -16,9 +16,9 @@ mod worker;
 mod workers;
 
 pub use chart::figure;
-pub use coordinator::{Bench, Skew, Workload};
-pub use error::BenchError;
+pub use coordinator::{Bench, Late, Skew, Workload};
+pub use error::{BenchError, WorkerId};
 pub use hosts::{Hosts, RemoteHosts, WorkerCommand};
 pub use mode::Mode;
-pub use report::{FORMAT, KilledMember, Report, Row};
+pub use report::{FORMAT, KilledMember, LateProcess, Report, Row};
 pub use worker::work;

@@ -32,6 +32,21 @@ pub struct KilledMember {
     pub survivors_complete_us: Option<f64>,
 }
 
+/// A process of each host that enters each call late, and what the others notice of it. Times are in microseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct LateProcess {
+    /// The number of the process on its host. The root is in time.
+    pub process: u32,
+    /// How late it is.
+    pub delay_us: f64,
+    /// From the root's call until the last process that is in time had the message: median.
+    pub others_last_delivery_us_p50: f64,
+    /// The same, 99th percentile.
+    pub others_last_delivery_us_p99: f64,
+    /// The mean duration of a call of the receivers that are in time.
+    pub others_call_us_mean: f64,
+}
+
 /// One configuration and message size. Times are in microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -45,6 +60,8 @@ pub struct Row {
     pub auth: String,
     /// The number of hosts, including the root.
     pub hosts: u32,
+    /// The number of processes of each host, which share its node if they are several.
+    pub processes: u32,
     /// The message size.
     pub bytes: u64,
     /// The number of messages measured.
@@ -57,8 +74,8 @@ pub struct Row {
     pub last_delivery_us_p50: f64,
     /// The same, 99th percentile.
     pub last_delivery_us_p99: f64,
-    /// From the root's call until the kernel's packet path had stored the message at the last member: median; `None` with other
-    /// engines.
+    /// From the root's call until the kernel's packet path, or the node that processes of a host share, had stored the message at the last
+    /// member: median; `None` with other nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_stored_us_p50: Option<f64>,
     /// The same, 99th percentile.
@@ -90,6 +107,9 @@ pub struct Row {
     /// The bytes per message that went over the busiest uplink, in its busier direction; `None` without racks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busiest_uplink_bytes_per_broadcast: Option<f64>,
+    /// The process that is late, if one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late: Option<LateProcess>,
     /// The effect of killing a member, if one was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub killed: Option<KilledMember>,
@@ -109,6 +129,9 @@ pub(crate) struct Statistics {
     pub last_stored: Times,
     call: Times,
     call_cpu: Times,
+    /// The last delivery to the processes that are in time, and the duration of their calls; empty if all are.
+    pub others_last_delivery: Times,
+    others_call: Times,
     cpu_ns: u64,
     pub packets: u64,
     pub retransmitted: u64,
@@ -150,8 +173,12 @@ impl Times {
 }
 
 /// The latest of the times that receivers have measured for a message.
-fn last_of(others: &[Measured], number: usize, times: impl Fn(&Measured) -> &Vec<u64>) -> Option<u64> {
-    others.iter().filter_map(|other| times(other).get(number)).max().copied()
+fn last_of<'a>(
+    others: impl IntoIterator<Item = &'a Measured>,
+    number: usize,
+    times: impl Fn(&Measured) -> &Vec<u64>,
+) -> Option<u64> {
+    others.into_iter().filter_map(|other| times(other).get(number)).max().copied()
 }
 
 impl Statistics {
@@ -190,6 +217,21 @@ impl Statistics {
         self.bytes += bytes as u64 * u64::from(messages);
     }
 
+    /// Adds the same measurements without those of the receivers that are late. `is_late` is by member.
+    pub fn add_others(&mut self, measured: &[Measured], is_late: impl Fn(usize) -> bool) {
+        let Some((root, _)) = measured.split_first() else { return };
+        let in_time =
+            || (1..).zip(&measured[1..]).filter(|(member, _)| !is_late(*member)).map(|(_, other)| other);
+        for &span in in_time().flat_map(|other| &other.span_ns) {
+            self.others_call.record(span);
+        }
+        for (number, &start) in root.at_ns.iter().enumerate() {
+            if let Some(last) = last_of(in_time(), number, |other| &other.at_ns) {
+                self.others_last_delivery.record(last.saturating_sub(start));
+            }
+        }
+    }
+
     /// Adds what went over the uplinks in a run.
     pub fn add_uplinks(&mut self, bytes: &[u64]) {
         self.uplink_bytes.resize(bytes.len(), 0);
@@ -212,11 +254,43 @@ impl Statistics {
         self.call.0.mean() / 1e3
     }
 
+    pub fn others_call_us_mean(&self) -> f64 {
+        self.others_call.0.mean() / 1e3
+    }
+
     pub fn call_cpu_us_mean(&self) -> Option<f64> {
         (!self.call_cpu.is_empty()).then(|| self.call_cpu.0.mean() / 1e3)
     }
 
     pub fn throughput_mb_s(&self) -> f64 {
         if self.span_ns == 0 { 0.0 } else { self.bytes as f64 * 1e3 / self.span_ns as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_others_are_the_receivers_that_are_in_time() {
+        let measured = |at_ns: &[u64], span_ns: &[u64]| Measured {
+            at_ns: at_ns.to_vec(),
+            span_ns: span_ns.to_vec(),
+            ..Measured::default()
+        };
+        let root = measured(&[1_000, 2_000], &[500, 500]);
+        let late = measured(&[9_000, 9_000], &[10, 10]);
+        let others = [measured(&[1_200, 2_300], &[200, 300]), measured(&[1_400, 2_100], &[400, 100])];
+        let [one, other] = others;
+        let all = [root, one, late, other];
+        let mut statistics = Statistics::default();
+        statistics.add(4, 2, &all, false);
+        statistics.add_others(&all, |member| member.is_multiple_of(2));
+        assert_eq!(statistics.last_delivery.0.max(), 8_003);
+        assert_eq!(
+            (statistics.others_last_delivery.0.min(), statistics.others_last_delivery.0.max()),
+            (300, 400)
+        );
+        assert!((statistics.others_call_us_mean() - 0.25).abs() < 1e-9);
     }
 }

@@ -11,7 +11,7 @@ use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
-use crate::control::{GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest};
+use crate::control::{Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest};
 
 /// The bound on every call of a group.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -56,9 +56,10 @@ struct Joined {
 impl Worker {
     fn execute(&mut self, request: Request) -> Result<Response, NodeError> {
         match request {
-            Request::Open { bind, engine, spin_us } => {
+            Request::Open { bind, engine, spin_us, share } => {
                 let spin = Duration::from_micros(spin_us);
-                let node = Node::open(&NodeSettings { bind, engine, spin, ..NodeSettings::default() })?;
+                let settings = NodeSettings { bind, engine, spin, share, ..NodeSettings::default() };
+                let node = Node::open(&settings)?;
                 let address = node.address();
                 self.nodes.push((engine, node));
                 Ok(Response::Opened { address })
@@ -106,6 +107,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
     let GroupRequest {
         group: number,
         members,
+        member,
         token,
         mode,
         message_bytes,
@@ -113,9 +115,9 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         bytes_per_s_max,
         fabric,
     } = request;
-    let is_root = members.first() == Some(&node.address());
     let mut settings = GroupSettings {
         group: GroupId(number),
+        member: Some(member),
         token,
         offload: mode.offload,
         scheme: mode.scheme,
@@ -130,6 +132,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
     }
     let group = node.group(&settings)?;
     group.wait_until_ready(Some(TIMEOUT))?;
+    let is_root = group.is_root();
     Ok((number, Joined { group, is_root }))
 }
 
@@ -190,10 +193,10 @@ fn receive(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {
     let mut message = vec![0; run.bytes];
     let mut measured = Measured::default();
     let mut expected = 0;
-    let mut skew = Skew::new(run.pace, group.member().unwrap_or_default());
+    let mut entry = Entry::new(run.pace, group.member().unwrap_or_default());
     let mut returned = now_ns();
     while expected < run.messages {
-        skew.wait(run.pace, expected);
+        entry.wait(expected);
         if run.dies && expected + 1 == run.messages {
             die_halfway(group, run.bytes)?;
         }
@@ -243,22 +246,34 @@ fn die_halfway(group: &Group, bytes: usize) -> Result<(), NodeError> {
     taken.map(|_| ())
 }
 
-/// Delays a member's calls by random times.
-struct Skew {
+/// When a member enters its calls, if they are scheduled.
+struct Entry {
+    pace: Pace,
     random: Pcg64,
 }
 
-impl Skew {
+impl Entry {
     fn new(pace: Pace, member: u32) -> Self {
-        let seed = if let Pace::Scheduled { seed, .. } = pace { seed } else { 0 };
-        Self { random: Pcg64::seed_from_u64(seed ^ u64::from(member) << 32) }
+        let seed = match pace {
+            Pace::Scheduled { delay: Delay::Random { seed, .. }, .. } => seed,
+            _ => 0,
+        };
+        Self { pace, random: Pcg64::seed_from_u64(seed ^ u64::from(member) << 32) }
     }
 
-    fn wait(&mut self, pace: Pace, number: u32) {
-        let Pace::Scheduled { first_ns, period_ns, late_max_ns, .. } = pace else { return };
-        let half = (late_max_ns / 2) as i64;
-        let drawn = if half == 0 { 0 } else { self.random.random_range(-half..=half) };
-        sleep_until(first_ns + u64::from(number) * period_ns + drawn.max(0) as u64);
+    /// Sleeps until the time for the call with this number.
+    fn wait(&mut self, number: u32) {
+        let Pace::Scheduled { first_ns, period_ns, delay } = self.pace else { return };
+        let delay_ns = match delay {
+            Delay::Random { max_ns, .. } => {
+                let half = (max_ns / 2) as i64;
+                let drawn = if half == 0 { 0 } else { self.random.random_range(-half..=half) };
+                drawn.max(0) as u64
+            }
+            // The coordinator has set it for this process.
+            Delay::OfProcess { ns, .. } => ns,
+        };
+        sleep_until(first_ns + u64::from(number) * period_ns + delay_ns);
     }
 }
 

@@ -1,22 +1,49 @@
 //! The workers of a benchmark, seen from the coordinator.
 
+use std::cmp::Reverse;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use treecast_fabric::{Fabric, RoutingPolicy, read};
-use treecast_lab::{Lab, UplinkBytes};
+use treecast_lab::{Lab, LabSettings, UplinkBytes};
 use treecast_node::EngineChoice;
 
 use crate::clock::now_ns;
-use crate::control::{GroupRequest, Measured, Pace, Request, Response, RunRequest};
-use crate::error::BenchError;
+use crate::control::{Delay, GroupRequest, Measured, Pace, Request, Response, RunRequest};
+use crate::error::{BenchError, WorkerId};
 use crate::hosts::{Hosts, WorkerCommand};
 
-/// One worker per host; the first is the root.
+/// The position of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The number of the host.
+    pub host: usize,
+    /// The number of the process on the host.
+    pub process: u32,
+}
+
+/// What all workers are started with.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    pub hosts: &'a Hosts,
+    /// The position of each member.
+    pub positions: &'a [Position],
+    /// The number of processes of each host, which share its node if they are several.
+    pub processes: u32,
+    pub command: &'a WorkerCommand,
+    /// Each worker opens a node for each of them.
+    pub engines: &'a [EngineChoice],
+    pub spin: Duration,
+    /// Known to no other benchmark on the hosts.
+    pub token: &'a str,
+}
+
+/// One worker per member; the first is the root.
 #[derive(Debug)]
 pub(crate) struct Workers {
+    /// In the order of the members, without those that were killed.
     workers: Vec<Worker>,
     /// The name of each member's host.
     pub names: Vec<String>,
@@ -44,46 +71,40 @@ const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const CLOCK_READINGS: usize = 20;
 
 impl Workers {
-    /// Starts the workers, one on the host of each member in `places`, and lets each open a node for each engine. Returns the nodes'
-    /// addresses by engine.
-    pub fn start(
-        hosts: &Hosts,
-        places: &[usize],
-        worker_command: &WorkerCommand,
-        engines: &[EngineChoice],
-        spin: Duration,
-    ) -> Result<(Self, Vec<Vec<SocketAddr>>), BenchError> {
+    /// Starts the workers, and lets each open a node for each engine. Returns the addresses of the members' nodes by engine.
+    pub fn start(with: &Start<'_>) -> Result<(Self, Vec<Vec<SocketAddr>>), BenchError> {
+        let &Start { hosts, processes, command, .. } = with;
         let lab = match hosts {
-            Hosts::Lab(settings) => Some(Lab::start(settings)?),
+            Hosts::Lab(settings) => Some(Lab::start(&LabSettings { processes, ..settings.clone() })?),
             Hosts::Loopback(_) | Hosts::Remote(_) => None,
         };
         let mut started = Self { workers: Vec::new(), names: Vec::new(), clock_error_ns: 0, lab: None };
-        for (member, &place) in places.iter().enumerate() {
+        for (member, &position) in with.positions.iter().enumerate() {
+            let Position { host, process } = position;
             let (name, command) = match (hosts, &lab) {
-                (Hosts::Remote(remote), _) => {
-                    (remote.names[place].clone(), remote.command(place, worker_command))
-                }
+                (Hosts::Remote(remote), _) => (remote.names[host].clone(), remote.command(host, command)),
                 (_, Some(lab)) => {
-                    let command = lab.command(place as u32, &worker_command.path)?;
-                    (lab.hosts()[place].name.clone(), worker_command.with_arguments(command))
+                    let on_host = lab.process_command(host as u32, process, &command.path)?;
+                    (lab.hosts()[host].name.clone(), command.with_arguments(on_host))
                 }
-                (_, None) => {
-                    (LOOPBACK.to_string(), worker_command.with_arguments(Command::new(&worker_command.path)))
-                }
+                (_, None) => (LOOPBACK.to_string(), command.with_arguments(Command::new(&command.path))),
             };
-            let worker = Worker::start(member, command);
-            started.workers.push(worker.map_err(|why| BenchError::Worker { host: place, why })?);
+            let id = WorkerId { host, process: (processes > 1).then_some(process) };
+            let worker = Worker::start(id, member, process, command);
+            started.workers.push(worker.map_err(|why| BenchError::Worker { worker: id, why })?);
             started.names.push(name);
         }
-        let mut members = vec![Vec::new(); engines.len()];
-        for (&place, worker) in places.iter().zip(&mut started.workers) {
+        let mut members = vec![Vec::new(); with.engines.len()];
+        for (&Position { host, .. }, worker) in with.positions.iter().zip(&mut started.workers) {
             let bind = match (hosts, &lab) {
-                (Hosts::Remote(remote), _) => address_of(&remote.names[place])?,
-                (_, Some(lab)) => SocketAddr::new(lab.hosts()[place].ipv4.into(), 0),
+                (Hosts::Remote(remote), _) => address_of(&remote.names[host])?,
+                (_, Some(lab)) => SocketAddr::new(lab.hosts()[host].ipv4.into(), 0),
                 (_, None) => SocketAddr::new(LOOPBACK.into(), 0),
             };
-            for (&engine, members) in engines.iter().zip(&mut members) {
-                match worker.request(&Request::Open { bind, engine, spin_us: spin.as_micros() as u64 })? {
+            for (&engine, members) in with.engines.iter().zip(&mut members) {
+                let share = (processes > 1).then(|| format!("{} {host} {engine}", with.token));
+                let spin_us = with.spin.as_micros() as u64;
+                match worker.request(&Request::Open { bind, engine, spin_us, share })? {
                     Response::Opened { address } => members.push(address),
                     other => return Err(worker.unexpected(&other)),
                 }
@@ -129,12 +150,13 @@ impl Workers {
 
     /// Creates a group of all workers. Returns the root's scheme, if it was given or has been chosen by measurement.
     pub fn create_group(&mut self, group: &GroupRequest) -> Result<Option<String>, BenchError> {
-        let request = Request::Group(group.clone());
-        self.workers.iter_mut().try_for_each(|worker| worker.send(&request))?;
+        for worker in &mut self.workers {
+            worker.send(&Request::Group(GroupRequest { member: worker.member, ..group.clone() }))?;
+        }
         let mut of_root = None;
         for worker in &mut self.workers {
             match worker.receive()? {
-                Response::Grouped { scheme } if worker.host == 0 => of_root = scheme,
+                Response::Grouped { scheme } if worker.member == 0 => of_root = scheme,
                 Response::Grouped { .. } => {}
                 other => return Err(worker.unexpected(&other)),
             }
@@ -146,10 +168,10 @@ impl Workers {
     pub fn run(&mut self, run: &RunRequest, victim: Option<u32>) -> Result<RunResult, BenchError> {
         let before = self.uplink_bytes()?;
         for worker in self.workers.iter_mut().rev() {
-            let is_concerned = worker.host == 0 || victim == Some(worker.host as u32);
+            let is_concerned = worker.member == 0 || victim == Some(worker.member as u32);
             let run = RunRequest {
                 dies: victim.is_some() && is_concerned,
-                pace: worker.pace_on_its_clock(run.pace),
+                pace: worker.own_pace(run.pace),
                 ..run.clone()
             };
             worker.send(&Request::Run(run))?;
@@ -157,7 +179,14 @@ impl Workers {
         let mut result = RunResult::default();
         for worker in &mut self.workers {
             match worker.receive()? {
-                Response::Ran(measured) => result.measured.push(worker.measured_on_our_clock(measured)),
+                Response::Ran(measured) => {
+                    let mut measured = worker.measured_on_our_clock(measured);
+                    if worker.process > 0 {
+                        // The first process has reported the packets of the host's node.
+                        (measured.packets, measured.retransmitted) = (0, 0);
+                    }
+                    result.measured.push(measured);
+                }
                 Response::Dying { at_ns } => {
                     worker.is_dead = true;
                     result.died_at_ns = Some(worker.to_ours(at_ns));
@@ -197,8 +226,12 @@ fn address_of(name: &str) -> Result<SocketAddr, BenchError> {
 /// A worker process.
 #[derive(Debug)]
 struct Worker {
-    host: usize,
-    process: Child,
+    id: WorkerId,
+    /// The number of its member.
+    member: usize,
+    /// Its number on its host.
+    process: u32,
+    child: Child,
     requests: Option<ChildStdin>,
     responses: BufReader<ChildStdout>,
     /// The offset of its clock, relative to ours.
@@ -207,13 +240,15 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(host: usize, mut command: Command) -> io::Result<Self> {
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let requests = process.stdin.take();
-        let responses = process.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    fn start(id: WorkerId, member: usize, number: u32, mut command: Command) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let requests = child.stdin.take();
+        let responses = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
         Ok(Self {
-            host,
-            process,
+            id,
+            member,
+            process: number,
+            child,
             requests,
             responses: BufReader::new(responses),
             ahead_ns: 0,
@@ -227,7 +262,7 @@ impl Worker {
     }
 
     fn send(&mut self, request: &Request) -> Result<(), BenchError> {
-        let host = self.host;
+        let worker = self.id;
         let mut line = serde_json::to_vec(request).expect("requests serialize to JSON");
         line.push(b'\n');
         let sent = self.requests.as_mut().map_or_else(
@@ -237,16 +272,30 @@ impl Worker {
                 requests.flush()
             },
         );
-        sent.map_err(|why| BenchError::Worker { host, why })
+        sent.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
     }
 
     fn receive(&mut self) -> Result<Response, BenchError> {
-        let host = self.host;
+        let worker = self.id;
         let mut line = String::new();
         let received = self.responses.read_line(&mut line).and_then(|length| {
             if length == 0 { Err(io::Error::other("it has ended")) } else { Ok(serde_json::from_str(&line)?) }
         });
-        received.map_err(|why| BenchError::Worker { host, why })
+        received.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
+    }
+
+    /// How its process has ended, if it has: when it ends its pipes close first.
+    fn ending(&mut self) -> Option<io::Error> {
+        for _ in 0..100 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(io::Error::other(match status.code() {
+                    Some(code) => format!("it has ended with exit status {code}"),
+                    None => format!("it has ended: {status}"),
+                }));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 
     fn unexpected(&self, response: &Response) -> BenchError {
@@ -255,7 +304,7 @@ impl Worker {
         } else {
             format!("unexpected response {response:?}")
         };
-        BenchError::Failed { host: self.host, why }
+        BenchError::Failed { worker: self.id, why }
     }
 }
 
@@ -274,14 +323,28 @@ impl Worker {
         measured
     }
 
-    const fn pace_on_its_clock(&self, pace: Pace) -> Pace {
-        match pace {
-            Pace::Scheduled { first_ns, period_ns, late_max_ns, seed } => {
-                let first_ns = first_ns.saturating_add_signed(self.ahead_ns);
-                Pace::Scheduled { first_ns, period_ns, late_max_ns, seed }
+    /// The pace on its clock, with its own delay.
+    const fn own_pace(&self, pace: Pace) -> Pace {
+        let Pace::Scheduled { first_ns, period_ns, delay } = pace else { return pace };
+        let first_ns = first_ns.saturating_add_signed(self.ahead_ns);
+        let delay = match delay {
+            Delay::OfProcess { process, .. } if process != self.process => {
+                Delay::OfProcess { process, ns: 0 }
             }
-            _ => pace,
+            delay => delay,
+        };
+        Pace::Scheduled { first_ns, period_ns, delay }
+    }
+}
+
+/// The first process of a host has the node that the others use, and waits for them: it is the last to end.
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.workers.sort_by_key(|worker| Reverse(worker.process));
+        for worker in self.workers.iter_mut().filter(|worker| worker.process > 0) {
+            worker.requests = None;
         }
+        self.workers.clear();
     }
 }
 
@@ -290,12 +353,12 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.requests = None;
         for _ in 0..100 {
-            if self.process.try_wait().is_ok_and(|status| status.is_some()) {
+            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -7,10 +7,11 @@ use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, RoutingPolicy, expand_hostlist};
-use treecast_node::{NodeError, read_fabric};
+use treecast_node::{FILE_BYTES_MAX, NodeError, read_fabric};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
-    Arrangement, Group, Order, Placement, Plan, PlanOptions, Scheme, destinations_named, member_named, plan,
+    Arrangement, Group, Order, Placement, Plan, PlanOptions, Scheme, destinations_named, destinations_on,
+    member_named, plan,
 };
 use treecast_terms::SpecError;
 
@@ -33,21 +34,23 @@ pub fn number(text: &str) -> Result<f64, &'static str> {
 
 /// The word that stands for the hosts of a Slurm job, and the variable that names them.
 pub const SLURM: &str = "slurm";
-const SLURM_VARIABLE: &str = "SLURM_JOB_NODELIST";
+pub const SLURM_VARIABLE: &str = "SLURM_JOB_NODELIST";
 
-/// A list of hosts, or that of the Slurm job if it is the word `slurm`.
-pub fn or_of_slurm(text: &str) -> Result<String, NodeError> {
+/// A list of hosts, or that of the Slurm job if it is the word `slurm`. `instead` is what else the user can give, for messages.
+pub fn or_of_slurm(text: &str, instead: &str) -> Result<String, NodeError> {
     if text != SLURM {
         return Ok(text.into());
     }
     let of_job = std::env::var(SLURM_VARIABLE).ok().filter(|hosts| !hosts.is_empty());
     of_job.ok_or_else(|| {
         NodeError::Members(format!(
-            "{SLURM} names the hosts of a Slurm job, and {SLURM_VARIABLE} is not set: run this in a job, or give a \
-             hostlist such as n[1-16]"
+            "{SLURM} names the hosts of a Slurm job, and {SLURM_VARIABLE} is not set: run this in a job, or give \
+             {instead}"
         ))
     })
 }
+
+const A_HOSTLIST: &str = "a hostlist such as n[1-16]";
 
 /// The names of hosts that a hostlist stands for.
 #[derive(Debug, Clone)]
@@ -57,8 +60,9 @@ impl FromStr for Hostlist {
     type Err = NodeError;
 
     fn from_str(text: &str) -> Result<Self, NodeError> {
-        let hosts = or_of_slurm(text)?;
-        expand_hostlist(&hosts).map(Self).map_err(|error| NodeError::Members(error.to_string()))
+        let hosts = or_of_slurm(text, A_HOSTLIST)?;
+        let source = if text == SLURM { format!("{SLURM_VARIABLE}: ") } else { String::new() };
+        expand_hostlist(&hosts).map(Self).map_err(|error| NodeError::Members(format!("{source}{error}")))
     }
 }
 
@@ -88,7 +92,8 @@ pub struct FabricArguments {
 
 /// Reads a text file; errors name the file.
 pub fn read_file(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("{} could not be read", path.display()))
+    treecast_node::read_file(path, FILE_BYTES_MAX)
+        .with_context(|| format!("{} could not be read", path.display()))
 }
 
 /// Generates or reads a fabric. A reader's notes are printed to standard error.
@@ -205,8 +210,12 @@ impl PlanArguments {
         let placement = Placement::new(hosts, self.processes, self.placement)?;
         let topology = fabric.topology();
         let root = member_named(&self.root, topology, &placement)?;
-        let list = or_of_slurm(&self.dests)?;
-        let destinations = destinations_named(&list, topology, &placement, root, self.seed)?;
+        let list = or_of_slurm(&self.dests, A_HOSTLIST)?;
+        let destinations = if self.dests == SLURM {
+            destinations_on(&list, topology, &placement, root).context(SLURM_VARIABLE)?
+        } else {
+            destinations_named(&list, topology, &placement, root, self.seed)?
+        };
         let group = Group::new(placement, root, destinations)?;
         let plan = plan(&fabric, &group, scheme, &PlanOptions { order: self.order, packets })?;
         Ok(Planned {

@@ -7,6 +7,7 @@ mod arguments;
 mod command;
 mod doctor;
 mod journal_file;
+mod open_files;
 mod output;
 mod sweep;
 mod usage_error;
@@ -81,10 +82,18 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::print_message(&format!("{error:#}"));
+            output::print_message(&sentence(&error));
             ExitCode::from(if error.is::<output::NotWritten>() { 1 } else { 2 })
         }
     }
+}
+
+/// An error with its causes. Some errors name their cause themselves.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }
 
 /// Prints help and version unchanged, and any usage error as one sentence.

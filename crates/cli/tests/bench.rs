@@ -105,6 +105,47 @@ fn messages_are_sent_back_to_back_or_to_late_members() {
 }
 
 #[test]
+fn processes_of_a_host_share_its_node() {
+    let arguments = "--loopback 3 --processes 3 --messages 6 --rounds 2 --sizes 4,2K --offload nic,switch";
+    let shared = report(&arguments.split(' ').collect::<Vec<_>>());
+    let expected =
+        [("nic", "auto", 4), ("switch", "auto", 4), ("nic", "auto", 2_048), ("switch", "auto", 2_048)];
+    check_rows(&shared, &expected);
+    for row in shared["rows"].as_array().unwrap() {
+        assert_eq!((&row["hosts"], &row["processes"]), (&3.into(), &3.into()));
+    }
+    // One packet to each other host, whatever the number of processes there; nobody else forwards or counts it.
+    let row = &shared["rows"][0];
+    let sent = ["packets_per_broadcast", "retransmitted_per_broadcast"].map(|key| row[key].as_f64().unwrap());
+    assert!((sent[0] - sent[1] - 2.0).abs() < 0.01, "{row}");
+    // Where nothing else is asked for, what hosts of several processes can do.
+    let arguments = "--loopback 2 --processes 2 --messages 2 --sizes 4";
+    check_rows(&report(&arguments.split(' ').collect::<Vec<_>>()), &[("nic", "auto", 4)]);
+    let table = bench(&arguments.split(' ').collect::<Vec<_>>()).output().unwrap().stdout;
+    let table = String::from_utf8(table).unwrap();
+    assert!(table.starts_with(" bytes  processes  engine"), "{table}");
+}
+
+#[test]
+fn a_late_process_is_measured_beside_the_others() {
+    let arguments = "--loopback 3 --processes 3 --messages 5 --rounds 1 --sizes 4 --late 0us,50ms";
+    for (more, process) in [("", 0), (" --late-process 1", 1)] {
+        let late = report(&format!("{arguments}{more}").split(' ').collect::<Vec<_>>());
+        check_rows(&late, &[("nic", "auto", 4), ("nic", "auto", 4)]);
+        let row = &late["rows"][1];
+        assert_eq!(row["late"]["process"], process);
+        assert_eq!(
+            (&late["rows"][0]["late"]["delay_us"], &row["late"]["delay_us"]),
+            (&0.0.into(), &50e3.into())
+        );
+        // The late process is the last one, and the others do not wait for it.
+        let others = row["late"]["others_last_delivery_us_p50"].as_f64().unwrap();
+        assert!(others > 0.0 && 2.0 * others < row["last_delivery_us_p50"].as_f64().unwrap(), "{row}");
+        assert!(row["late"]["others_call_us_mean"].as_f64() > Some(0.0), "{row}");
+    }
+}
+
+#[test]
 fn survivors_receive_everything_after_a_member_is_killed() {
     let arguments = "--loopback 4 --offload nic --scheme serial --sizes 1M --messages 3 --rounds 1 --kill 2";
     let report = report(&arguments.split(' ').collect::<Vec<_>>());
@@ -162,7 +203,13 @@ fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
         "--lab 4 --offload switch --sizes 64 --messages 500 --rounds 1 --stream --reorder 5%",
     ] {
         let Some(report) = lab_report(arguments) else { return };
-        report["rows"].as_array().unwrap().iter().for_each(assert_no_loss);
+        for row in report["rows"].as_array().unwrap() {
+            assert_no_loss(row);
+            // Without loss nothing is repaired: the root's packets are all that is sent.
+            let packets = row["bytes"].as_u64().unwrap().div_ceil(1_408) as f64;
+            let is_lossless = !arguments.contains("--loss") && !arguments.contains("--reorder");
+            assert!(!is_lossless || row["packets_per_broadcast"].as_f64().unwrap() < 1.5 * packets, "{row}");
+        }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
 }
@@ -212,15 +259,63 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
         (&["--chart", "chart.png"], "expected a file name that ends with .svg or .html"),
+        (&["--kill", "2"], "--kill takes one configuration and one size, and these are 12: "),
         (
-            &["--kill", "2"],
-            "configurations times sizes, with a member to kill, must be from 1 to 1, and not 12",
+            &["--kill", "2", "--racks", "2x2", "--offload", "nic", "--sizes", "4"],
+            "and these are 2: name one engine, offload, scheme, authentication and size; --racks and --fabric always measure two",
+        ),
+        (&["--uplink", "1mbit", "--loopback", "3"], "--uplink"),
+        (&["--uplink", "1mbit", "--hosts", "a,b"], "--uplink"),
+        (&["--uplink", "1mbit"], "--racks"),
+        (
+            &["--pace", "0"],
+            "invalid value 0 for --pace: expected a number of bytes from 1, such as 65536 or 16M",
         ),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
         (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),
         (&["--hosts", "a,b", "--lab", "2"], "--hosts"),
-        (&["--hosts", "a,b", "--shell", "no-such-shell"], "the worker of host 0: No such file or directory"),
-        (&["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"], "the worker of host 0: "),
+        (&["--processes", "257"], "invalid value 257 for --processes: expected a whole number from 1 to 256"),
+        (
+            &["--loopback", "5", "--processes", "205"],
+            "processes on all hosts must be from 2 to 1024, and not 1025",
+        ),
+        (
+            &["--processes", "2", "--offload", "nic,host"],
+            "2 processes on each host, and offload host: they share the node of their host, which forwards: \
+             expected offload nic or switch",
+        ),
+        (
+            &["--processes", "2", "--scheme", "postal"],
+            "they do not measure lambda: add it, such as postal:lambda=8",
+        ),
+        (
+            &["--processes", "2", "--loopback", "2", "--scheme", "leader:local=binomial"],
+            "host 0, process 0: this group cannot carry out the plan",
+        ),
+        (
+            &["--processes", "2", "--sizes", "4", "--kill", "1"],
+            "2 processes on each host, and a member to kill (1): the loss of a host is measured",
+        ),
+        (&["--late", "4us"], "a late process, and 1 on each host: the others of its host are compared"),
+        (
+            &["--processes", "2", "--late", "4us", "--late-process", "2"],
+            "the number of the late process must be from 0 to 1, and not 2",
+        ),
+        (&["--processes", "2", "--late-process", "1"], "--late"),
+        (&["--processes", "2", "--late", "1us", "--skew", "1us"], "--skew"),
+        (&["--processes", "2", "--late", "1us", "--stream"], "--stream"),
+        (
+            &["--processes", "2", "--late", "soon"],
+            "invalid value soon for --late: expected a time up to 60s, such as 400us or 2ms",
+        ),
+        (
+            &["--hosts", "a,b", "--shell", "no-such-shell -x"],
+            "host a: the remote shell 'no-such-shell -x': No such file or directory",
+        ),
+        (
+            &["--hosts", "127.0.0.1,127.0.0.2", "--shell", "false"],
+            "host 127.0.0.1: the remote shell 'false': it has ended with exit status 1",
+        ),
     ];
     for (arguments, expected) in cases {
         let output = bench(arguments).output().unwrap();
@@ -273,6 +368,23 @@ fn the_kernel_engine_takes_data_by_multicast() {
             assert_eq!(row["last_stored_us_p50"].is_f64(), row["engine"] == "ebpf", "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn processes_share_the_kernel_engine_of_their_host() {
+    if !has_kernel_engine() {
+        return;
+    }
+    let arguments =
+        "--lab 3 --processes 4 --engine user,ebpf --sizes 64,20K --messages 40 --rounds 2 --loss 2%";
+    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let rows = report["rows"].as_array().unwrap();
+    let engines: Vec<_> = rows.iter().map(|row| row["engine"].as_str().unwrap()).collect();
+    assert_eq!(engines, ["user", "ebpf"].repeat(2));
+    for row in rows {
+        assert_no_loss(row);
+        assert_eq!(row["processes"], 4);
     }
 }
 
@@ -370,6 +482,18 @@ fn racks_are_measured_with_and_without_a_tree_for_them() {
     assert!(uplinks(&rows[2]) > 3.0 * uplinks(&rows[3]), "{rows:?}");
     assert!(uplinks(&rows[0]) > 1.5 * uplinks(&rows[1]), "{rows:?}");
     assert!(busiest(&rows[3]) > 65_536.0 && 2.0 * busiest(&rows[3]) <= uplinks(&rows[3]), "{rows:?}");
+}
+
+#[test]
+fn racks_of_hosts_with_several_processes_are_measured() {
+    let arguments = "--racks 2x2 --processes 2 --offload nic,switch --sizes 64K --messages 10 --rounds 2";
+    let Some(report) = lab_report(arguments) else { return };
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter().for_each(assert_no_loss);
+    let on_fabric: Vec<_> = rows.iter().map(|row| row["on_fabric"].as_bool().unwrap()).collect();
+    assert_eq!(on_fabric, [false, true, false, true]);
+    let uplinks = |row: &Value| row["uplink_bytes_per_broadcast"].as_f64().unwrap();
+    assert!(uplinks(&rows[0]) > 1.5 * uplinks(&rows[1]), "{rows:?}");
 }
 
 #[test]

@@ -356,3 +356,18 @@ fn an_invalid_testbed_is_named_with_its_file() {
         assert_eq!(stderr(), format!("treecast: mine/testbed-lab.toml{said}\n"));
     }
 }
+
+#[test]
+fn destinations_are_the_hosts_of_a_slurm_job_even_if_their_names_are_addresses_or_numbers() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("lab.inventory"), "127.0.0.[1-3] r0\n7 r0\n").unwrap();
+    let line = "plan --fabric lab.inventory --scheme separate --root 127.0.0.1 --dests slurm";
+    let planned = |hosts: &str| {
+        let mut command = treecast(place.path());
+        let output = command.args(line.split(' ')).env("SLURM_JOB_NODELIST", hosts).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    assert!(planned("127.0.0.[1-3]").contains("step 2: 127.0.0.3"), "{}", planned("127.0.0.[1-3]"));
+    assert!(planned("7").contains("step 1: 7"), "{}", planned("7"));
+    assert!(planned("n[1-").starts_with("treecast: SLURM_JOB_NODELIST: 'n[1-' is no name of hosts"));
+}

@@ -52,6 +52,38 @@ fn lines_are_prefixed_with_their_host() {
 }
 
 #[test]
+fn a_command_runs_several_times_on_each_host() {
+    if !allowed() {
+        return;
+    }
+    let line = "echo $TREECAST_LAB_MEMBER; echo $TREECAST_LAB_PROCESS of $TREECAST_LAB_PROCESSES >&2";
+    let output = run(&["3", "--processes", "2", "--on", "0,2", "--", "sh", "-c", line]);
+    assert!(output.status.success());
+    assert_eq!(lines(&output.stdout), ["n0.0: 0", "n0.1: 1", "n2.0: 4", "n2.1: 5"]);
+    assert_eq!(lines(&output.stderr), ["n0.0: 0 of 2", "n0.1: 1 of 2", "n2.0: 0 of 2", "n2.1: 1 of 2"]);
+    // On one host too their standard input is empty.
+    let output = run(&["1", "--processes", "2", "--no-prefix", "--", "cat"]);
+    assert!(output.status.success() && output.stdout.is_empty());
+    let exit = ["3", "--processes", "2", "--no-prefix", "--", "sh", "-c", "exit $TREECAST_LAB_MEMBER"];
+    let output = run(&exit);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.starts_with("treecast: process 1 on n0 ended with status 1\n"), "{stderr}");
+    assert!(stderr.ends_with("treecast: process 1 on n2 ended with status 5\n"), "{stderr}");
+}
+
+#[test]
+fn more_processes_run_than_the_limit_of_open_files_allows_at_first() {
+    if !allowed() {
+        return;
+    }
+    let line =
+        format!("ulimit -Sn 128; exec {} lab 2 --processes 80 -- true", env!("CARGO_BIN_EXE_treecast"));
+    let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn a_command_on_one_host_reads_standard_input() {
     if !allowed() {
         return;

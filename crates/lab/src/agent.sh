@@ -1,5 +1,5 @@
 # A remote shell between the hosts of a lab: agent [OPTIONS] HOST COMMAND... Options without a value, such as
-# ssh's -x, are ignored.
+# ssh's -x, are ignored. The command is the first process of the host.
 while [ "${1#-}" != "$1" ]; do shift; done
 host=${1#n}
 shift
@@ -10,5 +10,7 @@ fi
 export TREECAST_LAB_HOST="$host"
 TREECAST_LAB_RACK=$(sed -n "s/^n$host r//p" /proc/1/root/dev/shm/racks.inventory)
 export TREECAST_LAB_RACK
+export TREECAST_LAB_PROCESS=0
+export TREECAST_LAB_MEMBER=$((host * ${TREECAST_LAB_PROCESSES:-1}))
 # nsenter changes the working directory to the root.
 exec nsenter --target "$process" --mount --net --uts --ipc sh -c 'cd "$0" && eval "$1"' "$PWD" "$*"

@@ -42,6 +42,14 @@ pub enum LabError {
         /// The last host.
         last: u32,
     },
+    /// A process that the hosts do not have.
+    #[error("there is no process {process}: each host has processes 0 to {last}")]
+    NoSuchProcess {
+        /// The requested process.
+        process: u32,
+        /// The last process.
+        last: u32,
+    },
     /// Another system call failed.
     #[error("the lab could not be reached")]
     System(#[from] io::Error),

@@ -80,6 +80,8 @@ pub struct Lab {
     own_user: bool,
     /// The number of uplinks: one for each rack, 0 without racks.
     uplinks: u32,
+    /// The number of processes of each host.
+    processes: u32,
     /// Present if packets are reordered.
     reorderer: Option<Reorderer>,
 }
@@ -136,6 +138,7 @@ impl Lab {
             switch,
             own_user,
             uplinks: settings.racks.map_or(0, Racks::racks),
+            processes: settings.processes,
             reorderer: None,
         };
         lab.wait_until_ready(output)?;
@@ -178,11 +181,23 @@ impl Lab {
         lines.concat()
     }
 
-    /// A command that runs on a host each time it is spawned: in the same working directory, with the same environment, and
-    /// with these variables, which the caller may change:
+    /// A command that runs on a host each time it is spawned, as the first process of the host: see [`Lab::process_command`].
+    ///
+    /// # Errors
+    ///
+    /// [`LabError`] for an unknown host, and for too many open files.
+    pub fn command(&self, host: u32, program: impl AsRef<OsStr>) -> Result<Command, LabError> {
+        self.process_command(host, 0, program)
+    }
+
+    /// A command that runs on a host each time it is spawned, as one of the [processes](LabSettings::processes) of the host, numbered from
+    /// 0: in the same working directory, with the same environment, and with these variables, which the caller may change:
     ///
     /// - `TREECAST_LAB_HOST`: the number of the host, from 0;
     /// - `TREECAST_LAB_HOSTS`: the number of hosts;
+    /// - `TREECAST_LAB_PROCESS`: the number of the process on the host, from 0;
+    /// - `TREECAST_LAB_PROCESSES`: the number of processes of each host;
+    /// - `TREECAST_LAB_MEMBER`: the number of the process among those of all hosts, which are numbered host by host;
     /// - `TREECAST_LAB_RACK`: the number of the host's rack, from 0; 0 without racks;
     /// - `TREECAST_LAB_ADDRESSES`: the IPv4 addresses of all hosts, separated by commas;
     /// - `TREECAST_LAB_INVENTORY`: the path of a file with a line for each host: its name and that of its rack, such as `n0 r0`;
@@ -194,16 +209,27 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError`] for an unknown host, and for too many open files.
-    pub fn command(&self, host: u32, program: impl AsRef<OsStr>) -> Result<Command, LabError> {
+    /// [`LabError`] for an unknown host or process, and for too many open files.
+    pub fn process_command(
+        &self,
+        host: u32,
+        process: u32,
+        program: impl AsRef<OsStr>,
+    ) -> Result<Command, LabError> {
         let last = self.hosts.len() as u32 - 1;
         let keeper = self.keepers.get(host as usize).ok_or(LabError::NoSuchHost { host, last })?;
+        if process >= self.processes {
+            return Err(LabError::NoSuchProcess { process, last: self.processes - 1 });
+        }
         let rack = self.hosts[host as usize].rack;
         let addresses: Vec<String> = self.hosts.iter().map(|host| host.ipv4.to_string()).collect();
         let mut command = Command::new(program);
         command
             .env("TREECAST_LAB_HOST", host.to_string())
             .env("TREECAST_LAB_HOSTS", self.hosts.len().to_string())
+            .env("TREECAST_LAB_PROCESS", process.to_string())
+            .env("TREECAST_LAB_PROCESSES", self.processes.to_string())
+            .env("TREECAST_LAB_MEMBER", (host * self.processes + process).to_string())
             .env("TREECAST_LAB_RACK", rack.to_string())
             .env("TREECAST_LAB_ADDRESSES", addresses.join(","))
             .env("TREECAST_LAB_INVENTORY", "/proc/1/root/dev/shm/racks.inventory")

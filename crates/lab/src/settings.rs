@@ -117,9 +117,18 @@ pub struct LabSettings {
     /// The probability with which the switch delays a packet by a millisecond, so that later ones overtake it. Broadcast and
     /// multicast packets are never delayed.
     pub reorder: Probability,
+    /// The number of processes that run on each host: 1 to 256, and at most 1,024 on all hosts together. They are numbered host by host;
+    /// see [`Lab::process_command`](crate::Lab::process_command).
+    pub processes: u32,
 }
 
 impl LabSettings {
+    /// The maximum number of [`processes`](Self::processes) on a host.
+    pub const PROCESSES_PER_HOST_MAX: u32 = 256;
+
+    /// The maximum number of [`processes`](Self::processes) on all hosts together.
+    pub const PROCESSES_MAX: u32 = 1024;
+
     /// The maximum number of hosts, which is bounded by the addresses of a /24 network.
     pub const HOSTS_MAX: u32 = Racks::HOSTS_MAX;
 
@@ -129,7 +138,7 @@ impl LabSettings {
     /// The largest [`mtu`](Self::mtu), the maximum total length of an IPv4 packet (RFC 791).
     pub const MTU_MAX: u32 = 65535;
 
-    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering.
+    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering, one process on each host.
     pub fn new(hosts: u32) -> Self {
         Self {
             hosts,
@@ -139,6 +148,7 @@ impl LabSettings {
             mtu: 1500,
             loss: Probability::default(),
             reorder: Probability::default(),
+            processes: 1,
         }
     }
 
@@ -163,6 +173,13 @@ impl LabSettings {
         }
         if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
             return Err(wrong("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
+        }
+        if !(1..=Self::PROCESSES_PER_HOST_MAX).contains(&self.processes) {
+            return Err(wrong("processes", &self.processes, "1 to 256 processes on each host"));
+        }
+        if self.hosts * self.processes > Self::PROCESSES_MAX {
+            let given = format!("{} on each of {} hosts", self.processes, self.hosts);
+            return Err(wrong("processes", &given, "at most 1024 processes on all hosts together"));
         }
         Ok(())
     }
@@ -299,6 +316,18 @@ mod tests {
                 format!("invalid value {mtu} for mtu: expected 1280 to 65535 bytes (IPv6 needs 1280)");
             assert_eq!(said(&settings), Err(expected));
         }
+        for (hosts, processes) in [(4, 256), (250, 4)] {
+            assert_eq!(said(&LabSettings { processes, ..LabSettings::new(hosts) }), Ok(()));
+        }
+        for processes in [0, 257] {
+            let expected =
+                format!("invalid value {processes} for processes: expected 1 to 256 processes on each host");
+            assert_eq!(said(&LabSettings { processes, ..LabSettings::new(2) }), Err(expected));
+        }
+        assert_eq!(
+            said(&LabSettings { processes: 5, ..LabSettings::new(250) }).unwrap_err(),
+            "invalid value 5 on each of 250 hosts for processes: expected at most 1024 processes on all hosts together"
+        );
         let racks: Racks = "2x3".parse().unwrap();
         let uplink = Some(Rate(1_000_000));
         assert_eq!(said(&LabSettings { uplink, ..LabSettings::in_racks(racks) }), Ok(()));

@@ -414,6 +414,26 @@ fn hosts_know_their_rack_and_those_of_others() {
     assert_eq!(lab.uplink_bytes().unwrap(), []);
 }
 
+#[test]
+fn processes_are_numbered_host_by_host() {
+    let lab = lab!(&LabSettings { processes: 3, ..LabSettings::new(3) });
+    let line =
+        "echo $TREECAST_LAB_PROCESS of $TREECAST_LAB_PROCESSES, $TREECAST_LAB_MEMBER on $TREECAST_LAB_HOST";
+    let of = |host, process| {
+        let output =
+            lab.process_command(host, process, "sh").unwrap().args(["-c", line]).output().unwrap().stdout;
+        String::from_utf8(output).unwrap()
+    };
+    assert_eq!(of(0, 0), "0 of 3, 0 on 0\n");
+    assert_eq!(of(0, 2), "2 of 3, 2 on 0\n");
+    assert_eq!(of(2, 1), "1 of 3, 7 on 2\n");
+    // A command without a number, and one by the remote shell, is the first process of its host.
+    assert_eq!(printed(&lab, 1, line), "0 of 3, 3 on 1");
+    assert_eq!(printed(&lab, 1, &format!("$TREECAST_LAB_AGENT n2 '{line}'")), "0 of 3, 6 on 2");
+    let error = lab.process_command(0, 3, "true").unwrap_err();
+    assert_eq!(error.to_string(), "there is no process 3: each host has processes 0 to 2");
+}
+
 /// How many bytes more went over each uplink while this many bytes were sent from one host to another.
 fn counted_during_upload(lab: &Lab, from: u32, to: u32, bytes: u32) -> Vec<UplinkBytes> {
     let before = lab.uplink_bytes().unwrap();

@@ -5,16 +5,20 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{
+    Ending, Group, GroupId, GroupSettings, MemberLoss, Nanoseconds, Node, NodeError, NodeSettings,
+};
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// A node that those with the same text share.
-fn open(share: &str) -> Node {
+/// A node that those with the same text share, and that waits so long for processes.
+fn open(share: &str, join_timeout: Nanoseconds) -> Node {
     let bind = "127.0.0.1:0".parse().unwrap();
     // Tests run at the same time, and in several processes.
     let share = Some(format!("{share} of {}", std::process::id()));
-    Node::open(&NodeSettings { bind, share, ..NodeSettings::default() }).unwrap()
+    let mut settings = NodeSettings { bind, share, ..NodeSettings::default() };
+    settings.protocol.join_timeout = join_timeout;
+    Node::open(&settings).unwrap()
 }
 
 /// The nodes of members. They are closed in reverse order: the first one of a host waits for the others.
@@ -36,8 +40,12 @@ impl std::ops::Deref for Nodes {
 
 /// Hosts with this many members each, and the address of each member's node.
 fn hosts(name: &str, members: &[usize]) -> (Nodes, Vec<SocketAddr>) {
+    hosts_that_wait(name, members, Nanoseconds::from_ms(10_000))
+}
+
+fn hosts_that_wait(name: &str, members: &[usize], join_timeout: Nanoseconds) -> (Nodes, Vec<SocketAddr>) {
     let opened = (0..).zip(members).flat_map(|(host, &count)| {
-        (0..count).map(move |_| open(&format!("{name} {host}"))).collect::<Vec<_>>()
+        (0..count).map(move |_| open(&format!("{name} {host}"), join_timeout)).collect::<Vec<_>>()
     });
     let nodes: Vec<Node> = opened.collect();
     let addresses = nodes.iter().map(Node::address).collect();
@@ -57,8 +65,13 @@ fn message(number: usize) -> Vec<u8> {
 
 /// Sends messages from the root, and checks that every other member receives them, and that all end well.
 fn broadcast(groups: Vec<Group>, root: usize, messages: usize) {
+    broadcast_to(groups.into_iter().enumerate().collect(), root, messages);
+}
+
+/// The same for some of the members.
+fn broadcast_to(groups: Vec<(usize, Group)>, root: usize, messages: usize) {
     thread::scope(|scope| {
-        for (member, group) in groups.into_iter().enumerate() {
+        for (member, group) in groups {
             scope.spawn(move || {
                 assert_eq!(group.member(), Some(member as u32));
                 if member == root {
@@ -119,6 +132,15 @@ fn a_root_with_local_readers_only_needs_no_network() {
 }
 
 #[test]
+fn sixty_four_readers_share_a_node() {
+    for (name, members) in [("many here", &[65][..]), ("many there", &[1, 64])] {
+        let (nodes, members) = hosts(name, members);
+        let settings = GroupSettings { slots: 64, ..GroupSettings::new(members) };
+        broadcast(groups(&nodes, &settings), 0, 50);
+    }
+}
+
+#[test]
 fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
     let (nodes, members) = hosts("late", &[2, 3]);
     let settings = GroupSettings { slots: 16, ..GroupSettings::new(members) };
@@ -126,18 +148,105 @@ fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
         nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
     };
     let early: Vec<Group> = [0, 1, 2, 3].map(of).into();
-    for number in 0..10 {
+    // The others get as many packets as there are slots, and wait for the next one.
+    for number in 0..16 {
         early[0].send(&[number; 64]).unwrap();
         for group in &early[1..] {
             assert_eq!(group.receive(TIMEOUT).unwrap(), Some(vec![number; 64]));
         }
     }
-    // The slots of both hosts fill up, and then the root waits.
-    let blocked = (10..100)
+    early[0].send(&[16; 64]).unwrap();
+    assert!(matches!(early[2].receive(Some(Duration::from_millis(300))), Err(NodeError::TimedOut)));
+    // The slots of the root's host fill up too, and then the root waits.
+    let blocked = (17..100)
         .find(|&number| early[0].send_part(&[number; 64], Some(Duration::from_millis(300))).is_err());
     let late = of(4);
     let received = (0..blocked.unwrap()).map(|number| (number, late.receive(TIMEOUT).unwrap()));
     received.for_each(|(number, message)| assert_eq!(message, Some(vec![number; 64])));
+    assert_eq!(early[2].receive(TIMEOUT).unwrap(), Some(vec![16; 64]));
+}
+
+#[test]
+fn a_process_that_comes_after_the_close_reads_everything() {
+    for root in [0, 2] {
+        let (nodes, members) = hosts(&format!("after {root}"), &[3, 3]);
+        let settings = GroupSettings { root, ..GroupSettings::new(members) };
+        let of = |member: usize| {
+            nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+        };
+        let (late, early): (Vec<usize>, Vec<usize>) = (0..6).partition(|member| [1, 4].contains(member));
+        let early = early.into_iter().map(|member| (member, of(member))).collect();
+        thread::scope(|scope| {
+            // The root waits in its close for the processes that have not come.
+            let done = scope.spawn(|| broadcast_to(early, root, 10));
+            thread::sleep(Duration::from_millis(300));
+            assert!(!done.is_finished());
+            broadcast_to(late.into_iter().map(|member| (member, of(member))).collect(), root, 10);
+        });
+    }
+}
+
+#[test]
+fn a_group_is_ready_when_all_processes_have_come() {
+    let (nodes, members) = hosts("ready", &[2, 2]);
+    let settings = GroupSettings::new(members);
+    let of = |member: usize| {
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+    };
+    let (root, third) = (of(0), of(2));
+    for (missing, come) in [(vec![1, 3], 1), (vec![3], 3)] {
+        let error = root.wait_until_ready(Some(Duration::from_millis(300))).unwrap_err();
+        let NodeError::Unanswered(unanswered) = error else { panic!("{error}") };
+        assert_eq!(unanswered.iter().map(|one| one.member).collect::<Vec<_>>(), missing);
+        drop(of(come));
+    }
+    drop(third);
+    // They have come, and have left again.
+    let lost = root.wait_until_ready(TIMEOUT).unwrap();
+    assert!(lost.iter().all(|lost| lost.loss == MemberLoss::Left), "{lost:?}");
+}
+
+#[test]
+fn the_root_learns_which_processes_it_has_not_reached() {
+    let (mut nodes, members) = hosts_that_wait("lost", &[3, 4], Nanoseconds::from_ms(1_000));
+    let settings = GroupSettings::new(members);
+    let of = |nodes: &Nodes, member: usize| {
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
+    };
+    // Members 2 and 6 never come, member 4 leaves, and the node of member 5 closes, as that of a process that ends.
+    let root = of(&nodes, 0);
+    let others = [1, 3].map(|member| of(&nodes, member));
+    let (leaves, dies) = (of(&nodes, 4), of(&nodes, 5));
+    root.send(b"hello").unwrap();
+    for group in others.iter().chain([&leaves, &dies]) {
+        assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
+    }
+    leaves.close(TIMEOUT).unwrap();
+    drop(dies);
+    drop(nodes.0.remove(5));
+    let started = Instant::now();
+    let mut lost: Vec<(u32, MemberLoss)> =
+        root.close(TIMEOUT).unwrap().iter().map(|lost| (lost.member, lost.loss)).collect();
+    lost.sort_by_key(|(member, _)| *member);
+    let never = MemberLoss::Unreachable(Nanoseconds::from_ms(1_000));
+    assert_eq!(lost, [(2, never), (4, MemberLoss::Left), (5, MemberLoss::Left), (6, never)]);
+    assert!(started.elapsed() < Duration::from_secs(5));
+    for group in others {
+        assert_eq!(group.receive(TIMEOUT).unwrap(), None);
+        assert_eq!(group.close(TIMEOUT).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_process_whose_root_does_not_come_learns_it() {
+    let (nodes, members) = hosts_that_wait("rootless", &[2], Nanoseconds::from_ms(300));
+    let settings = GroupSettings { member: Some(1), ..GroupSettings::new(members) };
+    let error = nodes[1].group(&settings).unwrap().receive(TIMEOUT).unwrap_err();
+    assert!(matches!(error, NodeError::Ended(Ending::RootSilent(_))), "{error}");
+    // It is the same group for those that come later.
+    let root = nodes[0].group(&GroupSettings { member: Some(0), ..settings.clone() }).unwrap();
+    let member = nodes[1].group(&settings).unwrap();
+    broadcast(vec![root, member], 0, 5);
 }
 
 #[test]
@@ -189,7 +298,9 @@ fn processes_learn_that_the_node_has_ended() {
         let started = Instant::now();
         assert!(matches!(keeper.close(Some(Duration::from_millis(100))), Err(NodeError::TimedOut)));
         drop(keeper);
-        let error = waiting.join().unwrap().unwrap_err().to_string();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, NodeError::GroupFailed(_)), "{error:?}");
+        let error = error.to_string();
         let expected = format!("the node of process {} is unusable: it has ended", std::process::id());
         assert!(error.contains(&expected), "{error}");
         assert!(started.elapsed() < Duration::from_secs(10));
@@ -217,6 +328,30 @@ fn the_member_that_a_process_is_has_to_be_said_and_to_fit() {
         .unwrap();
     let twice = GroupSettings { member: Some(1), ..GroupSettings::new(vec![alone.address(); 2]) };
     assert!(error(&alone, &twice).contains("this node serves its own process only"));
+}
+
+#[test]
+fn processes_of_a_host_that_name_different_roots_are_told() {
+    let (nodes, members) = hosts("roots", &[3, 1]);
+    let enter = |group, root, member: usize| {
+        let settings = GroupSettings { group: GroupId(group), root, ..GroupSettings::new(members.clone()) };
+        nodes[member].group(&GroupSettings { member: Some(member), ..settings })
+    };
+    // The first process is the root, waits for the root of its host, or joins another host's.
+    for (group, (root, first, other)) in (1..).zip([(0, 0, 1), (0, 0, 3), (0, 2, 3), (3, 2, 0), (3, 2, 1)]) {
+        let _first = enter(group, root, first).unwrap();
+        let error = enter(group, other, 1).unwrap_err().to_string();
+        assert!(error.contains("with another root: give all processes the same root"), "{error}");
+    }
+}
+
+#[test]
+fn a_port_that_another_process_has_cannot_be_shared() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let bind = taken.local_addr().unwrap();
+    let share = Some(format!("taken of {}", std::process::id()));
+    let error = Node::open(&NodeSettings { bind, share, ..NodeSettings::default() }).unwrap_err().to_string();
+    assert!(error.ends_with("are of one user, and give it the same address and the same share"), "{error}");
 }
 
 #[test]

@@ -59,6 +59,16 @@ pub enum PlanError {
         /// Hosts of the fabric.
         hosts: u32,
     },
+    /// A member on a host that does not exist.
+    #[error("member {member} is on host {host}: hosts are 0 to {last}", last = i64::from(*.hosts) - 1)]
+    NoSuchHost {
+        /// The member.
+        member: MemberId,
+        /// The host given.
+        host: u32,
+        /// The number of hosts.
+        hosts: u32,
+    },
     /// No processes on the hosts, or too many.
     #[error("a host runs at least one process, and all hosts together at most {}", MEMBERS_MAX)]
     BadProcesses,
@@ -99,11 +109,14 @@ pub enum PlanError {
     },
     /// A postal tree without its lambda.
     #[error(
-        "scheme postal needs lambda here, the time until a receiver has the message divided by the time that its sender \
-         takes per copy: add lambda=3.5, or another number from 1 to 1000000 (only the model myrinet and running groups \
+        "scheme postal needs {key} here, the time until a receiver has the message divided by the time that its sender \
+         takes per copy: add {key}=3.5, or another number from 1 to 1000000 (only the model myrinet and running groups \
          measure it)"
     )]
-    NeedsLambda,
+    NeedsLambda {
+        /// The key of its lambda in the scheme.
+        key: &'static str,
+    },
     /// No switch above all destinations, for a tree worm.
     #[error("no switch above {from} reaches every destination by going down")]
     NoCoveringSwitch {

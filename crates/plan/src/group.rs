@@ -117,7 +117,7 @@ impl Placement {
     /// in turn, it is the same placement as that of [`Placement::new`].
     ///
     /// # Errors
-    /// [`PlanError::BadProcesses`] for no members, for more than [`Placement::MEMBERS_MAX`], and for a host that there is not.
+    /// [`PlanError::BadProcesses`] for no members, and for more than [`Placement::MEMBERS_MAX`]; [`PlanError::NoSuchHost`].
     ///
     /// ```
     /// # use treecast_fabric::HostId;
@@ -127,10 +127,12 @@ impl Placement {
     /// # Ok::<(), treecast_plan::PlanError>(())
     /// ```
     pub fn listed(hosts: u32, host_of: Vec<HostId>) -> Result<Self, PlanError> {
-        let is_known = |host: &HostId| host.0 < hosts;
         let members = u32::try_from(host_of.len()).unwrap_or(u32::MAX);
-        if !(1..=Self::MEMBERS_MAX).contains(&members) || !host_of.iter().all(is_known) {
+        if hosts == 0 || !(1..=Self::MEMBERS_MAX).contains(&members) {
             return Err(PlanError::BadProcesses);
+        }
+        if let Some((member, host)) = (0..).map(MemberId).zip(&host_of).find(|(_, host)| host.0 >= hosts) {
+            return Err(PlanError::NoSuchHost { member, host: host.0, hosts });
         }
         for arrangement in [Arrangement::Block, Arrangement::Cyclic] {
             let regular = Self::new(hosts, (members / hosts).max(1), arrangement)?;

@@ -39,7 +39,7 @@ pub use analysis::Analysis;
 pub use error::PlanError;
 pub use group::{Arrangement, Group, MemberList, Order, Placement};
 pub use limits::PACKETS_MAX;
-pub use named::{destinations_named, member_named};
+pub use named::{destinations_named, destinations_on, member_named};
 pub use plan::{Label, Plan, Sends, Worm, WormKind};
 pub use planner::{PlanOptions, Planner, plan};
 pub use scheme::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};

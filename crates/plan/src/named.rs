@@ -1,5 +1,7 @@
 //! Members by the names of their hosts.
 
+use std::net::Ipv6Addr;
+
 use treecast_fabric::{HostNames, HostlistError, Topology, expand_hostlist};
 use treecast_terms::MemberId;
 
@@ -62,12 +64,33 @@ pub fn destinations_named(
         Ok(list) => return list.resolve(placement, root, seed),
         Err(error) => error,
     };
-    if !text.contains(char::is_alphabetic) || text.contains(':') {
+    if !is_of_hosts(text) {
         return Err(malformed);
     }
+    destinations_on(text, topology, placement, root)
+}
+
+/// Whether a text that is no list of members is to be read as a hostlist: it has a letter, or what only names of hosts have, such as
+/// addresses. A colon otherwise follows the name of a list, such as `random:15`.
+fn is_of_hosts(text: &str) -> bool {
+    let is_v6 = |name: &str| name.trim().parse::<Ipv6Addr>().is_ok();
+    let has_letter = text.contains(char::is_alphabetic) && !text.contains(':');
+    has_letter || text.contains(['.', '[']) || text.split(',').any(is_v6)
+}
+
+/// All members but the root on the hosts of a hostlist, such as `n[1-16],login`.
+///
+/// # Errors
+/// [`PlanError::Hostlist`]; [`PlanError::Fabric`] for a host that the topology does not have.
+pub fn destinations_on(
+    hostlist: &str,
+    topology: &Topology,
+    placement: &Placement,
+    root: MemberId,
+) -> Result<Vec<MemberId>, PlanError> {
     let names = HostNames::new(topology);
     let mut members = Vec::new();
-    for name in expand_hostlist(text).map_err(|error: HostlistError| PlanError::Hostlist(error))? {
+    for name in expand_hostlist(hostlist).map_err(|error: HostlistError| PlanError::Hostlist(error))? {
         let host = names.find(&name)?;
         members.extend(placement.members_of(host).filter(|&member| member != root));
     }
@@ -97,6 +120,21 @@ mod tests {
         let topology = "star:4".parse::<FabricSpec>().unwrap().topology().unwrap();
         let placement = Placement::new(4, 2, Arrangement::Block).unwrap();
         assert_eq!(member_named("h2", &topology, &placement), Ok(MemberId(4)));
+    }
+
+    #[test]
+    fn the_names_of_hosts_may_be_addresses() {
+        let inventory = "127.0.0.[1-3] r0\n2001:db8::[1-2] r0\n5 r0\n";
+        let topology = treecast_fabric::read::inventory("lab.inventory", inventory).unwrap().topology;
+        let placement = Placement::one_per_host(6);
+        let named = |text| destinations_named(text, &topology, &placement, MemberId(0), 1);
+        assert_eq!(named("127.0.0.[2-3]"), Ok([1, 2].map(MemberId).into()));
+        assert_eq!(named("127.0.0.2"), Ok(vec![MemberId(1)]));
+        assert_eq!(named("127.0.0.1,2001:db8::[1-2]"), Ok([3, 4].map(MemberId).into()));
+        assert_eq!(named("2001:db8::2"), Ok(vec![MemberId(4)]));
+        // A number is that of a member, unless the text is known to be a hostlist.
+        assert_eq!(named("4"), Ok(vec![MemberId(4)]));
+        assert_eq!(destinations_on("5", &topology, &placement, MemberId(0)), Ok(vec![MemberId(5)]));
     }
 
     #[test]

@@ -33,8 +33,14 @@ fn a_planner_refuses_a_scheme_that_does_not_fit_the_fabric() {
         assert!(matches!(refused(scheme), PlanError::NeedsUpDown { .. }), "{scheme}");
     }
     assert!(matches!(refused("u-torus"), PlanError::NeedsTorus { .. }));
-    for scheme in ["postal", "leader:over=postal"] {
-        assert_eq!(refused(scheme), PlanError::NeedsLambda, "{scheme}");
+    for (scheme, key) in [
+        ("postal", "lambda"),
+        ("leader:over=postal", "lambda"),
+        ("hierarchical:across=postal,inside=postal", "across-lambda"),
+        ("hierarchical:inside=postal", "inside-lambda"),
+    ] {
+        assert_eq!(refused(scheme), PlanError::NeedsLambda { key }, "{scheme}");
+        assert!(refused(scheme).to_string().contains(&format!("add {key}=3.5")));
     }
     let mut planner = Planner::new(&fabric, &"serial".parse().unwrap(), &PlanOptions::default()).unwrap();
     let group = Group::new(Placement::one_per_host(8), MemberId(0), vec![MemberId(1)]).unwrap();

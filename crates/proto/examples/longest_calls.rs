@@ -84,6 +84,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         multicast: None,
         start: Sequence(0),
         admits: false,
+        readers: Vec::new(),
         members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
     };
@@ -113,7 +114,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         [&header.write(&keys.header)[..], &payload].concat()
     };
     let join = Control::Join(address(0));
-    let (leave, table_ack) = (Control::Leave, Control::TableAck);
+    let (leave, table_ack) = (Control::Leave, Control::TableAck(None));
     for (kind, keys, control) in [
         ("datagram: hello", &handshake_keys, None),
         ("datagram: join", &session_keys, Some(join)),

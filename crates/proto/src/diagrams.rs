@@ -267,6 +267,7 @@ impl Run {
             multicast: None,
             start: Sequence(u32::MAX - 3),
             admits: true,
+            readers: Vec::new(),
             members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
         };

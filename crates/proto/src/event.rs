@@ -41,12 +41,14 @@ pub enum Event {
         /// The first packet that it gets, the first of a message.
         start: Sequence,
     },
-    /// At the root: a host is no longer a member; the others go on.
+    /// At the root: a host, or a process of it, is no longer a member; the others go on.
     MemberLost {
         /// The group.
         group: GroupId,
         /// The member.
         member: MemberId,
+        /// The one process that is lost, of those that share the member's node; none: the member.
+        reader: Option<u32>,
         /// Why it was lost.
         loss: MemberLoss,
     },

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use treecast_wire::{Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Sequence};
+use treecast_wire::{
+    Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Readers, Sequence,
+};
 use zerocopy::FromZeros;
 
 use crate::{CreateGroup, Event, GroupKey, Nanoseconds};
@@ -47,6 +49,13 @@ pub enum Input<'a> {
         /// The first packet that they need.
         upto: Sequence,
     },
+    /// Which of the processes that share this node have come to the group, and which are lost.
+    Readers {
+        /// The group.
+        group: GroupId,
+        /// The processes.
+        readers: Readers,
+    },
     /// With offload `host` or `assisted`: packets before this one may be forwarded.
     Forward {
         /// The group.
@@ -80,6 +89,7 @@ impl Input<'_> {
             Self::Datagram { .. } | Self::Timeout | Self::CreateGroup(_) | Self::JoinGroup { .. } => None,
             Self::Queue { group, .. }
             | Self::Consumed { group, .. }
+            | Self::Readers { group, .. }
             | Self::Forward { group, .. }
             | Self::Close { group }
             | Self::Leave { group }

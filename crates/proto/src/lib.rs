@@ -42,5 +42,6 @@ pub use turns::{OwnerId, TURN_DATAGRAMS_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{
-    Authentication, Eviction, GroupId, MemberId, Offload, PayloadChecksum, RootLoss, Sequence, SessionId,
+    Authentication, Eviction, GroupId, MemberId, Offload, PayloadChecksum, ReaderSet, Readers, RootLoss,
+    Sequence, SessionId,
 };

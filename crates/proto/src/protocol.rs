@@ -120,6 +120,10 @@ impl Protocol {
             }
             Input::Queue { group, piece } => self.command(group, |group| group.queue(piece)),
             Input::Consumed { group, upto } => self.command(group, |group| group.consume(upto)),
+            Input::Readers { group, readers } => self.command(group, |group| {
+                group.set_readers(readers);
+                Ok(())
+            }),
             Input::Forward { group, upto, child } => self.command(group, |group| group.forward(upto, child)),
             Input::Close { group } => self.command(group, Group::close),
             Input::Leave { group } => self.command(group, |group| group.leave(now)),
@@ -466,6 +470,11 @@ impl Protocol {
     /// The addresses of this node's parent, which the root does not have, and of its children in the order in which they are sent to.
     pub fn neighbours(&self, group: GroupId) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
         self.group(group)?.neighbours()
+    }
+
+    /// At the root, the processes of shared nodes that have not come, by member and place.
+    pub fn awaited_readers(&self, group: GroupId) -> Vec<(MemberId, u32)> {
+        self.group(group).map_or_else(Vec::new, Group::awaited_readers)
     }
 
     /// At the root, the members that have never acknowledged a table.

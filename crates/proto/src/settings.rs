@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Authentication, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence, SessionId, Table,
+    Authentication, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Sequence, SessionId, Table,
 };
 
 use crate::{GroupKey, Nanoseconds, Refused, StateSize};
@@ -54,6 +54,8 @@ pub struct CreateGroup {
     pub root: MemberId,
     /// The address of each member's node, by the member's number.
     pub members: Vec<SocketAddr>,
+    /// Of members whose nodes several processes share, the number of these: 2 to [`treecast_wire::ReaderSet::READERS_MAX`].
+    pub readers: Vec<(MemberId, u32)>,
     /// The children of each member in the order in which they are sent to, by the member's number. They form a tree below the root; the
     /// number of a child is greater than its parent's unless that is the root.
     pub children: Vec<Vec<MemberId>>,
@@ -85,12 +87,7 @@ impl CreateGroup {
     /// The size of the group's state at its root when it is created.
     pub fn state_size(&self) -> StateSize {
         let children = self.children.get(self.root.index()).map_or(0, Vec::len);
-        StateSize { slots: self.slots, members: self.members.len(), children }
-    }
-
-    /// The address of some member other than the root.
-    pub fn member_beside_root(&self) -> Option<SocketAddr> {
-        self.members.get(usize::from(self.root == MemberId(0))).copied()
+        StateSize { slots: self.slots, members: self.members.len(), shared: self.readers.len(), children }
     }
 
     /// The parent of each member; the root has none.
@@ -102,6 +99,15 @@ impl CreateGroup {
             if (min..=max).contains(&value) { Ok(()) } else { Err(Refused::Bounds { what, value, min, max }) }
         };
         within("members", self.members.len() as u64, 1, Self::MEMBERS_MAX as u64)?;
+        for &(member, count) in &self.readers {
+            within(
+                "the number of a member whose node is shared",
+                member.0.into(),
+                0,
+                self.members.len() as u64 - 1,
+            )?;
+            within("the number of processes of a node", count.into(), 2, ReaderSet::READERS_MAX.into())?;
+        }
         within("slots", self.slots.into(), Self::SLOTS_MIN.into(), Table::SLOTS_MAX.into())?;
         within(
             "payload_bytes_max",

@@ -10,6 +10,8 @@ pub struct StateSize {
     pub slots: u32,
     /// At the root, the number of members that its table has room for; 0 at another member.
     pub members: usize,
+    /// At the root, the number of members whose nodes several processes share.
+    pub shared: usize,
     /// The number of children that there is room for.
     pub children: usize,
 }

@@ -41,6 +41,7 @@ impl Chain {
             multicast,
             start: Sequence(0),
             admits: false,
+            readers: Vec::new(),
             members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
         };

@@ -32,6 +32,7 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
         multicast: None,
         start: Sequence(0),
         admits: false,
+        readers: Vec::new(),
         members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
     };

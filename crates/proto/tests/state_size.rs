@@ -55,6 +55,7 @@ fn create(group: GroupId, tree: Tree, members: usize, slots: u32) -> CreateGroup
         multicast: None,
         start: Sequence(0),
         admits: false,
+        readers: Vec::new(),
         members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
     }
@@ -163,7 +164,7 @@ fn a_member_allocates_what_the_size_of_its_place_states() {
             .bytes_current;
         }
         let size = member.state_size(GROUP).unwrap();
-        assert_eq!(size, StateSize { slots, members: 0, children: members - 2 });
+        assert_eq!(size, StateSize { slots, members: 0, shared: 0, children: members - 2 });
         sizes[0] = size;
         check(allocated + later(size), &sizes, &what);
     }

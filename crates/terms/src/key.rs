@@ -117,17 +117,20 @@ pub trait Keyed: Sized + 'static {
     /// Sets a parameter by its key.
     ///
     /// # Errors
-    /// [`SpecError::UnknownKey`] with the known keys, [`SpecError::BadValue`] with the valid values.
+    /// [`SpecError::UnknownKey`] with the known keys, [`SpecError::BadValue`] with the valid values; or that of [`Keyed::reason`].
     fn set_key(&mut self, name: &str, value: &str) -> Result<(), SpecError> {
         let Some(key) = Self::keys().iter().find(|key| key.name == name) else {
             let known = Self::keys().iter().map(|key| key.name.to_string()).collect();
             return Err(SpecError::UnknownKey { name: "--set".into(), given: name.into(), known });
         };
-        (key.set)(self, value).ok_or_else(|| SpecError::BadValue {
-            key: name.into(),
-            value: value.into(),
-            expected: key.expected.into(),
-        })
+        let bad =
+            || SpecError::BadValue { key: name.into(), value: value.into(), expected: key.expected.into() };
+        (key.set)(self, value).ok_or_else(|| Self::reason(name, value).unwrap_or_else(bad))
+    }
+
+    /// Why the value of a key is invalid, if that says more than the valid values.
+    fn reason(_name: &str, _value: &str) -> Option<SpecError> {
+        None
     }
 
     /// Sets parameters from a text: `key=value`, separated by spaces, as in `root=2 scheme=binomial`.

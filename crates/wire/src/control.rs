@@ -8,15 +8,17 @@ use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::address::AddressLayout;
-use crate::{Authentication, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Sequence};
+use crate::readers::ReadersLayout;
+use crate::{Authentication, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence};
 
 /// A control message. The epoch in its header is that of the tree which it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Root to member: your place in the tree of this epoch.
     Table(Table),
-    /// Member to root: acknowledges the table of this epoch.
-    TableAck,
+    /// Member to root: acknowledges the table of this epoch, and says which processes of a shared node are there; the root asks by sending
+    /// the table again.
+    TableAck(Option<Readers>),
     /// Member to root: this neighbour has been silent for too long.
     Suspect(MemberId),
     /// Member to root: this child has lost what it had accepted.
@@ -168,7 +170,10 @@ impl Control {
         let nothing = |control| if payload.is_empty() { Ok(control) } else { Err(malformed) };
         match operation {
             operation::TABLE => Table::read(payload).map(Self::Table).ok_or(malformed),
-            operation::TABLE_ACK => nothing(Self::TableAck),
+            operation::TABLE_ACK if payload.is_empty() => Ok(Self::TableAck(None)),
+            operation::TABLE_ACK => ReadersLayout::ref_from_bytes(payload)
+                .map(|readers| Self::TableAck(Some(readers.read())))
+                .map_err(|_| malformed),
             operation::SUSPECT => Ok(Self::Suspect(MemberId(number()?))),
             operation::STATE_LOST => Ok(Self::StateLost(MemberId(number()?))),
             operation::JOIN => AddressLayout::ref_from_bytes(payload)
@@ -189,7 +194,8 @@ impl Control {
     pub fn write(&self) -> Vec<u8> {
         match self {
             Self::Table(table) => table.write(),
-            Self::TableAck | Self::Leave => Vec::new(),
+            Self::TableAck(None) | Self::Leave => Vec::new(),
+            Self::TableAck(Some(readers)) => ReadersLayout::new(readers).as_bytes().to_vec(),
             Self::Join(address) => AddressLayout::new(*address).as_bytes().to_vec(),
             Self::Suspect(member) | Self::StateLost(member) => member.0.to_be_bytes().to_vec(),
             Self::Evicted(why) => (*why as u32).to_be_bytes().to_vec(),
@@ -201,7 +207,7 @@ impl Control {
     pub const fn operation(&self) -> u32 {
         match self {
             Self::Table(_) => operation::TABLE,
-            Self::TableAck => operation::TABLE_ACK,
+            Self::TableAck(_) => operation::TABLE_ACK,
             Self::Suspect(_) => operation::SUSPECT,
             Self::StateLost(_) => operation::STATE_LOST,
             Self::Join(_) => operation::JOIN,

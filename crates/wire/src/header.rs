@@ -133,7 +133,7 @@ pub enum Body {
     Control(ControlHeader),
     /// A step of a handshake: the payload is for [`crate::Handshake::read`].
     Handshake(ControlHeader),
-    /// The root to the multicast address: who receives it is reached by multicast.
+    /// The root to the multicast address: members that receive it know that multicast reaches them.
     Heartbeat,
 }
 

@@ -42,6 +42,7 @@ mod header;
 mod keys;
 mod layout;
 mod malformed;
+mod readers;
 mod sequence;
 
 pub use checksum::PayloadChecksum;
@@ -50,6 +51,7 @@ pub use handshake::Handshake;
 pub use header::{Acknowledgment, Body, ControlHeader, Data, Distribution, Header, Missing, Packet, View};
 pub use keys::{Authentication, Keys, MacKey, Nonce, SessionId, UnknownAuthentication};
 pub use malformed::Malformed;
+pub use readers::{ReaderSet, Readers};
 pub use sequence::Sequence;
 pub use treecast_terms::{GroupId, MemberId, Offload};
 

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use treecast_wire::{
     Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, GroupId,
     HEADER_BYTES, Handshake, Header, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing,
-    Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, Role, RootLoss, Sequence, SessionId, Table, Timestamp,
-    View,
+    Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Readers, Role, RootLoss, Sequence, SessionId,
+    Table, Timestamp, View,
 };
 
 const KEYS: Keys = Keys {
@@ -137,10 +137,31 @@ fn tables() -> impl Strategy<Value = Table> {
         })
 }
 
+fn readers() -> impl Strategy<Value = Readers> {
+    let set = || {
+        prop::collection::vec(0..ReaderSet::READERS_MAX, 0..20).prop_map(|places| {
+            let mut set = ReaderSet::default();
+            for place in places {
+                set.insert(place);
+            }
+            set
+        })
+    };
+    (set(), set()).prop_map(|(awaited, lost)| Readers { awaited, lost })
+}
+
+/// Processes 0 and 2 have not come, and process 1 is lost.
+fn shared_readers() -> Readers {
+    let mut readers = Readers { awaited: ReaderSet::first(3), lost: ReaderSet::default() };
+    readers.awaited.remove(1);
+    readers.lost.insert(1);
+    readers
+}
+
 fn controls() -> impl Strategy<Value = Control> {
     prop_oneof![
         tables().prop_map(Control::Table),
-        Just(Control::TableAck),
+        proptest::option::of(readers()).prop_map(Control::TableAck),
         any::<u32>().prop_map(|member| Control::Suspect(MemberId(member))),
         any::<u32>().prop_map(|member| Control::StateLost(MemberId(member))),
         addresses().prop_map(Control::Join),
@@ -326,7 +347,11 @@ fn packets_of_each_type_match_the_test_vectors() {
         dump("NAK", &datagram(&header(Body::Nak(acknowledgment, missing)), b"")),
         dump("probe", &datagram(&header(Body::Probe), b"")),
         dump("control: table", &control(Control::Table(table))),
-        dump("control: table acknowledgment", &control(Control::TableAck)),
+        dump("control: table acknowledgment", &control(Control::TableAck(None))),
+        dump(
+            "control: table acknowledgment of a shared node: processes 0 and 2 have not come, 1 is lost",
+            &control(Control::TableAck(Some(shared_readers()))),
+        ),
         dump("control: suspect", &control(Control::Suspect(MemberId(4)))),
         dump("control: evicted", &control(Control::Evicted(Eviction::Refused))),
         dump("control: join", &control(Control::Join("192.0.2.3:7002".parse().unwrap()))),

@@ -283,6 +283,7 @@ impl Host {
                 multicast: (setting.offload == Offload::Switch).then(|| multicast_address(group)),
                 start: setting.start,
                 admits: setting.admits,
+                readers: Vec::new(),
                 members_max: CreateGroup::MEMBERS_MAX,
                 bytes_per_s_max: setting.bytes_per_s_max,
             }));
@@ -395,7 +396,7 @@ impl Host {
                 oracle.place(self.reader(group.0), member);
             }
             Event::Ready { .. } | Event::Joined { .. } => {}
-            Event::MemberLost { group, member, loss } => {
+            Event::MemberLost { group, member, loss, .. } => {
                 oracle.lose(scenario, self.life, group.0, member, loss)?;
             }
             Event::Ended { group, ending } => {

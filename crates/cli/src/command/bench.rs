@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
-    Bench, Hosts, KilledMember, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand, Workload,
+    Bench, Hosts, KilledMember, Late, LateProcess, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand,
+    Workload,
 };
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Probability, Racks, Rate};
@@ -19,6 +20,7 @@ use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
 
 use crate::arguments::{Hostlist, fabric, whole_number};
+use crate::open_files::allow_open_files;
 use crate::output::{emit, plain, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
@@ -27,6 +29,8 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
   treecast bench --lab 16 --engine user,ebpf --offload host,nic --sizes 64,1K,16K
   treecast bench --lab 16 --rate 200mbit --loss 1% --sizes 64M --messages 1 --stream
+  treecast bench --lab 8 --processes 4 --engine user,ebpf --sizes 64,64K
+  treecast bench --lab 8 --processes 4 --sizes 4 --late 0us,400us,1600us
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
   treecast bench --racks 4x4 --uplink 200mbit --offload nic --sizes 64,64K,4M
@@ -36,10 +40,11 @@ Configurations are interleaved, round by round. Times are in microseconds:
   root           from the root's call until it knew that every member had the message
   last delivery  from the root's call until the last member's application had it
   last stored    from the root's call until the kernel had stored it at the last member
-                 (engine ebpf)
+                 (engine ebpf), or the node that processes of a host share
   call mean      duration of a receiver's call
   call CPU       CPU time of a receiver's thread in its call
   CPU            CPU time of all processes
+  others         last delivery and call mean of the processes that are not late (--late)
   retransmitted  retransmissions per broadcast
   uplinks        bytes per broadcast over the uplinks of all racks, in both directions
   busiest uplink bytes per broadcast over one of them, in one direction
@@ -59,7 +64,8 @@ pub struct Arguments {
     racks: Option<Racks>,
 
     /// Rate limit of the uplink of each rack, in each direction, such as 200mbit
-    #[arg(long, value_name = "RATE", requires = "racks", allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(requires = "racks", conflicts_with_all = ["loopback", "hosts"])]
     uplink: Option<Rate>,
 
     /// The racks and switches that join the hosts: a file, such as Slurm's topology.conf or an inventory
@@ -81,12 +87,21 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
     shell: String,
 
+    /// Processes of each host, which share its node: 1 to 256, at most 1024 on all hosts together
+    ///
+    /// The root is the first process of the first host. Several processes need offload nic or switch.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
+    processes: u32,
+
     /// The packet engine: user, ebpf (the kernel's packet path, needs root), or both
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user")]
     engine: Vec<EngineChoice>,
 
     /// Who forwards: host, assisted, nic, switch (the network, by multicast), or several of them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "host,assisted,nic")]
+    /// [default: host,assisted,nic; with several processes on each host: nic]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     offload: Vec<Offload>,
 
     /// Schemes that build the tree: binomial, separate, postal:lambda=8 and so on, separated by ;
@@ -125,6 +140,18 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
+    /// One process of each host enters each call late by this time, such as 400us; or several times,
+    /// separated by commas, which are measured side by side
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    #[arg(conflicts_with_all = ["stream", "skew"])]
+    late: Vec<Duration>,
+
+    /// The number, on each host, of the process that is late; the root is never late
+    #[arg(long, value_name = "PROCESS", default_value_t = 0, requires = "late")]
+    #[arg(value_parser = whole_number::<u32>(0, u64::from(LabSettings::PROCESSES_PER_HOST_MAX) - 1))]
+    #[arg(allow_negative_numbers = true)]
+    late_process: u32,
+
     /// Rate limit of each link of the lab, such as 200mbit
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
@@ -146,8 +173,8 @@ pub struct Arguments {
     mtu: u16,
 
     /// Rate limit of the root, in bytes per second
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    pace: Option<usize>,
+    #[arg(long, value_name = "BYTES", value_parser = pace)]
+    pace: Option<u64>,
 
     /// How long a waiting thread polls before it sleeps, such as 50us
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
@@ -186,6 +213,11 @@ fn size(text: &str) -> Result<usize, &'static str> {
     parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
 }
 
+/// Parses a rate in bytes per second.
+fn pace(text: &str) -> Result<u64, &'static str> {
+    parse_size(text).ok().filter(|&bytes| bytes > 0).ok_or("a number of bytes from 1, such as 65536 or 16M")
+}
+
 fn authentication(name: &str) -> Result<Authentication, &'static str> {
     name.parse().map_err(|_| "header or payload")
 }
@@ -202,8 +234,12 @@ fn picture_file(name: &str) -> Result<PathBuf, String> {
     is_known.then_some(path).ok_or_else(|| "a file name that ends with .svg or .html".into())
 }
 
+/// The files that this process has open for a worker: its input and its output.
+const FILES_OF_WORKER: u64 = 2;
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let bench = bench(arguments)?;
+    allow_open_files(FILES_OF_WORKER * u64::from(bench.hosts.count()) * u64::from(bench.processes));
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
     bar.set_message("measuring");
     let report = bench.run(|done, runs| {
@@ -263,12 +299,22 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     };
     let workload = match arguments.skew {
         Some(average) => Workload::Skew(Skew { average, seed: arguments.seed }),
+        None if !arguments.late.is_empty() => {
+            Workload::Late(Late { process: arguments.late_process, delays: arguments.late.clone() })
+        }
         None if arguments.stream => Workload::Throughput,
         None => Workload::Latency,
     };
     let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
+    let cases = modes(arguments).len() * arguments.sizes.len();
+    if arguments.kill.is_some() && cases != 1 {
+        bail!(
+            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication and size; --racks and --fabric always measure two"
+        );
+    }
     Ok(Bench {
         hosts,
+        processes: arguments.processes,
         fabric: given.map(Arc::new),
         modes: modes(arguments),
         sizes: arguments.sizes.clone(),
@@ -276,7 +322,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         messages: arguments.messages,
         rounds: arguments.rounds,
         mtu_bytes: arguments.mtu,
-        bytes_per_s_max: arguments.pace.map(|bytes| bytes as u64),
+        bytes_per_s_max: arguments.pace,
         kill: arguments.kill,
         spin: arguments.spin,
         worker: WorkerCommand {
@@ -292,13 +338,18 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
     let fabrics = if has_fabric { &[false, true][..] } else { &[false] };
+    let offloads = match (&arguments.offload[..], arguments.processes) {
+        ([], 1) => &[Offload::Host, Offload::Assisted, Offload::Nic][..],
+        ([], _) => &[Offload::Nic],
+        (given, _) => given,
+    };
     let mut modes = Vec::new();
     for &engine in &arguments.engine {
         // With offload host the application forwards, and the engine makes no difference: it is measured once.
         let is_kernel = |engine| engine == EngineChoice::Ebpf;
         let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
         let is_engines = |offload| matches!(offload, Offload::Nic | Offload::Switch);
-        for &offload in arguments.offload.iter().filter(|&&offload| !skips || is_engines(offload)) {
+        for &offload in offloads.iter().filter(|&&offload| !skips || is_engines(offload)) {
             let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
             for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
                 for &authentication in &arguments.auth {
@@ -316,62 +367,80 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
     modes
 }
 
-/// The columns that may be empty: last stored, and CPU time in the call.
-const STORED_COLUMN: usize = 8;
-const CALL_CPU_COLUMN: usize = 10;
+/// A column of the table: its name, whether it has text, which is aligned to the left, and its cells.
+type Column = (&'static str, bool, fn(&Row) -> String);
+
+/// The columns for what the rows have.
+fn columns(report: &Report) -> Vec<Column> {
+    const NUMBER: bool = false;
+    const TEXT: bool = true;
+    let any = |is_in: fn(&Row) -> bool| report.rows.iter().any(is_in);
+    let mut columns: Vec<Column> = vec![("bytes", NUMBER, |row| row.bytes.to_string())];
+    if any(|row| row.processes > 1) {
+        columns.push(("processes", NUMBER, |row| row.processes.to_string()));
+    }
+    columns.extend::<[Column; 15]>([
+        ("engine", TEXT, |row| row.engine.clone()),
+        ("offload", TEXT, |row| row.offload.clone()),
+        ("scheme", TEXT, |row| row.scheme.clone()),
+        ("auth", TEXT, |row| row.auth.clone()),
+        ("root p50", NUMBER, |row| decimal(row.root_us_p50)),
+        ("last delivery p50", NUMBER, |row| decimal(row.last_delivery_us_p50)),
+        ("p99", NUMBER, |row| decimal(row.last_delivery_us_p99)),
+        ("last stored p50", NUMBER, |row| row.last_stored_us_p50.map_or_else(|| "-".into(), decimal)),
+        ("call mean", NUMBER, |row| decimal(row.call_us_mean)),
+        ("call CPU", NUMBER, |row| row.call_cpu_us_mean.map_or_else(|| "-".into(), decimal)),
+        ("CPU", NUMBER, |row| decimal(row.cpu_us_per_broadcast)),
+        ("MB/s", NUMBER, |row| decimal(row.throughput_mb_s)),
+        ("retransmitted", NUMBER, |row| decimal(row.retransmitted_per_broadcast)),
+        ("lost", NUMBER, |row| row.lost.to_string()),
+        ("duplicates", NUMBER, |row| row.duplicates.to_string()),
+    ]);
+    if any(|row| row.uplink_bytes_per_broadcast.is_some()) {
+        columns.extend::<[Column; 2]>([
+            ("uplinks", NUMBER, |row| bytes(row.uplink_bytes_per_broadcast)),
+            ("busiest uplink", NUMBER, |row| bytes(row.busiest_uplink_bytes_per_broadcast)),
+        ]);
+    }
+    if any(|row| row.on_fabric.is_some()) {
+        columns.push(("tree for", TEXT, |row| {
+            if row.on_fabric == Some(true) { "racks".into() } else { "any hosts".into() }
+        }));
+    }
+    if any(|row| row.late.is_some()) {
+        columns.extend::<[Column; 4]>([
+            ("late", NUMBER, |row| of_late(row, |late| late.delay_us)),
+            ("others p50", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p50)),
+            ("others p99", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p99)),
+            ("others' call", NUMBER, |row| of_late(row, |late| late.others_call_us_mean)),
+        ]);
+    }
+    columns
+}
+
+fn decimal(number: f64) -> String {
+    format!("{number:.1}")
+}
+
+fn bytes(number: Option<f64>) -> String {
+    number.map_or_else(String::new, |bytes| format_count(bytes as u64))
+}
+
+fn of_late(row: &Row, number: fn(&LateProcess) -> f64) -> String {
+    row.late.as_ref().map_or_else(String::new, |late| decimal(number(late)))
+}
 
 fn table(report: &Report) -> String {
-    let has_fabric = report.rows.iter().any(|row| row.on_fabric.is_some());
-    let has_uplinks = report.rows.iter().any(|row| row.uplink_bytes_per_broadcast.is_some());
+    let columns = columns(report);
     let mut table = Table::new();
-    let mut header = vec![
-        "bytes",
-        "engine",
-        "offload",
-        "scheme",
-        "auth",
-        "root p50",
-        "last delivery p50",
-        "p99",
-        "last stored p50",
-        "call mean",
-        "call CPU",
-        "CPU",
-        "MB/s",
-        "retransmitted",
-        "lost",
-        "duplicates",
-    ];
-    header.extend(if has_uplinks { &["uplinks", "busiest uplink"][..] } else { &[] });
-    header.extend(has_fabric.then_some("tree for"));
-    let last = header.len() - 1;
-    table.set_header(header);
+    table.set_header(columns.iter().map(|(name, ..)| *name));
     for row in &report.rows {
-        let Row { bytes, engine, offload, scheme, auth, lost, duplicates, .. } = row;
-        let times = [
-            row.root_us_p50,
-            row.last_delivery_us_p50,
-            row.last_delivery_us_p99,
-            row.call_us_mean,
-            row.cpu_us_per_broadcast,
-            row.throughput_mb_s,
-            row.retransmitted_per_broadcast,
-        ];
-        let mut cells =
-            vec![bytes.to_string(), engine.clone(), offload.clone(), scheme.clone(), auth.clone()];
-        cells.extend(times.map(|time| format!("{time:.1}")));
-        let or_none = |time: Option<f64>| time.map_or_else(|| "-".into(), |time| format!("{time:.1}"));
-        cells.insert(STORED_COLUMN, or_none(row.last_stored_us_p50));
-        cells.insert(CALL_CPU_COLUMN, or_none(row.call_cpu_us_mean));
-        cells.extend([lost.to_string(), duplicates.to_string()]);
-        let uplinks = [row.uplink_bytes_per_broadcast, row.busiest_uplink_bytes_per_broadcast];
-        cells.extend(uplinks.into_iter().flatten().map(|bytes| format_count(bytes as u64)));
-        cells.extend(row.on_fabric.map(|on_fabric| if on_fabric { "racks" } else { "any hosts" }.into()));
-        table.add_row(cells);
+        table.add_row(columns.iter().map(|(_, _, cell)| cell(row)));
     }
-    let is_text = |index: usize| (1..=4).contains(&index) || (has_fabric && index == last);
-    for column in table.column_iter_mut().filter(|column| !is_text(column.index)) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for ((_, is_text, _), column) in columns.iter().zip(table.column_iter_mut()) {
+        if !is_text {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     let mut text = format!("{}\n", plain(table));
     for lost in &report.lost_members {

@@ -16,6 +16,7 @@ use treecast_terms::format_count;
 
 use super::node::TOKEN_VARIABLE;
 use crate::arguments::whole_number;
+use crate::open_files::allow_open_files;
 use crate::output::print_message;
 
 #[derive(Debug, Args)]
@@ -25,17 +26,22 @@ use crate::output::print_message;
     after_help = "Examples:
   treecast lab 4 -- hostname
   treecast lab 2 --rate 200mbit --loss 1% --on 0 -- ping -c 100 -i 0.01 n1
+  treecast lab 4 --processes 2 -- sh -c 'echo process $TREECAST_LAB_MEMBER'
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
   treecast lab --racks 4x4 --uplink 200mbit --report-uplinks --on 0 -- ping -c 5 n15
 
 The environment of the command has TREECAST_LAB_HOST (the number of the host),
-TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_RACK (the number of the host's
+TREECAST_LAB_HOSTS (the number of hosts), TREECAST_LAB_PROCESS (the number of the process
+on its host), TREECAST_LAB_PROCESSES (the number of processes of each host),
+TREECAST_LAB_MEMBER (the number of the process among those of all hosts: process P of
+host H of N processes each is H * N + P), TREECAST_LAB_RACK (the number of the host's
 rack), TREECAST_LAB_ADDRESSES, TREECAST_LAB_INVENTORY (a file with each host and its
 rack), TREECAST_LAB_AGENT (a remote shell between hosts) and TREECAST_TOKEN (a token of
 this lab, if the variable is not set).
 
-Exit status: that of the first host, by number, whose command failed (128 plus the
-number of the signal that ended it); 2 if there is no lab or no such command.
+Exit status: that of the first command that failed, in the order of hosts and processes
+(128 plus the number of the signal that ended it); 2 if there is no lab or no such
+command.
 
 docs/lab.md describes hosts, and what a machine needs for them."
 )]
@@ -79,7 +85,13 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     on: String,
 
-    /// Print lines without the name of their host
+    /// Run the command this often on each host: 1 to 256 times, at most 1024 on all hosts together
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
+    processes: u32,
+
+    /// Print lines without the name of their host and the number of their process
     #[arg(long)]
     no_prefix: bool,
 
@@ -97,6 +109,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         mtu: arguments.mtu,
         loss: arguments.loss,
         reorder: arguments.reorder,
+        processes: arguments.processes,
         ..shape
     };
     accept_interrupts();
@@ -105,20 +118,25 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Some(token) => token,
         None => draw_token()?.into(),
     };
-    let alone = on.len() == 1;
+    let alone = on.len() == 1 && arguments.processes == 1;
     let prefixed = !alone && !arguments.no_prefix;
+    allow_open_files(FILES_OF_COMMAND * on.len() as u64 * u64::from(arguments.processes));
     let mut running = Vec::new();
-    for host in on {
-        let (program, arguments) = arguments.command.split_first().expect("clap requires a command");
-        let mut command = lab.command(host, program)?;
-        command.args(arguments).env(TOKEN_VARIABLE, &token);
+    for (host, number) in
+        on.iter().flat_map(|host| (0..arguments.processes).map(move |number| (*host, number)))
+    {
+        let (program, words) = arguments.command.split_first().expect("clap requires a command");
+        let mut command = lab.process_command(host, number, program)?;
+        command.args(words).env(TOKEN_VARIABLE, &token);
         if !alone {
             command.stdin(Stdio::null());
         }
         if prefixed {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        running.push((lab.hosts()[host as usize].name.clone(), start(&mut command)?));
+        let host = lab.hosts()[host as usize].name.clone();
+        let number = (arguments.processes > 1).then_some(number);
+        running.push(Running { host, number, child: start(&mut command)? });
     }
     let ended = relay_until_ended(lab, running)?;
     if arguments.report_uplinks {
@@ -126,6 +144,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     Ok(ended.failed.unwrap_or(0))
 }
+
+/// The files that this process has open for a command whose output it relays.
+const FILES_OF_COMMAND: u64 = 2;
 
 /// The hosts and racks of a lab, which both arguments may give if they agree.
 fn shape(hosts: Option<u32>, racks: Option<Racks>) -> anyhow::Result<LabSettings> {
@@ -180,6 +201,29 @@ fn start(command: &mut Command) -> anyhow::Result<Child> {
     started.with_context(|| format!("{} could not be started", command.get_program().display()))
 }
 
+/// A command that runs on a host.
+struct Running {
+    host: String,
+    /// Its number on the host, if it is one of several.
+    number: Option<u32>,
+    child: Child,
+}
+
+impl Running {
+    /// What its lines of output begin with.
+    fn prefix(&self) -> String {
+        let Self { host, number, .. } = self;
+        number.map_or_else(|| format!("{host}: "), |number| format!("{host}.{number}: "))
+    }
+
+    /// Its name in messages.
+    fn name(&self) -> String {
+        let Self { host, number, .. } = self;
+        number
+            .map_or_else(|| format!("the command on {host}"), |number| format!("process {number} on {host}"))
+    }
+}
+
 /// A lab whose commands have exited.
 struct Ended {
     /// The status of the first command that failed.
@@ -189,23 +233,24 @@ struct Ended {
 }
 
 /// Relays the output of the commands until all have exited, and ends the lab.
-fn relay_until_ended(lab: Lab, mut running: Vec<(String, Child)>) -> anyhow::Result<Ended> {
+fn relay_until_ended(lab: Lab, mut running: Vec<Running>) -> anyhow::Result<Ended> {
     std::thread::scope(|scope| {
-        for (name, child) in &mut running {
-            let prefix = format!("{name}: ");
-            if let Some(from) = child.stdout.take() {
+        for command in &mut running {
+            let prefix = command.prefix();
+            if let Some(from) = command.child.stdout.take() {
                 let prefix = prefix.clone();
                 scope.spawn(move || relay(from, &prefix, io::stdout));
             }
-            if let Some(from) = child.stderr.take() {
+            if let Some(from) = command.child.stderr.take() {
                 scope.spawn(move || relay(from, &prefix, io::stderr));
             }
         }
         let mut failed = None;
-        for (name, child) in &mut running {
-            let status = child.wait().with_context(|| format!("{name} could not be waited for"))?;
+        for command in &mut running {
+            let name = command.name();
+            let status = command.child.wait().with_context(|| format!("cannot wait for {name}"))?;
             if !status.success() {
-                print_message(&format!("the command on {name} ended with {}", ending(status)));
+                print_message(&format!("{name} ended with {}", ending(status)));
                 failed = failed.or(Some(exit_code(status)));
             }
         }

@@ -3,6 +3,7 @@
 mod attacks;
 #[path = "../common/mod.rs"]
 mod common;
+mod listed;
 mod sessions;
 mod time_namespaces;
 
@@ -296,7 +297,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             "the root: the fabric has no host '",
         ),
         (
-            &["--members", text(&single), "--fabric", text(&racks)],
+            &["--members", text(&single), "--send", "-", "--fabric", text(&racks)],
             "member 0: the fabric has no host '127.0.0.1': known are n0",
         ),
         (&["--members", text(&single), "--fabric", "/no/such.conf"], "/no/such.conf: could not be read"),

@@ -253,6 +253,7 @@ impl<'a> Stage<'a> {
             multicast: setting.multicast(),
             start: Sequence(setting.start),
             admits: false,
+            readers: Vec::new(),
             members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
         };
@@ -260,7 +261,7 @@ impl<'a> Stage<'a> {
         for child in 1..members {
             let nonce = Nonce(child.into());
             self.control(child, nonce, &Control::Join(self.setting.address(child)))?;
-            self.control(child, nonce, &Control::TableAck)?;
+            self.control(child, nonce, &Control::TableAck(None))?;
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Parses the addresses of members: host names, ports, and files of them.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::iter;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -10,6 +9,7 @@ use std::path::Path;
 use treecast_fabric::expand_hostlist;
 use treecast_proto::CreateGroup;
 
+use super::files::read_file;
 use crate::memory::readers::READERS_MAX;
 use crate::{GroupSettings, NodeError};
 
@@ -109,26 +109,19 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// The members that a line of a file names: one, as [`resolve`] parses it, or those of a hostlist, with one port for all.
-fn resolve_all(text: &str) -> Result<Vec<Member>, NodeError> {
+/// The hosts that a line of a file names, each as [`resolve`] parses it: one, or those of a hostlist, with one port for all.
+fn hosts_of(text: &str) -> Result<Vec<String>, NodeError> {
     // What begins with a bracket is an IPv6 address.
     let is_hostlist = text.contains(',') || text.find('[').is_some_and(|place| place > 0);
     if !is_hostlist {
-        return Ok(vec![Member::resolve(text)?]);
+        return Ok(vec![text.into()]);
     }
     let (hosts, port) = text.rsplit_once(':').map_or((text, None), |(hosts, port)| (hosts, Some(port)));
     let names = expand_hostlist(hosts).map_err(|error| NodeError::Members(error.to_string()))?;
-    if names.len() > CreateGroup::MEMBERS_MAX {
-        let (count, most) = (names.len(), CreateGroup::MEMBERS_MAX);
-        return Err(NodeError::Members(format!(
-            "{text} names {count} hosts, and a group has at most {most} members"
-        )));
-    }
-    let resolve_name = |name: String| match port {
-        Some(port) => Member::resolve(&format!("{name}:{port}")),
-        None => Member::resolve(&name),
-    };
-    names.into_iter().map(resolve_name).collect()
+    Ok(match port {
+        Some(port) => names.into_iter().map(|name| format!("{name}:{port}")).collect(),
+        None => names,
+    })
 }
 
 /// The hosts of a line, and how many members each has: `slots=N`, as in the host files of Open MPI, or one.
@@ -149,11 +142,11 @@ fn split_slots(text: &str) -> Result<(&str, usize), NodeError> {
 /// members, which share a node. A `#` begins a comment.
 ///
 /// # Errors
-/// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice; a
-/// file without members, or that cannot be read.
+/// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice, more
+/// than 4,096 members; a file without members, or that cannot be read.
 pub fn read_members(path: &Path) -> Result<Vec<Member>, NodeError> {
     let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));
-    let text = read(path).map_err(unread)?;
+    let text = read_file(path, FILE_BYTES_MAX).map_err(unread)?;
     parse_members(&text, &path.display().to_string())
 }
 
@@ -163,7 +156,8 @@ pub fn read_members(path: &Path) -> Result<Vec<Member>, NodeError> {
 /// Those of [`read_members`], except for reading.
 pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError> {
     let wrong = |what: String| NodeError::Members(format!("{source}{what}"));
-    let mut members: Vec<(usize, Member)> = Vec::new();
+    let mut members: Vec<Member> = Vec::new();
+    let mut lines: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for (line, text) in (1..).zip(text.lines()) {
         let text = text.split('#').next().unwrap_or_default().trim();
         if text.is_empty() {
@@ -171,29 +165,29 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError>
         }
         let in_line = |error: NodeError| wrong(format!(", line {line}: {error}"));
         let (hosts, slots) = split_slots(text).map_err(in_line)?;
-        for member in resolve_all(hosts).map_err(in_line)? {
-            if let Some((before, _)) = members.iter().find(|(_, other)| other.address == member.address) {
+        let hosts = hosts_of(hosts).map_err(in_line)?;
+        // Before any name is resolved.
+        let (count, most) = (members.len() + hosts.len() * slots, CreateGroup::MEMBERS_MAX);
+        if count > most {
+            return Err(wrong(format!(
+                ", line {line}: with this line there are {count} members, and a group has at most {most}"
+            )));
+        }
+        for host in hosts {
+            let member = Member::resolve(&host).map_err(in_line)?;
+            if let Some(before) = lines.insert(member.address, line) {
                 return Err(wrong(format!(
                     ", line {line}: {} is given twice, before in line {before}",
                     member.address
                 )));
             }
-            members.extend(iter::repeat_n((line, member), slots));
+            members.extend(iter::repeat_n(member, slots));
         }
     }
     if members.is_empty() {
         return Err(wrong(": no members".into()));
     }
-    Ok(members.into_iter().map(|(_, member)| member).collect())
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let length = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
-    if length > FILE_BYTES_MAX {
-        return Err(io::Error::other("the file is too long for a list of members"));
-    }
-    Ok(text)
+    Ok(members)
 }
 
 /// The number of the member that listens at `own`: the member with that address, or, for a node that listens at the unspecified
@@ -327,6 +321,28 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_too_many_members_is_refused_at_the_line_that_has_them() {
+        let a_million = "10.0.[0-15].[0-255] slots=256\n";
+        assert_eq!(
+            read_text(a_million).unwrap_err(),
+            "FILE, line 1: with this line there are 1048576 members, and a group has at most 4096"
+        );
+        let lines: Vec<String> =
+            (0..16_384).map(|number| format!("10.1.{}.{}", number >> 8, number & 255)).collect();
+        assert_eq!(
+            read_text(&lines.join("\n")).unwrap_err(),
+            "FILE, line 4097: with this line there are 4097 members, and a group has at most 4096"
+        );
+        // The names of the line that is too long are not resolved.
+        assert!(
+            read_text("10.0.0.1 slots=2\nnobody[1-16].invalid slots=256\n")
+                .unwrap_err()
+                .contains("4098 members")
+        );
+        assert_eq!(read_text("10.0.0.[1-16] slots=256").unwrap().len(), 4096);
+    }
+
+    #[test]
     fn errors_in_a_file_name_the_line() {
         let wrong = |text: &str| read_text(text).unwrap_err();
         assert_eq!(
@@ -341,12 +357,12 @@ mod tests {
         );
         assert_eq!(
             wrong("n[1-5000]:7"),
-            "FILE, line 1: n[1-5000]:7 names 5000 hosts, and a group has at most 4096 members"
+            "FILE, line 1: with this line there are 5000 members, and a group has at most 4096"
         );
         assert_eq!(wrong("10.0.0.[1-2,1]"), "FILE, line 1: 10.0.0.1:7700 is given twice, before in line 1");
         assert!(wrong("nobody.invalid:1").starts_with("FILE, line 1: cannot resolve host nobody.invalid"));
         let error = read_members(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(error, "/dev/zero could not be read: the file is too long for a list of members");
+        assert_eq!(error, "/dev/zero could not be read: it has more than 1048576 bytes");
         let error = read_members(Path::new("/no/such")).unwrap_err().to_string();
         assert!(error.starts_with("/no/such could not be read: "), "{error}");
     }

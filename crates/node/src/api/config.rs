@@ -124,8 +124,21 @@ fn draw_multicast_address(is_v6: bool) -> std::io::Result<SocketAddr> {
         // An odd second number: on Ethernet it is none of the addresses that switches flood (RFC 1112, section 6.4; RFC 4541).
         Ipv4Addr::new(239, bytes[0] | 1, third, fourth).into()
     };
-    let port = u16::from_be_bytes([high, low]) | 0xc000;
+    let port = u16::from_be_bytes([high, low]) | MULTICAST_PORT_MIN;
     Ok(SocketAddr::new(ip, port))
+}
+
+/// The least dynamic port (RFC 6335, section 6).
+const MULTICAST_PORT_MIN: u16 = 0xc000;
+
+/// Whether a root may have drawn this multicast address. A member joins no other: whoever is a root would else choose what traffic comes to
+/// its members' hosts.
+pub(crate) fn is_drawn_multicast_address(address: SocketAddr) -> bool {
+    let is_in_scope = match address.ip() {
+        IpAddr::V4(ip) => ip.octets()[0] == 239 && ip.octets()[1] & 1 == 1,
+        IpAddr::V6(ip) => ip.octets()[..2] == [0xff, 0x15],
+    };
+    is_in_scope && address.port() >= MULTICAST_PORT_MIN
 }
 
 /// Checks that a group with a root at this address has a token, unless all its members are on one host.
@@ -147,6 +160,9 @@ pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
         let min = mtu_bytes_min(settings.is_v6()).into();
         let (value, max) = (settings.mtu_bytes().into(), u16::MAX.into());
         return Err(Refused::Bounds { what: "mtu_bytes", value, min, max }.into());
+    }
+    if settings.bytes_per_s_max == Some(0) {
+        return Err(Refused::Bounds { what: "bytes_per_s_max", value: 0, min: 1, max: u64::MAX }.into());
     }
     let (min, max) = (CreateGroup::SLOTS_MIN, Table::SLOTS_MAX);
     if !(min..=max).contains(&settings.slots) || !settings.slots.is_power_of_two() {
@@ -236,6 +252,27 @@ mod tests {
         let mut apart = settings(2);
         apart.members[1] = "127.0.0.1:7000".parse().unwrap();
         assert!(error(apart).starts_with("127.0.0.1:7000 is reachable on its own host only"));
+    }
+
+    #[test]
+    fn a_member_joins_only_multicast_addresses_that_roots_draw() {
+        for is_v6 in [false, true] {
+            let drawn = (0..100).map(|_| draw_multicast_address(is_v6).unwrap());
+            assert!(drawn.into_iter().all(is_drawn_multicast_address));
+        }
+        for other in
+            ["224.0.0.251:50000", "239.2.0.1:50000", "239.1.0.1:5353", "[ff02::fb]:50000", "10.0.0.1:50000"]
+        {
+            assert!(!is_drawn_multicast_address(other.parse().unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_rate_limit_of_zero_is_refused() {
+        let stopped = GroupSettings { bytes_per_s_max: Some(0), ..settings(2) };
+        let error = GroupConfig::new(stopped.clone()).unwrap_err().to_string();
+        assert!(error.starts_with("bytes_per_s_max must be from 1 to "), "{error}");
+        assert!(stopped.check("127.0.0.1:0".parse().unwrap(), 2).is_err());
     }
 
     #[test]

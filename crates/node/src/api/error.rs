@@ -15,12 +15,14 @@ use crate::JoinStatus;
 #[derive(Debug, Error)]
 pub enum NodeError {
     /// The socket cannot be bound.
-    #[error("cannot listen at {address}: {source}{}", hint(.source))]
+    #[error("cannot listen at {address}: {source}{}", hint(.source, *.is_shared))]
     Bind {
         /// The address to bind.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
+        /// Whether the node was to be shared with other processes, which would have it already.
+        is_shared: bool,
     },
     /// An unknown engine.
     #[error("invalid engine {0}: expected auto, user or ebpf")]
@@ -28,9 +30,13 @@ pub enum NodeError {
     /// The kernel's packet path cannot be used.
     #[error(transparent)]
     Kernel(#[from] EbpfError),
-    /// The daemon of this host refuses a request, or has ended.
+    /// The daemon of this host, or the process that owns a shared node, refuses a request.
     #[error("{0}")]
     Daemon(String),
+    /// The group has ended at this process, and not for all: the daemon, or the node that another process owns, has ended or has no memory
+    /// for it.
+    #[error("{0}")]
+    GroupFailed(String),
     /// A daemon's policy is invalid.
     #[error("{0}")]
     Policy(String),
@@ -204,8 +210,11 @@ fn unanswered(all: &[Unanswered]) -> String {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(error: &io::Error, is_shared: bool) -> &'static str {
     match error.kind() {
+        io::ErrorKind::AddrInUse if is_shared => {
+            ": processes that share a node are of one user, and give it the same address and the same share"
+        }
         io::ErrorKind::AddrInUse => ": choose another port, or 0 for a free one",
         io::ErrorKind::AddrNotAvailable => ": not an address of this machine",
         io::ErrorKind::PermissionDenied => ": ports below 1024 are privileged",

@@ -1,6 +1,7 @@
 //! Files with fabrics and plans.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,7 +62,27 @@ pub fn read_plan(path: &Path) -> Result<Plan, NodeError> {
 }
 
 fn read_text(path: &Path) -> Result<String, NodeError> {
-    fs::read_to_string(path).map_err(|error| NodeError::in_file(path, &format!("could not be read: {error}")))
+    read_file(path, FILE_BYTES_MAX)
+        .map_err(|error| NodeError::in_file(path, &format!("could not be read: {error}")))
+}
+
+/// The most bytes of a file with a fabric or a plan.
+pub const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// The text of a file of at most this many bytes.
+///
+/// # Errors
+/// Those of the system, and an error for a longer file, and for one that is not valid UTF-8.
+pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let too_long = || io::Error::other(format!("it has more than {bytes_max} bytes"));
+    let file = File::open(path)?;
+    // A long file is refused before it is read. A device has no length.
+    if file.metadata()?.len() > bytes_max {
+        return Err(too_long());
+    }
+    let mut text = String::new();
+    let length = file.take(bytes_max + 1).read_to_string(&mut text)? as u64;
+    if length > bytes_max { Err(too_long()) } else { Ok(text) }
 }
 
 impl NodeError {
@@ -107,5 +128,28 @@ impl GroupSettings {
     /// ```
     pub fn with_fabric(self, fabric: impl Into<Arc<Fabric>>) -> Self {
         Self { fabric: Some(fabric.into()), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plan.json");
+        File::create(&path).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+        let error = |path: &Path| read_text(path).unwrap_err().to_string();
+        assert_eq!(
+            error(&path),
+            format!("{}: could not be read: it has more than 1073741824 bytes", path.display())
+        );
+        // A device has no length.
+        let of_device = read_file(Path::new("/dev/zero"), 1_000).unwrap_err();
+        assert_eq!(of_device.to_string(), "it has more than 1000 bytes");
+        std::fs::write(&path, "12345").unwrap();
+        assert_eq!(read_file(&path, 5).unwrap(), "12345");
+        assert!(read_file(&path, 4).is_err());
     }
 }

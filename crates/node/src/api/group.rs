@@ -16,7 +16,7 @@ use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
 use crate::engine::query::Query;
-use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::tree::{self, measure};
 use crate::{GroupSettings, NodeError};
@@ -44,7 +44,7 @@ pub struct Group {
 /// The application's side of the ring.
 #[derive(Debug)]
 pub(super) enum Role {
-    Root(Sender),
+    Root(Box<Sender>),
     /// None until the member has its place in the tree.
     Member(Option<Receiver>),
 }
@@ -62,7 +62,7 @@ impl Group {
         let side = placement.and_then(|placement| lock(&placement.side).take());
         let role = match (side, sender_config) {
             (Some(RingSide::Writer(writer)), Some(sender_config)) => {
-                Role::Root(Sender::new(writer, sender_config))
+                Role::Root(Box::new(Sender::new(writer, sender_config)))
             }
             (Some(RingSide::Reader(reader)), _) => Role::Member(Some(Receiver::new(reader, placement))),
             _ => Role::Member(None),
@@ -120,17 +120,20 @@ impl Group {
     }
 
     fn unanswered(&self, is_root: bool) -> Vec<Unanswered> {
-        let hosts = if is_root {
-            self.backend.query(Query::Unplaced { group: self.shared_group.group.0 }).into_members()
-        } else {
-            let root = self.hosts.host_of(self.settings.root);
-            vec![MemberId(root as u32)]
-        };
-        let unanswered = |host: MemberId| {
-            let address = self.address_of(host);
-            self.members_of(host).map(move |member| Unanswered { member, address })
-        };
-        hosts.into_iter().flat_map(unanswered).collect()
+        if !is_root {
+            let address = self.address_of(MemberId(self.hosts.host_of(self.settings.root) as u32));
+            return vec![Unanswered { member: self.settings.root as u32, address }];
+        }
+        let group = self.shared_group.group.0;
+        let hosts = self.backend.query(Query::Unplaced { group }).into_members();
+        let all = hosts.iter().flat_map(|&host| self.members_of(host).map(move |member| (host, member)));
+        // Of hosts that are there, processes may be missing.
+        let readers = self.backend.query(Query::AwaitedReaders { group }).into_readers();
+        let readers = readers.into_iter().filter(|(host, _)| !hosts.contains(host));
+        let readers =
+            readers.filter_map(|(host, place)| Some((host, self.members_of(host).nth(place as usize)?)));
+        let unanswered = |(host, member)| Unanswered { member, address: self.address_of(host) };
+        all.chain(readers).map(unanswered).collect()
     }
 
     /// The address of a host's node, if it had members from the beginning.
@@ -154,7 +157,7 @@ impl Group {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let ending = self.backend.wait(&self.shared_group.events, until, || self.shared_group.state().ending);
         if let Some(reason) = &self.shared_group.state().failure {
-            return Err(NodeError::Daemon(reason.clone()));
+            return Err(NodeError::GroupFailed(reason.clone()));
         }
         match ending {
             None => Err(NodeError::TimedOut),
@@ -224,12 +227,18 @@ impl Group {
 
     /// The members that were lost or have left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
-        let losses = self.shared_group.state().losses.clone();
-        let lost = |(host, loss): (MemberId, _)| {
+        let mut all: Vec<Lost> = Vec::new();
+        for HostLoss { host, reader, loss } in self.shared_group.state().losses.clone() {
             let address = self.address_of(host);
-            self.members_of(host).map(move |member| Lost { member, address, loss })
-        };
-        losses.into_iter().flat_map(lost).collect()
+            let lost =
+                (0..).zip(self.members_of(host)).filter(|(place, _)| reader.is_none_or(|one| one == *place));
+            let lost = lost.map(|(_, member)| Lost { member, address, loss });
+            // Of a host that is lost, processes may have been lost before.
+            let new = lost.filter(|lost| all.iter().all(|known| known.member != lost.member));
+            let new: Vec<Lost> = new.collect();
+            all.extend(new);
+        }
+        all
     }
 
     /// This member's number. A member that has asked a running group to join learns it with its place in the tree.
@@ -326,7 +335,7 @@ impl Group {
     pub(super) fn check(&self) -> Result<(), NodeError> {
         let state = self.shared_group.state();
         if let Some(reason) = &state.failure {
-            return Err(NodeError::Daemon(reason.clone()));
+            return Err(NodeError::GroupFailed(reason.clone()));
         }
         if state.datagrams_too_long {
             return Err(NodeError::DatagramTooLong { datagram_bytes: self.settings.mtu_bytes });

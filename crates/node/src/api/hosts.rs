@@ -106,6 +106,12 @@ impl Hosts {
             .unwrap_or_else(|| vec![MemberId((self.places.len() + host - self.count()) as u32)])
     }
 
+    /// The hosts of several members, and the number of these.
+    pub fn shared(&self) -> Vec<(MemberId, u32)> {
+        let counts = (0..).map(MemberId).zip(self.members.iter().map(|members| members.len() as u32));
+        counts.filter(|&(_, count)| count > 1).collect()
+    }
+
     /// The place of a member among the members of its host; none if it is the only one.
     pub fn place_of(&self, member: usize) -> Option<PlaceMessage> {
         let &(host, number) = self.places.get(member)?;

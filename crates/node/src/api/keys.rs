@@ -2,14 +2,23 @@
 
 use std::time::Duration;
 
+use treecast_plan::Scheme;
 use treecast_proto::{GroupId, Nanoseconds};
-use treecast_terms::{Key, Keyed, Value};
+use treecast_terms::{Key, Keyed, SpecError, Value};
 
 use crate::{GroupSettings, NodeSettings};
 
 impl Keyed for GroupSettings {
     fn keys() -> &'static [Key<Self>] {
         GROUP_KEYS
+    }
+
+    fn reason(name: &str, value: &str) -> Option<SpecError> {
+        let mut error = (name == "scheme").then(|| value.parse::<Scheme>().err()).flatten()?;
+        if let SpecError::UnknownName { known, .. } = &mut error {
+            known.push("auto".into());
+        }
+        Some(error)
     }
 }
 
@@ -282,6 +291,18 @@ mod tests {
             let error = settings.set_all(wrong).unwrap_err().to_string();
             assert!(error.contains(wrong.split('=').next().unwrap()), "{error}");
         }
+    }
+
+    #[test]
+    fn an_invalid_scheme_is_refused_with_the_reason() {
+        let error =
+            |scheme| GroupSettings::new(Vec::new()).set_key("scheme", scheme).unwrap_err().to_string();
+        assert_eq!(error("binomal"), "unknown scheme 'binomal': did you mean binomial, k-binomial, binary?");
+        assert!(error("aut").starts_with("unknown scheme 'aut': did you mean auto"));
+        assert_eq!(
+            error("hierarchical:across=k-binomial,across-k=0"),
+            "invalid value across-k=0: expected a whole number from 1"
+        );
     }
 
     #[test]

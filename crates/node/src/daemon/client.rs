@@ -268,8 +268,8 @@ impl Client {
                 Err(error) => shared_group.fail(&error.to_string()),
             }
         }
-        for (member, loss) in update.losses {
-            shared_group.add_loss(MemberId(member), loss.into());
+        for loss in update.losses {
+            shared_group.add_loss(loss.into());
         }
         if update.is_ready {
             shared_group.set_ready();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use treecast_ebpf::SlotMemory;
-use treecast_proto::{Ending, GroupId, GroupKey, OwnerId};
+use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
 use treecast_terms::format_size;
 
 use super::messages::{MemoryLayout, PlaceMessage, Wakeup};
@@ -255,6 +255,19 @@ impl ClientLink {
         }
         let mut places = 0..readers.places().len() as u32;
         if places.any(|place| self.awaits(place)) { Others::Awaited } else { Others::None }
+    }
+
+    /// Which of the processes that share this node have not come, and which are lost; none where only one has the group.
+    pub fn present_readers(&self) -> Option<treecast_proto::Readers> {
+        let count = self.readers.as_ref()?.readers.places().len() as u32;
+        let mut readers = treecast_proto::Readers { awaited: ReaderSet::first(count), ..Default::default() };
+        for client in &*lock(&self.clients) {
+            readers.awaited.remove(client.place);
+            if client.ending.is_some_and(|ending| ending != Ending::Closed) {
+                readers.lost.insert(client.place);
+            }
+        }
+        Some(readers)
     }
 
     /// Whether no client has come yet for a place.

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use treecast_proto::{Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
 use crate::engine::query::{Answer, Query};
+use crate::memory::shared_group::HostLoss;
 use treecast_terms::{Keyed, MemberId};
 
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -152,7 +153,7 @@ pub struct GroupUpdate {
     pub failure: Option<String>,
     pub placement: Option<PlacementMessage>,
     /// The losses since the last update.
-    pub losses: Vec<(u32, LossMessage)>,
+    pub losses: Vec<HostLossMessage>,
     pub ending: Option<EndingMessage>,
 }
 
@@ -175,6 +176,27 @@ pub struct PlaceMessage {
     pub number: u32,
     /// The number of these processes, at least 2.
     pub count: u32,
+}
+
+/// A [`HostLoss`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostLossMessage {
+    pub host: u32,
+    pub reader: Option<u32>,
+    pub loss: LossMessage,
+}
+
+impl From<HostLoss> for HostLossMessage {
+    fn from(HostLoss { host, reader, loss }: HostLoss) -> Self {
+        Self { host: host.0, reader, loss: loss.into() }
+    }
+}
+
+impl From<HostLossMessage> for HostLoss {
+    fn from(HostLossMessage { host, reader, loss }: HostLossMessage) -> Self {
+        Self { host: MemberId(host), reader, loss: loss.into() }
+    }
 }
 
 /// A [`MemberLoss`].

@@ -135,7 +135,7 @@ impl Daemon {
         let (stop, watch) = make().map_err(|source: io::Error| NodeError::System { what, source })?;
         Ok(Self {
             node,
-            shared: Arc::new(Shared::new(engine, policy, Arc::new(stop))),
+            shared: Arc::new(Shared::new(engine, policy, Arc::new(stop), settings.protocol.join_timeout)),
             users: BTreeMap::new(),
             listener,
             watch,

@@ -10,8 +10,8 @@ use treecast_proto::{Ending, Eviction, GroupId, Input, MemberId, Refused, Sequen
 
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
-    ClientMessage, DaemonMessage, GroupUpdate, LOSSES_PER_UPDATE_MAX, LossMessage, MEMBERS_PER_ANSWER_MAX,
-    PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
+    ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
+    MEMBERS_PER_ANSWER_MAX, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
 };
 use super::policy::PeerCredentials;
 use super::seqpacket::{self, DESCRIPTORS_MAX};
@@ -75,6 +75,7 @@ impl ClientGroup {
         }
         let ending = if self.has_received_all() { Ending::Closed } else { Ending::Evicted(Eviction::Left) };
         link.leave(self.place, ending);
+        report_readers(&self.shared_group, user);
         true
     }
 
@@ -155,7 +156,7 @@ impl Session {
             ClientMessage::JoinGroup { settings, place } => {
                 return Ok(Some(self.enter_or_refuse(user, settings, place, Entry::Join)));
             }
-            ClientMessage::PollUpdate => return Ok(Some(self.update(user))),
+            ClientMessage::PollUpdate => return Ok(Some(self.update())),
             ClientMessage::Query(query) => {
                 return Ok(Some((DaemonMessage::Answer(self.answer(user, query)), Vec::new())));
             }
@@ -247,8 +248,10 @@ impl Session {
             return query.empty_answer();
         }
         let mut answer = user.shared.engine.query(query);
-        if let Answer::Members(members) = &mut answer {
-            members.truncate(MEMBERS_PER_ANSWER_MAX);
+        match &mut answer {
+            Answer::Members(members) => members.truncate(MEMBERS_PER_ANSWER_MAX),
+            Answer::Readers(readers) => readers.truncate(MEMBERS_PER_ANSWER_MAX),
+            Answer::Numbers(_) => {}
         }
         answer
     }
@@ -297,7 +300,7 @@ impl Session {
         let number = place.map_or(0, |place| place.number);
         let known = place.and_then(|_| user.find_group(group, (!is_root).then_some(number)));
         let shared_group = if let Some(known) = known {
-            self.enter_known(&known, &config, place, is_root)?;
+            self.enter_known(user, &known, &config, place, is_root)?;
             known
         } else {
             rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
@@ -326,10 +329,16 @@ impl Session {
                 link.set_entered();
                 enter::join_group(engine, &config, &shared_group).map(|()| None)
             }
-            Entry::Join => enter::charge_new(engine, &shared_group).map(|()| None),
+            Entry::Join => {
+                if !link.is_entered() {
+                    user.await_root(&shared_group);
+                }
+                enter::charge_new(engine, &shared_group).map(|()| None)
+            }
         };
         // Other processes of this host may wait for the group.
         let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
+        report_readers(&shared_group, user);
         tracing::info!(client = %self.peer, %group, root = is_root, "a group");
         link.wake_one_for_update(number);
         self.groups.insert(group, ClientGroup { shared_group, place: number, is_root, losses_sent: 0 });
@@ -340,6 +349,7 @@ impl Session {
     /// Takes part in a group that other processes of this host have, or wait for.
     fn enter_known(
         &self,
+        user: &User,
         known: &SharedGroup,
         config: &GroupConfig,
         place: Option<PlaceMessage>,
@@ -348,8 +358,15 @@ impl Session {
         let exists = || NodeError::from(Refused::GroupExists(known.group));
         let link = known.client.as_ref().ok_or_else(exists)?;
         link.check_same(config, place).map_err(NodeError::Daemon)?;
-        if self.groups.contains_key(&known.group) || is_root && link.is_entered() {
+        if self.groups.contains_key(&known.group) {
             return Err(exists());
+        }
+        let is_at_root = is_root || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        if is_at_root != link.is_root() || is_root && link.is_entered() {
+            return Err(NodeError::Daemon(format!(
+                "another process of this host has group {} with another root: give all processes the same root",
+                known.group
+            )));
         }
         let number = place.map_or(0, |place| place.number);
         link.add_client(number, &self.waker).map_err(NodeError::Daemon)
@@ -380,7 +397,7 @@ impl Session {
     }
 
     /// The update of one group that has changed.
-    fn update(&mut self, user: &User) -> Reply {
+    fn update(&mut self) -> Reply {
         let Some((&group, entry)) = self.groups.iter_mut().find(|(_, entry)| entry.take_update()) else {
             return (DaemonMessage::Update { update: None, is_last: true }, Vec::new());
         };
@@ -389,11 +406,13 @@ impl Session {
         let is_closed = entry.shared_group.is_closed();
         let GroupState { is_ready, losses, ending, datagrams_too_long, failure, .. } =
             entry.shared_group.state().clone();
-        let unsent: Vec<(u32, LossMessage)> = losses
+        // They are for the root, and not for the other processes of its host.
+        let losses = if entry.is_root { losses } else { Vec::new() };
+        let unsent: Vec<HostLossMessage> = losses
             .iter()
             .skip(entry.losses_sent)
             .take(LOSSES_PER_UPDATE_MAX)
-            .map(|&(member, loss)| (member.0, loss.into()))
+            .map(|&loss| loss.into())
             .collect();
         entry.losses_sent += unsent.len();
         let are_all_sent = entry.losses_sent == losses.len();
@@ -417,10 +436,6 @@ impl Session {
         let ending = own_ending.or(ending).filter(|_| are_all_sent);
         if let (Some(link), Some(ending)) = (link, ending) {
             link.set_ended(entry.place, ending);
-            // A process of this host that comes later may still read what has come.
-            if link.others(entry.place) == Others::Awaited && own_ending.is_none() {
-                user.await_clients(&entry.shared_group);
-            }
         }
         let ending = ending.map(Into::into);
         let update = GroupUpdate {
@@ -458,6 +473,16 @@ fn copies(share: &Share, link: &ClientLink) -> Vec<OwnedFd> {
     let places = link.readers().map(SharedReaders::descriptor);
     let all = [share.slots.as_fd(), share.page.as_fd()].into_iter().chain(places);
     all.filter_map(|descriptor| descriptor.try_clone_to_owned().ok()).collect()
+}
+
+/// Lets the root know which of the processes that share this node have a group.
+fn report_readers(shared_group: &SharedGroup, user: &User) {
+    let link = shared_group.client.as_ref().filter(|link| link.is_entered());
+    if let Some(readers) = link.and_then(ClientLink::present_readers)
+        && !shared_group.has_ended()
+    {
+        user.shared.engine.request(Input::Readers { group: shared_group.group, readers });
+    }
 }
 
 /// # Errors

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
-use treecast_proto::GroupId;
+use treecast_proto::{Ending, GroupId, Nanoseconds};
 
 use super::client_link::{Budget, ClientLink};
 use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
@@ -29,9 +29,6 @@ use crate::sync::lock;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
-
-/// How long a group of several processes of a host waits for those that have not come, when the others have left it.
-const AWAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a user's thread checks that.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -52,6 +49,9 @@ pub(super) struct Shared {
     pub clients: AtomicUsize,
     /// The number of groups that wait for processes.
     pub awaiting: AtomicUsize,
+    /// How long a group of several processes of a host waits for those that have not come: for its root, if that is one of them, and for
+    /// the others when those that have come have left it.
+    join_timeout: Nanoseconds,
     pub disconnected: AtomicU64,
     pub refused_groups: AtomicU64,
     /// The groups that clients are entering now: two users may ask for the same number at the same time.
@@ -74,6 +74,8 @@ pub(super) struct User {
     groups: Mutex<Vec<Weak<SharedGroup>>>,
     /// The groups that no process has any more, and that others are to read yet: until when these may come.
     awaited: Mutex<Vec<(Instant, Arc<SharedGroup>)>>,
+    /// The groups whose root is a process of this host that has not come: until when it may come.
+    rootless: Mutex<Vec<(Instant, Weak<SharedGroup>)>>,
     /// The number of its clients.
     clients: AtomicUsize,
     /// Whether its applications have written or read, and the engine does not know of it.
@@ -92,8 +94,14 @@ struct Arrivals {
 }
 
 impl Shared {
-    pub fn new(engine: Arc<EngineHandle>, policy: Policy, stop: Arc<OwnedFd>) -> Self {
+    pub fn new(
+        engine: Arc<EngineHandle>,
+        policy: Policy,
+        stop: Arc<OwnedFd>,
+        join_timeout: Nanoseconds,
+    ) -> Self {
         Self {
+            join_timeout,
             engine,
             policy,
             stop,
@@ -127,6 +135,7 @@ impl User {
             audit: Mutex::default(),
             groups: Mutex::default(),
             awaited: Mutex::default(),
+            rootless: Mutex::default(),
             clients: AtomicUsize::new(0),
             has_progress: AtomicBool::new(false),
             arrivals: Mutex::default(),
@@ -142,8 +151,8 @@ impl User {
     /// The number of its groups. A group of a client that has gone counts until it has ended.
     pub fn group_count(&self) -> usize {
         let mut groups = lock(&self.groups);
-        groups.retain(|group| group.upgrade().is_some_and(|group| !group.has_ended()));
-        groups.len()
+        groups.retain(|group| group.strong_count() > 0);
+        groups.iter().filter_map(Weak::upgrade).filter(|group| !group.has_ended()).count()
     }
 
     /// Its group with this number, if it has not ended, or waits for the process at this place.
@@ -159,8 +168,20 @@ impl User {
 
     /// All processes that have come have left this group, and others are to come: it waits for them for a while.
     pub fn await_clients(&self, group: &Arc<SharedGroup>) {
-        lock(&self.awaited).push((Instant::now() + AWAIT_TIMEOUT, Arc::clone(group)));
+        lock(&self.awaited).push((self.join_deadline(), Arc::clone(group)));
         self.shared.awaiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The root of this group is a process of this host that has not come: it waits for that for a while.
+    pub fn await_root(&self, group: &Arc<SharedGroup>) {
+        let mut rootless = lock(&self.rootless);
+        if rootless.iter().all(|(_, known)| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(group))) {
+            rootless.push((self.join_deadline(), Arc::downgrade(group)));
+        }
+    }
+
+    fn join_deadline(&self) -> Instant {
+        Instant::now() + Duration::from_nanos(self.shared.join_timeout.0)
     }
 
     /// Ends the groups for which processes were awaited in vain. Says whether others still wait.
@@ -178,7 +199,16 @@ impl User {
             *until > now && is_left && !group.has_ended()
         });
         self.shared.awaiting.fetch_sub(before - awaited.len(), Ordering::SeqCst);
-        !awaited.is_empty()
+        let mut rootless = lock(&self.rootless);
+        rootless.retain(|(until, group)| {
+            let group = group.upgrade();
+            let waiting = group.filter(|group| group.client.as_ref().is_some_and(|link| !link.is_entered()));
+            if let Some(group) = waiting.as_ref().filter(|_| *until <= now) {
+                group.end(Ending::RootSilent(self.shared.join_timeout));
+            }
+            *until > now && waiting.is_some()
+        });
+        !awaited.is_empty() || !rootless.is_empty()
     }
 
     pub fn add_group(&self, group: &Arc<SharedGroup>) {

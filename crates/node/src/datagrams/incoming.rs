@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::{BATCH, ControlMessage, addresses, zeroed};
+use super::{BATCH, ControlMessages, addresses, zeroed};
 
 /// The longest message that is received, a datagram or several that GRO has merged, in bytes. A longer one is truncated, which its
 /// checksum detects.
@@ -21,7 +21,7 @@ struct Batch {
     bytes: Vec<u8>,
     addresses: [libc::sockaddr_storage; BATCH],
     vectors: [libc::iovec; BATCH],
-    control_messages: [ControlMessage; BATCH],
+    control_messages: [ControlMessages; BATCH],
     headers: [libc::mmsghdr; BATCH],
 }
 
@@ -34,7 +34,7 @@ impl Incoming {
             bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX],
             addresses: [zeroed(); BATCH],
             vectors: [zeroed(); BATCH],
-            control_messages: [ControlMessage([0; 32]); BATCH],
+            control_messages: [ControlMessages([0; 64]); BATCH],
             headers: [zeroed(); BATCH],
         });
         let Batch { bytes, addresses, vectors, control_messages, headers } = &mut *batch;
@@ -58,7 +58,7 @@ impl Incoming {
         let headers = &mut self.batch.headers[..messages_max];
         for header in &mut *headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            header.msg_hdr.msg_controllen = size_of::<ControlMessage>() as _;
+            header.msg_hdr.msg_controllen = size_of::<ControlMessages>() as _;
         }
         // SAFETY: every header points to an address, a vector, a control message and bytes in the same box, which nothing else borrows
         // while the kernel writes them.

@@ -27,6 +27,7 @@ use treecast_wire::{GroupId, HEADER_BYTES};
 
 use incoming::Incoming;
 use multicast::MulticastSockets;
+pub use multicast::Reception;
 pub use outgoing::Outgoing;
 
 /// The most datagrams of one system call.
@@ -49,10 +50,19 @@ pub struct Datagrams {
     send: Outgoing,
 }
 
-/// A buffer for one control message with a number.
+/// Where datagrams are received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// A lane of the node's own address.
+    Own(usize),
+    /// A socket at a multicast address, by its number.
+    Multicast(u64),
+}
+
+/// A buffer for control messages (cmsg(3)): of two numbers, or of a number and an address.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct ControlMessage([u8; 32]);
+struct ControlMessages([u8; 64]);
 
 impl std::fmt::Debug for Datagrams {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -66,7 +76,7 @@ impl std::fmt::Debug for Datagrams {
 
 /// A zeroed C structure.
 fn zeroed<T>() -> T {
-    // SAFETY: only used for libc's `sockaddr_storage`, `iovec` and `mmsghdr`, for which all zeroes are valid.
+    // SAFETY: only used for libc's `sockaddr_storage`, `iovec`, `mmsghdr` and `cmsghdr`, for which all zeroes are valid.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
@@ -86,7 +96,7 @@ impl Datagrams {
         options::forbid_fragments(&sockets[0]);
         let address = sockets[0].local_addr()?;
         let send = Outgoing::new(address.is_ipv6(), Some(GSO_BYTES_MAX));
-        let multicast = MulticastSockets::new(buffer_bytes)?;
+        let multicast = MulticastSockets::new()?;
         Ok(Self { sockets, address, multicast, receive: Incoming::new(), send })
     }
 
@@ -95,17 +105,16 @@ impl Datagrams {
         self.address
     }
 
-    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each is one datagram or several segments. After
-    /// the socket's lanes there is one for each multicast address.
+    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each is one datagram or several segments.
     ///
     /// # Errors
-    /// Those of the system, except for an empty socket: then the number is 0.
-    pub fn receive(&mut self, lane: usize, messages_max: usize) -> io::Result<usize> {
-        let socket = match lane.checked_sub(self.sockets.len()) {
-            Some(number) => self.multicast.socket(number),
-            None => &self.sockets[lane],
+    /// Those of the system, except for an empty or closed socket: then the number is 0.
+    pub fn receive(&mut self, lane: Lane, messages_max: usize) -> io::Result<usize> {
+        let socket = match lane {
+            Lane::Own(lane) => Some(&self.sockets[lane]),
+            Lane::Multicast(number) => self.multicast.socket(number),
         };
-        self.receive.receive(socket, messages_max)
+        socket.map_or(Ok(0), |socket| self.receive.receive(socket, messages_max))
     }
 
     /// The number of datagrams in a message of the last batch.
@@ -204,12 +213,12 @@ impl Datagrams {
 
 /// Multicast.
 impl Datagrams {
-    /// Receives at these multicast addresses from now on, each with the root that sends there, and at no others.
+    /// Receives at these multicast addresses from now on, and at no others.
     ///
     /// # Errors
     /// The first one of the system: then the node receives at the other addresses.
-    pub fn receive_at(&mut self, addresses: &[(SocketAddr, SocketAddr)]) -> io::Result<()> {
-        self.multicast.receive_at(self.address, addresses)
+    pub fn receive_at(&mut self, receptions: &[Reception]) -> io::Result<()> {
+        self.multicast.receive_at(self.address, receptions)
     }
 
     /// The multicast addresses that no other socket of this host has joined.
@@ -217,9 +226,9 @@ impl Datagrams {
         self.multicast.alone_at()
     }
 
-    /// The number of multicast addresses at which it receives.
-    pub const fn multicast_lanes(&self) -> usize {
-        self.multicast.count()
+    /// The sockets at multicast addresses that have datagrams, by number, each with the lane whose turn it takes.
+    pub fn ready_multicast(&self) -> Vec<(u64, usize)> {
+        self.multicast.ready()
     }
 
     /// What becomes readable when a datagram has come to one of the multicast addresses.
@@ -227,12 +236,24 @@ impl Datagrams {
         self.multicast.as_fd()
     }
 
-    /// Sends multicast from now on by the interface by which this address is reached.
+    /// Sends to this multicast address by the interface by which a receiver is reached.
     ///
     /// # Errors
-    /// Those of the system.
-    pub fn send_multicast_towards(&self, to: SocketAddr) -> io::Result<()> {
-        multicast::send_by_route(&self.sockets[0], self.address, to)
+    /// Those of the system: then it is sent by the interface that the kernel chooses.
+    pub fn send_multicast(&mut self, address: SocketAddr, receiver: SocketAddr) -> io::Result<()> {
+        let route = multicast::route(self.address, receiver);
+        self.send.set_multicast_route(address, route.as_ref().ok().copied());
+        route.map(drop)
+    }
+
+    /// Whether it is known by which interface this multicast address is sent to, or that the kernel chooses it.
+    pub fn sends_multicast(&self, address: SocketAddr) -> bool {
+        self.send.has_multicast_route(address)
+    }
+
+    /// Sends to these multicast addresses only: those of other groups are forgotten.
+    pub fn keep_multicast(&mut self, is_kept: impl Fn(SocketAddr) -> bool) {
+        self.send.keep_multicast_routes(is_kept);
     }
 }
 
@@ -258,11 +279,18 @@ pub(crate) mod tests {
         let mut all = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
         while all.len() < count && Instant::now() < end {
-            for message in 0..socket.receive(lane, BATCH).unwrap() {
-                let segments =
-                    (0..socket.segments(message)).filter_map(|segment| socket.segment(message, segment));
-                all.extend(segments.map(|(from, bytes)| (from, bytes.to_vec())));
-            }
+            all.extend(received(socket, Lane::Own(lane)));
+        }
+        all
+    }
+
+    /// A batch of a lane.
+    pub fn received(socket: &mut Datagrams, lane: Lane) -> Vec<(SocketAddr, Vec<u8>)> {
+        let mut all = Vec::new();
+        for message in 0..socket.receive(lane, BATCH).unwrap() {
+            let segments =
+                (0..socket.segments(message)).filter_map(|segment| socket.segment(message, segment));
+            all.extend(segments.map(|(from, bytes)| (from, bytes.to_vec())));
         }
         all
     }
@@ -290,7 +318,7 @@ pub(crate) mod tests {
             let expected = if number % 2 == 0 { vec![number as u8; number] } else { payload.to_vec() };
             assert_eq!(bytes[HEADER_BYTES..], expected);
         }
-        assert_eq!(other.receive(0, BATCH).unwrap(), 0);
+        assert_eq!(other.receive(Lane::Own(0), BATCH).unwrap(), 0);
     }
 
     #[test]
@@ -311,7 +339,7 @@ pub(crate) mod tests {
         for _ in 0..3 {
             one.add(gone, &[0; HEADER_BYTES], Vec::new());
             one.send().unwrap();
-            assert_eq!(one.receive(0, BATCH).unwrap(), 0);
+            assert_eq!(one.receive(Lane::Own(0), BATCH).unwrap(), 0);
         }
     }
 

@@ -1,13 +1,15 @@
 //! A batch of datagrams that are sent with one system call.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
 use treecast_wire::{GroupId, HEADER_BYTES, View};
 
-use super::{BATCH, ControlMessage, GROUP, addresses, zeroed};
+use super::multicast::MulticastRoute;
+use super::{BATCH, ControlMessages, GROUP, addresses, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {
@@ -18,6 +20,8 @@ pub struct Outgoing {
     is_connected: bool,
     /// The groups of the last batch whose datagrams were too long for the network.
     too_long: Vec<GroupId>,
+    /// The interface for each multicast address; none where the kernel chooses it.
+    multicast_routes: BTreeMap<SocketAddr, Option<MulticastRoute>>,
     batch: Box<Batch>,
 }
 
@@ -30,7 +34,7 @@ struct Batch {
     gso_count: usize,
     gso_batches: [GsoBatch; BATCH],
     addresses: [libc::sockaddr_storage; BATCH],
-    control_messages: [ControlMessage; BATCH],
+    control_messages: [ControlMessages; BATCH],
     headers: [libc::mmsghdr; BATCH],
 }
 
@@ -48,6 +52,66 @@ struct GsoBatch {
     count: usize,
     segment_bytes: usize,
     bytes: usize,
+}
+
+impl ControlMessages {
+    /// Attaches to a message the length of its segments and the interface by which it is sent, as far as there are any.
+    fn write(
+        &mut self,
+        message: &mut libc::msghdr,
+        segment_bytes: Option<u16>,
+        route: Option<MulticastRoute>,
+    ) {
+        message.msg_control = self.0.as_mut_ptr().cast();
+        message.msg_controllen = 0;
+        if let Some(segment_bytes) = segment_bytes {
+            self.append(message, libc::SOL_UDP, libc::UDP_SEGMENT, segment_bytes);
+        }
+        match route.map(|route| (route.interface, route.source)) {
+            Some((interface, IpAddr::V4(source))) => {
+                // Of the network's byte order.
+                let source = libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
+                let nowhere = libc::in_addr { s_addr: 0 };
+                let (ipi_ifindex, ipi_spec_dst, ipi_addr) = (interface as libc::c_int, source, nowhere);
+                let info = libc::in_pktinfo { ipi_ifindex, ipi_spec_dst, ipi_addr };
+                self.append(message, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            }
+            Some((interface, IpAddr::V6(source))) => {
+                let ipi6_addr = libc::in6_addr { s6_addr: source.octets() };
+                let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: interface };
+                self.append(message, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            }
+            None => {}
+        }
+        if message.msg_controllen == 0 {
+            message.msg_control = ptr::null_mut();
+        }
+    }
+
+    /// Appends a control message with this value.
+    fn append<T: Copy>(
+        &mut self,
+        message: &mut libc::msghdr,
+        level: libc::c_int,
+        kind: libc::c_int,
+        value: T,
+    ) {
+        let length = size_of::<T>() as u32;
+        let begin: usize = message.msg_controllen as _;
+        // SAFETY: these compute lengths.
+        let (header_bytes, whole, space) =
+            unsafe { (libc::CMSG_LEN(0), libc::CMSG_LEN(length), libc::CMSG_SPACE(length)) };
+        let room = &mut self.0[begin..begin + space as usize];
+        // SAFETY: the room has the space of the header and of the value behind it, which the range above has checked; both are written
+        // unaligned.
+        unsafe {
+            let mut header = super::zeroed::<libc::cmsghdr>();
+            (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (whole as _, level, kind);
+            room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header);
+            room[header_bytes as usize..].as_mut_ptr().cast::<T>().write_unaligned(value);
+        }
+        message.msg_controllen += space as usize;
+    }
 }
 
 impl GsoBatch {
@@ -88,10 +152,11 @@ impl Outgoing {
             gso_count: 0,
             gso_batches: [GsoBatch::new(nowhere, &[0; HEADER_BYTES], 0, 0); BATCH],
             addresses: [zeroed(); BATCH],
-            control_messages: [ControlMessage([0; 32]); BATCH],
+            control_messages: [ControlMessages([0; 64]); BATCH],
             headers: [zeroed(); BATCH],
         });
-        Self { is_v6, gso_bytes_max, is_connected: false, too_long: Vec::new(), batch }
+        let multicast_routes = BTreeMap::new();
+        Self { is_v6, gso_bytes_max, is_connected: false, too_long: Vec::new(), multicast_routes, batch }
     }
 
     /// For a connected socket.
@@ -102,6 +167,24 @@ impl Outgoing {
     /// Sends each datagram by itself from now on.
     pub const fn disable_gso(&mut self) {
         self.gso_bytes_max = None;
+    }
+
+    /// Sends to a multicast address by this interface, or by one that the kernel chooses.
+    pub fn set_multicast_route(&mut self, address: SocketAddr, route: Option<MulticastRoute>) {
+        self.multicast_routes.insert(address, route);
+    }
+
+    pub fn has_multicast_route(&self, address: SocketAddr) -> bool {
+        self.multicast_routes.contains_key(&address)
+    }
+
+    pub fn keep_multicast_routes(&mut self, is_kept: impl Fn(SocketAddr) -> bool) {
+        self.multicast_routes.retain(|address, _| is_kept(*address));
+    }
+
+    /// The interface of a GSO batch, if it goes to a multicast address and the kernel is not to choose it.
+    fn route(&self, gso: usize) -> Option<MulticastRoute> {
+        *self.multicast_routes.get(&self.batch.gso_batches[gso].to)?
     }
 
     /// Whether a batch is ready to be sent.
@@ -155,8 +238,9 @@ impl Outgoing {
     /// Prepares the message header of each GSO batch.
     fn make_headers(&mut self) {
         let (is_v6, is_connected) = (self.is_v6, self.is_connected);
-        let send = &mut *self.batch;
-        for place in 0..send.gso_count {
+        for place in 0..self.batch.gso_count {
+            let route = self.route(place);
+            let send = &mut *self.batch;
             let GsoBatch { to, first, count, segment_bytes, .. } = send.gso_batches[place];
             let name_length = addresses::write(&mut send.addresses[place], to, is_v6);
             let message = &mut send.headers[place].msg_hdr;
@@ -168,21 +252,8 @@ impl Outgoing {
             }
             message.msg_iov = send.vectors[first..first + count].as_mut_ptr().cast();
             message.msg_iovlen = (2 * count) as _;
-            message.msg_control = ptr::null_mut();
-            message.msg_controllen = 0;
-            if count > 1 {
-                message.msg_control = (&raw mut send.control_messages[place]).cast();
-                message.msg_controllen = size_of::<ControlMessage>() as _;
-                // SAFETY: `ControlMessage` is aligned like a control message, and has room for one with a number of two bytes.
-                unsafe {
-                    let control = libc::CMSG_FIRSTHDR(message);
-                    (*control).cmsg_level = libc::SOL_UDP;
-                    (*control).cmsg_type = libc::UDP_SEGMENT;
-                    (*control).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
-                    libc::CMSG_DATA(control).cast::<u16>().write_unaligned(segment_bytes as u16);
-                    message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
-                }
-            }
+            let segment_bytes = (count > 1).then_some(segment_bytes as u16);
+            send.control_messages[place].write(message, segment_bytes, route);
         }
     }
 
@@ -215,12 +286,15 @@ impl Outgoing {
                 Some(libc::ECONNREFUSED) => sent += 1,
                 // Not every kernel, device and tunnel supports GSO.
                 _ if self.batch.gso_batches[sent].count > 1 => {
-                    self.gso_bytes_max = None;
-                    outcome = outcome.and(self.send_segments(socket, sent));
+                    let segments = self.send_segments(socket, sent);
+                    if segments.is_ok() {
+                        self.gso_bytes_max = None;
+                    }
+                    outcome = outcome.and(segments);
                     sent += 1;
                 }
                 _ => {
-                    self.note_too_long(self.batch.gso_batches[sent].first, &error);
+                    self.note_too_long(sent, &error);
                     sent += 1;
                     outcome = outcome.and(Err(error));
                 }
@@ -232,20 +306,20 @@ impl Outgoing {
     /// Sends the segments of a GSO batch one by one.
     fn send_segments(&mut self, socket: &UdpSocket, gso: usize) -> io::Result<()> {
         let GsoBatch { first, count, .. } = self.batch.gso_batches[gso];
+        let route = self.route(gso);
         let mut outcome = Ok(());
         for place in first..first + count {
             let mut message = self.batch.headers[gso].msg_hdr;
             message.msg_iov = self.batch.vectors[place].as_mut_ptr();
             message.msg_iovlen = 2;
-            message.msg_control = ptr::null_mut();
-            message.msg_controllen = 0;
+            self.batch.control_messages[gso].write(&mut message, None, route);
             // SAFETY: as in `send`; this header points to one of the same datagrams.
             let done = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
             if done < 0 {
                 let error = io::Error::last_os_error();
                 let is_loss =
                     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ECONNREFUSED));
-                self.note_too_long(place, &error);
+                self.note_too_long(gso, &error);
                 outcome = outcome.and(if is_loss { Ok(()) } else { Err(error) });
             }
         }
@@ -257,9 +331,12 @@ impl Outgoing {
         &self.too_long
     }
 
-    fn note_too_long(&mut self, place: usize, error: &io::Error) {
+    fn note_too_long(&mut self, gso: usize, error: &io::Error) {
+        let GsoBatch { to, first, .. } = self.batch.gso_batches[gso];
+        // What multicast does not bring comes along the tree.
         if error.raw_os_error() == Some(libc::EMSGSIZE)
-            && let Ok(view) = View::new(&self.batch.header_bytes[place])
+            && !to.ip().is_multicast()
+            && let Ok(view) = View::new(&self.batch.header_bytes[first])
         {
             self.too_long.push(view.group());
         }

@@ -26,7 +26,8 @@ pub(crate) fn state_bytes(size: StateSize, has_kernel: bool) -> u64 {
 impl Core {
     /// What a group of the protocol takes now, in bytes.
     pub(super) fn state_bytes(&self, group: GroupId) -> u64 {
-        state_bytes(self.protocol.state_size(group).unwrap_or_default(), self.kernel.is_some())
+        let size = self.protocol.state_size(group).unwrap_or_default();
+        state_bytes(size, self.kernel.is_some()) + self.multicast.buffer_bytes(group)
     }
 
     /// Charges the clients' groups whose trees have changed.

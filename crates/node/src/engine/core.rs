@@ -4,6 +4,7 @@
 //! and handed off again at the end of each step.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
@@ -19,12 +20,13 @@ use super::query::{Answer, Query};
 use super::rings::{NewRing, RingMaker};
 use super::root_socket::RootSocket;
 use super::{KernelRoot, Progress, Request, RootRing};
+use crate::api::config::is_drawn_multicast_address;
 use crate::audit::Audit;
 use crate::clock;
 use crate::daemon::ClientLink;
 use crate::datagrams::Datagrams;
 use crate::memory::RingSettings;
-use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+use crate::memory::shared_group::{HostLoss, Placement, RingSide, SharedGroup};
 use crate::wait::waker::Waker;
 
 /// The protocol, the kernel's packet path, and the groups.
@@ -71,6 +73,7 @@ impl Core {
         match query {
             Query::Children { group } => Answer::members(self.protocol.children(GroupId(group))),
             Query::Unplaced { group } => Answer::members(self.protocol.awaited(GroupId(group))),
+            Query::AwaitedReaders { group } => Answer::readers(self.protocol.awaited_readers(GroupId(group))),
             Query::Counters { group } => {
                 let group = GroupId(group);
                 let handed_off = self.kernel.as_ref().and_then(|kernel| kernel.group_counters(group));
@@ -221,14 +224,12 @@ impl Core {
                 end(&mut self.protocol, group);
             }
             Request::Enter { shared_group, input, root_ring } => {
-                if let Input::CreateGroup(create) = &input
-                    && create.multicast.is_some()
-                    && let Some(member) = create.member_beside_root()
-                {
-                    self.multicast.send_towards(member);
-                }
+                let multicast = match &input {
+                    Input::CreateGroup(create) => create.multicast,
+                    _ => None,
+                };
                 let handled = self.protocol.handle(now, input);
-                self.enter(shared_group, root_ring, handled);
+                self.enter(shared_group, root_ring, multicast, handled);
             }
         }
     }
@@ -238,6 +239,7 @@ impl Core {
         &mut self,
         shared_group: Arc<SharedGroup>,
         root_ring: Option<Box<RootRing>>,
+        multicast: Option<SocketAddr>,
         handled: Result<(), Refused>,
     ) {
         let group = shared_group.group;
@@ -246,6 +248,9 @@ impl Core {
         match handled {
             Ok(()) => {
                 self.multicast.remove(group);
+                if let Some(address) = multicast {
+                    self.multicast.send(group, address);
+                }
                 let owner = shared_group.owner();
                 self.protocol.set_owner(group, owner);
                 self.owners.add(owner);
@@ -421,14 +426,24 @@ impl Core {
         let Some(entry) = self.groups.get(&group) else { return };
         match *event {
             Event::Placed { member, start, slots, payload_bytes_max, offload, multicast, .. } => {
-                if let Some((address, root)) = multicast.zip(self.protocol.root(group)) {
-                    self.multicast.add(group, address, root);
+                let settings = RingSettings { slots, payload_bytes_max, start, offload };
+                match multicast.zip(self.protocol.root(group)) {
+                    Some((address, _)) if !is_drawn_multicast_address(address) => {
+                        tracing::warn!(%group, %address, "not a multicast address that roots draw: parents send to this node");
+                    }
+                    Some(addresses) => {
+                        let owner = entry.shared_group.owner();
+                        self.multicast.receive(group, owner, addresses, settings);
+                    }
+                    None => {}
                 }
-                self.place(group, member, RingSettings { slots, payload_bytes_max, start, offload });
+                self.place(group, member, settings);
             }
             Event::Ready { .. } => entry.shared_group.set_ready(),
             Event::Joined { member, .. } => tracing::debug!(%group, %member, "a member has joined"),
-            Event::MemberLost { member, loss, .. } => entry.shared_group.add_loss(member, loss),
+            Event::MemberLost { member, reader, loss, .. } => {
+                entry.shared_group.add_loss(HostLoss { host: member, reader, loss });
+            }
             Event::Ended { ending, .. } => {
                 entry.shared_group.end(ending);
                 self.remove_from_kernel(group);

@@ -34,6 +34,7 @@ pub(crate) fn create_group(
         authentication: settings.authentication,
         root: MemberId(config.hosts().host_of(settings.root) as u32),
         members: config.hosts().addresses().to_vec(),
+        readers: config.hosts().shared(),
         children,
         slots: settings.slots,
         payload_bytes_max,

@@ -52,7 +52,8 @@ const KERNEL: u64 = 3;
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
     pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
-        let bind_error = |source| NodeError::Bind { address: settings.bind, source };
+        let is_shared = settings.share.is_some();
+        let bind_error = |source| NodeError::Bind { address: settings.bind, source, is_shared };
         let bound = Datagrams::bind(settings.bind, settings.buffer_bytes, lanes);
         let mut datagrams = bound.map_err(bind_error)?;
         let address = datagrams.address();

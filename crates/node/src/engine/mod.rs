@@ -22,6 +22,7 @@ pub(crate) mod root_socket;
 mod stop;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -31,17 +32,19 @@ use treecast_proto::{
     GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_DATAGRAMS_MAX, Transmit, TransmitPayload,
 };
 
+use treecast_wire::{HEADER_BYTES, View};
+
 use self::core::Core;
 use crate::NodeSettings;
 use crate::clock;
-use crate::datagrams::{BATCH, Datagrams};
+use crate::datagrams::{BATCH, Datagrams, Lane};
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
 use crate::wait::waker::Waker;
 
 pub(crate) use handle::EngineHandle;
 use kernel::{HookCheck, KernelPath};
-use multicast::{BatchData, Change};
+use multicast::BatchData;
 use query::{Answer, Query};
 use rings::RingMaker;
 use root_socket::RootSocket;
@@ -215,16 +218,23 @@ impl Engine {
         let messages_max = if self.core.owners.have_lanes() { MESSAGES_PER_TURN_MAX } else { BATCH };
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
-            let lanes = self.datagrams.lanes();
-            // Data by multicast first: a probe that comes later would find it missing.
-            let multicast = lanes..lanes + self.datagrams.multicast_lanes();
-            for lane in multicast.chain(0..self.core.owners.lanes_used()) {
-                let count = self.receive(lane, messages_max);
+            // Data by multicast first: a probe that comes later would find it missing. All groups of a lane take one turn together.
+            let mut left = vec![messages_max; self.datagrams.lanes()];
+            let multicast = self.datagrams.ready_multicast().into_iter();
+            let multicast = multicast.map(|(number, lane)| (Lane::Multicast(number), lane));
+            let own = (0..self.core.owners.lanes_used()).map(|lane| (Lane::Own(lane), lane));
+            for (from, lane) in multicast.chain(own) {
+                let is_shared = matches!(from, Lane::Multicast(_)) && self.core.owners.have_lanes();
+                let most = if is_shared { left[lane] } else { messages_max };
+                let count = if most > 0 { self.receive(from, most) } else { 0 };
+                if is_shared {
+                    left[lane] -= count;
+                }
                 if count > 0 {
                     progress = progress.and(self.send_some());
                     self.core.give_progress();
                 }
-                is_full |= count == messages_max;
+                is_full |= count == most;
             }
             if !is_full {
                 break;
@@ -234,7 +244,7 @@ impl Engine {
     }
 
     /// Receives a batch of datagrams of a lane; returns the number of messages of the socket, each of one or several datagrams.
-    fn receive(&mut self, lane: usize, messages_max: usize) -> usize {
+    fn receive(&mut self, lane: Lane, messages_max: usize) -> usize {
         let Self { core, datagrams, .. } = self;
         let count = match datagrams.receive(lane, messages_max) {
             Ok(count) => count,
@@ -281,14 +291,23 @@ impl Engine {
 
     /// Receives at the multicast addresses of the groups, before the root learns that they are here.
     fn apply_multicast(&mut self) {
-        let Some(Change { has_addresses, sends_towards }) = self.core.multicast.take_change() else { return };
-        if has_addresses && let Err(error) = self.datagrams.receive_at(&self.core.multicast.addresses()) {
+        let Self { core: Core { multicast, owners, .. }, datagrams, .. } = self;
+        if !multicast.take_change() {
+            return;
+        }
+        if let Err(error) = datagrams.receive_at(&multicast.receptions(|owner| owners.lane(owner))) {
             tracing::warn!(%error, "cannot receive by multicast: parents send to this node");
         }
-        if let Some(to) = sends_towards
-            && let Err(error) = self.datagrams.send_multicast_towards(to)
-        {
-            tracing::warn!(%error, "cannot choose the interface for multicast");
+        datagrams.keep_multicast(|address| multicast.is_sent_to(address));
+    }
+
+    /// Chooses the interface by which a root sends to its multicast address: that by which it reaches a child.
+    fn choose_multicast_interface(&mut self, address: SocketAddr, header: &[u8; HEADER_BYTES]) {
+        let Ok(view) = View::new(header) else { return };
+        let neighbours = self.core.protocol.neighbours(view.group());
+        let Some(child) = neighbours.and_then(|(_, children)| children.first().copied()) else { return };
+        if let Err(error) = self.datagrams.send_multicast(address, child) {
+            tracing::warn!(%error, "cannot choose the interface for multicast: the system does");
         }
     }
 
@@ -330,6 +349,9 @@ impl Engine {
     }
 
     fn transmit(&mut self, Transmit { to, header, payload }: Transmit) {
+        if to.ip().is_multicast() && !self.datagrams.sends_multicast(to) {
+            self.choose_multicast_interface(to, &header);
+        }
         match payload {
             TransmitPayload::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
             TransmitPayload::Slot { group, slot, length } => {

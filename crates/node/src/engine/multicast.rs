@@ -3,38 +3,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use treecast_proto::{GroupId, Nanoseconds};
+use treecast_proto::{GroupId, Nanoseconds, OwnerId};
+
+use crate::datagrams::Reception;
+use crate::memory::RingSettings;
 
 /// The multicast addresses of the groups at a node.
 #[derive(Debug, Default)]
 pub struct MulticastAddresses {
-    /// Where members of groups receive.
-    addresses: BTreeMap<GroupId, ReceiveAddress>,
-    change: Change,
+    /// Where members receive.
+    receptions: BTreeMap<GroupId, Received>,
+    /// Where roots send.
+    sent: BTreeMap<GroupId, SocketAddr>,
+    has_changed: bool,
     check_at: Nanoseconds,
-}
-
-/// Where a member of a group receives.
-#[derive(Debug, Clone, Copy)]
-struct ReceiveAddress {
-    address: SocketAddr,
-    /// The root, which sends there.
-    root: SocketAddr,
-    /// Whether no other node of this host receives there, as far as is known.
-    is_alone: bool,
 }
 
 /// The interval of checks whether other nodes of this host receive at the addresses.
 const CHECK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(100);
 
-/// What the socket has to apply.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    /// There are other addresses than before.
-    pub has_addresses: bool,
-    /// A root sends by multicast, by the interface by which this member is reached. The groups of a node share that: if their interfaces
-    /// differ, the last one is used, and who is not reached by it is sent to by its parent.
-    pub sends_towards: Option<SocketAddr>,
+/// What a member of a group receives by multicast.
+#[derive(Debug)]
+struct Received {
+    address: SocketAddr,
+    root: SocketAddr,
+    owner: OwnerId,
+    buffer_bytes: usize,
+    /// Whether no other node of this host receives there, as far as is known.
+    is_alone: bool,
+}
+
+/// The room that the kernel takes for a datagram in a receive buffer, beside its payload, in bytes.
+const DATAGRAM_OVERHEAD_BYTES: usize = 1 << 10;
+
+/// The receive buffer of the multicast socket of a group, in bytes: what the root may send before it waits for the members.
+fn buffer_bytes(settings: RingSettings) -> usize {
+    settings.slots as usize * (usize::from(settings.payload_bytes_max) + DATAGRAM_OVERHEAD_BYTES)
 }
 
 /// Whose data is in the batch of datagrams that is to be sent next.
@@ -71,43 +75,54 @@ impl BatchData {
 
 impl MulticastAddresses {
     /// A member of a group receives at an address, to which this root sends.
-    pub fn add(&mut self, group: GroupId, address: SocketAddr, root: SocketAddr) {
-        self.addresses.insert(group, ReceiveAddress { address, root, is_alone: false });
-        self.change.has_addresses = true;
+    pub fn receive(
+        &mut self,
+        group: GroupId,
+        owner: OwnerId,
+        (address, root): (SocketAddr, SocketAddr),
+        settings: RingSettings,
+    ) {
+        let buffer_bytes = buffer_bytes(settings);
+        self.receptions.insert(group, Received { address, root, owner, buffer_bytes, is_alone: false });
+        self.has_changed = true;
         self.check_at = Nanoseconds::ZERO;
+    }
+
+    /// The root of a group sends to an address.
+    pub fn send(&mut self, group: GroupId, address: SocketAddr) {
+        self.sent.insert(group, address);
     }
 
     /// A group has ended.
     pub fn remove(&mut self, group: GroupId) {
-        self.change.has_addresses |= self.addresses.remove(&group).is_some();
+        let (received, sent) = (self.receptions.remove(&group), self.sent.remove(&group));
+        self.has_changed |= received.is_some() || sent.is_some();
     }
 
-    /// The root of a group sends to a multicast address; a member of it is at `to`.
-    pub const fn send_towards(&mut self, to: SocketAddr) {
-        self.change.sends_towards = Some(to);
+    /// Whether there are other addresses than at the last call.
+    pub fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
-    /// What has changed since the last call, if anything has.
-    pub fn take_change(&mut self) -> Option<Change> {
-        let change = std::mem::take(&mut self.change);
-        (change != Change::default()).then_some(change)
-    }
-
-    /// Each address with its root.
-    pub fn addresses(&self) -> Vec<(SocketAddr, SocketAddr)> {
-        self.addresses.values().map(|receive| (receive.address, receive.root)).collect()
+    /// Where members receive, each in a lane of its owner.
+    pub fn receptions(&self, lane_of: impl Fn(OwnerId) -> usize) -> Vec<Reception> {
+        let reception = |received: &Received| {
+            let &Received { address, root, owner, buffer_bytes, .. } = received;
+            Reception { address, root, lane: lane_of(owner), buffer_bytes }
+        };
+        self.receptions.values().map(reception).collect()
     }
 
     /// Whether the kernel's packet path may take a group's packets. One by multicast that a program takes comes to no other node of this
     /// host, so that nodes that share an address receive in user space.
     pub fn may_be_taken(&self, group: GroupId) -> bool {
-        self.addresses.get(&group).is_none_or(|receive| receive.is_alone)
+        self.receptions.get(&group).is_none_or(|received| received.is_alone)
     }
 
     /// Whether it is time for [`MulticastAddresses::set_alone_at`].
     pub fn is_check_due(&mut self, now: Nanoseconds) -> bool {
         // Before a change is applied, this node does not receive at new addresses itself.
-        if self.addresses.is_empty() || self.change.has_addresses || now < self.check_at {
+        if self.receptions.is_empty() || self.has_changed || now < self.check_at {
             return false;
         }
         self.check_at = now + CHECK_INTERVAL;
@@ -117,13 +132,23 @@ impl MulticastAddresses {
     /// Says at which addresses this node is alone; returns the groups at whose addresses it is not any more.
     pub fn set_alone_at(&mut self, alone_at: &BTreeSet<IpAddr>) -> Vec<GroupId> {
         let mut shared = Vec::new();
-        for (&group, receive) in &mut self.addresses {
-            let is_alone = alone_at.contains(&receive.address.ip().to_canonical());
-            if receive.is_alone && !is_alone {
+        for (&group, received) in &mut self.receptions {
+            let is_alone = alone_at.contains(&received.address.ip().to_canonical());
+            if received.is_alone && !is_alone {
                 shared.push(group);
             }
-            receive.is_alone = is_alone;
+            received.is_alone = is_alone;
         }
         shared
+    }
+
+    /// Whether a root sends to this address.
+    pub fn is_sent_to(&self, address: SocketAddr) -> bool {
+        self.sent.values().any(|sent| *sent == address)
+    }
+
+    /// What the receive buffer of a group takes at most, in bytes. The kernel takes twice as much as it is asked for (socket(7)).
+    pub fn buffer_bytes(&self, group: GroupId) -> u64 {
+        self.receptions.get(&group).map_or(0, |received| 2 * received.buffer_bytes as u64)
     }
 }

@@ -11,6 +11,8 @@ pub(crate) enum Query {
     Children { group: u32 },
     /// At the root, the members without a place in the tree. Answered by [`Answer::Members`].
     Unplaced { group: u32 },
+    /// At the root, the processes of shared nodes that have not come. Answered by [`Answer::Readers`].
+    AwaitedReaders { group: u32 },
     /// Answered by [`Answer::Numbers`], in the order of `GroupCounters`; none for an unknown group.
     Counters { group: u32 },
     /// Answered by [`Answer::Numbers`], in the order of `KernelCounters`; none for a group without the kernel's packet path.
@@ -24,6 +26,8 @@ pub(crate) enum Query {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Answer {
     Members(Vec<u32>),
+    /// The host and the place of each.
+    Readers(Vec<(u32, u32)>),
     Numbers(Option<Vec<u64>>),
 }
 
@@ -33,6 +37,7 @@ impl Query {
         match self {
             Self::Children { group }
             | Self::Unplaced { group }
+            | Self::AwaitedReaders { group }
             | Self::Counters { group }
             | Self::KernelCounters { group } => Some(GroupId(group)),
             Self::Strays => None,
@@ -43,6 +48,7 @@ impl Query {
     pub const fn empty_answer(self) -> Answer {
         match self {
             Self::Children { .. } | Self::Unplaced { .. } => Answer::Members(Vec::new()),
+            Self::AwaitedReaders { .. } => Answer::Readers(Vec::new()),
             Self::Counters { .. } | Self::KernelCounters { .. } | Self::Strays => Answer::Numbers(None),
         }
     }
@@ -53,17 +59,30 @@ impl Answer {
         Self::Members(members.into_iter().map(|member| member.0).collect())
     }
 
+    pub fn readers(readers: impl IntoIterator<Item = (MemberId, u32)>) -> Self {
+        Self::Readers(readers.into_iter().map(|(host, place)| (host.0, place)).collect())
+    }
+
+    pub fn into_readers(self) -> Vec<(MemberId, u32)> {
+        match self {
+            Self::Readers(readers) => {
+                readers.into_iter().map(|(host, place)| (MemberId(host), place)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     pub fn into_members(self) -> Vec<MemberId> {
         match self {
             Self::Members(members) => members.into_iter().map(MemberId).collect(),
-            Self::Numbers(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
     pub fn into_numbers(self) -> Option<Vec<u64>> {
         match self {
-            Self::Members(_) => None,
             Self::Numbers(numbers) => numbers,
+            _ => None,
         }
     }
 }

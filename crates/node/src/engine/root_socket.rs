@@ -14,7 +14,8 @@ use crate::api::config::GroupConfig;
 use crate::clock;
 use crate::datagrams::{BATCH, Outgoing, options};
 
-/// The multicast addresses to which a root's packets are sent, as in bpf/parse.h. No datagram leaves the host with one of these.
+/// The destinations by which the packet program recognises a root's packets, as in bpf/parse.h: it gives each copy the address of a child,
+/// and no datagram leaves the host with one of these.
 const MULTICAST_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
 const MULTICAST_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
 

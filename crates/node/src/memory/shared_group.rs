@@ -77,11 +77,20 @@ impl RingSide {
     }
 }
 
+/// A host that is lost, or a process of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostLoss {
+    pub host: MemberId,
+    /// The place of the one process that is lost; none: all of the host.
+    pub reader: Option<u32>,
+    pub loss: MemberLoss,
+}
+
 /// What the application has to know of a group.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct GroupState {
     pub is_ready: bool,
-    pub losses: Vec<(MemberId, MemberLoss)>,
+    pub losses: Vec<HostLoss>,
     pub ending: Option<Ending>,
     pub refused: Option<Refused>,
     pub datagrams_too_long: bool,
@@ -179,8 +188,8 @@ impl SharedGroup {
         self.change(|state| state.is_ready = true);
     }
 
-    pub fn add_loss(&self, member: MemberId, loss: MemberLoss) {
-        self.change(|state| state.losses.push((member, loss)));
+    pub fn add_loss(&self, loss: HostLoss) {
+        self.change(|state| state.losses.push(loss));
     }
 
     pub fn end(&self, ending: Ending) {

@@ -65,7 +65,7 @@ impl Listener {
     /// [`NodeError::Bind`]; [`NodeError::Members`] for an invalid number of members.
     pub fn bind(address: SocketAddr, members: u32) -> Result<Self, NodeError> {
         check_count(members)?;
-        let bind = |source| NodeError::Bind { address, source };
+        let bind = |source| NodeError::Bind { address, source, is_shared: false };
         let socket = TcpListener::bind(address).map_err(bind)?;
         socket.set_nonblocking(true).map_err(bind)?;
         let address = socket.local_addr().map_err(bind)?;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
 use treecast_plan::{
-    FlatScheme, Group, Local, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TreeScheme, Worm,
-    WormKind, plan,
+    FlatScheme, Form, Group, Local, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TorusScheme,
+    TreeScheme, Worm, WormKind, plan,
 };
 use treecast_proto::Offload;
 
@@ -44,6 +44,9 @@ pub(crate) fn plan_of(
     if let Some(plan) = &settings.plan {
         check_executable(plan, hosts, settings)?;
         return Ok(Some(Arc::clone(plan)));
+    }
+    if let Some(scheme) = settings.scheme {
+        check_scheme(scheme, hosts.are_shared())?;
     }
     if hosts.member_count() == 1 {
         return Ok(None);
@@ -131,6 +134,38 @@ pub(crate) fn children(plan: Option<&Plan>, hosts: &Hosts) -> Vec<Vec<MemberId>>
     children
 }
 
+/// Checks that nodes can carry out the plans of a scheme: their worms are none that switches would have to replicate, and only members that
+/// share a node are reached by one message.
+///
+/// # Errors
+/// [`NodeError::PlanNotExecutable`].
+fn check_scheme(scheme: Scheme, are_shared: bool) -> Result<(), NodeError> {
+    let error =
+        |reason: String| Err(NodeError::PlanNotExecutable(format!("its scheme is {scheme}, and {reason}")));
+    if matches!(scheme, Scheme::Leader { local: Local::Direct, .. }) && !are_shared {
+        return error(
+            "no two members share a node: leave out local=direct, or give the processes of a host one address".into(),
+        );
+    }
+    match scheme.flat() {
+        FlatScheme::Path(_)
+        | FlatScheme::Torus(
+            TorusScheme::S { form: Form::Worm }
+            | TorusScheme::Md { form: Form::Worm }
+            | TorusScheme::Mu { form: Form::Worm, .. },
+        ) => error(format!("a worm {}", replicated(WormKind::Path))),
+        FlatScheme::TreeWorm => error(format!("a worm {}", replicated(WormKind::Tree))),
+        FlatScheme::Tree(_) | FlatScheme::Hierarchical { .. } | FlatScheme::Torus(_) => Ok(()),
+    }
+}
+
+fn replicated(kind: WormKind) -> String {
+    format!(
+        "is a {} worm, which the switches of the network would have to replicate: make the plan with a scheme of unicasts, such as binomial",
+        kind.name()
+    )
+}
+
 /// Checks that the members of a group can carry out a plan. Of their addresses those count that are known.
 fn check_executable(plan: &Plan, hosts: &Hosts, settings: &GroupSettings) -> Result<(), NodeError> {
     let count = hosts.member_count();
@@ -197,10 +232,7 @@ fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<Stri
         WormKind::Local => worm.to.iter().find(|&&to| ip(to) != ip(worm.from)).map(|to| {
             format!("stays inside a host, and member {to} has the address of another host")
         }),
-        WormKind::Path | WormKind::Tree => Some(format!(
-            "is a {} worm, which the switches of the network would have to replicate: make the plan with a scheme of unicasts, such as binomial",
-            worm.kind.name()
-        )),
+        WormKind::Path | WormKind::Tree => Some(replicated(worm.kind)),
     }
 }
 
@@ -286,6 +318,26 @@ mod tests {
     fn a_scheme_can_be_given() {
         let settings = GroupSettings { scheme: Some("separate".parse().unwrap()), ..settings(5) };
         assert_eq!(children_of(&settings, false)[0], [1, 2, 3, 4].map(MemberId));
+    }
+
+    #[test]
+    fn a_scheme_that_nodes_cannot_carry_out_is_refused() {
+        for (scheme, reason) in [
+            ("tree-worm", "a worm is a tree worm"),
+            ("leader:over=tree-worm", "a worm is a tree worm"),
+            ("path:policy=mdp-lg", "a worm is a path worm"),
+            ("s-torus:form=worm", "a worm is a path worm"),
+            ("leader:over=binomial,local=direct", "no two members share a node"),
+        ] {
+            for members in [1, 2, 5] {
+                let settings = GroupSettings { scheme: Some(scheme.parse().unwrap()), ..settings(members) };
+                let planned = plan_of(&Hosts::of(&settings.members).unwrap(), &settings, false);
+                let error = planned.unwrap_err().to_string();
+                assert!(error.contains(&format!("its scheme is {scheme}, and {reason}")), "{error}");
+            }
+        }
+        let settings = GroupSettings { scheme: Some("leader:local=direct".parse().unwrap()), ..shared() };
+        assert!(plan_of(&Hosts::of(&settings.members).unwrap(), &settings, false).is_ok());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use treecast_plan::{
     FlatScheme, Group, Local, MemberId, Placement, Plan, Planner, Scheme, TreeScheme, Worm, WormKind,
 };
 
-use super::{lambda, obstacle, options, packets, tree_for};
+use super::{lambda, options, packets, tree_for};
 use crate::api::hosts::Hosts;
 use crate::{GroupSettings, NodeError};
 
@@ -33,6 +33,7 @@ pub(crate) fn check_scheme(fabric: &Fabric, count: usize, settings: &GroupSettin
         return super::check_executable(plan, &Hosts::one_each(count), settings);
     }
     let Some(scheme) = settings.scheme else { return Ok(()) };
+    super::check_scheme(scheme, false)?;
     Ok(Planner::new(fabric, &scheme.with_lambda(lambda(settings, false)), &options(settings)).map(drop)?)
 }
 
@@ -60,7 +61,7 @@ fn hosts_of(fabric: &Fabric, settings: &GroupSettings) -> Result<Vec<HostId>, No
 /// the others there.
 ///
 /// # Errors
-/// [`NodeError::NotOnFabric`]; [`NodeError::Plan`], if the fabric does not support the scheme; [`NodeError::PlanNotExecutable`].
+/// [`NodeError::NotOnFabric`]; [`NodeError::Plan`], if the fabric does not support the scheme.
 pub(super) fn plan_on(
     fabric: &Fabric,
     settings: &GroupSettings,
@@ -82,14 +83,10 @@ pub(super) fn plan_on(
     let others: Vec<MemberId> =
         members.keys().filter(|&&host| host != home).map(|host| MemberId(host.0)).collect();
     let mut worms = Vec::with_capacity(hosts.len());
-    let nodes = Hosts::one_each(hosts.len());
     if !others.is_empty() {
         let placement = Placement::one_per_host(fabric.topology().host_count());
         let plan = planner.plan(&Group::new(placement, MemberId(home.0), others)?)?;
         for worm in plan.worms() {
-            if let Some(reason) = obstacle(worm, &nodes, settings) {
-                return Err(NodeError::PlanNotExecutable(format!("a worm {reason}")));
-            }
             worms.extend(
                 worm.to.iter().map(|to| unicast(members[&HostId(worm.from.0)][0], members[&HostId(to.0)][0])),
             );
@@ -226,6 +223,8 @@ mod tests {
         assert!(plan(&given("postal")).scheme().to_string().starts_with("postal:lambda="));
         assert!(error(&given("tree-worm")).contains("a worm is a tree worm"));
         assert!(error(&given("u-torus")).contains("needs a torus"));
+        let listening = check_scheme(given("tree-worm").fabric.as_ref().unwrap(), 4, &given("tree-worm"));
+        assert!(listening.unwrap_err().to_string().contains("a worm is a tree worm"));
     }
 
     #[test]

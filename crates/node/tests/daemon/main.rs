@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -192,6 +193,41 @@ fn clients_that_are_members_of_one_group_share_its_slots() {
 }
 
 #[test]
+fn groups_with_multicast_come_and_go_beside_a_busy_one() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let (here, there) = (client(&served.socket()), other());
+    let both = |group: u32| {
+        let settings = GroupSettings {
+            group: GroupId(group),
+            offload: Offload::Switch,
+            ..GroupSettings::new(vec![there.address(), here.address()])
+        };
+        (there.group(&settings).unwrap(), here.group(&settings).unwrap())
+    };
+    let (busy_root, busy_member) = both(1);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (is_over, busy_root, busy_member) = (&is_over, &busy_root, &busy_member);
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                busy_root.send(&[1; 10_000]).unwrap();
+            }
+            busy_root.send(b"last").unwrap();
+        });
+        scope.spawn(move || while busy_member.receive(TIMEOUT).unwrap().unwrap() != b"last" {});
+        for group in 2..30 {
+            let (root, member) = both(group);
+            exchange(&root, &member, 5);
+            root.close(TIMEOUT).unwrap();
+            assert_eq!(member.receive(TIMEOUT).unwrap(), None);
+            member.close(TIMEOUT).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    served.end();
+}
+
+#[test]
 fn clients_have_groups_side_by_side_and_see_each_others_not() {
     for engine in engines() {
         let served = Served::new(engine, Policy::default());
@@ -265,7 +301,7 @@ fn a_daemon_that_stops_notifies_its_clients_and_leaves_no_files() {
         served.stopper.stop();
         for waits in waiting {
             let error = waits.join().unwrap().unwrap_err();
-            assert!(matches!(error, NodeError::Ended(_) | NodeError::Daemon(_)), "{error}");
+            assert!(matches!(error, NodeError::Ended(_) | NodeError::GroupFailed(_)), "{error}");
         }
     });
     here.close(TIMEOUT).unwrap();

@@ -10,7 +10,7 @@ use rustix::net::{
     SocketType,
 };
 
-pub const HELLO: &str = r#"{"hello":{"version":5}}"#;
+pub const HELLO: &str = r#"{"hello":{"version":6}}"#;
 
 pub fn raw(path: &Path) -> OwnedFd {
     let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();

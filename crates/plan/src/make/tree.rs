@@ -56,6 +56,8 @@ pub(super) fn shape_of(scheme: TreeScheme, size: u32, packets: u32) -> Result<Sh
         TreeScheme::KBinomial { k } => {
             shape::k_binomial(size, k.unwrap_or_else(|| shape::best_k(size, packets)))
         }
-        TreeScheme::Postal { lambda } => shape::postal(size, lambda.ok_or(PlanError::NeedsLambda)?),
+        TreeScheme::Postal { lambda } => {
+            shape::postal(size, lambda.ok_or(PlanError::NeedsLambda { key: "lambda" })?)
+        }
     })
 }

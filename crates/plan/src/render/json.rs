@@ -107,7 +107,9 @@ pub struct WormDocument {
     /// The receivers; a path passes them in this order.
     pub to: Vec<MemberId>,
     /// The names of the links it crosses, from the sender's to the last receiver's: `h0>s1:4`, `s1:3>s2:0`, `s2:5>h9`;
-    /// with the suffix `/1` for virtual channel 1. Empty inside a host, and where the fabric routes adaptively.
+    /// with the suffix `/1` for virtual channel 1. Empty inside a host, and where the fabric routes adaptively. It may be omitted where
+    /// the fabric determines it, except for path worms.
+    #[serde(default)]
     pub route: Vec<String>,
 }
 

@@ -148,14 +148,13 @@ impl Scheme {
     /// # Errors
     /// [`PlanError::TakesNoOrder`], [`PlanError::NeedsLambda`].
     pub fn check(self, order: Option<Order>) -> Result<(), PlanError> {
+        const OPEN: TreeScheme = TreeScheme::Postal { lambda: None };
+        let needs = |key| Err(PlanError::NeedsLambda { key });
         match self.flat() {
-            FlatScheme::Tree(TreeScheme::Postal { lambda: None }) => Err(PlanError::NeedsLambda),
+            FlatScheme::Tree(OPEN) => needs("lambda"),
             FlatScheme::Tree(_) => Ok(()),
-            FlatScheme::Hierarchical { across, inside }
-                if [across, inside].contains(&TreeScheme::Postal { lambda: None }) =>
-            {
-                Err(PlanError::NeedsLambda)
-            }
+            FlatScheme::Hierarchical { across: OPEN, .. } => needs("across-lambda"),
+            FlatScheme::Hierarchical { inside: OPEN, .. } => needs("inside-lambda"),
             FlatScheme::Hierarchical { .. }
             | FlatScheme::Torus(_)
             | FlatScheme::Path(_)

@@ -197,14 +197,15 @@ impl TreeScheme {
 
     /// The tree that a key of another scheme names, and whose keys have the name of that key before them; binomial by default.
     fn read_part(spec: &NameAndOptions, part: &'static str) -> Result<Self, SpecError> {
-        let name = spec.get(part).unwrap_or("binomial");
+        let name = spec.value::<String>(part, Self::EXPECTED)?.unwrap_or_else(|| String::from("binomial"));
         let tree: NameAndOptions = name.parse().map_err(|_| bad(spec, part, Self::EXPECTED))?;
         let prefix = format!("{part}-");
         let keys = spec
             .options()
             .filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value.unwrap_or_default())));
         let tree = keys.fold(tree, |tree, (key, value)| tree.with(key, value));
-        Self::read(&tree)?.ok_or_else(|| bad(spec, part, Self::EXPECTED))
+        let tree = Self::read(&tree).map_err(|error| in_part(error, part))?;
+        tree.ok_or_else(|| bad(spec, part, Self::EXPECTED))
     }
 }
 
@@ -219,6 +220,22 @@ impl PathPolicy {
         };
         let disjoint = one_of(spec, "disjoint", &YES_NO)?.unwrap_or(base.disjoint);
         Ok(Self { share, disjoint })
+    }
+}
+
+/// The error of a part with the keys that the user has written.
+fn in_part(error: SpecError, part: &str) -> SpecError {
+    let written = |key: String| format!("{part}-{key}");
+    match error {
+        SpecError::BadValue { key, value, expected } => {
+            SpecError::BadValue { key: written(key), value, expected }
+        }
+        SpecError::UnknownKey { name, given, known } => SpecError::UnknownKey {
+            name: format!("{part}={name}"),
+            given: written(given),
+            known: known.into_iter().map(written).collect(),
+        },
+        other => other,
     }
 }
 
@@ -424,14 +441,26 @@ mod tests {
             error("hierarchical:across=path"),
             "invalid value across=path: expected one of separate, serial, binary, binomial, k-binomial, postal"
         );
-        assert_eq!(error("hierarchical:inside-k=2"), "binomial has no key 'k': it takes none");
+        for part in ["across", "inside"] {
+            assert_eq!(
+                error(&format!("hierarchical:{part}")),
+                format!(
+                    "invalid value {part}=: expected one of separate, serial, binary, binomial, k-binomial, postal"
+                )
+            );
+        }
+        assert_eq!(error("hierarchical:inside-k=2"), "inside=binomial has no key 'inside-k': it takes none");
         assert_eq!(
-            error("hierarchical:across=postal,across-lambda=0"),
-            "invalid value lambda=0: expected a number from 1 to 1000000"
+            error("hierarchical:across=k-binomial,across-lambda=3"),
+            "across=k-binomial has no key 'across-lambda': did you mean across-k?"
         );
         assert_eq!(
-            error("hierarchical:inside=k-binomial,inside-k"),
-            "invalid value k=: expected a whole number from 1"
+            error("hierarchical:across=postal,across-lambda=0"),
+            "invalid value across-lambda=0: expected a number from 1 to 1000000"
+        );
+        assert_eq!(
+            error("leader:over=hierarchical,inside=k-binomial,inside-k"),
+            "invalid value inside-k=: expected a whole number from 1"
         );
         assert!(error("hierarchical:k=2").starts_with("hierarchical has no key 'k': "));
         assert_eq!(error("leader:over=binomial,k=2"), "binomial has no key 'k': it takes none");

@@ -47,7 +47,8 @@ impl Flow {
         self.state.counters.acks_received += 1;
         child.on_heard(now);
         child.on_rtt_sample(now, ack);
-        if !child.is_established {
+        let was_established = child.is_established;
+        if !was_established {
             child.is_established = true;
             child.state.sent = ack.next;
             child.state.acked = ack.next;
@@ -61,15 +62,12 @@ impl Flow {
         child.state.sent = child.state.sent.max(ack.next);
         child.multicast.is_reached = ack.is_reached && self.multicast.is_some();
         child.multicast.is_congested = ack.is_congested;
-        let min_window_end = self.multicast.as_ref().and_then(Multicast::min_window_end);
-        let had_min_window_end = min_window_end.is_none_or(|end| !end.is_before(child.state.window_end));
+        let window_end_before = was_established.then_some(child.state.window_end);
         let min_stable = (self.state.min_stable_children > 0).then_some(self.state.min_stable);
         let was_at_min = min_stable == Some(child.state.stable);
         child.on_progress(now, ack, slots);
         let has_left_min = was_at_min && min_stable != Some(child.state.stable);
-        if had_min_window_end {
-            self.find_min_window_end();
-        }
+        self.on_window_end(index, window_end_before);
         self.mark_sent_to(now, index);
         if let Some(missing) = ack.missing {
             self.handle_nak(now, index, ack, missing);

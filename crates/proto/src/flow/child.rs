@@ -157,9 +157,10 @@ impl Child {
 
     /// Its timer has expired; returns whether that was the RTO.
     pub fn on_timer(&mut self, now: Nanoseconds, timeouts: Timeouts, slots: u32) -> bool {
+        // The probe addresses the child, whichever timer has expired: both may have.
         self.is_probe_due = true;
+        self.state.addressed_at = now;
         if now < self.ack_timer(timeouts) {
-            self.state.addressed_at = now;
             return false;
         }
         self.state.timer_started_at = now;

@@ -100,6 +100,7 @@ impl Flow {
         for (child, handed_off) in self.children.iter_mut().zip(&from.children) {
             child.state = handed_off.state;
         }
+        self.find_min_window_end();
         self.turn = self.children.len();
         // Readers may have freed slots since the last acknowledgment to the parent.
         self.update_watermarks();

@@ -54,8 +54,10 @@ pub(super) struct Multicast {
     ack_requested: Sequence,
     /// Packets that this node lacks and some child has reported as missing. The child gets them when they arrive here.
     awaited: Bitmap,
-    /// The least end of a child's receive window; none without established children.
-    min_window_end: Option<Sequence>,
+    /// The least end of the receive windows of established children.
+    min_window_end: Sequence,
+    /// How many established children have it; 0 without any.
+    min_window_end_children: u32,
     reach: Reach,
     pace: Pace,
 }
@@ -105,7 +107,8 @@ impl Multicast {
             end: start,
             ack_requested: start,
             awaited: Bitmap::new(slots),
-            min_window_end: None,
+            min_window_end: start,
+            min_window_end_children: 0,
             reach: Reach {
                 is_reached: false,
                 heard_at: Nanoseconds::ZERO,
@@ -125,9 +128,9 @@ impl Multicast {
         }
     }
 
-    /// The end of the receive windows of all children.
+    /// The least end of the receive windows of established children; none without any.
     pub const fn min_window_end(&self) -> Option<Sequence> {
-        self.min_window_end
+        if self.min_window_end_children > 0 { Some(self.min_window_end) } else { None }
     }
 
     /// The first packet that was not sent by multicast yet.
@@ -188,7 +191,7 @@ impl Multicast {
             first: self.first,
             end: self.end,
             ack_requested: self.ack_requested,
-            min_window_end: self.min_window_end.unwrap_or_default(),
+            min_window_end: self.min_window_end().unwrap_or_default(),
             heard_at: self.reach.heard_at,
             window: self.pace.window,
             rtt: self.pace.rtt,
@@ -200,24 +203,10 @@ impl Multicast {
 
     /// Takes the state back from a fast path, which has accepted this number of packets by multicast: none at the root.
     pub fn reclaim(&mut self, from: &MulticastState, accepted: u32) {
-        let MulticastState {
-            first,
-            end,
-            ack_requested,
-            min_window_end,
-            heard_at,
-            window,
-            rtt,
-            timed_at,
-            timed,
-            ..
-        } = *from;
+        let MulticastState { first, end, ack_requested, heard_at, window, rtt, timed_at, timed, .. } = *from;
         (self.first, self.end, self.ack_requested) = (first, end, ack_requested);
         (self.pace.window, self.pace.rtt) = (window, rtt);
         self.pace.timed = (timed_at != Nanoseconds::ZERO).then_some((timed, timed_at));
-        if let Some(known) = &mut self.min_window_end {
-            *known = min_window_end;
-        }
         if accepted > 0 {
             self.reach.on_multicast(heard_at);
             self.reach.sample_accepted(accepted);
@@ -366,11 +355,30 @@ impl Flow {
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
     }
 
-    /// Finds the least end of a child's receive window.
+    /// Finds the least end of the receive windows of established children, and how many have it.
     pub(super) fn find_min_window_end(&mut self) {
         let Some(multicast) = &mut self.multicast else { return };
-        let established = self.children.iter().filter(|child| child.is_established);
-        multicast.min_window_end = established.map(|child| child.state.window_end).reduce(Sequence::min);
+        multicast.min_window_end_children = 0;
+        for child in self.children.iter().filter(|child| child.is_established) {
+            let end = child.state.window_end;
+            if multicast.min_window_end_children == 0 || end.is_before(multicast.min_window_end) {
+                (multicast.min_window_end, multicast.min_window_end_children) = (end, 1);
+            } else if end == multicast.min_window_end {
+                multicast.min_window_end_children += 1;
+            }
+        }
+    }
+
+    /// The receive window of this child has moved from an end before; `None` if the child is established only now.
+    pub(super) fn on_window_end(&mut self, index: usize, before: Option<Sequence>) {
+        let end = self.children[index].state.window_end;
+        let Some(multicast) = self.multicast.as_mut().filter(|_| before != Some(end)) else { return };
+        match before {
+            Some(before) if before != multicast.min_window_end => {}
+            // Only if it was the last one with the least, all of them are compared.
+            Some(_) if multicast.min_window_end_children > 1 => multicast.min_window_end_children -= 1,
+            _ => self.find_min_window_end(),
+        }
     }
 
     /// Whether a child, or a member below it, loses too many packets, or this member does.
@@ -410,7 +418,7 @@ impl Flow {
     pub(super) fn next_multicast(&self) -> Option<Sequence> {
         let multicast = self.multicast.as_ref().filter(|_| self.config.is_root)?;
         let congestion_end = self.state.min_stable + multicast.pace.window.packets;
-        let limit = self.send_limit().min(multicast.min_window_end?).min(congestion_end);
+        let limit = self.send_limit().min(multicast.min_window_end()?).min(congestion_end);
         // Packets that all children have been sent along the tree need no multicast.
         let reached = self.children.iter().filter(|child| child.is_by_multicast());
         let all_sent = reached.map(|child| child.state.sent).reduce(Sequence::min)?;
@@ -424,8 +432,8 @@ impl Flow {
         let index = self.index(packet);
         let multicast = self.multicast.as_mut()?;
         let in_flight = (packet + 1).distance_from(self.state.min_stable);
-        let fills_window =
-            in_flight >= multicast.pace.window.packets as i32 || multicast.min_window_end == Some(packet + 1);
+        let fills_window = in_flight >= multicast.pace.window.packets as i32
+            || multicast.min_window_end() == Some(packet + 1);
         let ends_burst = packet + 1 == self.state.next && self.slots[index].piece.is_last();
         let slot = &mut self.slots[index];
         slot.multicast = SlotMulticast::Sent;
@@ -468,12 +476,14 @@ impl Flow {
     }
 
     /// A member in the subtree of this child loses too many packets, or the child does not answer: the congestion window shrinks, once a
-    /// round trip and a sample.
+    /// round trip for all children, and after losses once a sample.
     pub(super) fn on_congestion(&mut self, stable: Sequence, is_timeout: bool) {
         let slots = self.config.slots;
         let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
         if is_timeout {
-            pace.window.on_timeout(*end, slots);
+            if !stable.is_before(pace.window.recovery_point) {
+                pace.window.on_timeout(*end, slots);
+            }
         } else {
             // It says so until its next sample.
             pace.window.on_loss(stable, (*end).max(stable + SAMPLE_PACKETS), slots);

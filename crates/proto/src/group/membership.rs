@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Control, Handshake, MemberId, Neighbour, Nonce, Offload, Role, RootLoss, SessionId,
-    Table, Timestamp,
+    Acknowledgment, Control, Handshake, MemberId, Neighbour, Nonce, Offload, Readers, Role, RootLoss,
+    SessionId, Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
@@ -37,6 +37,8 @@ pub(super) struct Membership {
     leave_at: Option<Nanoseconds>,
     leaving_since: Option<Nanoseconds>,
     suspected: Vec<SuspectedNeighbour>,
+    /// Which processes of this node are there, if several share it.
+    readers: Option<Readers>,
     /// The timestamp of the root's probe that is to be answered.
     root_probe: Option<Timestamp>,
     completion: Option<Completion>,
@@ -113,6 +115,7 @@ impl Membership {
             leave_at: None,
             leaving_since: None,
             suspected: Vec::new(),
+            readers: None,
             root_probe: None,
             completion: None,
         }
@@ -197,6 +200,12 @@ impl Membership {
 
     pub fn is_root(&self, address: SocketAddr) -> bool {
         self.root == address
+    }
+
+    /// A packet of the root has come by multicast, and is no replay. It says nothing about the way to the parent and back, even where the root
+    /// is the parent: that does not hear from this node by multicast.
+    pub const fn handle_heard_by_multicast(&mut self, now: Nanoseconds) {
+        self.root_heard_at = now;
     }
 
     /// A packet of a neighbour has arrived that is no replay.
@@ -300,6 +309,12 @@ impl Membership {
         self.join_at = None;
         let multicast = self.multicast.map(|root| root.address);
         Some(NewPlace { epoch, is_new_parent, table, children, multicast })
+    }
+
+    /// Other processes of this node are there than before: the root is told. It asks, in case that is lost.
+    pub fn set_readers(&mut self, readers: Readers) {
+        self.is_table_ack_due |= self.has_place && self.readers != Some(readers);
+        self.readers = Some(readers);
     }
 
     /// The root asks for a sign of life.
@@ -437,7 +452,7 @@ impl Membership {
             return Some(header.ack_root(now, self.root, next, acknowledgment));
         }
         if std::mem::take(&mut self.is_table_ack_due) {
-            return Some(header.control(now, self.root, nonce, &Control::TableAck));
+            return Some(header.control(now, self.root, nonce, &Control::TableAck(self.readers)));
         }
         if let Some(address) = self.handshake.address()
             && take_due(&mut self.join_at, now)

@@ -8,7 +8,9 @@ mod receive;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Control, Eviction, GroupId, Keys, MemberId, Nonce, RootLoss, Sequence, SessionId};
+use treecast_wire::{
+    Control, Eviction, GroupId, Keys, MemberId, Nonce, Readers, RootLoss, Sequence, SessionId,
+};
 
 use crate::flow::{Flow, FlowConfig, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
@@ -18,7 +20,7 @@ use crate::{
 };
 
 use header::HeaderTemplate;
-use member_table::{MemberTable, TableChange};
+use member_table::{Loss, MemberTable, TableChange};
 use membership::Membership;
 
 /// A group at one node.
@@ -102,6 +104,14 @@ impl Group {
                 }
             }
             _ => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
+    /// Which processes of this node have come, and which are lost.
+    pub fn set_readers(&mut self, readers: Readers) {
+        match &mut self.role {
+            Role::Root(table) => table.handle_own_readers(&readers),
+            Role::Member(membership) => membership.set_readers(readers),
         }
     }
 
@@ -237,14 +247,19 @@ impl Group {
                 Role::Root(table) => table.capacity(),
                 Role::Member(_) => 0,
             },
+            shared: match &self.role {
+                Role::Root(table) => table.shared_count(),
+                Role::Member(_) => 0,
+            },
             children: self.flow.as_ref().map_or(0, Flow::child_capacity),
         }
     }
 
     /// What a group of this size allocates, in bytes.
     pub const fn heap_bytes(size: StateSize) -> usize {
-        let StateSize { slots, members, children } = size;
-        let role_bytes = if members > 0 { MemberTable::bytes(members) } else { Membership::bytes(children) };
+        let StateSize { slots, members, shared, children } = size;
+        let role_bytes =
+            if members > 0 { MemberTable::bytes(members, shared) } else { Membership::bytes(children) };
         let flow_bytes = if slots > 0 { Flow::heap_bytes(slots, children) } else { 0 };
         role_bytes + flow_bytes
     }
@@ -316,6 +331,13 @@ impl Group {
         }
     }
 
+    pub fn awaited_readers(&self) -> Vec<(MemberId, u32)> {
+        match &self.role {
+            Role::Root(table) => table.awaited_readers(),
+            Role::Member(_) => Vec::new(),
+        }
+    }
+
     pub fn children(&self) -> impl Iterator<Item = MemberId> {
         self.flow.iter().flat_map(Flow::children)
     }
@@ -363,13 +385,19 @@ impl Group {
     fn handle_root_timeout(&mut self, now: Nanoseconds) -> Option<Ending> {
         // A newcomer waits until the message that has begun is sent. A root that has just lost its last child sends nothing more of it,
         // and there need be no other input: the newcomer gets its place now.
+        if let (Role::Root(table), Some(flow)) = (&mut self.role, &self.flow)
+            && table.is_closed()
+            && flow.is_finished()
+        {
+            table.close_for_readers(now);
+        }
         while self.apply_table_change(now) {}
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
         let empty_checksum = self.header.keys()?.data_checksum(&[]);
         if table.is_close_due() && flow.queue_close(empty_checksum) {
             table.on_close_queued();
         }
-        let is_finished = table.is_closed() && flow.is_finished();
+        let is_finished = table.is_closed() && flow.is_finished() && table.is_closed_for_readers();
         if is_finished {
             table.end(now, Eviction::Closed);
         }
@@ -385,7 +413,8 @@ impl Group {
         let TableChange { losses, tree, is_ready, is_admission_over, joined } =
             table.handle_timeout(now, barrier);
         let losses = losses.into_iter();
-        self.events.extend(losses.map(|(member, loss)| Event::MemberLost { group, member, loss }));
+        let lost = |Loss { member, reader, why }| Event::MemberLost { group, member, reader, loss: why };
+        self.events.extend(losses.map(lost));
         let has_changed = tree.is_some();
         if has_changed || is_ready || is_admission_over {
             flow.start_heartbeats(now);

@@ -81,7 +81,9 @@ impl Group {
             }
         };
         let Received { slot, is_fresh } = flow.handle_data(now, packet, data, sent_at, source);
-        if is_fresh {
+        if is_fresh && is_multicast {
+            membership.handle_heard_by_multicast(now);
+        } else if is_fresh {
             membership.handle_heard(now, sender, from);
         }
         if let Some(packet) = flow.inconsistent() {
@@ -94,7 +96,7 @@ impl Group {
         match (&mut self.flow, &mut self.role) {
             (Some(flow), Role::Member(membership)) if membership.is_multicast(sender, from) => {
                 if flow.handle_heartbeat(now, sent_at) {
-                    membership.handle_heard(now, sender, from);
+                    membership.handle_heard_by_multicast(now);
                 }
             }
             _ => self.count_unknown_sender(),
@@ -329,7 +331,7 @@ fn handle_control_at_root(
     control: &Control,
 ) -> bool {
     match control {
-        Control::TableAck => table.handle_table_ack(now, sender, epoch),
+        Control::TableAck(readers) => table.handle_table_ack(now, sender, epoch, readers.as_ref()),
         Control::Suspect(member) => table.handle_suspect(now, sender, *member),
         Control::StateLost(member) => table.handle_state_lost(sender, *member),
         // Otherwise it is a copy of the join of another host.

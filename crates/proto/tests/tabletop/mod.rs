@@ -80,6 +80,8 @@ pub struct Setting {
     pub group: u32,
     /// Each parent with its children, the root first.
     pub tree: Vec<(char, Vec<char>)>,
+    /// The number of processes that share a node, of those that have several.
+    pub readers: Vec<(char, u32)>,
     pub slots: u32,
     pub start: u32,
     pub offload: Offload,
@@ -187,6 +189,7 @@ impl Tabletop {
             authentication: Authentication::Header,
             root: number(root),
             members: members.iter().map(|&member| address(member)).collect(),
+            readers: setting.readers.iter().map(|&(member, count)| (number(member), count)).collect(),
             children,
             slots: setting.slots,
             payload_bytes_max: PAYLOAD_BYTES as u16,

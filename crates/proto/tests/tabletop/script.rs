@@ -4,7 +4,9 @@ use std::error::Error;
 use std::str::FromStr;
 
 use goldenscript::{Context, Runner};
-use treecast_proto::{CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Sequence};
+use treecast_proto::{
+    CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence,
+};
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Nonce, RootLoss, Timestamp,
 };
@@ -41,6 +43,9 @@ enum Command {
         /// The most members at a time.
         #[arg(key)]
         members: Option<usize>,
+        /// The processes of shared nodes: `readers=B3C2`.
+        #[arg(key)]
+        readers: Option<String>,
         /// Whether the members join; otherwise only the root creates the group.
         #[arg(key)]
         joins: Option<bool>,
@@ -65,6 +70,14 @@ enum Command {
         root: char,
         #[arg(key)]
         group: Option<u32>,
+    },
+    /// `readers B awaited=2 lost=1`: of the processes of a node these, by their digits, have not come, and these are lost.
+    Readers {
+        node: char,
+        #[arg(key)]
+        awaited: Option<String>,
+        #[arg(key)]
+        lost: Option<String>,
     },
     /// `abort A`: a node aborts the group.
     Abort { node: char },
@@ -168,6 +181,21 @@ enum Command {
     },
 }
 
+/// The number of processes of nodes: a letter and a digit for each.
+fn shared_nodes(text: &str) -> Vec<(char, u32)> {
+    let pairs = text.chars().zip(text.chars().skip(1)).step_by(2);
+    pairs.map(|(node, count)| (node, count.to_digit(10).expect("a digit follows each letter"))).collect()
+}
+
+/// The places of these digits.
+fn places(digits: Option<&str>) -> ReaderSet {
+    let mut set = ReaderSet::default();
+    for digit in digits.unwrap_or_default().chars() {
+        set.insert(digit.to_digit(10).expect("a place is a digit"));
+    }
+    set
+}
+
 impl Runner for Script {
     type Command = Command;
 
@@ -182,12 +210,24 @@ impl Tabletop {
     fn act(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
         const GROUP: GroupId = GroupId(1);
         match command {
-            Command::Group { families, slots, start, offload, admits, members, joins, rate, group } => {
+            Command::Group {
+                families,
+                slots,
+                start,
+                offload,
+                admits,
+                members,
+                readers,
+                joins,
+                rate,
+                group,
+            } => {
                 let offload = offload.as_deref().unwrap_or("nic");
                 let named = Offload::NAMES.into_iter().find(|(name, _)| *name == offload);
                 self.create_group(&Setting {
                     group: group.unwrap_or(1),
                     tree: families.iter().map(|(parent, names)| (*parent, names.chars().collect())).collect(),
+                    readers: shared_nodes(readers.as_deref().unwrap_or_default()),
                     slots: slots.unwrap_or(64),
                     start: start.unwrap_or(0),
                     offload: named.ok_or("no such offload")?.1,
@@ -201,6 +241,10 @@ impl Tabletop {
             Command::Begin { root, bytes } => self.send(*root, 1, *bytes, false)?,
             Command::Close { root, group } => {
                 self.request(*root, Input::Close { group: group.map_or(GROUP, GroupId) })?;
+            }
+            Command::Readers { node, awaited, lost } => {
+                let readers = Readers { awaited: places(awaited.as_deref()), lost: places(lost.as_deref()) };
+                self.request(*node, Input::Readers { group: GROUP, readers })?;
             }
             Command::Abort { node } => self.request(*node, Input::Abort { group: GROUP })?,
             Command::Leave { node, group } => {
@@ -283,7 +327,7 @@ impl Tabletop {
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {
-                    "table_ack" => Control::TableAck,
+                    "table_ack" => Control::TableAck(None),
                     "join" => Control::Join(super::address(*from)),
                     "leave" => Control::Leave,
                     "root_lost" => Control::RootLost(RootLoss::Silent),

@@ -2,8 +2,8 @@
 
 use treecast_proto::{Event, Offload, Sequence};
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Handshake, Header, Neighbour, Role,
-    RootLoss, View,
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Handshake, Header, Neighbour, Readers,
+    Role, RootLoss, View,
 };
 
 /// A datagram as text.
@@ -93,7 +93,12 @@ fn control(epoch: u32, control: &Control) -> String {
                 "table of epoch {epoch}: member {member}, start {start}, parent {parent}, children {children}"
             )
         }
-        Control::TableAck => format!("table acknowledgment of epoch {epoch}"),
+        Control::TableAck(None) => format!("table acknowledgment of epoch {epoch}"),
+        Control::TableAck(Some(Readers { awaited, lost })) => format!(
+            "table acknowledgment of epoch {epoch}, processes awaited {:?}, lost {:?}",
+            awaited.iter().collect::<Vec<_>>(),
+            lost.iter().collect::<Vec<_>>()
+        ),
         Control::Suspect(member) => format!("suspects member {member}"),
         Control::StateLost(member) => format!("member {member} has lost its state"),
         Control::Join(_) => "join".to_owned(),
@@ -118,8 +123,11 @@ pub fn event(event: &Event) -> String {
         Event::Joined { group, member, start } => {
             format!("member {member} has joined group {group}, start {start}")
         }
-        Event::MemberLost { group, member, loss } => {
+        Event::MemberLost { group, member, reader: None, loss } => {
             format!("group {group} has lost member {member}: {loss}")
+        }
+        Event::MemberLost { group, member, reader: Some(reader), loss } => {
+            format!("group {group} has lost process {reader} of member {member}: {loss}")
         }
         Event::Ended { group, ending } => format!("group {group} has ended: {ending}"),
     }

@@ -87,7 +87,7 @@ impl Cross<'_> {
         let SeriesSpec { scheme, order, .. } = &self.series[series_index].spec;
         let measures_lambda = measures(draft.model()).iter().any(|measure| measure.name == "lambda");
         match scheme.check(*order) {
-            Err(PlanError::NeedsLambda) if measures_lambda => Ok(()),
+            Err(PlanError::NeedsLambda { .. }) if measures_lambda => Ok(()),
             checked => checked.map_err(|error| self.file.error(&self.schemes[series_index], error)),
         }
     }

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use treecast_fabric::RoutingPolicy;
 use treecast_node::{
     Group, GroupSettings, JoinOptions, Listener, Member, Nanoseconds, Node, NodeError, NodeSettings,
@@ -18,7 +18,7 @@ use treecast_terms::Keyed;
 
 use super::Arguments;
 use super::transfer::{Input, MESSAGE_BYTES_MAX};
-use crate::arguments::{SLURM, fabric, or_of_slurm};
+use crate::arguments::{SLURM, SLURM_VARIABLE, fabric, or_of_slurm};
 use crate::output::print_message;
 
 /// The variable with the token.
@@ -32,6 +32,9 @@ pub fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(No
     let token = token(arguments.token_file.as_deref())?;
     let timeout = Some(Duration::from_secs(arguments.wait));
     let (node, group) = if let Some(root) = &arguments.join {
+        if input.is_some() {
+            bail!("--send is for the root, and this process joins a group");
+        }
         let mut options = JoinOptions::new(resolve(root)?, token);
         options.insecure = arguments.insecure;
         options.member = arguments.member;
@@ -46,21 +49,28 @@ pub fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(No
         })?;
         (node, group)
     } else if let Some(file) = &arguments.members {
-        let members = members(file)?;
-        let settings = settings(arguments, members, token, input)?;
+        let settings = settings(arguments, members(file)?, token, input)?;
         let address = arguments.bind.map_or_else(|| find_here(&settings.members), Ok)?;
-        let here = settings.members.iter().filter(|&&member| member == address).count();
+        let here = members_at(address, &settings.members);
+        let own = own_number(&here, arguments.member, address)?;
+        if let Some(own) = own {
+            check_role(own == settings.root, settings.root, input.is_some())?;
+        }
         // Members at one address are processes of one host, which share a node.
-        let share = (here > 1).then(|| format!("{address} {} {}", settings.group, settings.token));
-        let settings = GroupSettings { member: arguments.member.map(|member| member as usize), ..settings };
-        let node = Node::open(&NodeSettings { share, ..node_settings(arguments, address) })?;
+        let share = (here.len() > 1).then(|| format!("{address} {} {}", settings.group, settings.token));
+        let settings = GroupSettings { member: own, ..settings };
+        let node = Node::open(&NodeSettings { share, ..node_settings(arguments, address) });
+        let node = node.map_err(|error| match error {
+            NodeError::Bind { is_shared: true, ref source, .. } if source.kind() == ErrorKind::AddrInUse => anyhow!(
+                "cannot listen at {address}: {source}: if another process of this host has the node, both need the same user, the same token, and the same group of --set"
+            ),
+            error => error.into(),
+        })?;
         let group = node.group(&settings)?;
         (node, group)
     } else {
         let listen = resolve(arguments.listen.as_deref().unwrap_or_default())?;
-        if input.is_none() {
-            bail!("--send is missing: this is the root, and only the root sends");
-        }
+        check_role(true, 0, input.is_some())?;
         let needs_token = token.is_empty() && !arguments.insecure && !listen.ip().is_loopback();
         let token = if needs_token { draw_token()? } else { token };
         let settings = settings(arguments, Vec::new(), token, input)?;
@@ -93,7 +103,44 @@ fn members(file: &Path) -> anyhow::Result<Vec<Member>> {
     if file != Path::new(SLURM) {
         return Ok(read_members(file)?);
     }
-    Ok(parse_members(&or_of_slurm(SLURM)?, SLURM)?)
+    Ok(parse_members(&or_of_slurm(SLURM, "a file of members")?, SLURM_VARIABLE)?)
+}
+
+/// The numbers of the members whose node listens at an address, or, for the unspecified address, at one of this machine with its port.
+fn members_at(address: SocketAddr, members: &[SocketAddr]) -> Vec<usize> {
+    let with_port = || members.iter().copied().filter(|member| member.port() == address.port());
+    let address = if address.ip().is_unspecified() {
+        find_here(&with_port().collect::<Vec<_>>()).unwrap_or(address)
+    } else {
+        address
+    };
+    (0..members.len()).filter(|&member| members[member] == address).collect()
+}
+
+/// This process's number, of the members at its address; none if there are none, which the node reports.
+fn own_number(here: &[usize], given: Option<u32>, address: SocketAddr) -> anyhow::Result<Option<usize>> {
+    let list = || here.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (here, given.map(|given| given as usize)) {
+        ([], _) => Ok(None),
+        (&[one], None) => Ok(Some(one)),
+        (_, Some(given)) if here.contains(&given) => Ok(Some(given)),
+        (_, Some(given)) => {
+            bail!("{address} is the address of members {}, and not of member {given}", list())
+        }
+        (_, None) => bail!(
+            "{address} is the address of members {}: say which of them this process is, by --member N",
+            list()
+        ),
+    }
+}
+
+/// Checks that the root, and no other member, has something to send.
+pub fn check_role(is_root: bool, root: usize, has_input: bool) -> anyhow::Result<()> {
+    match (is_root, has_input) {
+        (true, false) => bail!("--send is missing: this is the root, and only the root sends"),
+        (false, true) => bail!("--send is for the root, which is member {root}"),
+        _ => Ok(()),
+    }
 }
 
 fn open(arguments: &Arguments, bind: SocketAddr) -> Result<Node, NodeError> {
@@ -137,8 +184,18 @@ fn settings(
         settings = settings.with_fabric(fabric(text, RoutingPolicy::Auto)?);
     }
     for setting in &arguments.set {
-        if setting.starts_with("token") {
-            bail!("other users can read command lines: give the token by --token-file or TREECAST_TOKEN");
+        for key in setting.split_whitespace().filter_map(|setting| setting.split('=').next()) {
+            match key {
+                "token" => {
+                    bail!(
+                        "other users can read command lines: give the token by --token-file or TREECAST_TOKEN"
+                    )
+                }
+                "member" => {
+                    bail!("the number of this process is no setting of the group: give it by --member")
+                }
+                _ => {}
+            }
         }
         settings.set_all(setting)?;
     }

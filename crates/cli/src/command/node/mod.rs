@@ -9,7 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::{mem, process};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use treecast_node::{
     Ending, EngineChoice, Eviction, Group, GroupSettings, Node, NodeError, NodeSettings, PORT,
@@ -17,7 +17,7 @@ use treecast_node::{
 use treecast_terms::{Key, Keyed};
 
 pub(super) use self::entry::TOKEN_VARIABLE;
-use self::entry::{enter, node_settings};
+use self::entry::{check_role, enter, node_settings};
 use self::transfer::{Command, Input, Out, receive, report_counters, send};
 use crate::arguments::whole_number;
 use crate::output::print_message;
@@ -124,7 +124,8 @@ pub struct Arguments {
 
 fn after_help() -> String {
     let defaults = GroupSettings::new(Vec::new());
-    let keys = GroupSettings::keys().iter().filter(|key| !["token", "insecure"].contains(&key.name));
+    let keys =
+        GroupSettings::keys().iter().filter(|key| !["token", "insecure", "member"].contains(&key.name));
     let line = |key: &Key<GroupSettings>| {
         let setting = format!("{}={}", key.name, key.value(&defaults));
         format!("  {setting:<22} {}\n", key.about)
@@ -195,11 +196,10 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
     let strays = strays_of(&node);
     let (commands, queue) = sync_channel(2);
     end_on_signal(Arc::downgrade(&group), commands.clone())?;
-    let done = match (group.is_root(), input) {
-        (true, Some(input)) => send(&group, input, commands, &queue),
-        (false, None) => receive(&group, &mut out),
-        (true, None) => Err(anyhow!("--send is missing: this is the root, and only the root sends")),
-        (false, Some(_)) => Err(anyhow!("--send is for the root, which is member {}", group.settings().root)),
+    check_role(group.is_root(), group.settings().root, input.is_some())?;
+    let done = match input {
+        Some(input) => send(&group, input, commands, &queue),
+        None => receive(&group, &mut out),
     };
     let allowed: &[Ending] =
         if arguments.receive.is_none() { &[Ending::Evicted(Eviction::Left)] } else { &[] };
@@ -215,7 +215,7 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
 fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
     let is_allowed = match error.downcast_ref() {
         Some(NodeError::Ended(ending)) => allowed.contains(ending),
-        Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. }) => false,
+        Some(NodeError::Incomplete(_) | NodeError::JoinFailed { .. } | NodeError::GroupFailed(_)) => false,
         _ => return Err(error),
     };
     print_message(&error.to_string());

@@ -280,7 +280,7 @@ impl Insider {
             ("a NAK", self.nak(self.table.start, first)),
             ("a probe", self.probe(RELAY, LEAF, self.next).in_the_far_future()),
             ("a table", self.adoption(u32::MAX)),
-            ("the acknowledgment of a table", self.control(LEAF, ROOT, &Control::TableAck)),
+            ("the acknowledgment of a table", self.control(LEAF, ROOT, &Control::TableAck(None))),
             ("suspect", self.control(RELAY, ROOT, &suspect)),
             ("join", self.join(LEAF, self.addresses[LEAF])),
             ("leave", self.control(LEAF, ROOT, &Control::Leave)),

@@ -73,7 +73,7 @@ const IGNORED: &[(&str, Forge)] = &[
     ("a hello", |insider| insider.handshake(LEAF, ROOT, &Handshake::Hello)),
     ("a join with another address", |insider| insider.join(LEAF, insider.address(STRANGER))),
     ("the acknowledgment of another table", |insider| {
-        let mut forgery = insider.control(LEAF, ROOT, &Control::TableAck);
+        let mut forgery = insider.control(LEAF, ROOT, &Control::TableAck(None));
         forgery.header.epoch = 7;
         forgery
     }),

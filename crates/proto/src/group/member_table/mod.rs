@@ -6,18 +6,20 @@
 mod agenda;
 mod announce;
 mod failure;
+mod readers;
 mod record;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use treecast_wire::{Eviction, MemberId, Nonce, Table, Timestamp};
+use treecast_wire::{Eviction, MemberId, Nonce, Readers, Table, Timestamp};
 
 use super::{END_INTERVAL, END_NOTICES};
 use crate::flow::ChildAddress;
 use crate::{CreateGroup, MemberLoss, Nanoseconds, Settings, Start};
 
 use agenda::Agenda;
+use readers::SharedNodes;
 use record::MemberRecord;
 
 /// All members and their places. A call takes at most O(log n) steps, n being the number of members, but for changes of the tree, which
@@ -50,7 +52,9 @@ pub(super) struct MemberTable {
     is_ready: bool,
     newcomer: Option<Newcomer>,
     /// The members lost since the last report to the root's user.
-    losses: Vec<(MemberId, MemberLoss)>,
+    losses: Vec<Loss>,
+    /// The nodes that several processes share.
+    shared: SharedNodes,
     /// Hosts that get one notice that they are not members.
     evictions: Vec<(SocketAddr, Nonce, Eviction)>,
     /// Members that are invited to a group that is over, to hear of its end.
@@ -58,6 +62,14 @@ pub(super) struct MemberTable {
     /// Hellos that are to be answered: one for each address.
     hellos: Vec<(SocketAddr, Nonce)>,
     stage: Stage,
+}
+
+/// A member that is lost, or one of the processes that share its node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loss {
+    pub member: MemberId,
+    pub reader: Option<u32>,
+    pub why: MemberLoss,
 }
 
 /// How far the group's end is.
@@ -90,7 +102,7 @@ struct Newcomer {
 /// What the group has to apply after the table has changed.
 #[derive(Debug, Default)]
 pub(super) struct TableChange {
-    pub losses: Vec<(MemberId, MemberLoss)>,
+    pub losses: Vec<Loss>,
     /// A new epoch and the root's children in it.
     pub tree: Option<(u32, Vec<ChildAddress>)>,
     /// Every member that could be reached has its place.
@@ -123,8 +135,18 @@ impl MemberTable {
         create: CreateGroup,
         parents: Vec<Option<MemberId>>,
     ) -> Self {
-        let CreateGroup { root, members, children, slots, payload_bytes_max, admits, members_max, .. } =
-            create;
+        let CreateGroup {
+            root,
+            members,
+            readers,
+            children,
+            slots,
+            payload_bytes_max,
+            admits,
+            members_max,
+            ..
+        } = create;
+        let shared = SharedNodes::new(&readers, now + settings.join_timeout, now);
         let places = members.into_iter().zip(parents).zip(children);
         let records: Vec<MemberRecord> = places
             .map(|((address, parent), children)| MemberRecord::new(now, address, parent, children))
@@ -162,6 +184,7 @@ impl MemberTable {
             is_ready: false,
             newcomer: None,
             losses: Vec::new(),
+            shared,
             evictions: Vec::new(),
             invitations: Vec::new(),
             hellos: Vec::new(),
@@ -217,6 +240,7 @@ impl MemberTable {
             && self.evictions.is_empty()
             && self.hellos.is_empty()
             && self.losses.is_empty()
+            && !self.shared.is_waiting()
     }
 
     /// Whether this is the number of a member.
@@ -230,9 +254,9 @@ impl MemberTable {
         children.map(|&member| ChildAddress { member, address: self.record(member).address }).collect()
     }
 
-    /// What the table of a group of `members` members takes, in bytes: records, lists of children, agendas, and at
+    /// What the table of a group of `members` members, of which `shared` have nodes of several processes, takes, in bytes: records, lists of children, agendas, and at
     /// the end a notice to each.
-    pub const fn bytes(members: usize) -> usize {
+    pub const fn bytes(members: usize, shared: usize) -> usize {
         // A list is at most half empty, or has room for four.
         let listed_bytes = 4 * size_of::<MemberId>();
         let notice_bytes = size_of::<(SocketAddr, Nonce, Eviction)>();
@@ -240,7 +264,12 @@ impl MemberTable {
         // The nodes of a B-tree have room for eleven entries, and are at least half full but for the first.
         let entries = 2 * if members > 6 { members } else { 6 };
         let tree_bytes = entries * size_of::<(SocketAddr, MemberId)>();
-        size_of::<Self>() + members * member_bytes + tree_bytes + 2 * Agenda::heap_bytes(members, entries)
+        let agenda_bytes = 2 * Agenda::heap_bytes(members, entries);
+        size_of::<Self>()
+            + members * member_bytes
+            + shared * SharedNodes::NODE_BYTES
+            + tree_bytes
+            + agenda_bytes
     }
 
     /// The number of members that there is memory for.
@@ -346,9 +375,18 @@ impl MemberTable {
         self.has(sender.member) && self.find_incarnation(sender) == Some(sender.member)
     }
 
-    /// A member acknowledges its table; false if the sender is no member.
-    pub fn handle_table_ack(&mut self, now: Nanoseconds, sender: &ControlSender, epoch: u32) -> bool {
+    /// A member acknowledges its table, and says which processes of its node are there; false if the sender is no member.
+    pub fn handle_table_ack(
+        &mut self,
+        now: Nanoseconds,
+        sender: &ControlSender,
+        epoch: u32,
+        readers: Option<&Readers>,
+    ) -> bool {
         let is_present = self.is_present(sender);
+        if let Some(readers) = readers.filter(|_| is_present) {
+            self.handle_readers(sender, readers);
+        }
         if is_present && epoch == self.epoch {
             let record = self.record_mut(sender.member);
             let is_first = std::mem::replace(&mut record.acked_epoch, epoch) != epoch;
@@ -426,7 +464,7 @@ impl MemberTable {
 
     /// Removes a member; its children are adopted by its parent, in its place.
     fn remove(&mut self, member: MemberId, loss: MemberLoss) {
-        self.losses.push((member, loss));
+        self.losses.push(Loss { member, reader: None, why: loss });
         let orphans = std::mem::take(&mut self.record_mut(member).children);
         let parent = self.record(member).parent.expect("the root is never removed");
         for &orphan in &orphans {
@@ -479,6 +517,7 @@ impl MemberTable {
             return change;
         }
         self.remove_lost(now);
+        self.watch_readers(now);
         change.losses = std::mem::take(&mut self.losses);
         if let Some(start) = barrier {
             self.admit(now, start);
@@ -488,7 +527,7 @@ impl MemberTable {
             self.change_tree(now);
             change.tree = Some((self.epoch, self.own_children()));
         }
-        if self.unacked > 0 || self.has_changed {
+        if self.unacked > 0 || self.has_changed || self.shared.are_awaited() {
             return change;
         }
         change.is_ready = !std::mem::replace(&mut self.is_ready, true);
@@ -577,7 +616,10 @@ impl MemberTable {
     pub fn timeout(&self) -> Option<Nanoseconds> {
         match self.stage {
             Stage::Over { announce_at, .. } => Some(announce_at),
-            _ => [self.tasks.next_time(), self.deadlines.next_time()].into_iter().flatten().min(),
+            _ => [self.tasks.next_time(), self.deadlines.next_time(), self.shared.timeout()]
+                .into_iter()
+                .flatten()
+                .min(),
         }
     }
 }
