@@ -158,6 +158,8 @@ fn a_root_of_an_unknown_host_does_not_wait() {
     let mut listener = bind(2);
     listener.name = "m9".into();
     let other = join(options(listener.address(), "n1"));
+    // A root that refuses tells those that have come, and hears no others.
+    thread::sleep(Duration::from_millis(500));
     let said = error(listen(listener, on_racks(settings())).0);
     assert!(
         said.starts_with("the root: the fabric has no host 'm9': known are n0, n1, n2, n3 (give"),
