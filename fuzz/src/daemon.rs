@@ -21,7 +21,7 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 const POLICY: &str = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 8\nmemory_max = \"1M\"";
 
 /// The version of the messages.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// The longest message of a daemon, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -273,7 +273,10 @@ impl<'a> Trial<'a> {
                 json!({"forward": {"group": group(*number), "upto": upto, "child": child}})
             }
             Message::Query { name, group: number } => {
-                match named(&["children", "unplaced", "counters", "kernel_counters", "strays"], *name) {
+                match named(
+                    &["children", "unplaced", "counters", "kernel_counters", "strays", "awaited_readers"],
+                    *name,
+                ) {
                     "strays" => json!({"query": "strays"}),
                     name => json!({"query": {name: {"group": group(*number)}}}),
                 }

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
     Authentication, CreateGroup, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store, TransmitPayload,
+    PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store,
+    TransmitPayload,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,

@@ -386,8 +386,10 @@ impl Host {
     ) -> Result<(), String> {
         self.unreported_events.push(event.clone());
         match *event {
-            Event::Placed { group, member, start, .. } => {
+            Event::Placed { group, member, start, slots, .. } => {
                 if let Some(application) = self.groups.get_mut(&group.0) {
+                    application.slots = slots;
+                    application.memory.resize(slots as usize, Vec::new());
                     application.forwarded = start;
                     application.queued = start;
                     application.session = self.protocol.session(group).map(life_of);
@@ -414,7 +416,7 @@ impl Host {
     /// Checks the bounds of buffers.
     pub fn check(&self, scenario: &Scenario) -> Result<(), String> {
         for (&group, application) in &self.groups {
-            let slots = scenario.groups[group as usize].slots;
+            let slots = application.slots;
             if let Some((from, end)) = self.protocol.readable(GroupId(group))
                 && end.distance_from(from) as u32 > slots
             {
@@ -423,7 +425,8 @@ impl Host {
                     self.number
                 ));
             }
-            if application.memory.len() != slots as usize {
+            // Whoever has the token can give a member a place with others.
+            if slots != scenario.groups[group as usize].slots && !scenario.attacks.has_token {
                 return Err(format!("host {} has other slots in group {group}", self.number));
             }
         }
