@@ -544,18 +544,7 @@ fn source_datagram(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u
 
 /// The packet of a piece that is sent for the first time.
 pub const fn data_of(piece: &Piece, ack_requested: bool) -> Data {
-    let Piece { message, offset, length, message_length, checksum } = *piece;
-    Data {
-        message,
-        offset,
-        length,
-        message_length,
-        checksum,
-        ack_requested,
-        retransmitted: false,
-        close: false,
-        distribution: Distribution::Tree,
-    }
+    Data { ack_requested, ..piece.data() }
 }
 
 /// Carries out the local outputs of a node: keeps its events, and returns what is to be stored.
