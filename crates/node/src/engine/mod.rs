@@ -219,9 +219,10 @@ impl Engine {
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             // Data by multicast first: a probe that comes later would find it missing. All groups of a lane take one turn together.
-            let mut left = vec![messages_max; self.datagrams.lanes()];
-            let multicast = self.datagrams.ready_multicast().into_iter();
-            let multicast = multicast.map(|(number, lane)| (Lane::Multicast(number), lane));
+            let multicast = self.datagrams.ready_multicast();
+            let lanes = if multicast.is_empty() { 0 } else { self.datagrams.lanes() };
+            let mut left = vec![messages_max; lanes];
+            let multicast = multicast.into_iter().map(|(number, lane)| (Lane::Multicast(number), lane));
             let own = (0..self.core.owners.lanes_used()).map(|lane| (Lane::Own(lane), lane));
             for (from, lane) in multicast.chain(own) {
                 let is_shared = matches!(from, Lane::Multicast(_)) && self.core.owners.have_lanes();
