@@ -16,6 +16,8 @@ use crate::{Ending, Nanoseconds, Settings, Transmit};
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
     root: SocketAddr,
+    /// The root's number, once it has sent a table.
+    root_member: Option<MemberId>,
     handshake: MemberHandshake,
     root_heard_at: Nanoseconds,
     /// The last timestamp of the root's probes and control messages.
@@ -99,6 +101,7 @@ impl Membership {
     pub fn new(now: Nanoseconds, root: SocketAddr, seed: [u64; 2]) -> Self {
         Self {
             root,
+            root_member: None,
             handshake: MemberHandshake::new(now, seed),
             root_heard_at: now,
             root_timestamp: Timestamp(0),
@@ -185,6 +188,7 @@ impl Membership {
     /// Begins another handshake, before there was a place.
     pub fn restart_handshake(&mut self, now: Nanoseconds) {
         self.handshake.restart(now);
+        self.root_member = None;
         self.root_timestamp = Timestamp(0);
         self.join_at = None;
         self.incoming = None;
@@ -200,6 +204,17 @@ impl Membership {
 
     pub fn is_root(&self, address: SocketAddr) -> bool {
         self.root == address
+    }
+
+    /// Whether a packet of that member, from that address, is the root's. The number is part of what the code covers, and the address is not:
+    /// a packet of another member with the root's address has the timestamp of another clock, after which the root's would not count.
+    pub fn is_root_member(&self, member: MemberId, from: SocketAddr) -> bool {
+        self.is_root(from) && self.root_member == Some(member)
+    }
+
+    /// The root has sent a table under this number.
+    pub const fn set_root_member(&mut self, member: MemberId) {
+        self.root_member = Some(member);
     }
 
     /// A packet of the root has come by multicast, and is no replay. It says nothing about the way to the parent and back, even where the root

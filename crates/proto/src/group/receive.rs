@@ -137,7 +137,7 @@ impl Group {
                     flow.handle_probe(sequence, timestamp);
                 }
             }
-            (Some(_), Role::Member(membership)) if membership.is_root(from) => {
+            (Some(_), Role::Member(membership)) if membership.is_root_member(sender, from) => {
                 if membership.is_from_root_now(now, timestamp) {
                     membership.handle_root_probe(timestamp);
                 } else {
@@ -171,7 +171,7 @@ impl Group {
                 self.handle_root_lost(now, settings, loss, sender.sent_at);
                 true
             }
-            (Role::Root(table), control) => {
+            (Role::Root(table), control) if is_for_root(&control) => {
                 if table.is_now(sender) {
                     handle_control_at_root(table, now, sender, epoch, &control)
                 } else {
@@ -179,11 +179,14 @@ impl Group {
                     true
                 }
             }
-            (Role::Member(membership), control) if membership.is_root(sender.from) => {
+            (Role::Member(membership), control)
+                if membership.is_root(sender.from) && is_of_root(&control) =>
+            {
                 if membership.nonce() != sender.nonce {
                     // It is for a member that had this address before.
                     false
                 } else if membership.is_from_root_now(now, sender.sent_at) {
+                    membership.set_root_member(sender.member);
                     self.handle_control_of_root(now, settings, epoch, control)
                 } else {
                     self.counters_mut().stale += 1;
@@ -320,6 +323,16 @@ impl Group {
         }
         flow.set_children(now, epoch, &children);
     }
+}
+
+/// Whether only the root sends such a message. It and the member use the same nonce, and each could get back its own packet.
+const fn is_of_root(control: &Control) -> bool {
+    matches!(control, Control::Table(_) | Control::Evicted(_))
+}
+
+/// Whether members send such a message to the root.
+const fn is_for_root(control: &Control) -> bool {
+    !is_of_root(control) && !matches!(control, Control::RootLost(_))
 }
 
 /// Handles a control message at the root; false if its sender is no member, or it is none that members send.

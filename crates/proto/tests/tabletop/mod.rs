@@ -15,7 +15,7 @@ use treecast_proto::{
     PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit,
     TransmitPayload,
 };
-use treecast_wire::{Header, Keys};
+use treecast_wire::{Header, Keys, View};
 
 /// The latency of every datagram.
 const LATENCY: Nanoseconds = Nanoseconds::from_us(50);
@@ -319,6 +319,16 @@ impl Tabletop {
         let bytes = found.bytes.clone();
         self.send_datagram(from, to, bytes);
         Ok(())
+    }
+
+    /// The nonce of a member: that of its last control message.
+    pub fn nonce_of(&self, member: char) -> Option<treecast_wire::Nonce> {
+        let sent = self.log.iter().rev().filter(|datagram| datagram.from == member);
+        sent.filter_map(|datagram| match View::new(&datagram.bytes).and_then(View::read).ok()?.header.body {
+            treecast_wire::Body::Control(header) => Some(header.nonce),
+            _ => None,
+        })
+        .next()
     }
 
     /// The header of a forged packet of group 1.

@@ -8,7 +8,7 @@ use treecast_proto::{
     CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Nonce, RootLoss, Timestamp,
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Nonce, RootLoss, Timestamp,
 };
 
 use super::{Setting, Tabletop};
@@ -152,12 +152,15 @@ enum Command {
         stable: Option<u32>,
         #[arg(key)]
         window: Option<u32>,
-        /// A control message: `table_ack`, `join`, `leave`, `root_lost`, or the number of a suspected member.
+        /// A control message: `table_ack`, `join`, `leave`, `evicted`, `root_lost`, or the number of a suspected member.
         #[arg(key)]
         control: Option<String>,
         /// The nonce of a control message.
         #[arg(key)]
         nonce: Option<u64>,
+        /// The member whose nonce a control message has.
+        #[arg(key)]
+        nonce_of: Option<char>,
         /// The sender's member number.
         #[arg(key)]
         sender: Option<u32>,
@@ -282,7 +285,8 @@ impl Tabletop {
         else {
             return Ok(());
         };
-        let Command::Forge { sender, epoch, at, wrong, nonce, session, multicast, .. } = command else {
+        let Command::Forge { sender, epoch, at, wrong, nonce, nonce_of, session, multicast, .. } = command
+        else {
             return Ok(());
         };
         let length = length.unwrap_or(4);
@@ -330,13 +334,17 @@ impl Tabletop {
                     "table_ack" => Control::TableAck(None),
                     "join" => Control::Join(super::address(*from)),
                     "leave" => Control::Leave,
+                    "evicted" => Control::Evicted(Eviction::Left),
                     "root_lost" => Control::RootLost(RootLoss::Silent),
                     member => Control::Suspect(MemberId(member.parse()?)),
                 };
                 payload = control.write();
                 let header = ControlHeader {
                     operation: control.operation(),
-                    nonce: Nonce(nonce.unwrap_or(0)),
+                    nonce: match nonce_of {
+                        Some(member) => self.nonce_of(*member).ok_or("it has sent no control message")?,
+                        None => Nonce(nonce.unwrap_or(0)),
+                    },
                     length: payload.len() as u32,
                     checksum: keys.control_checksum(&payload),
                 };
