@@ -111,11 +111,10 @@ impl Client {
             return Err(failed(&"the daemon sent no descriptors: this process may have too many open"));
         };
         let open = || {
-            let event = |descriptor, token| EventSource { descriptor, token, wakes_when_readable: true };
             let sources = vec![
-                event(wakeups.try_clone()?, WAKEUPS),
-                event(kernel_wakeups.try_clone()?, KERNEL_WAKEUPS),
-                EventSource { descriptor: socket.try_clone()?, token: HANG_UP, wakes_when_readable: false },
+                EventSource::new(wakeups.try_clone()?, WAKEUPS),
+                EventSource::new(kernel_wakeups.try_clone()?, KERNEL_WAKEUPS),
+                EventSource::hang_up(socket.try_clone()?, HANG_UP),
             ];
             let leader_followers = LeaderFollowers::new(sources, spin, true)?;
             let waker = Waker::new()?;

@@ -231,6 +231,11 @@ impl Datagrams {
         self.multicast.ready()
     }
 
+    /// Whether there are multicast addresses at which this node receives.
+    pub const fn receives_multicast(&self) -> bool {
+        self.multicast.is_open()
+    }
+
     /// What becomes readable when a datagram has come to one of the multicast addresses.
     pub fn multicast_descriptor(&self) -> BorrowedFd<'_> {
         self.multicast.as_fd()

@@ -103,6 +103,11 @@ impl MulticastSockets {
         own.into_iter().filter(|ip| others.get(ip) == Some(&0)).collect()
     }
 
+    /// Whether there is a socket.
+    pub const fn is_open(&self) -> bool {
+        !self.sockets.is_empty()
+    }
+
     /// The numbers of sockets with datagrams, each with its lane. All sockets have their turn: the kernel begins with those that have waited
     /// longest.
     pub fn ready(&self) -> Vec<(u64, usize)> {

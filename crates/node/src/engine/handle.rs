@@ -48,6 +48,7 @@ const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const WAKER: u64 = 2;
 const KERNEL: u64 = 3;
+const MULTICAST: u64 = 4;
 
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
@@ -73,8 +74,7 @@ impl EngineHandle {
         let has_kernel = kernel.is_some();
         let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
         let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
-        let source = |descriptor| EventSource { descriptor, token: SOCKET, wakes_when_readable: true };
-        let sources = vec![source(socket), source(multicast)];
+        let sources = vec![EventSource::new(socket, SOCKET), EventSource::unused(multicast, MULTICAST)];
         let watch = || {
             let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
@@ -131,9 +131,15 @@ impl EngineHandle {
 
     /// Drives the engine once, and leaves the rest to its own thread.
     fn step(&self, mut engine: MutexGuard<'_, Engine>) {
-        if engine.step(self) == Progress::More {
+        if self.step_once(&mut engine) == Progress::More {
             self.waker.wake();
         }
+    }
+
+    fn step_once(&self, engine: &mut Engine) -> Progress {
+        let progress = engine.step(self);
+        self.leader_followers.use_source(MULTICAST, engine.receives_multicast());
+        progress
     }
 
     /// Makes rings of groups, without the engine.
@@ -166,7 +172,7 @@ impl Backend for EngineHandle {
             let is_stopping;
             {
                 let mut engine = self.engine.lock();
-                let progress = engine.step(self);
+                let progress = self.step_once(&mut engine);
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;

@@ -290,6 +290,11 @@ impl Engine {
         count
     }
 
+    /// Whether there are multicast addresses at which this node receives.
+    pub fn receives_multicast(&self) -> bool {
+        self.datagrams.receives_multicast()
+    }
+
     /// Receives at the multicast addresses of the groups, before the root learns that they are here.
     fn apply_multicast(&mut self) {
         let Self { core: Core { multicast, owners, .. }, datagrams, .. } = self;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -31,11 +32,53 @@ pub(crate) struct LeaderFollowers {
 /// A descriptor that the leader takes over from the node's own thread.
 #[derive(Debug)]
 pub(crate) struct EventSource {
-    pub descriptor: OwnedFd,
-    /// Identifies the descriptor in the result of [`LeaderFollowers::sleep`].
-    pub token: u64,
-    /// Whether a readable descriptor wakes; if not, only a hang-up does.
-    pub wakes_when_readable: bool,
+    descriptor: OwnedFd,
+    token: u64,
+    wakes: Wakes,
+    /// Whether there may be events: each one that may have some takes a system call when a thread becomes the leader, and when it ceases.
+    is_used: AtomicBool,
+}
+
+/// The events of a descriptor that wake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    WhenReadable,
+    OnHangUp,
+}
+
+impl EventSource {
+    /// A descriptor that wakes when it is readable. The token identifies it in the result of [`LeaderFollowers::sleep`].
+    pub fn new(descriptor: OwnedFd, token: u64) -> Self {
+        Self { descriptor, token, wakes: Wakes::WhenReadable, is_used: AtomicBool::new(true) }
+    }
+
+    /// A descriptor that only wakes when its peer hangs up.
+    pub fn hang_up(descriptor: OwnedFd, token: u64) -> Self {
+        Self { wakes: Wakes::OnHangUp, ..Self::new(descriptor, token) }
+    }
+
+    /// A descriptor that has no events yet: [`LeaderFollowers::use_source`] says when it may have some.
+    pub fn unused(descriptor: OwnedFd, token: u64) -> Self {
+        Self { is_used: AtomicBool::new(false), ..Self::new(descriptor, token) }
+    }
+
+    fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::SeqCst)
+    }
+
+    /// What the leader polls.
+    fn poll_fd(&self) -> PollFd<'_> {
+        let flags = if self.wakes == Wakes::WhenReadable { PollFlags::IN } else { PollFlags::empty() };
+        PollFd::new(&self.descriptor, flags)
+    }
+
+    /// Lets events wake the node's own thread, or not.
+    fn watch(&self, epoll: &OwnedFd, is_watched: bool) {
+        let data = epoll::EventData::new_u64(self.token);
+        if let Err(error) = epoll::modify(epoll, &self.descriptor, data, flags(is_watched)) {
+            tracing::error!(%error, "cannot watch a descriptor");
+        }
+    }
 }
 
 /// How often a spinning thread checks its condition before it reads the clock.
@@ -51,8 +94,9 @@ impl LeaderFollowers {
     pub fn new(sources: Vec<EventSource>, spin: Duration, is_seen_in_memory: bool) -> io::Result<Self> {
         assert!(sources.len() <= EVENT_SOURCES_MAX, "the leader polls all event sources");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for EventSource { descriptor, token, wakes_when_readable } in &sources {
-            epoll::add(&epoll, descriptor, epoll::EventData::new_u64(*token), flags(*wakes_when_readable))?;
+        for source in &sources {
+            let flags = flags(source.wakes == Wakes::WhenReadable && source.is_used());
+            epoll::add(&epoll, &source.descriptor, epoll::EventData::new_u64(source.token), flags)?;
         }
         let waker = Arc::new(Waker::new()?);
         Ok(Self { leadership: Mutex::new(()), waker, epoll, sources, spin, is_seen_in_memory })
@@ -61,6 +105,20 @@ impl LeaderFollowers {
     /// Adds a descriptor that always wakes the node's own thread.
     pub fn watch(&self, descriptor: &impl AsFd, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token), flags(true))?)
+    }
+
+    /// From now on a source that was made as [`EventSource::unused`] may have events, or has none any more. One thread calls this at a time.
+    pub fn use_source(&self, token: u64, is_used: bool) {
+        for source in self.sources.iter().filter(|source| source.token == token) {
+            if source.is_used() != is_used {
+                source.is_used.store(is_used, Ordering::SeqCst);
+                // A leader that sleeps now does not poll it, so events have to wake the node's own thread. Any leader that stops that sees
+                // that the source is used, and so lets events wake the thread again when it ceases to lead.
+                if is_used {
+                    source.watch(&self.epoll, true);
+                }
+            }
+        }
     }
 
     /// Wakes the leader.
@@ -127,17 +185,6 @@ impl LeaderFollowers {
                 return None;
             }
         }
-        let waker = PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN);
-        let mut all: [PollFd<'_>; 1 + EVENT_SOURCES_MAX] = std::array::from_fn(|index| {
-            match index.checked_sub(1).and_then(|index| self.sources.get(index)) {
-                Some(EventSource { descriptor, wakes_when_readable: true, .. }) => {
-                    PollFd::new(descriptor, PollFlags::IN)
-                }
-                Some(EventSource { descriptor, .. }) => PollFd::new(descriptor, PollFlags::empty()),
-                None => waker.clone(),
-            }
-        });
-        let descriptors = &mut all[..=self.sources.len()];
         loop {
             self.waker.arm();
             events.arm();
@@ -151,7 +198,14 @@ impl LeaderFollowers {
                 return None;
             }
             let timeout = if now < spin_until { Some(Duration::ZERO) } else { timeout };
-            descriptors.iter_mut().for_each(PollFd::clear_revents);
+            let waker = PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN);
+            let mut descriptors: [PollFd<'_>; 1 + EVENT_SOURCES_MAX] = std::array::from_fn(|_| waker.clone());
+            let mut count = 1;
+            for source in self.sources.iter().filter(|source| source.is_used()) {
+                descriptors[count] = source.poll_fd();
+                count += 1;
+            }
+            let descriptors = &mut descriptors[..count];
             poll(descriptors, timeout);
             self.waker.disarm();
             if !descriptors[0].revents().is_empty() {
@@ -165,11 +219,9 @@ impl LeaderFollowers {
 
     /// Lets events wake the node's own thread, or not. Pending events wake it at once.
     fn wake_own_thread(&self, is_woken: bool) {
-        for EventSource { descriptor, token, wakes_when_readable } in &self.sources {
-            let data = epoll::EventData::new_u64(*token);
-            let flags = flags(is_woken && *wakes_when_readable);
-            if let Err(error) = epoll::modify(&self.epoll, descriptor, data, flags) {
-                tracing::error!(%error, "cannot watch a descriptor");
+        for source in &self.sources {
+            if source.wakes == Wakes::WhenReadable && source.is_used() {
+                source.watch(&self.epoll, is_woken);
             }
         }
     }
@@ -196,5 +248,67 @@ impl Drop for Leadership<'_> {
     fn drop(&mut self) {
         self.of.waker.disarm();
         self.of.wake_own_thread(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    const FIRST: u64 = 1;
+    const SECOND: u64 = 2;
+
+    /// A descriptor that is readable.
+    fn readable() -> OwnedFd {
+        eventfd(1, EventfdFlags::CLOEXEC).unwrap()
+    }
+
+    fn woken_by(leader_followers: &LeaderFollowers) -> u64 {
+        leader_followers.sleep(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    /// Leads until there is an event, and calls `drive` then; false if there is none.
+    fn lead(leader_followers: &LeaderFollowers, drive: impl Fn()) -> bool {
+        let is_driven = Cell::new(false);
+        let until = Instant::now() + Duration::from_millis(20);
+        let find = || is_driven.get().then_some(());
+        let events = EventCount::new(leader_followers.waker());
+        let found = leader_followers.wait(&events, Some(until), find, || {
+            is_driven.set(true);
+            drive();
+        });
+        found.is_some()
+    }
+
+    #[test]
+    fn an_unused_source_wakes_nobody() {
+        let sources = vec![EventSource::unused(readable(), FIRST)];
+        let leader_followers = LeaderFollowers::new(sources, Duration::ZERO, false).unwrap();
+        assert_eq!(woken_by(&leader_followers), 0);
+        assert!(!lead(&leader_followers, || {}));
+        assert_eq!(woken_by(&leader_followers), 0);
+        leader_followers.use_source(FIRST, true);
+        assert_eq!(woken_by(&leader_followers), 1 << FIRST);
+        assert!(lead(&leader_followers, || assert_eq!(woken_by(&leader_followers), 0)));
+        leader_followers.use_source(FIRST, false);
+        assert!(!lead(&leader_followers, || {}));
+    }
+
+    #[test]
+    fn a_source_that_is_used_while_a_thread_leads_wakes_at_once() {
+        let sources = vec![EventSource::new(readable(), FIRST), EventSource::unused(readable(), SECOND)];
+        let leader_followers = LeaderFollowers::new(sources, Duration::ZERO, false).unwrap();
+        assert_eq!(woken_by(&leader_followers), 1 << FIRST);
+        let is_driven = lead(&leader_followers, || {
+            assert_eq!(woken_by(&leader_followers), 0);
+            leader_followers.use_source(SECOND, true);
+            assert_eq!(woken_by(&leader_followers), 1 << SECOND);
+        });
+        assert!(is_driven);
+        assert_eq!(woken_by(&leader_followers), 1 << FIRST | 1 << SECOND);
     }
 }
