@@ -8,17 +8,25 @@ use std::process::Command;
 use common::has_kernel_engine;
 use serde_json::Value;
 
-fn bench(arguments: &[&str]) -> Command {
+fn bench(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
-    command.arg("bench").args(arguments);
+    command.arg("bench").args(arguments.split_ascii_whitespace());
     command
 }
 
-fn report(arguments: &[&str]) -> Value {
+fn report(arguments: &str) -> Value {
     let output = bench(arguments).args(["--format", "json"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A report in which every member has received every message once.
+fn report_without_loss(arguments: &str) -> Value {
+    let report = report(arguments);
+    report["rows"].as_array().unwrap().iter().for_each(assert_no_loss);
+    assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    report
 }
 
 fn assert_no_loss(row: &Value) {
@@ -56,7 +64,7 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
 
 #[test]
 fn configurations_are_measured_side_by_side() {
-    let report = report(&["--loopback", "3", "--messages", "6", "--rounds", "2", "--sizes", "4,2K"]);
+    let report = report("--loopback 3 --messages 6 --rounds 2 --sizes 4,2K");
     let configurations = [("host", "binomial"), ("assisted", "auto"), ("nic", "auto")];
     let expected: Vec<_> = [4, 2_048]
         .iter()
@@ -70,7 +78,7 @@ fn configurations_are_measured_side_by_side() {
 fn authentication_of_header_and_payload_is_measured_side_by_side() {
     let arguments =
         "--loopback 3 --messages 6 --rounds 2 --sizes 4,2K --offload host,nic --auth header,payload";
-    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let report = report(arguments);
     let configurations = [("host", "binomial"), ("host", "binomial"), ("nic", "auto"), ("nic", "auto")];
     let expected: Vec<_> = [4, 2_048]
         .iter()
@@ -84,44 +92,32 @@ fn authentication_of_header_and_payload_is_measured_side_by_side() {
 
 #[test]
 fn messages_are_sent_back_to_back_or_to_late_members() {
-    let stream =
-        report(&["--loopback", "3", "--messages", "5", "--sizes", "100K", "--offload", "nic", "--stream"]);
+    let stream = report("--loopback 3 --messages 5 --sizes 100K --offload nic --stream");
     check_rows(&stream, &[("nic", "auto", 102_400)]);
     assert!(stream["rows"][0]["throughput_mb_s"].as_f64().unwrap() > 0.0);
-    let arguments = [
-        "--loopback",
-        "3",
-        "--messages",
-        "5",
-        "--sizes",
-        "4",
-        "--offload",
-        "nic",
-        "--scheme",
-        "separate;serial",
-    ];
-    let late = report(&[&arguments[..], &["--skew", "400us"]].concat());
+    let late =
+        report("--loopback 3 --messages 5 --sizes 4 --offload nic --scheme separate;serial --skew 400us");
     check_rows(&late, &[("nic", "separate", 4), ("nic", "serial", 4)]);
 }
 
 #[test]
 fn processes_of_a_host_share_its_node() {
     let arguments = "--loopback 3 --processes 3 --messages 6 --rounds 2 --sizes 4,2K --offload nic,switch";
-    let shared = report(&arguments.split(' ').collect::<Vec<_>>());
+    let shared = report(arguments);
     let expected =
         [("nic", "auto", 4), ("switch", "auto", 4), ("nic", "auto", 2_048), ("switch", "auto", 2_048)];
     check_rows(&shared, &expected);
     for row in shared["rows"].as_array().unwrap() {
         assert_eq!((&row["hosts"], &row["processes"]), (&3.into(), &3.into()));
     }
-    // One packet to each other host, whatever the number of processes there; nobody else forwards or counts it.
+    // A broadcast takes one packet to each of the two other hosts; the processes there share it.
     let row = &shared["rows"][0];
     let sent = ["packets_per_broadcast", "retransmitted_per_broadcast"].map(|key| row[key].as_f64().unwrap());
     assert!((sent[0] - sent[1] - 2.0).abs() < 0.01, "{row}");
     // Where nothing else is asked for, what hosts of several processes can do.
     let arguments = "--loopback 2 --processes 2 --messages 2 --sizes 4";
-    check_rows(&report(&arguments.split(' ').collect::<Vec<_>>()), &[("nic", "auto", 4)]);
-    let table = bench(&arguments.split(' ').collect::<Vec<_>>()).output().unwrap().stdout;
+    check_rows(&report(arguments), &[("nic", "auto", 4)]);
+    let table = bench(arguments).output().unwrap().stdout;
     let table = String::from_utf8(table).unwrap();
     assert!(table.starts_with(" bytes  processes  engine"), "{table}");
 }
@@ -130,7 +126,7 @@ fn processes_of_a_host_share_its_node() {
 fn a_late_process_is_measured_beside_the_others() {
     let arguments = "--loopback 3 --processes 3 --messages 5 --rounds 1 --sizes 4 --late 0us,50ms";
     for (more, process) in [("", 0), (" --late-process 1", 1)] {
-        let late = report(&format!("{arguments}{more}").split(' ').collect::<Vec<_>>());
+        let late = report(&format!("{arguments}{more}"));
         check_rows(&late, &[("nic", "auto", 4), ("nic", "auto", 4)]);
         let row = &late["rows"][1];
         assert_eq!(row["late"]["process"], process);
@@ -148,7 +144,7 @@ fn a_late_process_is_measured_beside_the_others() {
 #[test]
 fn survivors_receive_everything_after_a_member_is_killed() {
     let arguments = "--loopback 4 --offload nic --scheme serial --sizes 1M --messages 3 --rounds 1 --kill 2";
-    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let report = report(arguments);
     check_rows(&report, &[("nic", "serial", 1 << 20)]);
     let lost = report["lost_members"].as_array().unwrap();
     let name = lost.first().and_then(Value::as_str).unwrap();
@@ -183,8 +179,7 @@ fn remote_hosts_are_reached_by_a_remote_shell() {
 
 /// A report of a lab; none, with a notice, where labs cannot be made.
 fn lab_report(arguments: &str) -> Option<Value> {
-    let output =
-        bench(&arguments.split(' ').collect::<Vec<_>>()).args(["--format", "json"]).output().unwrap();
+    let output = bench(arguments).args(["--format", "json"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     if stderr.contains("does not allow a lab") || stderr.contains("a lab needs the tool") {
         let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
@@ -219,8 +214,8 @@ fn measurements_are_drawn_as_charts() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["chart.svg", "chart.html"] {
         let file = directory.path().join(name);
-        let arguments = ["--loopback", "2", "--messages", "2", "--sizes", "4,64", "--offload", "host,nic"];
-        let output = bench(&arguments).args(["--format", "chart", "--chart"]).arg(&file).output().unwrap();
+        let arguments = "--loopback 2 --messages 2 --sizes 4,64 --offload host,nic";
+        let output = bench(arguments).args(["--format", "chart", "--chart"]).arg(&file).output().unwrap();
         let drawn = String::from_utf8(output.stdout).unwrap();
         assert!(drawn.starts_with("Broadcast among 2 hosts: latency of the last delivery\n"), "{drawn}");
         assert!(drawn.contains("host binomial") && drawn.contains("nic auto"), "{drawn}");
@@ -318,7 +313,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         ),
     ];
     for (arguments, expected) in cases {
-        let output = bench(arguments).output().unwrap();
+        let output = bench("").args(*arguments).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("treecast: ") && stderr.contains(expected), "{arguments:?}: {stderr}");
@@ -336,7 +331,7 @@ fn the_kernel_engine_is_measured_beside_the_user_engine() {
         return;
     }
     let arguments = "--lab 4 --engine user,ebpf --offload host,nic --auth header,payload --sizes 64,20K --messages 20 --rounds 2";
-    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let report = report(arguments);
     assert_eq!(rows_of(&report, "user").len(), 8);
     let kernel = rows_of(&report, "ebpf");
     // With offload host the engine makes no difference, and is measured once.
@@ -362,12 +357,9 @@ fn the_kernel_engine_takes_data_by_multicast() {
         "--lab 5 --engine ebpf --offload switch --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --loss 1%",
         "--lab 5 --engine ebpf --offload switch --scheme binomial --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5%",
     ] {
-        let report = report(&arguments.split(' ').collect::<Vec<_>>());
-        for row in report["rows"].as_array().unwrap() {
-            assert_no_loss(row);
+        for row in report_without_loss(arguments)["rows"].as_array().unwrap() {
             assert_eq!(row["last_stored_us_p50"].is_f64(), row["engine"] == "ebpf", "{row}");
         }
-        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
 }
 
@@ -378,7 +370,7 @@ fn processes_share_the_kernel_engine_of_their_host() {
     }
     let arguments =
         "--lab 3 --processes 4 --engine user,ebpf --sizes 64,20K --messages 40 --rounds 2 --loss 2%";
-    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let report = report(arguments);
     let rows = report["rows"].as_array().unwrap();
     let engines: Vec<_> = rows.iter().map(|row| row["engine"].as_str().unwrap()).collect();
     assert_eq!(engines, ["user", "ebpf"].repeat(2));
@@ -398,12 +390,9 @@ fn the_kernel_engine_recovers_lost_packets() {
         "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 3 --rounds 1 --stream --loss 1%",
         "--lab 5 --engine ebpf --offload nic --sizes 64 --messages 3000 --rounds 1 --stream --loss 1%",
     ] {
-        let report = report(&arguments.split(' ').collect::<Vec<_>>());
-        for row in report["rows"].as_array().unwrap() {
-            assert_no_loss(row);
+        for row in report_without_loss(arguments)["rows"].as_array().unwrap() {
             assert!(row["retransmitted_per_broadcast"].as_f64() > Some(0.0), "{row}");
         }
-        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
 }
 
@@ -417,12 +406,8 @@ fn the_kernel_engine_delivers_reordered_packets_in_order() {
         "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --reorder 2%",
         "--lab 5 --engine user,ebpf --offload nic --sizes 64 --messages 2000 --rounds 1 --stream --reorder 5% --loss 1%",
     ] {
-        let report = report(&arguments.split(' ').collect::<Vec<_>>());
-        for row in report["rows"].as_array().unwrap() {
-            // Workers compare the number of each message with the expected one.
-            assert_no_loss(row);
-        }
-        assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+        // Workers compare the number of each message with the expected one.
+        report_without_loss(arguments);
     }
 }
 
@@ -433,7 +418,7 @@ fn a_dead_child_of_the_kernel_engine_is_cut_off() {
     }
     let arguments =
         "--lab 5 --engine ebpf --offload nic --scheme serial --sizes 4M --messages 3 --rounds 1 --kill 2";
-    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let report = report(arguments);
     let lost = report["lost_members"].as_array().unwrap();
     assert!(lost.len() == 1 && lost[0].as_str().unwrap().starts_with("member 2 at 10.42.0.3:"), "{lost:?}");
     assert!(report["rows"][0]["killed"]["survivors_complete_us"].as_f64() > Some(0.0));
@@ -451,8 +436,7 @@ fn benchmark_commands_of_the_docs_run() {
         let text = std::fs::read_to_string(path).unwrap();
         let commands = text.lines().filter_map(|line| line.strip_prefix("    treecast bench "));
         let command = commands.clone().next().unwrap_or_else(|| panic!("{page} shows a comparison"));
-        let arguments: Vec<&str> = command.split(' ').collect();
-        let report = report(&arguments);
+        let report = report(command);
         let rows = report["rows"].as_array().unwrap();
         assert_eq!(rows.iter().map(|row| &row["engine"]).collect::<Vec<_>>(), ["user", "user", "ebpf"]);
         assert!(rows.iter().all(|row| row["lost"] == 0 && row["duplicates"] == 0), "{rows:?}");
@@ -470,7 +454,7 @@ fn racks_are_measured_with_and_without_a_tree_for_them() {
         return;
     }
     let arguments = "--racks 3x4 --offload nic --sizes 64,64K --messages 20 --rounds 2";
-    let report = report(&arguments.split(' ').collect::<Vec<_>>());
+    let report = report(arguments);
     let rows = report["rows"].as_array().unwrap();
     rows.iter().for_each(assert_no_loss);
     let on_fabric: Vec<bool> = rows.iter().map(|row| row["on_fabric"].as_bool().unwrap()).collect();
@@ -501,16 +485,16 @@ fn a_fabric_can_be_given() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("hosts.inventory");
     std::fs::write(&file, "127.0.0.1 rack1\n").unwrap();
-    let arguments = ["--loopback", "3", "--offload", "nic", "--sizes", "64", "--messages", "4", "--fabric"];
-    let given = report(&[&arguments[..], &[file.to_str().unwrap()]].concat());
+    let arguments = "--loopback 3 --offload nic --sizes 64 --messages 4 --fabric";
+    let given = report(&format!("{arguments} {}", file.display()));
     let on_fabric: Vec<_> = given["rows"].as_array().unwrap().iter().map(|row| &row["on_fabric"]).collect();
     assert_eq!(on_fabric, [false, true]);
-    let output = bench(&arguments).arg("star:3").output().unwrap();
+    let output = bench(arguments).arg("star:3").output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         stderr.contains("host 0: member 0: the fabric has no host '127.0.0.1': known are h0, h1, h2"),
         "{stderr}"
     );
-    let output = bench(&["--lab", "3", "--uplink", "1mbit"]).output().unwrap();
+    let output = bench("--lab 3 --uplink 1mbit").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("expected no rate in a lab without racks"));
 }

@@ -425,7 +425,7 @@ impl Host {
                     self.number
                 ));
             }
-            // Whoever has the token can give a member a place with others.
+            // An attacker that has the token can send a member a table with another number of slots.
             if slots != scenario.groups[group as usize].slots && !scenario.attacks.has_token {
                 return Err(format!("host {} has other slots in group {group}", self.number));
             }

@@ -48,18 +48,18 @@ fn acts_with_batches() -> impl Strategy<Value = Act> {
 
 #[test]
 fn a_node_handles_a_batch_like_its_segments_one_by_one() {
-    let Some(lab) = Lab::for_batches() else { return };
-    let counts = run(lab, 150, settings(2..=10), acts_with_batches());
-    println!("batches: {counts:?}");
-    assert!(counts.batches_handled * 4 > counts.batches, "the program handles many batches: {counts:?}");
-    assert!(counts.segments_handled > 6 * counts.batches_handled, "and they are long: {counts:?}");
+    check_batches(settings(2..=10));
 }
 
 #[test]
 fn a_node_handles_a_batch_by_multicast_like_its_segments_one_by_one() {
+    check_batches(with_multicast(settings(2..=10)));
+}
+
+fn check_batches(settings: impl Strategy<Value = Setting>) {
     let Some(lab) = Lab::for_batches() else { return };
-    let counts = run(lab, 150, with_multicast(settings(2..=10)), acts_with_batches());
-    println!("batches by multicast: {counts:?}");
+    let counts = run(lab, 150, settings, acts_with_batches());
+    println!("batches: {counts:?}");
     assert!(counts.batches_handled * 4 > counts.batches, "the program handles many batches: {counts:?}");
     assert!(counts.segments_handled > 6 * counts.batches_handled, "and they are long: {counts:?}");
 }

@@ -131,8 +131,8 @@ fn draw_multicast_address(is_v6: bool) -> std::io::Result<SocketAddr> {
 /// The least dynamic port (RFC 6335, section 6).
 const MULTICAST_PORT_MIN: u16 = 0xc000;
 
-/// Whether a root may have drawn this multicast address. A member joins no other: whoever is a root would else choose what traffic comes to
-/// its members' hosts.
+/// Whether a multicast address is in the range from which roots draw. A member joins no address outside it, so that a root cannot direct
+/// the multicast traffic of other applications to the hosts of its members.
 pub(crate) fn is_drawn_multicast_address(address: SocketAddr) -> bool {
     let is_in_scope = match address.ip() {
         IpAddr::V4(ip) => ip.octets()[0] == 239 && ip.octets()[1] & 1 == 1,

@@ -295,7 +295,7 @@ impl ClientLink {
             if let Some(client) = clients.iter_mut().find(|client| client.place == place) {
                 client.ending = Some(ending);
             }
-            // Without memory nobody waits for its place, and the client may come back.
+            // Before the group has memory its place holds back no slot, and the client may join again.
             if self.memory.get().is_some() {
                 readers.places()[place as usize].leave();
             }

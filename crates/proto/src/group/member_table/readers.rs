@@ -86,7 +86,7 @@ impl MemberTable {
 
     fn update_readers(&mut self, member: MemberId, readers: &Readers) {
         let Some(node) = self.shared.nodes.iter_mut().find(|node| node.member == member) else { return };
-        // Whoever has come has come, and who is lost stays lost, whatever a later message says.
+        // A process is reported once as present and once as lost: a later message takes neither back.
         node.awaited = node.awaited.and(&readers.awaited);
         let lost = readers.lost.and(&node.all).without(&node.lost);
         node.lost = node.lost.or(&lost);
