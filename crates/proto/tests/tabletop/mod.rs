@@ -323,12 +323,11 @@ impl Tabletop {
 
     /// The nonce of a member: that of its last control message.
     pub fn nonce_of(&self, member: char) -> Option<treecast_wire::Nonce> {
-        let sent = self.log.iter().rev().filter(|datagram| datagram.from == member);
-        sent.filter_map(|datagram| match View::new(&datagram.bytes).and_then(View::read).ok()?.header.body {
+        let mut sent = self.log.iter().rev().filter(|datagram| datagram.from == member);
+        sent.find_map(|datagram| match View::new(&datagram.bytes).and_then(View::read).ok()?.header.body {
             treecast_wire::Body::Control(header) => Some(header.nonce),
             _ => None,
         })
-        .next()
     }
 
     /// The header of a forged packet of group 1.
