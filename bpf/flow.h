@@ -17,6 +17,7 @@
 /* As in crates/proto/src/rtt.rs, congestion_window.rs and flow/ack.rs. */
 #define INITIAL_RTO_NS 10000000ULL
 #define QUEUEING_DELAY_MAX_NS 5000000ULL
+#define QUEUEING_DELAY_LONG_NS 7500000ULL
 #define RTT_SAMPLE_MAX_NS 60000000000ULL
 #define ACK_LAG_PACKETS_MAX (1 << 29)
 #define INITIAL_WINDOW_PACKETS 64
@@ -456,6 +457,12 @@ static __always_inline void on_delay(struct rtt *rtt, __u64 delay)
 	rtt->min = min;
 }
 
+/* Whether the queue is so long that a window is reduced. */
+static __always_inline bool has_long_queue(struct rtt *rtt)
+{
+	return rtt->latest > rtt->min && rtt->latest - rtt->min > QUEUEING_DELAY_LONG_NS;
+}
+
 static __always_inline bool has_standing_queue(struct rtt *rtt)
 {
 	return rtt->latest > rtt->min && rtt->latest - rtt->min > QUEUEING_DELAY_MAX_NS;
@@ -481,35 +488,47 @@ static __always_inline __u32 larger(__u32 one, __u32 other)
 	return one > other ? one : other;
 }
 
-/* Packets wait in a queue of the network that a smaller window would not fill. */
-static __always_inline void shrink_window(struct congestion_window *window, __u32 packets_max)
+/* Packets wait in a queue of the network for longer than they may: one round trip reduces the window once, to what would have made
+ * the queue as long as it may be, and at most by half. `packet` is acknowledged, and all before `sent` had been sent. */
+static __always_inline void shrink_window(struct congestion_window *window, struct rtt *rtt, __u32 packet, __u32 sent, __u32 packets_max)
 {
-	__u32 least = smaller(window->packets, INITIAL_WINDOW_PACKETS);
-	__u32 packets = larger(window->packets / 4 * 3, least);
+	__u32 least = larger(smaller(window->packets, INITIAL_WINDOW_PACKETS), window->packets / 2);
+	__u64 without_queue = (rtt->min + QUEUEING_DELAY_LONG_NS) / 1000 * window->packets / (rtt->latest / 1000);
 
-	window->packets = smaller(larger(packets, MIN_WINDOW_PACKETS), packets_max);
+	if (is_before(packet, window->recovery_point))
+		return;
+	window->recovery_point = sent;
+	window->packets = smaller(larger(larger(without_queue, least), MIN_WINDOW_PACKETS), packets_max);
 	window->is_slow_start = 0;
 	window->growth_eighths = 0;
 }
 
-/* At the root with data by multicast: all members have accepted more packets, from `before` on. The congestion window may change; there is
- * nothing to be sent while the group is handed off. */
-static __always_inline void on_stable(struct group *group, __u32 before, __u64 now)
+/* At the root with data by multicast: a child has accepted all packets before `acked`, and was asked at `requested_at` if that is not 0. The
+ * window of packets in the network may change; there is nothing to be sent while the group is handed off. */
+static __always_inline void on_acked(struct group *group, __u32 acked, __u64 requested_at, __u64 now)
 {
 	struct multicast_state *multicast = &group->multicast;
-	__u32 stable = group->flow.min_stable;
-	__s32 acknowledged = distance(stable, before);
+	__u32 before = multicast->max_acked;
 
-	if (multicast->timed_at && is_before(multicast->timed, stable)) {
-		on_rtt_sample(&multicast->rtt, now > multicast->timed_at ? now - multicast->timed_at : 0);
-		multicast->timed_at = 0;
-		multicast->timed = 0;
-		if (has_standing_queue(&multicast->rtt))
-			shrink_window(&multicast->window, group->slots);
-	}
-	if (acknowledged > 0 && distance(multicast->end, before) >= (__s32)multicast->window.packets &&
-	    !has_standing_queue(&multicast->rtt))
-		grow_window(&multicast->window, acknowledged, group->slots);
+	if (!is_before(before, acked))
+		return;
+	multicast->max_acked = acked;
+	if (requested_at && requested_at <= now)
+		on_rtt_sample(&multicast->rtt, now - requested_at);
+	if (has_long_queue(&multicast->rtt))
+		shrink_window(&multicast->window, &multicast->rtt, acked, multicast->end, group->slots);
+	if (distance(multicast->end, before) >= (__s32)multicast->window.packets && !has_standing_queue(&multicast->rtt))
+		grow_window(&multicast->window, distance(acked, before), group->slots);
+}
+
+/* At the root with data by multicast: all members have accepted more packets, from `before` on. They may be further apart. */
+static __always_inline void on_stable(struct group *group, __u32 before)
+{
+	struct multicast_state *multicast = &group->multicast;
+	__s32 acknowledged = distance(group->flow.min_stable, before);
+
+	if (acknowledged > 0 && distance(multicast->end, before) >= (__s32)multicast->spread.packets)
+		grow_window(&multicast->spread, acknowledged, group->slots);
 }
 
 static long compare_min_stable(__u32 index, void *context)
@@ -602,13 +621,15 @@ static __always_inline bool handle_ack(struct group *group, struct child_state *
 	child->window_end = later(child->window_end, window_end);
 	if (group->is_by_multicast && had_min_window_end)
 		find_min_window_end(group);
+	if (group->is_by_multicast && group->is_root)
+		on_acked(group, child->acked, requested_at, now);
 	if (was_at_min && child->stable != group->flow.min_stable) {
 		if (group->flow.min_stable_children > 1)
 			group->flow.min_stable_children--;
 		else
 			find_min_stable(group);
 		if (group->is_by_multicast && group->is_root)
-			on_stable(group, min_stable, now);
+			on_stable(group, min_stable);
 	}
 	update_watermarks(group);
 	return true;

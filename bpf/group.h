@@ -141,9 +141,9 @@ struct multicast_state {
 	__u32 min_window_end;
 	__u64 heard_at;
 	struct congestion_window window;
+	struct congestion_window spread;
 	struct rtt rtt;
-	__u64 timed_at;
-	__u32 timed;
+	__u32 max_acked;
 	__u32 reserved;
 };
 

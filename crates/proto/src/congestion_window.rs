@@ -3,6 +3,7 @@
 use treecast_wire::Sequence;
 
 use crate::c_layout::c_layout;
+use crate::rtt::Rtt;
 
 c_layout! {
     /// A congestion window in packets (RFC 5681, with other factors).
@@ -55,11 +56,16 @@ impl CongestionWindow {
         self.recovery_point = sent;
     }
 
-    /// Packets wait in a queue of the network that a smaller window would not fill. That alone reduces the window to its initial value at
-    /// least, since hosts that are busy look alike.
-    pub(crate) fn on_standing_queue(&mut self, packets_max: u32) {
-        let least = self.packets.min(Self::INITIAL_PACKETS);
-        self.reduce_to((self.packets / 4 * 3).max(least), packets_max);
+    /// Packets wait in a queue of the network for longer than they may; `packet` is the latest of them that was acknowledged, and
+    /// all before `sent` had been sent. One round trip reduces the window once, to what would have made the queue as long as it may be, and
+    /// at most by half. That alone reduces it to its initial value at least, since hosts that are busy look alike.
+    pub(crate) fn on_long_queue(&mut self, rtt: &Rtt, packet: Sequence, sent: Sequence, packets_max: u32) {
+        if packet.is_before(self.recovery_point) {
+            return;
+        }
+        let least = self.packets.min(Self::INITIAL_PACKETS).max(self.packets / 2);
+        self.reduce_to(rtt.without_long_queue(self.packets).max(least), packets_max);
+        self.recovery_point = sent;
     }
 
     /// The retransmission timer expired.
@@ -78,6 +84,7 @@ impl CongestionWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Nanoseconds;
 
     const MAX: u32 = 1_000;
 
@@ -106,14 +113,23 @@ mod tests {
     fn a_standing_queue_reduces_the_window_to_its_initial_value_at_least() {
         let mut window = CongestionWindow::new(MAX, Sequence(0));
         window.on_ack(64, true, MAX);
-        let sizes = [0; 4].map(|_: u32| {
-            window.on_standing_queue(MAX);
+        let mut rtt = Rtt::UNKNOWN;
+        rtt.on_sample(Nanoseconds::from_ms(1));
+        // The queue may take 7.5 ms: two thirds of the window would have taken so long.
+        rtt.on_sample(Nanoseconds::from_us(12_750));
+        let sizes = [0, 99, 100, 200].map(|packet| {
+            window.on_long_queue(&rtt, Sequence(packet), Sequence(packet + 100), MAX);
             window.packets
         });
-        assert_eq!(sizes, [96, 72, 64, 64]);
-        window.on_timeout(Sequence(1), MAX);
-        window.on_standing_queue(MAX);
+        assert_eq!(sizes, [85, 85, 64, 64]);
+        window.on_timeout(Sequence(300), MAX);
+        window.on_long_queue(&rtt, Sequence(300), Sequence(400), MAX);
         assert_eq!(window.packets, 32);
+        let mut long = CongestionWindow::new(MAX, Sequence(0));
+        long.on_ack(400, true, MAX);
+        rtt.on_sample(Nanoseconds::from_ms(100));
+        long.on_long_queue(&rtt, Sequence(0), Sequence(1), MAX);
+        assert_eq!(long.packets, 232);
     }
 
     #[test]

@@ -31,6 +31,10 @@ const INITIAL_RTO: Nanoseconds = Nanoseconds::from_ms(10);
 /// A queueing delay above this one counts as a standing queue (`CoDel`'s target: RFC 8289, section 4.2).
 const QUEUEING_DELAY_MAX: Nanoseconds = Nanoseconds::from_ms(5);
 
+/// A queueing delay above this one calls for a smaller window. Between the two a window stays as it is: a sender that is scheduled late finds
+/// packets in the queue that keep the link busy meanwhile.
+const QUEUEING_DELAY_LONG: Nanoseconds = Nanoseconds::from_us(7_500);
+
 /// Longer samples are clamped: they come from a timestamp of another clock.
 const SAMPLE_MAX: Nanoseconds = Nanoseconds::from_ms(60_000);
 
@@ -82,6 +86,18 @@ impl Rtt {
     /// decides: in slow start the window may double before the mean follows.
     pub(crate) fn has_standing_queue(&self) -> bool {
         self.latest.since(self.min) > QUEUEING_DELAY_MAX
+    }
+
+    /// Whether packets wait in a queue of the network for so long that fewer should be there.
+    pub(crate) fn has_long_queue(&self) -> bool {
+        self.latest.since(self.min) > QUEUEING_DELAY_LONG
+    }
+
+    /// The part of a window of packets with which the queue would have been as long as it may be, where it was longer.
+    pub(crate) const fn without_long_queue(&self, packets: u32) -> u32 {
+        let longest_us = self.min.0.saturating_add(QUEUEING_DELAY_LONG.0) / 1_000;
+        let latest_us = self.latest.0 / 1_000;
+        if latest_us > longest_us { (packets as u64 * longest_us / latest_us) as u32 } else { packets }
     }
 
     /// Whether an acknowledgment that arrives `elapsed` after a packet was sent may be about that packet. One that arrives earlier than
@@ -140,6 +156,26 @@ mod tests {
         assert!(rtt.has_standing_queue());
         rtt.on_sample(Nanoseconds::from_us(200));
         assert!(!rtt.has_standing_queue());
+    }
+
+    #[test]
+    fn a_window_is_reduced_to_what_fills_the_longest_queue() {
+        let mut rtt = Rtt::UNKNOWN;
+        assert_eq!(rtt.without_long_queue(100), 100);
+        for (sample_us, is_long, packets) in [
+            (500, false, 100),
+            (8_000, false, 100),
+            (8_001, true, 99),
+            (10_000, true, 80),
+            (60_000_000, true, 0),
+        ] {
+            rtt.on_sample(Nanoseconds::from_us(sample_us));
+            assert_eq!(
+                (rtt.has_long_queue(), rtt.without_long_queue(100)),
+                (is_long, packets),
+                "{sample_us}"
+            );
+        }
     }
 
     #[test]

@@ -111,14 +111,14 @@ c_layout! {
         pub min_window_end: Sequence,
         /// At a member: when the last packet came by multicast.
         pub heard_at: Nanoseconds,
-        /// At the root: how many packets may be sent beyond those that all members have accepted.
+        /// At the root: how many packets may be sent beyond those that some child has accepted.
         pub window: CongestionWindow,
-        /// At the root: the time from a packet until all members have accepted it.
+        /// At the root: how many packets may be sent beyond those that all members have accepted.
+        pub spread: CongestionWindow,
+        /// At the root: the round-trip time to the child that answers first.
         pub rtt: Rtt,
-        /// At the root: when the packet that is timed was sent; 0: none is.
-        pub timed_at: Nanoseconds,
-        /// That packet.
-        pub timed: Sequence,
+        /// At the root: the end of the packets that some child has accepted.
+        pub max_acked: Sequence,
         /// Padding.
         pub reserved: u32,
     }

@@ -46,7 +46,7 @@ impl Flow {
         }
         self.state.counters.acks_received += 1;
         child.on_heard(now);
-        child.on_rtt_sample(now, ack);
+        let rtt = child.on_rtt_sample(now, ack);
         let was_established = child.is_established;
         if !was_established {
             child.is_established = true;
@@ -66,8 +66,10 @@ impl Flow {
         let min_stable = (self.state.min_stable_children > 0).then_some(self.state.min_stable);
         let was_at_min = min_stable == Some(child.state.stable);
         child.on_progress(now, ack, slots);
+        let acked = child.state.acked;
         let has_left_min = was_at_min && min_stable != Some(child.state.stable);
         self.on_window_end(index, window_end_before);
+        self.on_acked(acked, rtt);
         self.mark_sent_to(now, index);
         if let Some(missing) = ack.missing {
             self.handle_nak(now, index, ack, missing);
@@ -81,7 +83,7 @@ impl Flow {
             }
         }
         if let Some(before) = min_stable.filter(|_| has_left_min) {
-            self.on_stable(now, before);
+            self.on_stable(before);
         }
         if self.config.is_root && ack.is_congested {
             self.on_congestion(ack.stable, false);
@@ -146,10 +148,12 @@ impl Child {
         self.state.backoff = 0;
     }
 
-    fn on_rtt_sample(&mut self, now: Nanoseconds, ack: &Ack) {
+    /// Takes in the round-trip time of an acknowledgment that was requested here, and returns it.
+    fn on_rtt_sample(&mut self, now: Nanoseconds, ack: &Ack) -> Option<Nanoseconds> {
         let sent_at = Nanoseconds(ack.echo.0);
-        if ack.echo.0 != 0 && sent_at <= now {
-            self.state.rtt.on_sample(now - sent_at);
+        let sample = (ack.echo.0 != 0 && sent_at <= now).then(|| now - sent_at);
+        if let Some(sample) = sample {
+            self.state.rtt.on_sample(sample);
         }
         // Requested by multicast, it has no timestamp of this node's; if it has one, it answers something later.
         let since = self.state.awaited_since;
@@ -159,6 +163,7 @@ impl Child {
                 self.state.rtt.on_delay(now.since(since));
             }
         }
+        sample
     }
 
     fn on_progress(&mut self, now: Nanoseconds, ack: &Ack, slots: u32) {

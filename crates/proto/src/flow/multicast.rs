@@ -80,12 +80,16 @@ struct Reach {
 /// How fast the root sends, and when it sends a heartbeat.
 #[derive(Debug, Clone)]
 struct Pace {
-    /// In packets beyond those that all members have accepted.
+    /// In packets beyond those that some child has accepted. What is beyond is in the network, wherever it is lost: while packets wait there
+    /// in a queue, this window is reduced.
     window: CongestionWindow,
-    /// The time from a packet until all members have accepted it.
+    /// In packets beyond those that all members have accepted: how far they may be apart. Where one of them loses too many, or does not
+    /// answer, this window is reduced.
+    spread: CongestionWindow,
+    /// The packets that some child has accepted end here.
+    max_acked: Sequence,
+    /// The round-trip time to the child that answers first: others may only be busy.
     rtt: Rtt,
-    /// The packet that is timed, and when it was sent.
-    timed: Option<(Sequence, Nanoseconds)>,
     heartbeat_at: Option<Nanoseconds>,
     heartbeat_interval: Nanoseconds,
 }
@@ -120,8 +124,9 @@ impl Multicast {
             },
             pace: Pace {
                 window: CongestionWindow::new(slots, start),
+                spread: CongestionWindow::new(slots, start),
+                max_acked: start,
                 rtt: Rtt::UNKNOWN,
-                timed: None,
                 heartbeat_at: None,
                 heartbeat_interval: HEARTBEAT_INTERVAL_MIN,
             },
@@ -186,7 +191,6 @@ impl Multicast {
 
     /// What a fast path carries on.
     pub fn hand_off(&self) -> MulticastState {
-        let (timed, timed_at) = self.pace.timed.unwrap_or_default();
         MulticastState {
             first: self.first,
             end: self.end,
@@ -194,19 +198,19 @@ impl Multicast {
             min_window_end: self.min_window_end().unwrap_or_default(),
             heard_at: self.reach.heard_at,
             window: self.pace.window,
+            spread: self.pace.spread,
             rtt: self.pace.rtt,
-            timed_at,
-            timed,
+            max_acked: self.pace.max_acked,
             reserved: 0,
         }
     }
 
     /// Takes the state back from a fast path, which has accepted this number of packets by multicast: none at the root.
     pub fn reclaim(&mut self, from: &MulticastState, accepted: u32) {
-        let MulticastState { first, end, ack_requested, heard_at, window, rtt, timed_at, timed, .. } = *from;
+        let MulticastState { first, end, ack_requested, heard_at, .. } = *from;
         (self.first, self.end, self.ack_requested) = (first, end, ack_requested);
-        (self.pace.window, self.pace.rtt) = (window, rtt);
-        self.pace.timed = (timed_at != Nanoseconds::ZERO).then_some((timed, timed_at));
+        (self.pace.window, self.pace.spread, self.pace.rtt) = (from.window, from.spread, from.rtt);
+        self.pace.max_acked = from.max_acked;
         if accepted > 0 {
             self.reach.on_multicast(heard_at);
             self.reach.sample_accepted(accepted);
@@ -270,9 +274,26 @@ impl Flow {
         if has_changed && !source.is_multicast() {
             reach.is_reached = false;
         }
-        reach.sample(!source.is_multicast() && distribution == Distribution::MulticastAndTree);
+        let is_repaired = !source.is_multicast() && distribution == Distribution::MulticastAndTree;
+        reach.sample(is_repaired);
         self.ack_request.is_due |= has_changed;
+        let is_reached = reach.is_reached;
         self.mark_sent(now);
+        if is_repaired && is_reached && self.held.is_empty() {
+            self.probe_repaired();
+        }
+    }
+
+    /// Multicast has not brought the last packets that are known here, and may not have brought them to the children either, which no later
+    /// packet has told so. Each is asked now, since its timer would run once more at every level of the tree.
+    fn probe_repaired(&mut self) {
+        let next = self.state.next;
+        for child in &mut self.children {
+            if child.is_by_multicast() && child.state.acked.is_before(next) && !child.is_probe_due {
+                child.is_probe_due = true;
+                self.probing += 1;
+            }
+        }
     }
 
     /// Takes a heartbeat of the root; returns whether it is no replay.
@@ -417,8 +438,7 @@ impl Flow {
     /// The first packet that is to be sent by multicast, if one may be sent now.
     pub(super) fn next_multicast(&self) -> Option<Sequence> {
         let multicast = self.multicast.as_ref().filter(|_| self.config.is_root)?;
-        let congestion_end = self.state.min_stable + multicast.pace.window.packets;
-        let limit = self.send_limit().min(multicast.min_window_end()?).min(congestion_end);
+        let limit = self.send_limit().min(self.multicast_window_end()?);
         // Packets that all children have been sent along the tree need no multicast.
         let reached = self.children.iter().filter(|child| child.is_by_multicast());
         let all_sent = reached.map(|child| child.state.sent).reduce(Sequence::min)?;
@@ -426,23 +446,32 @@ impl Flow {
         packet.is_before(limit).then_some(packet)
     }
 
+    /// The end of the packets for which the receive windows of all members and the congestion windows have room; none without children.
+    fn multicast_window_end(&self) -> Option<Sequence> {
+        let multicast = self.multicast.as_ref()?;
+        let Pace { window, spread, max_acked, .. } = &multicast.pace;
+        let stable = self.state.min_stable;
+        let congestion_end = ((*max_acked).max(stable) + window.packets).min(stable + spread.packets);
+        Some(multicast.min_window_end()?.min(congestion_end))
+    }
+
     /// Sends the next packet by multicast, if one may be sent now.
     pub(super) fn poll_multicast(&mut self, now: Nanoseconds) -> Option<Segment> {
         let packet = self.next_multicast()?;
         let index = self.index(packet);
+        let window_end = self.multicast_window_end()?;
         let multicast = self.multicast.as_mut()?;
-        let in_flight = (packet + 1).distance_from(self.state.min_stable);
-        let fills_window = in_flight >= multicast.pace.window.packets as i32
-            || multicast.min_window_end() == Some(packet + 1);
+        let fills_window = !(packet + 1).is_before(window_end);
+        // Acknowledgments of the first half come while the second half is sent.
+        let half = multicast.pace.window.packets.min(multicast.pace.spread.packets) / 2;
+        let fills_half = (packet + 1).distance_from(multicast.ack_requested) >= half as i32;
         let ends_burst = packet + 1 == self.state.next && self.slots[index].piece.is_last();
         let slot = &mut self.slots[index];
         slot.multicast = SlotMulticast::Sent;
-        slot.ack_requested |= fills_window || ends_burst || requests_regularly(packet, self.config.slots);
+        slot.ack_requested |=
+            fills_window || fills_half || ends_burst || requests_regularly(packet, self.config.slots);
         let Slot { piece, ack_requested, close, .. } = *slot;
         multicast.extend(packet, ack_requested);
-        if ack_requested {
-            multicast.pace.timed.get_or_insert((packet, now));
-        }
         if multicast.pace.heartbeat_interval == self.config.timeouts.keepalive {
             multicast.pace.heartbeat_at = Some(now + self.config.timeouts.keepalive);
         }
@@ -454,39 +483,52 @@ impl Flow {
         Some(Segment { to, packet, data, slot: index as u32 })
     }
 
-    /// All members have accepted more packets, from `before` on: the congestion window may grow.
-    pub(super) fn on_stable(&mut self, now: Nanoseconds, before: Sequence) {
+    /// A child has accepted all packets before this one, after this time if it was asked: the window of packets in the network may change.
+    pub(super) fn on_acked(&mut self, acked: Sequence, rtt: Option<Nanoseconds>) {
+        let slots = self.config.slots;
+        let Some(Multicast { pace, end, .. }) = self.multicast.as_mut().filter(|_| self.config.is_root)
+        else {
+            return;
+        };
+        let before = pace.max_acked;
+        if !before.is_before(acked) {
+            return;
+        }
+        pace.max_acked = acked;
+        if let Some(rtt) = rtt {
+            pace.rtt.on_sample(rtt);
+        }
+        if pace.rtt.has_long_queue() {
+            pace.window.on_long_queue(&pace.rtt, acked, *end, slots);
+        }
+        let is_window_limited = end.distance_from(before) >= pace.window.packets as i32;
+        let may_grow = is_window_limited && !pace.rtt.has_standing_queue();
+        pace.window.on_ack(acked.distance_from(before) as u32, may_grow, slots);
+    }
+
+    /// All members have accepted more packets, from `before` on: they may be further apart.
+    pub(super) fn on_stable(&mut self, before: Sequence) {
         let (slots, stable) = (self.config.slots, self.state.min_stable);
         let Some(Multicast { pace, end, .. }) = self.multicast.as_mut().filter(|_| self.config.is_root)
         else {
             return;
         };
-        if let Some((packet, sent_at)) = pace.timed
-            && packet.is_before(stable)
-        {
-            pace.rtt.on_sample(now.since(sent_at));
-            pace.timed = None;
-            if pace.rtt.has_standing_queue() {
-                pace.window.on_standing_queue(slots);
-            }
-        }
-        let is_window_limited = end.distance_from(before) >= pace.window.packets as i32;
-        let may_grow = is_window_limited && !pace.rtt.has_standing_queue();
-        pace.window.on_ack(stable.distance_from(before).max(0) as u32, may_grow, slots);
+        let is_window_limited = end.distance_from(before) >= pace.spread.packets as i32;
+        pace.spread.on_ack(stable.distance_from(before).max(0) as u32, is_window_limited, slots);
     }
 
-    /// A member in the subtree of this child loses too many packets, or the child does not answer: the congestion window shrinks, once a
-    /// round trip for all children, and after losses once a sample.
+    /// A member in the subtree of this child loses too many packets, or the child does not answer: the members may be less far apart, which
+    /// slows the root down. That happens once a round trip for all children, and after losses once a sample.
     pub(super) fn on_congestion(&mut self, stable: Sequence, is_timeout: bool) {
         let slots = self.config.slots;
         let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
         if is_timeout {
-            if !stable.is_before(pace.window.recovery_point) {
-                pace.window.on_timeout(*end, slots);
+            if !stable.is_before(pace.spread.recovery_point) {
+                pace.spread.on_timeout(*end, slots);
             }
         } else {
             // It says so until its next sample.
-            pace.window.on_loss(stable, (*end).max(stable + SAMPLE_PACKETS), slots);
+            pace.spread.on_loss(stable, (*end).max(stable + SAMPLE_PACKETS), slots);
         }
     }
 }
