@@ -86,6 +86,7 @@ mod tests {
             last_stored_us_p50: None,
             last_stored_us_p99: None,
             cpu_us_per_broadcast: 1.0,
+            root_cpu_us_per_broadcast: 0.5,
             call_us_mean: 1.0,
             call_cpu_us_mean: None,
             throughput_mb_s: 1.0,

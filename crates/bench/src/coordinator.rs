@@ -220,6 +220,7 @@ impl Bench {
             last_stored_us_p50: has_stored.then_some(stored.0),
             last_stored_us_p99: has_stored.then_some(stored.1),
             cpu_us_per_broadcast: statistics.cpu_us() / f64::from(self.messages),
+            root_cpu_us_per_broadcast: statistics.root_cpu_us() / f64::from(self.messages),
             call_us_mean: statistics.call_us_mean(),
             call_cpu_us_mean: statistics.call_cpu_us_mean(),
             throughput_mb_s: statistics.throughput_mb_s(),

@@ -83,6 +83,8 @@ pub struct Row {
     pub last_stored_us_p99: Option<f64>,
     /// CPU time of all processes.
     pub cpu_us_per_broadcast: f64,
+    /// CPU time of the root's process.
+    pub root_cpu_us_per_broadcast: f64,
     /// The mean duration of a receiver's call: the CPU time that it costs a process that polls, as most MPI processes do.
     pub call_us_mean: f64,
     /// The mean CPU time of a receiver's thread in its call: what it costs a process that sleeps. `None` in a stream.
@@ -133,6 +135,7 @@ pub(crate) struct Statistics {
     pub others_last_delivery: Times,
     others_call: Times,
     cpu_ns: u64,
+    root_cpu_ns: u64,
     pub packets: u64,
     pub retransmitted: u64,
     /// The bytes that each member received, and the time that this took.
@@ -186,6 +189,7 @@ impl Statistics {
     pub fn add(&mut self, bytes: usize, messages: u32, measured: &[Measured], is_stream: bool) {
         let Some((root, others)) = measured.split_first() else { return };
         self.cpu_ns += measured.iter().map(|measured| measured.cpu_ns).sum::<u64>();
+        self.root_cpu_ns += root.cpu_ns;
         self.packets += measured.iter().map(|measured| measured.packets).sum::<u64>();
         self.retransmitted += measured.iter().map(|measured| measured.retransmitted).sum::<u64>();
         self.lost += others.iter().map(|measured| measured.lost).sum::<u64>();
@@ -248,6 +252,10 @@ impl Statistics {
 
     pub fn cpu_us(&self) -> f64 {
         self.cpu_ns as f64 / 1e3
+    }
+
+    pub fn root_cpu_us(&self) -> f64 {
+        self.root_cpu_ns as f64 / 1e3
     }
 
     pub fn call_us_mean(&self) -> f64 {

@@ -53,6 +53,7 @@ fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
             "last_delivery_us_p50",
             "last_delivery_us_p99",
             "cpu_us_per_broadcast",
+            "root_cpu_us_per_broadcast",
             "call_us_mean",
         ] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key} of {row}");

@@ -379,7 +379,7 @@ fn columns(report: &Report) -> Vec<Column> {
     if any(|row| row.processes > 1) {
         columns.push(("processes", NUMBER, |row| row.processes.to_string()));
     }
-    columns.extend::<[Column; 15]>([
+    columns.extend::<[Column; 16]>([
         ("engine", TEXT, |row| row.engine.clone()),
         ("offload", TEXT, |row| row.offload.clone()),
         ("scheme", TEXT, |row| row.scheme.clone()),
@@ -391,6 +391,7 @@ fn columns(report: &Report) -> Vec<Column> {
         ("call mean", NUMBER, |row| decimal(row.call_us_mean)),
         ("call CPU", NUMBER, |row| row.call_cpu_us_mean.map_or_else(|| "-".into(), decimal)),
         ("CPU", NUMBER, |row| decimal(row.cpu_us_per_broadcast)),
+        ("root CPU", NUMBER, |row| decimal(row.root_cpu_us_per_broadcast)),
         ("MB/s", NUMBER, |row| decimal(row.throughput_mb_s)),
         ("retransmitted", NUMBER, |row| decimal(row.retransmitted_per_broadcast)),
         ("lost", NUMBER, |row| row.lost.to_string()),
