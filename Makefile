@@ -95,8 +95,11 @@ pure:
 		cargo check --quiet --target wasm32-unknown-unknown $(PURE_CRATES); \
 	else echo "skipped: no target wasm32-unknown-unknown, so the pure crates are checked by clippy alone"; fi
 
+# The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
 unit:
 	cargo test --workspace
+	cargo run --quiet --package treecast-node --example neighbours -- --engine user --rounds 1 --seconds 1 --load wakes --load requests
+	cargo run --quiet --package treecast-node --example readers -- --readers 3 --rounds 5
 
 # Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
 # (loom's documentation, "dealing with combinatorial explosion").

@@ -20,9 +20,6 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 /// All users may have groups, within bounds that a script reaches.
 const POLICY: &str = "[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 8\nmemory_max = \"1M\"";
 
-/// The version of the messages.
-const VERSION: u32 = 6;
-
 /// The longest message of a daemon, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
@@ -336,7 +333,7 @@ impl Client {
     }
 
     fn greet(&self) {
-        self.say(json!({"hello": {"version": VERSION}}).to_string().as_bytes());
+        self.say(json!({"hello": {"version": Daemon::PROTOCOL_VERSION}}).to_string().as_bytes());
     }
 
     /// Sends a message, unless the daemon has disconnected the client.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use treecast_ebpf::Program;
 use treecast_node::{Daemon, EngineChoice, NodeSettings, Policy};
 
-use raw::{HELLO, ask, hear, raw};
+use raw::{ask, hear, hello, raw};
 
 /// Counts the bytes that all threads have allocated.
 struct Counting;
@@ -117,7 +117,7 @@ fn a_group_is_charged_what_it_takes() {
         let (node, stopper) = (daemon.address(), daemon.stopper());
         let serving = std::thread::spawn(move || daemon.serve().unwrap());
         let socket = raw(&path);
-        let _ends = ask(&socket, HELLO);
+        let _ends = ask(&socket, &hello());
         assert_eq!(charged(&socket, node), 0);
         // Tables of the daemon grow by doubling: they have room for a few more after some groups.
         let small = |group: u32| create(&socket, node, 100 + group, (2, 4, 1)).1;
@@ -148,7 +148,7 @@ fn a_group_is_charged_what_it_takes() {
         // What is charged is given back with the groups.
         drop((kept, socket));
         let socket = raw(&path);
-        let _ends = ask(&socket, HELLO);
+        let _ends = ask(&socket, &hello());
         let is_free = |_| {
             std::thread::sleep(Duration::from_millis(20));
             charged(&socket, node) == 0

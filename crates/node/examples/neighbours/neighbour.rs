@@ -17,7 +17,7 @@ use rustix::net::{
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
-use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError};
+use treecast_node::{Daemon, Group, GroupId, GroupSettings, Node, NodeError};
 use treecast_proto::{MemberId, Sequence};
 use treecast_wire::{
     Acknowledgment, Body, ControlHeader, Data, Distribution, Header, MacKey, Nonce, PayloadChecksum, Table,
@@ -217,7 +217,8 @@ impl Neighbour {
         for _ in 0..THREADS {
             let connection = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
             connect(&connection, &SocketAddrUnix::new(&self.socket)?)?;
-            send(&connection, br#"{"hello":{"version":3}}"#, SendFlags::NOSIGNAL)?;
+            let hello = format!(r#"{{"hello":{{"version":{}}}}}"#, Daemon::PROTOCOL_VERSION);
+            send(&connection, hello.as_bytes(), SendFlags::NOSIGNAL)?;
             let mut answer = [0; 1 << 10];
             let (length, _) = recv(&connection, &mut answer[..], RecvFlags::empty())?;
             let answer = String::from_utf8_lossy(&answer[..length]);

@@ -19,7 +19,7 @@ use rustix::time::Timespec;
 
 use super::client_link::ClientWaker;
 use super::listening::ListeningSocket;
-use super::messages::DaemonMessage;
+use super::messages::{DaemonMessage, VERSION};
 use super::policy::{PeerCredentials, Policy};
 use super::seqpacket;
 use super::session::Session;
@@ -105,6 +105,9 @@ impl Usage {
 }
 
 impl Daemon {
+    /// The version of the messages between a daemon and its clients. A daemon serves only clients of its own version.
+    pub const PROTOCOL_VERSION: u32 = VERSION;
+
     /// Opens a node in this process, and a socket at a path, whose directory is created if it is missing. The socket of a daemon that
     /// has died is replaced.
     ///

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use treecast_node::{EngineChoice, GroupId, GroupSettings, Node, Policy};
 
-use crate::raw::{HELLO, ask, hear, raw, say};
+use crate::raw::{ask, hear, hello, raw, say};
 use crate::{Served, TIMEOUT, client, engines, exchange, other};
 
 /// A row of numbers from a seed (xorshift).
@@ -113,7 +113,7 @@ fn create_invalid_groups(
 ) {
     let numbers = &mut Numbers(seed);
     let socket = raw(path);
-    assert!(ask(&socket, HELLO).0.contains("welcome"));
+    assert!(ask(&socket, &hello()).0.contains("welcome"));
     for group in (seed as u32 * 1_000).. {
         if is_over.load(Ordering::SeqCst) {
             return;
@@ -175,7 +175,7 @@ fn create_invalid_groups(
 fn join_with_invalid_numbers(path: &Path, root: &Node, seed: u64, is_over: &AtomicBool) {
     let numbers = &mut Numbers(seed);
     let socket = raw(path);
-    let (answer, _bell) = ask(&socket, HELLO);
+    let (answer, _bell) = ask(&socket, &hello());
     let address: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let address: SocketAddr = address["welcome"]["address"].as_str().unwrap().parse().unwrap();
     for group in (seed as u32 * 1_000).. {
@@ -259,7 +259,7 @@ fn an_impossible_place_on_a_host_is_refused() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let (here, there) = (client(&served.socket()), other());
     let socket = raw(&served.socket());
-    ask(&socket, HELLO);
+    ask(&socket, &hello());
     let join = |number: u32, count: u32| {
         let settings = settings_message(1, &[there.address()]);
         let place = format!(r#"{{"number":{number},"count":{count}}}"#);
@@ -289,7 +289,7 @@ fn only_the_root_of_a_host_closes_or_aborts_its_group() {
     let root = here.group(&GroupSettings { member: Some(0), ..settings.clone() }).unwrap();
     let member = there.group(&settings).unwrap();
     let socket = raw(&served.socket());
-    ask(&socket, HELLO);
+    ask(&socket, &hello());
     let message = settings_message(1, &[here.address(), here.address(), there.address()]);
     let place = r#"{"number":1,"count":2}"#;
     let answer = ask(&socket, &format!(r#"{{"join_group":{{"settings":{message},"place":{place}}}}}"#)).0;
@@ -321,7 +321,7 @@ fn groups_that_wait_for_the_root_of_their_host_are_charged() {
     let served = Served::new(EngineChoice::User, Policy::parse(text, "policy").unwrap());
     let here = client(&served.socket());
     let socket = raw(&served.socket());
-    ask(&socket, HELLO);
+    ask(&socket, &hello());
     let place = r#"{"number":1,"count":2}"#;
     let join = |group: u32| {
         let settings = settings_message(group, &[here.address(), here.address()]);
@@ -339,7 +339,7 @@ fn a_member_cannot_write_the_slots_that_are_retransmitted() {
     let (here, there) = (client(&served.socket()), other());
     let root = there.group(&GroupSettings::new(vec![there.address(), here.address()])).unwrap();
     let socket = raw(&served.socket());
-    ask(&socket, HELLO);
+    ask(&socket, &hello());
     ask(&socket, &format!(r#"{{"join_group":{{"settings":{}}}}}"#, settings_message(1, &[there.address()])));
     root.wait_until_ready(TIMEOUT).unwrap();
     root.send(b"read only").unwrap();
@@ -363,7 +363,7 @@ fn a_member_cannot_write_the_slots_that_are_retransmitted() {
 fn a_client_that_reads_no_answers_is_disconnected() {
     let served = Served::new(EngineChoice::User, Policy::default());
     let socket = raw(&served.socket());
-    ask(&socket, HELLO);
+    ask(&socket, &hello());
     let sent = (0..100_000).take_while(|_| {
         let flags = rustix::net::SendFlags::NOSIGNAL;
         rustix::net::send(&socket, br#""poll_update""#, flags).is_ok()

@@ -21,7 +21,7 @@ use treecast_node::{
     NodeError, NodeSettings, Offload, Policy, RunningEngine, Stopper,
 };
 
-use raw::{HELLO, ask, hear, raw, say};
+use raw::{ask, hear, hello, raw, say};
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -419,7 +419,8 @@ fn until_accepted(mut give: impl FnMut() -> Result<Group, NodeError>) -> Group {
 #[test]
 fn an_invalid_message_is_answered_and_ends_the_connection() {
     let served = Served::new(EngineChoice::User, Policy::default());
-    let hello = HELLO.as_bytes();
+    let hello = hello();
+    let hello = hello.as_bytes();
     let spaces = vec![b' '; 190_000];
     for (first, second) in [
         (&b"no JSON"[..], None),
@@ -503,7 +504,7 @@ fn a_user_that_keeps_the_daemon_busy_does_not_delay_others() {
             .map(|_| {
                 scope.spawn(|| {
                     let socket = raw(&served.socket());
-                    ask(&socket, HELLO);
+                    ask(&socket, &hello());
                     let mut times = Vec::new();
                     while !is_over.load(ordering) {
                         let start = Instant::now();
@@ -518,7 +519,7 @@ fn a_user_that_keeps_the_daemon_busy_does_not_delay_others() {
         let mut times = Vec::new();
         as_other_user(65_534, || {
             let socket = raw(&served.socket());
-            ask(&socket, HELLO);
+            ask(&socket, &hello());
             for _ in 0..200 {
                 let start = Instant::now();
                 ask(&socket, r#""poll_update""#);

@@ -9,8 +9,12 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketType,
 };
+use treecast_node::Daemon;
 
-pub const HELLO: &str = r#"{"hello":{"version":6}}"#;
+/// The first message of a client.
+pub fn hello() -> String {
+    format!(r#"{{"hello":{{"version":{}}}}}"#, Daemon::PROTOCOL_VERSION)
+}
 
 pub fn raw(path: &Path) -> OwnedFd {
     let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
