@@ -1,12 +1,17 @@
 //! The program attached to interfaces, beside other programs. Each test has a network namespace of its own with a veth pair: what `one`
 //! sends, `two` receives.
 
-#![expect(unsafe_code, reason = "aya does not detach the links of others: bpf(2) does")]
+#![expect(
+    unsafe_code,
+    reason = "bpf(2) detaches the links of others, and fcntl(2) passes descriptors to a child: their wrappers do not"
+)]
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -167,6 +172,46 @@ fn attaching_again_detaches_from_the_first_interfaces() {
             assert_eq!(node.seen(2), (1, 2), "{hook:?}");
         }
     });
+}
+
+/// A process that another thread is just starting has all descriptors until it executes its program.
+#[test]
+fn a_program_is_detached_while_another_process_has_its_descriptors() {
+    in_namespace(|| {
+        for hook in HOOKS {
+            let mut node = Node::new(hook, &["one"]);
+            let mut holder = Command::new("sleep");
+            holder.arg("1000");
+            let links = links();
+            // SAFETY: the closure only makes system calls, which are safe after a fork.
+            unsafe { holder.pre_exec(move || links.iter().try_for_each(|&link| keep(link))) };
+            let mut holder = holder.spawn().unwrap();
+            node.program.attach(&[]).unwrap();
+            let outcome = node.program.attach(&interfaces(&["one"]));
+            holder.kill().unwrap();
+            holder.wait().unwrap();
+            outcome.unwrap();
+            node.send();
+            assert_eq!(node.seen(0), (1, 0), "{hook:?}");
+        }
+    });
+}
+
+/// The descriptors of this process that hold links of BPF programs.
+fn links() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+    let is_link = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("bpf_link"))
+    };
+    let name = |path: PathBuf| path.file_name().unwrap().to_string_lossy().parse().unwrap();
+    entries.filter(is_link).map(name).collect()
+}
+
+/// Leaves a descriptor open in the program that is executed.
+fn keep(descriptor: i32) -> std::io::Result<()> {
+    // SAFETY: the flags of a descriptor change; of one that is not open nothing does.
+    let result = unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[test]

@@ -274,10 +274,13 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         for attached in &self.all {
             for (hold, program) in attached.holds.iter().zip(self.programs) {
-                if let Hold::Clsact(position) = hold
-                    && let Err(error) = clsact::detach(&self.netlink, *position, program)
-                {
-                    // Most likely the interface is gone; the next node removes a filter that stays.
+                let detached = match hold {
+                    Hold::Tcx(link) => tcx::detach(link),
+                    Hold::Clsact(position) => clsact::detach(&self.netlink, *position, program),
+                };
+                if let Err(error) = detached {
+                    // Most likely the interface is gone. Otherwise the kernel removes a link when its last descriptor is closed, and the next
+                    // node a filter.
                     tracing::warn!(interface = attached.interface.name, %error, "the BPF program was not detached");
                 }
             }

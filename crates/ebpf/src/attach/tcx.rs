@@ -47,6 +47,22 @@ pub fn interface_of(link: &SchedClassifierLink) -> io::Result<u32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(found.interface) }
 }
 
+/// Detaches a program now. Closing the descriptor of its link would do so only once all descriptors of it are closed, and a thread of this
+/// process that is just starting another program has copies of them.
+pub fn detach(link: &SchedClassifierLink) -> io::Result<()> {
+    let attributes = DetachAttributes { descriptor: link.fd().map_err(io::Error::other)?.as_raw_fd() as u32 };
+    // SAFETY: these are the attributes of that command, which writes nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_LINK_DETACH,
+            std::ptr::from_ref(&attributes),
+            size_of::<DetachAttributes>() as libc::c_ulong,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The names of the programs on an interface; none if the query fails: it needs the privileges of root.
 pub fn programs(interface: &str, direction: Direction) -> Vec<String> {
     let found =
@@ -63,6 +79,12 @@ fn attach_type(direction: Direction) -> TcAttachType {
 
 /// From linux/bpf.h, as the structures below.
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_LINK_DETACH: libc::c_long = 34;
+
+#[repr(C)]
+struct DetachAttributes {
+    descriptor: u32,
+}
 
 #[repr(C)]
 struct InfoAttributes {
