@@ -194,6 +194,7 @@ fn lab_report(arguments: &str) -> Option<Value> {
 fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
     for arguments in [
         "--lab 5 --offload switch --sizes 64,20K --messages 50 --rounds 1",
+        "--lab 5 --offload switch --sizes 64,20K --messages 50 --rounds 1 --multicast snooping",
         "--lab 5 --offload switch --sizes 64,20K --messages 50 --rounds 1 --loss 5%",
         "--lab 5 --offload switch --scheme serial --sizes 2M --messages 2 --rounds 1 --stream --loss 1%",
         "--lab 4 --offload switch --sizes 64 --messages 500 --rounds 1 --stream --reorder 5%",
@@ -207,6 +208,18 @@ fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
             assert!(!is_lossless || row["packets_per_broadcast"].as_f64().unwrap() < 1.5 * packets, "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn where_switches_drop_multicast_parents_send() {
+    let arguments =
+        "--lab 5 --offload switch --scheme separate --sizes 64,20K --messages 50 --rounds 1 --multicast drop";
+    let Some(report) = lab_report(arguments) else { return };
+    for row in report["rows"].as_array().unwrap() {
+        assert_no_loss(row);
+        let packets = row["bytes"].as_u64().unwrap().div_ceil(1_408) as f64;
+        assert!(row["packets_per_broadcast"].as_f64() >= Some(4.0 * packets), "{row}");
     }
 }
 

@@ -121,6 +121,67 @@ fn reported(output: &Output) -> Vec<[u64; 2]> {
     text.lines().enumerate().map(rack).collect()
 }
 
+/// The length of the file that hosts send themselves.
+const FILE_BYTES: u64 = 2_000_000;
+
+/// The bytes that each host received, when the hosts 0 to 2 of a lab of 4 have sent themselves 2 MB by multicast.
+fn received_bytes(multicast: &[&str], root: &str) -> Vec<u64> {
+    let line = r#"
+        case $TREECAST_LAB_HOST in
+        0) head -c 2000000 /dev/zero > "$2/file"
+           sleep 0.5 # Until a querier knows who has joined.
+           "$0" node --listen "$1" --count 3 --wait 30 --send "$2/file" --set offload=switch 2> "$2/root" || cat "$2/root"
+           touch "$2/done" ;;
+        1 | 2) "$0" node --join "$1" --wait 30 > /dev/null 2>&1 || echo "it has not received the file" ;;
+        esac
+        until [ -e "$2/done" ]; do sleep 0.05; done
+        grep eth0: /proc/net/dev"#;
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_str().unwrap();
+    let start = ["4", "--no-prefix"];
+    let start = if multicast.contains(&"--racks") { &start[1..] } else { &start };
+    let command = ["--", "sh", "-c", line, env!("CARGO_BIN_EXE_treecast"), root, place];
+    let words: Vec<&str> = start.iter().chain(multicast).chain(&command).copied().collect();
+    let output = run(&words);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{text}{:?}", output.stderr);
+    let mut received: Vec<u64> = text
+        .lines()
+        .map(|line| {
+            line.split_whitespace()
+                .nth(1)
+                .and_then(|bytes| bytes.parse().ok())
+                .unwrap_or_else(|| panic!("{text}"))
+        })
+        .collect();
+    received.sort_unstable();
+    received
+}
+
+#[test]
+fn switches_flood_multicast_or_send_it_to_those_that_have_joined_or_drop_it() {
+    if !allowed() {
+        return;
+    }
+    for root in ["10.42.0.1:7000", "[fd42::1]:7000"] {
+        // The root receives acknowledgments; whether host 3, which is no member, receives the file is up to the switch.
+        for (multicast, receivers) in [
+            (&[][..], 3),
+            (&["--multicast", "snooping"], 2),
+            (&["--multicast", "snooping", "--racks", "2x2"], 2),
+            (&["--multicast", "drop"], 2),
+        ] {
+            let received = received_bytes(multicast, root);
+            let with_file = received.iter().filter(|&&bytes| bytes > FILE_BYTES).count();
+            assert_eq!(with_file, receivers, "{multicast:?} {root} {received:?}");
+            assert!(
+                !received.iter().any(|bytes| (FILE_BYTES / 4..=FILE_BYTES).contains(bytes)),
+                "{multicast:?} {root} {received:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn racks_replace_the_number_of_hosts_and_their_uplinks_are_reported() {
     if !allowed() {

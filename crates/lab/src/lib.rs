@@ -32,7 +32,7 @@ use std::process::{Child, Command, Stdio};
 pub use error::LabError;
 pub use interrupts::accept_interrupts;
 pub use racks::Racks;
-pub use settings::{LabSettings, Probability, Rate};
+pub use settings::{LabSettings, Multicast, Probability, Rate};
 pub use uplinks::UplinkBytes;
 
 use namespaces::Namespaces;
@@ -121,6 +121,7 @@ impl Lab {
             .env("SEGMENTS", settings.segments())
             .env("PORT", settings.port())
             .env("REORDER", settings.reorder_device())
+            .env("MULTICAST", settings.multicast.name())
             .env("SWITCH", include_str!("switch.sh"))
             .env("HOST", include_str!("host.sh"))
             .env("AGENT", include_str!("agent.sh"))

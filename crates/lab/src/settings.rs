@@ -91,6 +91,47 @@ impl FromStr for Probability {
     }
 }
 
+/// What the switches of a lab do with multicast packets.
+///
+/// ```
+/// use treecast_lab::Multicast;
+///
+/// assert_eq!("snooping".parse::<Multicast>().unwrap(), Multicast::Snooping);
+/// assert!("some".parse::<Multicast>().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Multicast {
+    /// They send them to all hosts, as switches without snooping do.
+    #[default]
+    Flood,
+    /// They send them to the hosts that have joined the address: switches with IGMP and MLD snooping (RFC 4541), and with a querier.
+    Snooping,
+    /// They drop them, as some networks do: a snooping switch without a querier, once it has forgotten who has joined.
+    Drop,
+}
+
+impl Multicast {
+    /// All values with their names.
+    const NAMES: [(&'static str, Self); 3] =
+        [("flood", Self::Flood), ("snooping", Self::Snooping), ("drop", Self::Drop)];
+
+    /// The name of the value.
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMES.into_iter().find(|(_, value)| *value == self);
+        found.map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Multicast {
+    type Err = LabError;
+
+    /// `flood`, `snooping` or `drop`.
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| value).ok_or_else(|| wrong("multicast", &text, "flood, snooping or drop"))
+    }
+}
+
 /// Digits with at most one point.
 fn decimal(text: &str) -> Option<f64> {
     let text = text.trim();
@@ -117,6 +158,8 @@ pub struct LabSettings {
     /// The probability with which the switch delays a packet by a millisecond, so that later ones overtake it. Broadcast and
     /// multicast packets are never delayed.
     pub reorder: Probability,
+    /// What the switches do with multicast packets.
+    pub multicast: Multicast,
     /// The number of processes that run on each host: 1 to 256, and at most 1,024 on all hosts together. They are numbered host by host;
     /// see [`Lab::process_command`](crate::Lab::process_command).
     pub processes: u32,
@@ -138,7 +181,8 @@ impl LabSettings {
     /// The largest [`mtu`](Self::mtu), the maximum total length of an IPv4 packet (RFC 791).
     pub const MTU_MAX: u32 = 65535;
 
-    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering, one process on each host.
+    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering, multicast to all hosts, one
+    /// process on each host.
     pub fn new(hosts: u32) -> Self {
         Self {
             hosts,
@@ -148,6 +192,7 @@ impl LabSettings {
             mtu: 1500,
             loss: Probability::default(),
             reorder: Probability::default(),
+            multicast: Multicast::default(),
             processes: 1,
         }
     }

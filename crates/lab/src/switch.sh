@@ -7,7 +7,7 @@
 # Variables: HOSTS is the number of hosts; RACK_HOSTS is the number of hosts in each rack; CORE is the name of the bridge that joins the
 # racks, or empty without racks; MTU of the uplinks in bytes; UPLINK, arguments of tc for each end of an uplink, or empty; PORT has the
 # tc commands of a host's port, one per line, with @ for the port and % for the number of the rack; REORDER is the name, without the
-# number of the rack, of the devices that delay packets, or empty; HOST and AGENT are the other scripts, in variables so that ps does not
+# number of the rack, of the devices that delay packets, or empty; MULTICAST is flood, snooping or drop; HOST and AGENT are the other scripts, in variables so that ps does not
 # show their text.
 set -eu
 umask 022
@@ -34,6 +34,7 @@ while [ "$number" -lt "$HOSTS" ]; do
 	echo "neighbour replace 10.42.0.$((number + 1)) lladdr 02:00:00:00:00:$hex nud permanent dev eth0" >> neighbours
 	echo "neighbour replace fd42::$hex lladdr 02:00:00:00:00:$hex nud permanent dev eth0" >> neighbours6
 	echo "link set n$number master switch$rack up" >> ports
+	[ "$MULTICAST" != drop ] || echo "link set n$number type bridge_slave mcast_flood off" >> ports
 	if [ -n "$CORE" ]; then
 		# A switch floods packets to a host that it has not heard: entries from the start keep them off other racks' uplinks.
 		echo "fdb replace 02:00:00:00:00:$hex dev n$number master static" >> forwarding
@@ -44,23 +45,35 @@ while [ "$number" -lt "$HOSTS" ]; do
 done
 [ ! -e /etc/hosts ] || mount --bind hosts /etc/hosts
 
-# The switches have no IPv6 addresses.
+# The switches have no IPv6 addresses, unless they are queriers.
 ipv6=/proc/sys/net/ipv6/conf/default/disable_ipv6
 [ ! -e $ipv6 ] || echo 1 > $ipv6
 # Bridged frames do not pass the firewall.
 for rules in /proc/sys/net/bridge/bridge-nf-call-*; do
 	[ ! -e "$rules" ] || echo 0 > "$rules"
 done
-[ -z "$CORE" ] || echo "link add $CORE type bridge" >> switches
+# Intervals are in hundredths of a second: a querier knows after the response interval who has joined, and floods until then.
+bridge="type bridge mcast_snooping 0"
+[ "$MULTICAST" != snooping ] ||
+	bridge="type bridge mcast_snooping 1 mcast_query_response_interval 10 mcast_startup_query_interval 20"
+# The response interval counts from when the querier starts, and has to be set before.
+querier() {
+	[ "$MULTICAST" != snooping ] || echo "link set $1 type bridge mcast_querier 1" >> switches
+}
+[ -z "$CORE" ] || echo "link add $CORE $bridge" >> switches
+[ -z "$CORE" ] || querier "$CORE"
 [ -z "$CORE" ] || echo "link set $CORE up" >> switches
 rack=0
 while [ $((rack * RACK_HOSTS)) -lt "$HOSTS" ]; do
-	echo "link add switch$rack type bridge" >> switches
+	echo "link add switch$rack $bridge" >> switches
+	querier switch$rack
 	echo "link set switch$rack up" >> switches
 	if [ -n "$CORE" ]; then
 		echo "link add up$rack mtu $MTU type veth peer name down$rack mtu $MTU" >> switches
 		echo "link set up$rack master switch$rack up" >> switches
 		echo "link set down$rack master $CORE up" >> switches
+		# The core learns from the racks who has joined.
+		[ "$MULTICAST" != snooping ] || echo "link set up$rack type bridge_slave mcast_router 2" >> switches
 	fi
 	if [ -n "$UPLINK" ]; then
 		echo "qdisc add dev up$rack root $UPLINK" >> shaping
@@ -70,6 +83,12 @@ while [ $((rack * RACK_HOSTS)) -lt "$HOSTS" ]; do
 done
 racks=$rack
 ip -batch switches
+# Queries of MLD come from a link-local address.
+for settings in /proc/sys/net/ipv6/conf/switch* /proc/sys/net/ipv6/conf/"${CORE:-switch0}"; do
+	[ "$MULTICAST" = snooping ] && [ -e "$settings" ] || continue
+	echo 0 > "$settings/accept_dad"
+	echo 0 > "$settings/disable_ipv6"
+done
 
 number=0
 hosts=

@@ -14,7 +14,7 @@ use treecast_bench::{
     Workload,
 };
 use treecast_fabric::RoutingPolicy;
-use treecast_lab::{LabSettings, Probability, Racks, Rate};
+use treecast_lab::{LabSettings, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, EngineChoice, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
@@ -167,6 +167,11 @@ pub struct Arguments {
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     reorder: Option<Probability>,
 
+    /// What the switches of the lab do with multicast packets: flood, snooping or drop [default: flood]
+    #[arg(long, value_name = "HOW")]
+    #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
+    multicast: Option<Multicast>,
+
     /// MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
@@ -287,6 +292,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             mtu: arguments.mtu.into(),
             loss: arguments.loss.unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
+            multicast: arguments.multicast.unwrap_or_default(),
             ..shape
         }),
         None => match &arguments.hosts {

@@ -9,7 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use anyhow::{Context, bail};
 use clap::Args;
 use treecast_fabric::expand_hostlist;
-use treecast_lab::{Lab, LabError, LabSettings, Probability, Racks, Rate, UplinkBytes, accept_interrupts};
+use treecast_lab::{
+    Lab, LabError, LabSettings, Multicast, Probability, Racks, Rate, UplinkBytes, accept_interrupts,
+};
 use treecast_node::draw_token;
 use treecast_plan::MemberList;
 use treecast_terms::format_count;
@@ -81,6 +83,10 @@ pub struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
     reorder: Probability,
 
+    /// What the switches do with multicast packets: flood (send them to all hosts), snooping (to those that have joined) or drop
+    #[arg(long, value_name = "HOW", default_value = "flood")]
+    multicast: Multicast,
+
     /// The hosts that the command runs on: 0,3-5, or n[3-5], or all
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     on: String,
@@ -109,6 +115,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         mtu: arguments.mtu,
         loss: arguments.loss,
         reorder: arguments.reorder,
+        multicast: arguments.multicast,
         processes: arguments.processes,
         ..shape
     };
