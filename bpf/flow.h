@@ -457,15 +457,20 @@ static __always_inline void on_delay(struct rtt *rtt, __u64 delay)
 	rtt->min = min;
 }
 
-/* Whether the queue is so long that a window is reduced. */
-static __always_inline bool has_long_queue(struct rtt *rtt)
+static __always_inline bool is_queued_for(struct rtt *rtt, __u64 span)
 {
-	return rtt->latest > rtt->min && rtt->latest - rtt->min > QUEUEING_DELAY_LONG_NS;
+	return rtt->latest > rtt->min && rtt->latest - rtt->min > span;
 }
 
 static __always_inline bool has_standing_queue(struct rtt *rtt)
 {
-	return rtt->latest > rtt->min && rtt->latest - rtt->min > QUEUEING_DELAY_MAX_NS;
+	return is_queued_for(rtt, QUEUEING_DELAY_MAX_NS);
+}
+
+/* Whether the queue is so long that a window is reduced. */
+static __always_inline bool has_long_queue(struct rtt *rtt)
+{
+	return is_queued_for(rtt, QUEUEING_DELAY_LONG_NS);
 }
 
 static __always_inline void grow_window(struct congestion_window *window, __u32 acknowledged, __u32 packets_max)
@@ -493,10 +498,12 @@ static __always_inline __u32 larger(__u32 one, __u32 other)
 static __always_inline void shrink_window(struct congestion_window *window, struct rtt *rtt, __u32 packet, __u32 sent, __u32 packets_max)
 {
 	__u32 least = larger(smaller(window->packets, INITIAL_WINDOW_PACKETS), window->packets / 2);
-	__u64 without_queue = (rtt->min + QUEUEING_DELAY_LONG_NS) / 1000 * window->packets / (rtt->latest / 1000);
+	__u64 without_queue;
 
 	if (is_before(packet, window->recovery_point))
 		return;
+	/* `latest` is more than 7.5 ms, so that the divisor is not 0. */
+	without_queue = (rtt->min + QUEUEING_DELAY_LONG_NS) / 1000 * window->packets / (rtt->latest / 1000);
 	window->recovery_point = sent;
 	window->packets = smaller(larger(larger(without_queue, least), MIN_WINDOW_PACKETS), packets_max);
 	window->is_slow_start = 0;
