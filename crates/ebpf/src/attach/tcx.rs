@@ -36,15 +36,8 @@ pub fn interface_of(link: &SchedClassifierLink) -> io::Result<u32> {
         info: std::ptr::from_mut(&mut found) as u64,
     };
     // SAFETY: these are the attributes of that command, and the kernel writes at most `bytes` bytes to `info`.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_OBJ_GET_INFO_BY_FD,
-            std::ptr::from_ref(&attributes),
-            size_of::<InfoAttributes>() as libc::c_ulong,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(found.interface) }
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &attributes) }?;
+    Ok(found.interface)
 }
 
 /// Detaches a program now. Closing the descriptor of its link would do so only once all descriptors of it are closed, and a thread of this
@@ -52,14 +45,17 @@ pub fn interface_of(link: &SchedClassifierLink) -> io::Result<u32> {
 pub fn detach(link: &SchedClassifierLink) -> io::Result<()> {
     let attributes = DetachAttributes { descriptor: link.fd().map_err(io::Error::other)?.as_raw_fd() as u32 };
     // SAFETY: these are the attributes of that command, which writes nothing.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_LINK_DETACH,
-            std::ptr::from_ref(&attributes),
-            size_of::<DetachAttributes>() as libc::c_ulong,
-        )
-    };
+    unsafe { bpf(BPF_LINK_DETACH, &attributes) }
+}
+
+/// The system call.
+///
+/// # Safety
+/// `Attributes` is what the command takes, and what it writes to is valid for writing.
+unsafe fn bpf<Attributes>(command: libc::c_long, attributes: &Attributes) -> io::Result<()> {
+    let bytes = size_of::<Attributes>() as libc::c_ulong;
+    // SAFETY: the caller's.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), bytes) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
